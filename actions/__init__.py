@@ -1,0 +1,1 @@
+"""What is run: one file or package a workload."""

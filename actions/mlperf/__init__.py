@@ -1,0 +1,1 @@
+"""MLPerf Inference through LoadGen."""

@@ -1,0 +1,198 @@
+"""What every installer, workload and monitor is made of: parameters in, a plan of steps out."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from agent.names import canonical
+
+if TYPE_CHECKING:
+    from agent.facts import Facts
+    from agent.processes import ProcessRunner
+    from agent.records import Metric, ParsedOutput
+
+__all__ = [
+    "Action",
+    "Component",
+    "ComponentParameters",
+    "Dependency",
+    "Monitor",
+    "MonitorContext",
+    "Plan",
+    "Progress",
+    "Step",
+    "StepContext",
+    "StepOutcome",
+]
+
+
+class ComponentParameters(BaseModel):
+    """The parameters of one component, validated; names match without case, ``_`` and ``-``.
+
+    So ``TargetQps``, ``targetQps`` and ``target_qps`` are the same parameter, and ``Packages-Apt`` fills
+    ``packages_apt``. An unknown name is an error.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    scenario: str = Field("", description="Name of this element; the default for its records' scenario.")
+    tags: str = Field("", description="Labels for its records, separated by commas.")
+    supported_platforms: str = Field("", description="Platforms such as linux-x64; elsewhere it is skipped.")
+    supported_linux_distributions: str = Field("", description="Distributions; elsewhere it is skipped.")
+    role: str = Field("", description="The role in a client/server layout it is meant for.")
+    metric_filters: str = Field("", description="Keeps matching metrics: verbosity:1,-regex,regex.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_any_spelling(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        fields = {canonical(name): name for name in cls.model_fields}
+        return {fields.get(canonical(str(key)), key): value for key, value in values.items()}
+
+
+class Progress(Protocol):
+    """Shows that a step is alive; safe to call from any thread."""
+
+    def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        """Tell what happens now; with ``done`` and ``total`` (any unit) an estimate is shown."""
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What a step may use while it runs: its doors to the outside.
+
+    Args:
+        facts: the host as it was when the step's component was planned.
+        processes: runs commands; output goes to the step's log, secrets masked.
+        progress: shows that the step is alive.
+        stop: set when the run is asked to end; long steps must return soon after.
+        run_dir: the run's folder; raw results go to ``case_dir``.
+        package_dir: where environments, models and downloads are kept between runs.
+        log: the step's log file, ``logs/<step>.log``.
+        deadline_s: seconds the step may take, where the run has a timeout.
+    """
+
+    facts: Facts
+    processes: ProcessRunner
+    progress: Progress
+    stop: threading.Event
+    run_dir: Path
+    package_dir: Path
+    log: Path
+    deadline_s: float | None = None
+
+    def case_dir(self, workload: str, case: str) -> Path:
+        """The folder for one case's raw logs, made if it is missing."""
+        folder = self.run_dir / workload / case
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a finished step leaves: parsed outputs (records and verdicts) and a line for people."""
+
+    message: str = ""
+    outputs: tuple[ParsedOutput, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that a plan does.
+
+    Args:
+        name: unique within its component and the same in every plan of the same wish: a resume finds
+            a finished step by it. Letters, digits, ``.``, ``_``, ``-``.
+        reason: why it is needed, in words.
+        run: does it; raises a VcagentError if it fails.
+        command: what will be run, as shown by ``vcagent plan``; empty for a step that is a call.
+        holds: what must be true of the host afterwards; read again from fresh facts.
+        estimate_s: how long it usually takes, in seconds, for the progress display.
+    """
+
+    name: str
+    reason: str
+    run: Callable[[StepContext], StepOutcome | None]
+    command: str = ""
+    holds: Callable[[Facts], bool] | None = None
+    estimate_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a component, or why there is nothing to do."""
+
+    steps: tuple[Step, ...] = ()
+    nothing_to_do: str = ""
+
+    def __post_init__(self) -> None:
+        """A plan says what it does or why it does nothing."""
+        if bool(self.steps) == bool(self.nothing_to_do):
+            raise ValueError("a plan has either steps or a reason for having none")
+
+
+class Component(ABC):
+    """An element of a profile whose type this class implements.
+
+    A class is registered by an entry point of the group ``vcagent.components``, under its type name.
+    Several profile elements of one type are several instances.
+    """
+
+    Parameters: ClassVar[type[ComponentParameters]] = ComponentParameters
+
+    def __init__(self, parameters: ComponentParameters) -> None:
+        self.parameters = parameters
+
+
+class _Planned(Component):
+    @abstractmethod
+    def plan(self, facts: Facts) -> Plan:
+        """From what the host is, derive what is to be done; changes nothing.
+
+        Raises:
+            HostError: if this host cannot do it; with the remedy.
+        """
+
+
+class Dependency(_Planned):
+    """Brings the host to a state. Planned again from fresh facts, it must have nothing to do."""
+
+
+class Action(_Planned):
+    """Runs a workload; its steps return parsed outputs."""
+
+
+@dataclass(frozen=True)
+class MonitorContext:
+    """What a monitor may use while the actions run.
+
+    Args:
+        emit: takes metrics as they are measured; safe to call from any thread.
+        stop: set when the actions have ended.
+        facts: the host.
+        processes: runs commands.
+        log: the monitor's log file.
+    """
+
+    emit: Callable[[Sequence[Metric]], None]
+    stop: threading.Event
+    facts: Facts
+    processes: ProcessRunner
+    log: Path
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class Monitor(Component):
+    """Measures the host beside the actions, in a thread of its own."""
+
+    @abstractmethod
+    def watch(self, context: MonitorContext) -> None:
+        """Emit metrics until ``context.stop`` is set."""

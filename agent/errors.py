@@ -1,0 +1,129 @@
+"""Every error a user can meet: what happened, where, and what to do next."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = [
+    "ActionFailedError",
+    "DependencyFailedError",
+    "ExitCode",
+    "HostError",
+    "InterruptedRunError",
+    "ParseError",
+    "ProfileError",
+    "ResultInvalidError",
+    "UsageError",
+    "VcagentError",
+]
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller; every value fits the 8 bits a shell keeps."""
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    PROFILE_INVALID = 3
+    HOST_CANNOT_RUN = 4
+    DEPENDENCY_FAILED = 5
+    ACTION_FAILED = 6
+    RESULT_INVALID = 7
+    REBOOT_PENDING = 8
+    INTERRUPTED = 9
+    FLEET_PARTIAL = 10
+
+
+class VcagentError(Exception):
+    """An error with a remedy.
+
+    Args:
+        message: what happened, naming the thing.
+        where: the file and line, the key, the step or the host it happened at.
+        remedy: what the user can do next.
+        details: further lines, such as the end of a log.
+
+    Attributes:
+        exit_code: the exit code of a run that ends with this error.
+        reason_number: VirtualClient's ErrorReason for the same situation
+            (microsoft/VirtualClient, VirtualClient.Contracts/Enumerations.cs).
+    """
+
+    exit_code: ExitCode = ExitCode.UNEXPECTED
+    reason_number: int = 0
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str | None = None,
+        remedy: str | None = None,
+        details: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.remedy = remedy
+        self.details = details
+
+    def __str__(self) -> str:
+        """One paragraph: place, message, details, remedy."""
+        lines = [f"{self.where}: {self.message}" if self.where else self.message]
+        lines += [f"  {detail}" for detail in self.details]
+        if self.remedy:
+            lines.append(f"  → {self.remedy}")
+        return "\n".join(lines)
+
+
+class UsageError(VcagentError):
+    """The command line asks for something that does not exist or contradicts itself."""
+
+    exit_code = ExitCode.USAGE
+    reason_number = 510
+
+
+class ProfileError(VcagentError):
+    """The profile is missing, cannot be read, or asks for what no component offers."""
+
+    exit_code = ExitCode.PROFILE_INVALID
+    reason_number = 501
+
+
+class HostError(VcagentError):
+    """The host cannot run the profile: found before anything was changed."""
+
+    exit_code = ExitCode.HOST_CANNOT_RUN
+    reason_number = 508
+
+
+class DependencyFailedError(VcagentError):
+    """A step that prepares the host failed."""
+
+    exit_code = ExitCode.DEPENDENCY_FAILED
+    reason_number = 506
+
+
+class ActionFailedError(VcagentError):
+    """A workload failed, so there is no result to judge."""
+
+    exit_code = ExitCode.ACTION_FAILED
+    reason_number = 315
+
+
+class ParseError(ActionFailedError):
+    """Output is missing, cut short, or holds none of the numbers it should."""
+
+    reason_number = 316
+
+
+class ResultInvalidError(VcagentError):
+    """The workload finished, but its result does not count."""
+
+    exit_code = ExitCode.RESULT_INVALID
+    reason_number = 400
+
+
+class InterruptedRunError(VcagentError):
+    """The run was told to stop; `vcagent resume` goes on with it."""
+
+    exit_code = ExitCode.INTERRUPTED

@@ -1,0 +1,103 @@
+"""What a fact is, and the lazy store that reads each one once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+__all__ = ["Fact", "Facts", "Host", "LocalHost"]
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """The door through which facts look at a host; reading only."""
+
+    def output(self, command: Sequence[str], *, timeout_s: float = 10) -> str | None:
+        """Standard output of a command (C locale), or None where it is missing, fails or hangs."""
+
+    def text(self, path: str) -> str | None:
+        """A file's text, or None where it cannot be read."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; empty where it cannot be read."""
+
+
+class LocalHost:
+    """The host that the agent runs on."""
+
+    def output(self, command: Sequence[str], *, timeout_s: float = 10) -> str | None:
+        """See Host."""
+        try:
+            result = subprocess.run(
+                list(command),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                env={**os.environ, "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return result.stdout
+
+    def text(self, path: str) -> str | None:
+        """See Host."""
+        try:
+            return Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """See Host."""
+        try:
+            return sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted, not paths
+        except OSError:
+            return []
+
+
+@dataclass(frozen=True)
+class Fact(Generic[T]):
+    """Something that can be read from a host.
+
+    Args:
+        name: what ``vcagent facts`` calls it, such as ``distribution``.
+        source: the command or file it comes from, for people.
+        read: reads it; pairs one look at the host with a pure function over what was seen.
+    """
+
+    name: str
+    source: str
+    read: Callable[[Host], T]
+
+
+class Facts:
+    """What is known of a host; each fact is read when it is first asked for, and then kept.
+
+    Args:
+        host: where to look.
+        modelled: values that stand for facts by name, for tests and what-if plans; with
+            modelled values alone (``host`` None), asking for any other fact is an error.
+    """
+
+    def __init__(self, host: Host | None = None, modelled: Mapping[str, Any] | None = None) -> None:
+        self.host = host
+        self._values: dict[str, Any] = dict(modelled or {})
+
+    def __getitem__(self, fact: Fact[T]) -> T:
+        """The fact's value, read now if it was not read before."""
+        if fact.name not in self._values:
+            if self.host is None:
+                raise KeyError(f"the modelled host says nothing of {fact.name}")
+            self._values[fact.name] = fact.read(self.host)
+        return cast("T", self._values[fact.name])
+
+    def fresh(self) -> Facts:
+        """The same host with nothing read yet; a modelled host stays as it is."""
+        return Facts(self.host, None if self.host else self._values)

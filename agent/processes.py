@@ -1,0 +1,81 @@
+"""The one door to local processes: streamed to a log, bounded in time and memory, killed as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["ProcessResult", "ProcessRunner", "RunningProcess"]
+
+
+@dataclass(frozen=True)
+class ProcessResult:
+    """How a process ended.
+
+    Args:
+        command: what was run, secrets masked.
+        exit_code: its exit code; negative for a signal's number.
+        stdout: the last part of its standard output (bounded; the log has all of it).
+        stderr: likewise for standard error.
+        duration_s: wall-clock seconds.
+        timed_out: whether it was killed because its time was over.
+        log: where all of its output is.
+    """
+
+    command: str
+    exit_code: int
+    stdout: str
+    stderr: str
+    duration_s: float
+    timed_out: bool
+    log: Path
+
+
+class RunningProcess(Protocol):
+    """A process in the background, such as a server."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+
+    def tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The last lines of its output."""
+
+    def stop(self, grace_s: float = 5.0) -> int:
+        """End it and all its children: SIGTERM, then SIGKILL after ``grace_s`` seconds."""
+
+
+class ProcessRunner(Protocol):
+    """Runs commands for steps and monitors."""
+
+    def run(
+        self,
+        command: Sequence[str] | str,
+        *,
+        log: Path,
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        check: bool = True,
+        on_line: Callable[[str], None] | None = None,
+    ) -> ProcessResult:
+        """Run to the end; a list is run as it is, a string by the shell.
+
+        Raises:
+            ActionFailedError: if ``check`` and the exit code is not 0, or its time is over; with the
+                last lines of its output.
+            InterruptedRunError: if the run was told to stop; the process tree is gone by then.
+        """
+
+    def start(
+        self,
+        command: Sequence[str] | str,
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> RunningProcess:
+        """Start in the background; whatever is still running when the run ends is stopped with it."""

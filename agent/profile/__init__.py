@@ -1,0 +1,1 @@
+"""A profile: from text to a validated, resolved value."""

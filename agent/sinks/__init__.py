@@ -1,0 +1,1 @@
+"""Where metric records go: one file a sink."""

@@ -1,0 +1,1 @@
+"""What the host must have: one file an installer."""

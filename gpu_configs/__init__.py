@@ -1,0 +1,1 @@
+"""What is known of a system: YAML, one a system."""

@@ -1,0 +1,1 @@
+"""A tool's output in, metrics out: pure functions, one file a format."""

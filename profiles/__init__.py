@@ -1,0 +1,1 @@
+"""What to run: the profiles that are installed with the agent."""
