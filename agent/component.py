@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -98,10 +98,17 @@ class StepContext:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What a finished step leaves: parsed outputs (records and verdicts) and a line for people."""
+    """What a finished step leaves.
+
+    Args:
+        message: a line for people.
+        outputs: parsed outputs: records and verdicts.
+        case_dir: the folder of raw logs that the outputs come from; gets summary.json and a report.
+    """
 
     message: str = ""
     outputs: tuple[ParsedOutput, ...] = ()
+    case_dir: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -187,7 +194,6 @@ class MonitorContext:
     facts: Facts
     processes: ProcessRunner
     log: Path
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 class Monitor(Component):

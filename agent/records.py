@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
 
-__all__ = ["Metric", "MetricRecord", "ParsedOutput", "Reason", "Relativity", "Validity", "Verdict"]
+__all__ = ["Metric", "MetricRecord", "ParsedOutput", "Parser", "Reason", "Relativity", "Validity", "Verdict"]
 
 MetadataValue = str | int | float | bool
 _EMPTY: Mapping[str, MetadataValue] = MappingProxyType({})
@@ -133,6 +134,24 @@ class ParsedOutput:
     complete: bool = True
     details: Mapping[str, MetadataValue] = _EMPTY
     sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """A format that ``vcagent parse`` knows; registered in the entry point group ``vcagent.parsers``.
+
+    Args:
+        name: the format's name, as ``--format`` takes it.
+        description: what the format is, in a few words.
+        recognise: whether a file or folder is of this format; cheap, never raises.
+        parse: reads it; several outputs where a folder holds several runs. Raises ParseError where
+            output is missing, cut before any number, or without the numbers it should have.
+    """
+
+    name: str
+    description: str
+    recognise: Callable[[Path], bool]
+    parse: Callable[[Path], list[ParsedOutput]]
 
 
 @dataclass(frozen=True, slots=True)
