@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,23 +82,32 @@ class Facts:
     """What is known of a host; each fact is read when it is first asked for, and then kept.
 
     Args:
-        host: where to look.
-        modelled: values that stand for facts by name, for tests and what-if plans; with
-            modelled values alone (``host`` None), asking for any other fact is an error.
+        host: where to look; None for a modelled host, of which nothing but ``modelled`` is known.
+        modelled: values that stand for facts, by name: what the agent itself decides (its folders), or
+            a whole host in a test.
     """
 
     def __init__(self, host: Host | None = None, modelled: Mapping[str, Any] | None = None) -> None:
-        self.host = host
-        self._values: dict[str, Any] = dict(modelled or {})
+        self._host = host
+        self._modelled = dict(modelled or {})
+        self._read: dict[str, Any] = {}
+        self._lock = threading.RLock()
 
     def __getitem__(self, fact: Fact[T]) -> T:
-        """The fact's value, read now if it was not read before."""
-        if fact.name not in self._values:
-            if self.host is None:
-                raise KeyError(f"the modelled host says nothing of {fact.name}")
-            self._values[fact.name] = fact.read(self.host)
-        return cast("T", self._values[fact.name])
+        """The fact's value, read now if it was not read before.
+
+        Raises:
+            KeyError: if the host is modelled and nothing is said of this fact.
+        """
+        if fact.name in self._modelled:
+            return cast("T", self._modelled[fact.name])
+        with self._lock:
+            if fact.name not in self._read:
+                if self._host is None:
+                    raise KeyError(f"the modelled host says nothing of {fact.name}")
+                self._read[fact.name] = fact.read(self._host)
+            return cast("T", self._read[fact.name])
 
     def fresh(self) -> Facts:
-        """The same host with nothing read yet; a modelled host stays as it is."""
-        return Facts(self.host, None if self.host else self._values)
+        """The same host with nothing read yet."""
+        return Facts(self._host, self._modelled)

@@ -1,0 +1,236 @@
+"""What was planned, done and measured: one SQLite file a run, written before and after every step.
+
+A step's end, its cases and its records are one transaction, so that a kill at any moment leaves either
+all of them or none. Sinks are fed from here and remember how far they came.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from agent.errors import UsageError
+from agent.records import MetricRecord, Relativity
+
+__all__ = ["Journal", "StepRow", "StepStatus", "now"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS steps (
+    position INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
+    component TEXT NOT NULL, type TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
+    reason TEXT NOT NULL, command TEXT NOT NULL, log TEXT NOT NULL,
+    status TEXT NOT NULL, attempts INTEGER NOT NULL, started TEXT, ended TEXT, message TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE IF NOT EXISTS cases (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, step TEXT NOT NULL REFERENCES steps(key), value TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS records (id INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS sinks (name TEXT PRIMARY KEY, record_id INTEGER NOT NULL, position INTEGER NOT NULL);
+"""
+
+
+def now() -> datetime:
+    """The present moment, aware, in UTC."""
+    return datetime.now(timezone.utc)
+
+
+class StepStatus(str, Enum):
+    """Where a step stands."""
+
+    STARTED = "started"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """A step as the journal has it; times are ISO 8601 in UTC."""
+
+    key: str
+    component: str
+    type: str
+    kind: str
+    name: str
+    reason: str
+    command: str
+    log: str
+    status: StepStatus = StepStatus.STARTED
+    attempts: int = 1
+    started: str | None = None
+    ended: str | None = None
+    message: str = ""
+
+
+class Journal:
+    """The journal of one run; safe to use from several threads.
+
+    Args:
+        path: the SQLite file; made if it is missing.
+
+    Raises:
+        UsageError: if the file is not a journal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        try:
+            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
+            self._database.row_factory = sqlite3.Row
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=FULL")
+            self._database.executescript(_SCHEMA)
+        except sqlite3.DatabaseError as error:
+            raise UsageError(
+                f"{path} is not a journal of vcagent: {error}",
+                remedy="start the profile anew; the raw results in its folder are untouched",
+            ) from error
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file and close it."""
+        with self._lock:
+            self._database.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    def _rows(self, query: str, arguments: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        with self._lock:
+            return self._database.execute(query, arguments).fetchall()
+
+    def remember(self, **values: Any) -> None:
+        """Keep facts of the run itself, by name; JSON values."""
+        with self._transaction() as database:
+            database.executemany(
+                "INSERT INTO run VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                [(key, json.dumps(value)) for key, value in values.items()],
+            )
+
+    def recall(self, key: str, default: Any = None) -> Any:
+        """What was remembered under a name."""
+        rows = self._rows("SELECT value FROM run WHERE key = ?", (key,))
+        return json.loads(rows[0]["value"]) if rows else default
+
+    def start_step(self, row: StepRow) -> StepRow:
+        """Note that a step starts; a step that was started before counts one attempt more."""
+        started = now().isoformat()
+        with self._transaction() as database:
+            database.execute(
+                """INSERT INTO steps (key, component, type, kind, name, reason, command, log, status, attempts, started)
+                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'started', 1, ?)
+                   ON CONFLICT (key) DO UPDATE SET status = 'started', attempts = attempts + 1,
+                       reason = excluded.reason, command = excluded.command,
+                       started = excluded.started, ended = NULL, message = ''""",
+                (row.key, row.component, row.type, row.kind, row.name, row.reason, row.command, row.log, started),
+            )
+        return replace(row, started=started)
+
+    def end_step(
+        self,
+        key: str,
+        status: StepStatus,
+        *,
+        message: str = "",
+        cases: Iterable[Mapping[str, Any]] = (),
+        records: Iterable[MetricRecord] = (),
+    ) -> None:
+        """Note a step's end together with its cases and records: all of it or nothing."""
+        with self._transaction() as database:
+            database.execute(
+                "UPDATE steps SET status = ?, ended = ?, message = ? WHERE key = ?",
+                (status.value, now().isoformat(), message, key),
+            )
+            database.executemany(
+                "INSERT INTO cases (step, value) VALUES (?, ?)", [(key, json.dumps(dict(case))) for case in cases]
+            )
+            _insert(database, records)
+
+    def add_records(self, records: Iterable[MetricRecord]) -> None:
+        """Keep records that belong to no step, such as a monitor's."""
+        with self._transaction() as database:
+            _insert(database, records)
+
+    def steps(self) -> list[StepRow]:
+        """All steps, in the order in which they were first started."""
+        return [_step(row) for row in self._rows("SELECT * FROM steps ORDER BY position")]
+
+    def step(self, key: str) -> StepRow | None:
+        """A step by its key, or None if it never started."""
+        rows = self._rows("SELECT * FROM steps WHERE key = ?", (key,))
+        return _step(rows[0]) if rows else None
+
+    def cases(self) -> list[dict[str, Any]]:
+        """The cases of all finished steps, in the order in which they ended."""
+        return [
+            {**json.loads(row["value"]), "step": row["step"]}
+            for row in self._rows("SELECT step, value FROM cases ORDER BY id")
+        ]
+
+    def records_after(self, record_id: int, limit: int = 5000) -> list[MetricRecord]:
+        """The records that follow a record, oldest first."""
+        rows = self._rows("SELECT id, value FROM records WHERE id > ? ORDER BY id LIMIT ?", (record_id, limit))
+        return [record_from_json(row["id"], row["value"]) for row in rows]
+
+    def sink_position(self, name: str) -> tuple[int, int]:
+        """The last record that a sink has, and its own position (a file's size in bytes)."""
+        rows = self._rows("SELECT record_id, position FROM sinks WHERE name = ?", (name,))
+        return (rows[0]["record_id"], rows[0]["position"]) if rows else (0, 0)
+
+    def move_sink(self, name: str, record_id: int, position: int) -> None:
+        """Note how far a sink has come."""
+        with self._transaction() as database:
+            database.execute(
+                """INSERT INTO sinks VALUES (?, ?, ?) ON CONFLICT (name)
+                   DO UPDATE SET record_id = excluded.record_id, position = excluded.position""",
+                (name, record_id, position),
+            )
+
+
+def record_to_json(record: MetricRecord) -> str:
+    """A record as one line of JSON without its id, which the journal gives."""
+    values = asdict(record)
+    values.pop("record_id")
+    for key in ("timestamp", "scenario_start", "scenario_end"):
+        values[key] = values[key].isoformat()
+    values["relativity"] = record.relativity.value
+    return json.dumps(values)
+
+
+def record_from_json(record_id: int, text: str) -> MetricRecord:
+    """The inverse of ``record_to_json``."""
+    values = json.loads(text)
+    for key in ("timestamp", "scenario_start", "scenario_end"):
+        values[key] = datetime.fromisoformat(values[key])
+    values["relativity"] = Relativity(values["relativity"])
+    values["tags"] = tuple(values["tags"])
+    return MetricRecord(record_id=record_id, **values)
+
+
+def _insert(database: sqlite3.Connection, records: Iterable[MetricRecord]) -> None:
+    database.executemany(
+        "INSERT INTO records (value) VALUES (?)", [(record_to_json(record),) for record in records]
+    )
+
+
+def _step(row: sqlite3.Row) -> StepRow:
+    values = dict(row)
+    values.pop("position")
+    return StepRow(**{**values, "status": StepStatus(values["status"])})

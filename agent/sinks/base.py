@@ -1,0 +1,86 @@
+"""What a sink is, and how the journal feeds it so that no record is lost or doubled."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.records import MetricRecord
+
+if TYPE_CHECKING:
+    from agent.journal import Journal
+
+__all__ = ["FileSink", "Sink", "feed"]
+
+
+class Sink(ABC):
+    """Takes records in the order of their ids.
+
+    Attributes:
+        name: unique among the sinks of a run; the journal notes under it how far the sink has come.
+    """
+
+    name: str
+
+    @abstractmethod
+    def write(self, records: list[MetricRecord], position: int) -> int:
+        """Write records that follow those written so far; raises OSError where it cannot.
+
+        Args:
+            records: the next records.
+            position: what the last successful call returned, 0 at first. What lies behind it was
+                written by a call whose success was never noted, and must not count.
+
+        Returns:
+            The new position, of the sink's own meaning.
+        """
+
+
+class FileSink(Sink):
+    """A file that grows by whole records; its position is its size in bytes."""
+
+    header = ""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+
+    @abstractmethod
+    def line(self, record: MetricRecord) -> str:
+        """A record as text, with its line end."""
+
+    def write(self, records: list[MetricRecord], position: int) -> int:
+        """See Sink."""
+        with self.path.open("r+b" if self.path.exists() else "w+b") as file:
+            file.truncate(position)
+            file.seek(position)
+            if position == 0:
+                file.write(self.header.encode())
+            file.write("".join(map(self.line, records)).encode())
+            return file.tell()
+
+
+def feed(journal: Journal, sinks: Iterable[Sink]) -> list[str]:
+    """Bring every sink up to the journal's last record.
+
+    Returns:
+        What went wrong, a line a sink; a sink that fails keeps its place and is fed again next time.
+    """
+    failures = []
+    for sink in sinks:
+        record_id, position = journal.sink_position(sink.name)
+        try:
+            while True:
+                records = journal.records_after(record_id)
+                if not records and position:
+                    break
+                position = sink.write(records, position)
+                record_id = records[-1].record_id if records else record_id
+                journal.move_sink(sink.name, record_id, position)
+                if not records:
+                    break
+        except OSError as error:
+            failures.append(f"records could not be written to {sink.name}: {error}")
+    return failures

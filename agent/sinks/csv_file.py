@@ -1,0 +1,71 @@
+"""metrics.csv: VirtualClient's 29 columns in its order, every field quoted."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.records import MetricRecord
+from agent.sinks.base import FileSink
+
+__all__ = ["COLUMNS", "CsvSink"]
+
+COLUMNS = (
+    "Timestamp", "ExperimentId", "ExecutionSystem", "ProfileName", "ClientId", "ToolName", "ToolVersion",
+    "ScenarioName", "ScenarioStartTime", "ScenarioEndTime", "MetricName", "MetricValue", "MetricUnit",
+    "MetricCategorization", "MetricDescription", "MetricRelativity", "MetricVerbosity", "AppHost", "AppName",
+    "AppVersion", "OperatingSystemPlatform", "PlatformArchitecture", "SeverityLevel", "OperationId",
+    "OperationParentId", "Metadata", "Metadata_Host", "ToolResults", "Tags",
+)  # fmt: skip
+"""microsoft/VirtualClient, the metrics.csv that its file logger writes."""
+
+_INFORMATION = 1
+"""Severity of an ordinary record on the scale of VirtualClient's telemetry: 0 verbose, 1 information,
+2 warning, 3 error, 4 critical."""
+
+
+class CsvSink(FileSink):
+    """Records as VirtualClient writes them.
+
+    Args:
+        path: the file.
+        host: facts about the host that every line carries: ``platform`` (linux-x64), ``os`` (Unix),
+            ``version`` (of the agent), and ``metadata`` for the column Metadata_Host.
+    """
+
+    def __init__(self, path: Path, host: Mapping[str, Any]) -> None:
+        super().__init__(path)
+        self._host = host
+        self.header = _row(COLUMNS)
+
+    def line(self, record: MetricRecord) -> str:
+        """See FileSink."""
+        values: tuple[object, ...] = (
+            _time(record.timestamp), record.experiment_id, "", record.profile, record.client_id,
+            record.tool_name, record.tool_version, record.scenario, _time(record.scenario_start),
+            _time(record.scenario_end), record.metric, repr(record.value), record.unit, "",
+            record.description, record.relativity.value, record.verbosity, record.client_id, "vcagent",
+            self._host.get("version", ""), self._host.get("os", "Unix"), self._host.get("platform", ""),
+            _INFORMATION, record.run_id, record.run_id, _pairs(record.metadata),
+            _pairs(self._host.get("metadata", {})), "", ",".join(record.tags),
+        )  # fmt: skip
+        return _row(values)
+
+
+def _row(values: tuple[object, ...]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\r\n").writerow(values)
+    return buffer.getvalue()
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ";".join(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items())
+
+
+def _time(moment: Any) -> str:
+    text: str = moment.isoformat()
+    return text.replace("+00:00", "Z")
