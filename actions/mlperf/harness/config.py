@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["MODES", "SCENARIOS", "HarnessConfig"]
 
 SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
 MODES = ("performance", "accuracy")
+_LEAST = {"performance_sample_count": 1, "max_output_tokens": 1, "warmup_samples": 0, "sample_timeout_s": 0.1}
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,11 @@ class HarnessConfig:
         warmup_samples: samples sent before the timed part, by the same path, not counted.
         load_share: where given, ``target_qps`` is this share (0 to 1) of the rate that the warm-up reached
             with all of its samples in flight; for Offline the expected rate, for SingleStream the latency.
-        sample_timeout_s: seconds a single sample may take before the run fails.
+        sample_timeout_s: seconds a single sample may take before the run fails; for backends that hold many
+            samples at once also the seconds without any progress.
+        record_samples: whether ``samples.csv`` is written; False only where the harness itself is measured.
+        audit_config: LoadGen's audit configuration for a compliance test, such as TEST06's. Without it none
+            is read, not even an ``audit.config`` that lies in the working directory.
     """
 
     scenario: str
@@ -50,6 +58,8 @@ class HarnessConfig:
     warmup_samples: int = 8
     load_share: float | None = None
     sample_timeout_s: float = 300.0
+    record_samples: bool = True
+    audit_config: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what LoadGen would silently take for something else."""
@@ -62,16 +72,37 @@ class HarnessConfig:
                 f"model {self.model!r} has a dot, which LoadGen's configuration cannot match: "
                 f"it would get default limits; write {self.model.replace('.', '_')!r}"
             )
+        if not isinstance(self.backend, dict) or not isinstance(self.backend.get("type"), str):
+            raise ValueError(f"backend is {self.backend!r}; it needs a type, such as openai")  # noqa: TRY004
+        if self.load_share is not None and not 0 < self.load_share <= 1:
+            raise ValueError(f"load_share is {self.load_share}; it is a share of the measured rate, 0 to 1")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} is {value}; the least is {least}")
 
     @classmethod
     def read(cls, path: Path) -> HarnessConfig:
         """Read a configuration file.
 
         Raises:
-            ValueError: if a key is unknown, missing or of a wrong value.
+            ValueError: if the file cannot be read or a key is unknown, missing or of a wrong value.
         """
-        values = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise ValueError(f"{path} is no JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004
+        names = [known.name for known in fields(cls)]
+        for key in values:
+            if key not in names:
+                near = get_close_matches(key, names, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"{path}: {key!r} is unknown{hint}")
         try:
             return cls(**values)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error
