@@ -1,1 +1,41 @@
 """A profile: from text to a validated, resolved value."""
+
+from agent.profile.arguments import Timeout, TimeoutScope, parse_parameters, parse_timeout
+from agent.profile.checking import check
+from agent.profile.conversion import convert
+from agent.profile.finding import Source, find, installed
+from agent.profile.loading import load
+from agent.profile.resolution import resolve, settle
+from agent.profile.schema import GROUPS, Element, Location, Profile, Scope, is_secret
+from agent.profile.selection import applies_to, select
+from agent.profile.timespan import format_timespan, parse_timespan
+from agent.profile.variables import LOOKUPS, VARIABLES, Variables, VariableUnavailableError
+
+__all__ = [
+    "GROUPS",
+    "LOOKUPS",
+    "VARIABLES",
+    "Element",
+    "Location",
+    "Profile",
+    "Scope",
+    "Source",
+    "Timeout",
+    "TimeoutScope",
+    "VariableUnavailableError",
+    "Variables",
+    "applies_to",
+    "check",
+    "convert",
+    "find",
+    "format_timespan",
+    "installed",
+    "is_secret",
+    "load",
+    "parse_parameters",
+    "parse_timeout",
+    "parse_timespan",
+    "resolve",
+    "select",
+    "settle",
+]

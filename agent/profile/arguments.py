@@ -1,0 +1,80 @@
+"""The command line's own small languages: ``--parameters``, ``--metadata``, ``--timeout``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from agent.errors import ProfileError, UsageError
+from agent.profile.timespan import parse_timespan
+
+__all__ = ["Timeout", "TimeoutScope", "parse_parameters", "parse_timeout"]
+
+
+def parse_parameters(text: str) -> dict[str, str]:
+    """Names and values of ``A=1,,,B=2``.
+
+    The separator is ``,,,`` if the text has one, else ``;`` if it has one, else ``,`` (as VirtualClient's is).
+    A value may hold ``=``. The last of two pairs of one name counts.
+
+    Raises:
+        UsageError: if a piece has no ``=``: VirtualClient would drop it in silence.
+    """
+    separator = next((mark for mark in (",,,", ";") if mark in text), ",")
+    values: dict[str, str] = {}
+    for piece in filter(None, (part.strip() for part in text.split(separator))):
+        name, equals, value = piece.partition("=")
+        if not equals or not name.strip():
+            after = f" after '{list(values)[-1]}='" if values else ""
+            raise UsageError(
+                f"a parameter{after} is not written name=value",
+                remedy="separate parameters by ,,, if a value holds a comma or semicolon: A=1,2,,,B=3 (or A=1,2,,,)",
+            )
+        values[name.strip()] = value.strip()
+    return values
+
+
+class TimeoutScope(Enum):
+    """What may still finish when the time is up."""
+
+    NOTHING = "nothing"
+    ACTION = "deterministic"
+    ALL_ACTIONS = "deterministic*"
+
+
+@dataclass(frozen=True)
+class Timeout:
+    """How long a run may take.
+
+    Args:
+        duration_s: seconds; None for no limit.
+        scope: what may still finish when the time is up.
+    """
+
+    duration_s: float | None
+    scope: TimeoutScope = TimeoutScope.NOTHING
+
+
+def parse_timeout(text: str) -> Timeout:
+    """The value of ``--timeout``: ``90`` (minutes), ``01:30:00``, ``1.5h``, ``never`` or ``-1``.
+
+    ``,deterministic`` lets the running action finish, ``,deterministic*`` all actions.
+
+    Raises:
+        UsageError: if it is none of these.
+    """
+    if text.strip().lower() in {"-1", "never"}:
+        return Timeout(None)
+    remedy = "write minutes or hh:mm:ss, with ,deterministic or ,deterministic* after it if wanted"
+    parts = [part for part in re.split(r"[,;\s]+", text.strip().lower()) if part]
+    if not parts or len(parts) > 2:  # noqa: PLR2004 - a duration and a scope
+        raise UsageError(f"'{text}' is not a timeout", remedy=remedy)
+    try:
+        duration_s = parse_timespan(parts[0], number_unit_s=60)
+        scope = TimeoutScope(parts[1]) if len(parts) > 1 else TimeoutScope.NOTHING
+    except (ProfileError, ValueError) as error:
+        raise UsageError(f"'{text}' is not a timeout", remedy=remedy) from error
+    if duration_s == 0 or (len(parts) > 1 and scope is TimeoutScope.NOTHING):
+        raise UsageError(f"'{text}' is not a timeout", remedy=remedy)
+    return Timeout(duration_s, scope)

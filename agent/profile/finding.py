@@ -1,0 +1,141 @@
+"""Finding the text of a profile: by an installed name, a path, or a URI."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from agent.errors import ProfileError
+from agent.names import did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
+__all__ = ["MAXIMUM_BYTES", "Source", "find", "installed", "source_from_text"]
+
+MAXIMUM_BYTES = 1 << 20
+"""No profile is this long; a longer file is something else."""
+
+_EXTENSIONS = (".yaml", ".yml", ".json")
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Source:
+    """A profile's text.
+
+    Args:
+        name: file name without its extension; names the profile.
+        label: where it came from, fit to be shown: a URI without credentials and query.
+        text: the text.
+        format: ``json`` or ``yaml``.
+    """
+
+    name: str
+    label: str
+    text: str
+    format: str
+
+
+def source_from_text(text: str, *, label: str = "profile.yaml", format: str | None = None) -> Source:  # noqa: A002
+    """A source whose text is at hand; the label's extension tells the format where it is not given."""
+    path = PurePosixPath(label)
+    return Source(path.stem, label, text, format or _format(path.suffix, text))
+
+
+def installed(search: Sequence[Traversable] | None = None) -> dict[str, Traversable]:
+    """The profiles in some folders by file name, sorted; in the package ``profiles`` if none are given."""
+    folders = [resources.files("profiles")] if search is None else search
+    found: dict[str, Traversable] = {}
+    for folder in folders:
+        for file in folder.iterdir():
+            if file.name.lower().endswith(_EXTENSIONS) and file.is_file():
+                found.setdefault(file.name, file)
+    return dict(sorted(found.items()))
+
+
+def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Source:
+    """The text of a profile.
+
+    Args:
+        reference: an http or https URI; a path (if it has a separator); the name of an installed profile, with or
+            without extension and in any case; or a file in the current folder.
+        search: the folders of installed profiles; None for the package ``profiles``.
+
+    Raises:
+        ProfileError: if there is none, naming the nearest; if it cannot be read, is too long or not text.
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", reference):
+        return _fetch(reference)
+    path = Path(reference).expanduser()
+    known = installed(search)
+    if not (os.sep in reference or "\\" in reference):
+        wanted = reference.lower()
+        for name, file in known.items():
+            if wanted in {name.lower(), PurePosixPath(name).stem.lower()}:
+                return _read(file, str(file))
+    if not path.is_file():
+        names = sorted({PurePosixPath(name).stem for name in known})
+        stem = re.sub(r"\.(ya?ml|json)$", "", path.name, flags=re.IGNORECASE)
+        what = "is a folder, not a profile" if path.is_dir() else "is neither an installed profile nor a file"
+        raise ProfileError(f"'{reference}' {what}", remedy=did_you_mean(stem, names))
+    return _read(path, str(path))
+
+
+def _read(file: Traversable, label: str) -> Source:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAXIMUM_BYTES + 1)
+    except OSError as error:
+        raise ProfileError(f"the profile cannot be read: {error.strerror or error}", where=label) from error
+    return _source(content, label, PurePosixPath(file.name))
+
+
+def _fetch(uri: str) -> Source:
+    from http.client import HTTPException
+    from urllib.request import Request, urlopen
+
+    import agent
+
+    parts = urlsplit(uri)
+    label = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    if parts.scheme.lower() not in {"http", "https"}:
+        raise ProfileError(
+            f"a profile cannot be read from '{label}'", remedy="use a path, or a URI with http or https"
+        )
+    try:
+        request = Request(uri, headers={"User-Agent": f"vcagent/{agent.__version__}"})  # noqa: S310 - checked above
+        with urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
+            content = response.read(MAXIMUM_BYTES + 1)
+    except (OSError, HTTPException, ValueError) as error:
+        reason = str(getattr(error, "reason", "") or error).replace(uri, label)
+        raise ProfileError(
+            f"the profile cannot be fetched: {reason}", where=label, remedy="check the URI and the network"
+        ) from error
+    return _source(content, label, PurePosixPath(parts.path))
+
+
+def _source(content: bytes, label: str, path: PurePosixPath) -> Source:
+    if len(content) > MAXIMUM_BYTES:
+        raise ProfileError(f"longer than {MAXIMUM_BYTES >> 20} MiB: this is no profile", where=label)
+    encoding = "utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ProfileError("not a text file in UTF-8: this is no profile", where=f"{label}:{line}") from error
+    if "\0" in text:
+        raise ProfileError("a binary file: this is no profile", where=label)
+    return Source(path.stem, label, text, _format(path.suffix, text))
+
+
+def _format(extension: str, text: str) -> str:
+    if extension.lower() in _EXTENSIONS:
+        return "json" if extension.lower() == ".json" else "yaml"
+    return "json" if text.lstrip()[:2] in {"//", "/*"} or text.lstrip()[:1] == "{" else "yaml"

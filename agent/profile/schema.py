@@ -1,0 +1,155 @@
+"""What a profile is once it has been read: plain values, each with the line it came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["GROUPS", "KINDS", "Condition", "Element", "Location", "Profile", "Scope", "is_secret"]
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {"dependency": "Dependencies", "action": "Actions", "monitor": "Monitors"}
+)
+"""The kinds of elements, and the profile's key under which each stands."""
+
+GROUPS = frozenset({"SequentialExecution", "ParallelExecution", "ParallelLoopExecution"})
+"""The types that run other elements; only they have ``Components``."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_SECRET = re.compile(r"key|token|password|secret", re.IGNORECASE)
+
+
+def is_secret(parameter: str) -> bool:
+    """Whether the name of a parameter says that its value is never to be shown."""
+    return bool(_SECRET.search(parameter))
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in a profile's text.
+
+    Args:
+        source: the file, or the URI without credentials.
+        line: counted from 1; None for the source as a whole.
+    """
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """``file:line``."""
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Element:
+    """One entry of a profile's dependencies, actions or monitors.
+
+    Args:
+        kind: ``dependency``, ``action`` or ``monitor``.
+        type: the component's type, as written.
+        key: where it stands: ``actions[2]``, or ``actions[1].components[0]`` in a group. In a merged
+            profile the numbers count through all sources.
+        parameters: as written; expressions are not resolved.
+        metadata: as written.
+        components: the members of a group.
+        location: the line that the element begins at.
+        parameter_locations: the line of each parameter, under the name as written.
+        scope: which of ``Profile.scopes`` its references are looked up in.
+    """
+
+    kind: str
+    type: str
+    key: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    components: tuple[Element, ...] = ()
+    location: Location = field(default=Location("?"))
+    parameter_locations: Mapping[str, Location] = field(default_factory=dict)
+    scope: int = 0
+
+    def walk(self) -> Iterator[Element]:
+        """This element and all below it, in the order of the text."""
+        yield self
+        for component in self.components:
+            yield from component.walk()
+
+    def where(self, parameter: str) -> Location:
+        """The line of a parameter, or of the element where the parameter's own is not known."""
+        return self.parameter_locations.get(parameter, self.location)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One entry of ``ParametersOn``: parameters that hold if a condition does.
+
+    Args:
+        expression: the condition, an expression that gives true or false.
+        parameters: what it sets.
+        location: the line of the entry.
+    """
+
+    expression: Any
+    parameters: Mapping[str, Any]
+    location: Location
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The parameters that one source declares; its elements see these before those of other sources.
+
+    Args:
+        parameters: values after overrides; expressions are not resolved.
+        locations: the line of each parameter.
+        conditions: entries of ``ParametersOn`` that were not decided yet, in order.
+    """
+
+    parameters: Mapping[str, Any] = _NOTHING
+    locations: Mapping[str, Location] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What to run: one profile, or several merged in order.
+
+    Args:
+        name: the first source's name without its extension; names the telemetry.
+        description: the first source's.
+        metadata: of all sources; the first that sets a key wins, the command line before all.
+        parameters: of all sources, after overrides; the first that declares a name wins.
+            Expressions are not resolved.
+        minimum_execution_interval_s: shortest time from the start of one action to the next, in seconds.
+        minimum_required_execution_time_s: a shorter timeout is refused, in seconds.
+        dependencies: what the host must have, in order.
+        actions: what is run, in order.
+        monitors: what is measured beside the actions.
+        sources: the files and URIs that it was read from.
+        scopes: one for each source, in the same order.
+    """
+
+    name: str
+    description: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    minimum_execution_interval_s: float | None = None
+    minimum_required_execution_time_s: float | None = None
+    dependencies: tuple[Element, ...] = ()
+    actions: tuple[Element, ...] = ()
+    monitors: tuple[Element, ...] = ()
+    sources: tuple[str, ...] = ()
+    scopes: tuple[Scope, ...] = ()
+
+    def elements(self) -> Iterator[Element]:
+        """Every element, groups and their members included: dependencies, actions, monitors."""
+        for element in (*self.dependencies, *self.actions, *self.monitors):
+            yield from element.walk()
+
+    def scope_of(self, element: Element) -> Scope:
+        """The parameters of the source that an element came from."""
+        if element.scope < len(self.scopes):
+            return self.scopes[element.scope]
+        return Scope(self.parameters)

@@ -1,0 +1,151 @@
+"""The names that stand for something of the host or the run, and where their values come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from agent.errors import ProfileError
+from agent.names import canonical
+
+__all__ = ["LOOKUPS", "VARIABLES", "VariableUnavailableError", "Variables"]
+
+VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "LogDir": "folder of logs",
+        "StateDir": "folder of the agent's state",
+        "TempDir": "folder for temporary files",
+        "ScriptDir": "folder of scripts",
+        "Platform": "operating system and architecture: linux-x64, linux-arm64",
+        "OS": "operating system: linux",
+        "Architecture": "x64 or arm64",
+        "LogicalCoreCount": "processors that the system schedules on",
+        "PhysicalCoreCount": "cores",
+        "SystemMemoryBytes": "memory in bytes",
+        "SystemMemoryKilobytes": "memory in units of 1024 bytes",
+        "SystemMemoryMegabytes": "memory in units of 1024² bytes",
+        "SystemMemoryGigabytes": "memory in units of 1024³ bytes",
+        "ExperimentId": "identifier of the experiment",
+        "ClientId": "name of this host in the records",
+        "ExecutionSystem": "the system that started the run",
+        "GpuCount": "number of GPUs",
+        "GpuName": "name of the first GPU",
+        "GpuMemoryMiB": "memory of the first GPU in MiB",
+        "DriverVersion": "version of the loaded NVIDIA driver",
+        "CudaVersion": "newest CUDA that the loaded driver supports",
+    }
+)
+"""The variables, each with what it is. All but the last five are VirtualClient's."""
+
+LOOKUPS: Mapping[str, str] = MappingProxyType(
+    {
+        "PackageDir": "folder of the named package",
+        "PackageDir/Platform": "the folder for this platform within the named package",
+        "ScriptDir": "folder of the named scripts",
+    }
+)
+"""What is looked up by a name after a colon, as in ``{PackageDir:mlperf}``."""
+
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "LogPath": "LogDir",
+        "StatePath": "StateDir",
+        "TempPath": "TempDir",
+        "ScriptPath": "ScriptDir",
+        "PackagePath": "PackageDir",
+        "PackagePath/Platform": "PackageDir/Platform",
+        "PlatformArchitecture": "Platform",
+        "LogicalProcessorCount": "LogicalCoreCount",
+        "PhysicalProcessorCount": "PhysicalCoreCount",
+        "AgentId": "ClientId",
+    }
+)
+"""Other spellings that VirtualClient has, and the name each stands for."""
+
+
+class VariableUnavailableError(ProfileError):
+    """The host does not have what a variable stands for, at least not now: no GPU, no driver yet."""
+
+
+class Variables:
+    """Values of variables by name, read when they are asked for.
+
+    Args:
+        values: a callable for each variable; None as its value says that the host has none. Names beyond
+            ``VARIABLES`` are allowed.
+        lookups: a callable for each name of ``LOOKUPS``; it takes what stands after the colon, and gives None
+            where there is no such thing.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Callable[[], Any]] | None = None,
+        lookups: Mapping[str, Callable[[str], Any]] | None = None,
+    ) -> None:
+        self._values = {_key(name): read for name, read in (values or {}).items()}
+        self._lookups = {_key(name): read for name, read in (lookups or {}).items()}
+        self._names = {_key(name): name for name in (*(values or {}), *ALIASES, *VARIABLES)}
+        self._lookup_names = {_key(name): name for name in (*(lookups or {}), *ALIASES, *LOOKUPS)}
+
+    @classmethod
+    def of(cls, **values: Any) -> Variables:
+        """Variables with fixed values."""
+        return cls({name: lambda value=value: value for name, value in values.items()})
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a name is a variable's, be it available or not."""
+        return _key(name) in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of all variables."""
+        return iter(self._names.values())
+
+    def value(self, name: str) -> Any:
+        """The value of a variable.
+
+        Raises:
+            VariableUnavailableError: if the host does not have it now.
+        """
+        read = self._values.get(_key(name))
+        value = read() if read else None
+        if value is None:
+            raise VariableUnavailableError(
+                f"{{{name}}} ({VARIABLES.get(self._names.get(_key(name), name), 'a variable')}) "
+                "has no value on this host now",
+                remedy="set the parameter that uses it with --parameters, or run where the host has it",
+            )
+        return value
+
+    def is_lookup(self, head: str) -> bool:
+        """Whether ``{head:name}`` looks something up."""
+        return _key(head) in self._lookup_names
+
+    @property
+    def lookup_names(self) -> list[str]:
+        """The heads that look something up."""
+        return list(self._lookup_names.values())
+
+    def look_up(self, head: str, name: str) -> Any:
+        """What ``{head:name}`` stands for.
+
+        Raises:
+            VariableUnavailableError: if there is no such thing on this host now.
+        """
+        read = self._lookups.get(_key(head))
+        value = read(name) if read else None
+        if value is None:
+            raise VariableUnavailableError(
+                f"{{{head}:{name}}}: there is no '{name}' on this host now",
+                remedy=f"add the dependency that installs '{name}', or correct the name",
+            )
+        return value
+
+
+def _key(name: str) -> str:
+    return canonical(ALIASES_BY_KEY.get(canonical(name), name))
+
+
+ALIASES_BY_KEY: Mapping[str, str] = MappingProxyType(
+    {canonical(alias): name for alias, name in ALIASES.items()}
+)
