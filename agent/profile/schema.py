@@ -18,7 +18,6 @@ KINDS: Mapping[str, str] = MappingProxyType(
 GROUPS = frozenset({"SequentialExecution", "ParallelExecution", "ParallelLoopExecution"})
 """The types that run other elements; only they have ``Components``."""
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _SECRET = re.compile(r"key|token|password|secret", re.IGNORECASE)
 
 
@@ -107,7 +106,7 @@ class Scope:
         conditions: entries of ``ParametersOn`` that were not decided yet, in order.
     """
 
-    parameters: Mapping[str, Any] = _NOTHING
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
 

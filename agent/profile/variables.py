@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -91,7 +92,7 @@ class Variables:
     @classmethod
     def of(cls, **values: Any) -> Variables:
         """Variables with fixed values."""
-        return cls({name: lambda value=value: value for name, value in values.items()})
+        return cls({name: partial(_same, value) for name, value in values.items()})
 
     def __contains__(self, name: str) -> bool:
         """Whether a name is a variable's, be it available or not."""
@@ -140,6 +141,10 @@ class Variables:
                 remedy=f"add the dependency that installs '{name}', or correct the name",
             )
         return value
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _key(name: str) -> str:
