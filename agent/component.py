@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from agent.processes import ProcessRunner
     from agent.records import Metric, ParsedOutput
 
+CASE_OWNER = ".step"
+"""The file in a case's folder that names the step it belongs to."""
+
 __all__ = [
+    "CASE_OWNER",
     "Action",
     "Component",
     "ComponentParameters",
@@ -77,7 +82,7 @@ class StepContext:
         run_dir: the run's folder; raw results go to ``case_dir``.
         package_dir: where environments, models and downloads are kept between runs.
         log: the step's log file, ``logs/<step>.log``.
-        deadline_s: seconds the step may take, where the run has a timeout.
+        key: the step's key in the journal.
     """
 
     facts: Facts
@@ -87,13 +92,26 @@ class StepContext:
     run_dir: Path
     package_dir: Path
     log: Path
-    deadline_s: float | None = None
+    key: str = ""
 
     def case_dir(self, workload: str, case: str) -> Path:
-        """The folder for one case's raw logs, made if it is missing."""
-        folder = self.run_dir / workload / case
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        """The folder for one case's raw logs, made if it is missing.
+
+        It belongs to this step: another step that asks for the same case, such as the same action in the
+        next iteration, gets ``case-2``; this step gets its own again after a resume.
+        """
+        for number in itertools.count(1):
+            folder = self.run_dir / workload / (case if number == 1 else f"{case}-{number}")
+            owner = folder / CASE_OWNER
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                with owner.open("x", encoding="utf-8") as file:
+                    file.write(self.key)
+            except FileExistsError:
+                if owner.read_text(encoding="utf-8") != self.key:
+                    continue
+            return folder
+        raise AssertionError("unreachable")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,65 @@
+"""The program: commands by name; run is the one that is meant where none is named."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from agent.cli.convert import convert
+from agent.cli.doctor import doctor
+from agent.cli.facts import facts
+from agent.cli.parse import parse
+from agent.cli.plan import plan
+from agent.cli.profiles import profiles
+from agent.cli.report import report
+from agent.cli.resume import resume
+from agent.cli.run import run
+from agent.cli.runs import runs
+from agent.cli.show import show
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="vcagent",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Brings a host to the state a profile asks for, runs the benchmark, and says whether the result counts.\n\n"
+    "[bold]vcagent --profile PERF-CPU-MLPERF.yaml[/] runs a profile; all options: vcagent run --help.",
+)
+for command in (run, plan, resume, runs, report, show, profiles, facts, doctor, parse, convert):
+    app.command()(command)
+
+
+def _arguments(arguments: list[str]) -> list[str]:
+    """The arguments with what may be left out: ``run``, and the value of ``--clean``."""
+    arguments = ["--clean=all" if argument == "--clean" else argument for argument in arguments]
+    if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
+        return ["run", *arguments]
+    return arguments
+
+
+def main() -> None:
+    """Entry point of the console script; never shows a traceback for what a user can do wrong."""
+    from agent.errors import ExitCode, VcagentError
+
+    if sys.argv[1:] == ["--version"]:
+        from agent import __version__
+
+        print(f"vcagent {__version__}")
+        return
+    try:
+        app(args=_arguments(sys.argv[1:]))
+    except VcagentError as error:
+        from agent.cli.output import print_error
+
+        print_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(ExitCode.OK)

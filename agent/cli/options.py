@@ -1,0 +1,62 @@
+"""Options that several commands share, and the request they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from agent.run import RunRequest
+
+__all__ = [
+    "AsJson",
+    "Parameters",
+    "Profiles",
+    "ResultsDir",
+    "request_of",
+]
+
+Profiles = Annotated[
+    list[str],
+    typer.Option("--profile", "-p", help="A profile: name, path or http(s) URI; several are merged.", show_default=False),
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option("--parameters", "--pm", help='Override parameters: "A=1,,,B=2" (or by , or ;).', show_default=False),
+]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option("--metadata", "--mt", help='Context for every record: "A=1,,,B=2".', show_default=False),
+]
+Scenarios = Annotated[str, typer.Option("--scenarios", help="Run only these, or all but: a,b or -c.", show_default=False)]
+OnlyDependencies = Annotated[
+    bool, typer.Option("--dependencies", "-d", help="Only bring the host to its state; run nothing.")
+]
+ResultsDir = Annotated[Path, typer.Option("--results-dir", "--log-dir", help="The folder of all runs.")]
+PackageDir = Annotated[
+    Path | None,
+    typer.Option("--package-dir", help="Where environments and downloads are kept.", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def request_of(
+    profile: list[str],
+    parameters: list[str] | None = None,
+    metadata: list[str] | None = None,
+    **others: object,
+) -> RunRequest:
+    """The request that the options make.
+
+    Raises:
+        UsageError: if parameters or metadata are not written name=value.
+    """
+    from agent.profile import parse_parameters
+    from agent.run import RunRequest
+
+    def pairs(texts: list[str] | None) -> dict[str, str]:
+        return {name: value for text in texts or [] for name, value in parse_parameters(text).items()}
+
+    return RunRequest(tuple(profile), pairs(parameters), pairs(metadata), **others)  # type: ignore[arg-type]

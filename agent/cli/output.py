@@ -1,0 +1,32 @@
+"""How the commands speak: tables for people, JSON for programs, errors with their remedy."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent.errors import VcagentError
+
+__all__ = ["print_error", "print_json"]
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON on standard output."""
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=str)
+    print()
+
+
+def print_error(error: VcagentError) -> None:
+    """Print an error with its remedy on standard error, without anything secret of the environment."""
+    import os
+
+    from rich.console import Console
+    from rich.text import Text
+
+    from agent.secrets import Secrets
+
+    text = Text("error: ", style="bold red")
+    text.append(Secrets(mappings=[os.environ]).mask(str(error)), style="not bold default")
+    Console(stderr=True, highlight=False, soft_wrap=True).print(text)

@@ -1,0 +1,62 @@
+"""``vcagent plan``: what a profile would do on this host, and why; nothing is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from agent.cli.options import AsJson, OnlyDependencies, PackageDir, Parameters, Profiles, Scenarios, request_of
+
+__all__ = ["plan"]
+
+
+def plan(
+    profile: Profiles,
+    parameters: Parameters = None,
+    scenarios: Scenarios = "",
+    dependencies: OnlyDependencies = False,
+    package_dir: PackageDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show every step that a profile would take on this host, with its reason, and change nothing."""
+    from agent.errors import ExitCode
+    from agent.run import plan as plan_run
+
+    request = request_of(
+        profile, parameters, scenarios=scenarios, only_dependencies=dependencies, package_dir=package_dir,
+        results_dir=Path("results"),
+    )  # fmt: skip
+    planned_profile, planned = plan_run(request)
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(
+            {
+                "profile": planned_profile.name,
+                "components": [
+                    {
+                        "key": component.element.key,
+                        "kind": component.element.kind,
+                        "type": component.element.type,
+                        "standing": component.standing.value,
+                        "note": component.note,
+                        "remedy": component.error.remedy if component.error else None,
+                        "steps": [
+                            {"name": step.name, "reason": step.reason, "command": step.command,
+                             "estimate_s": step.estimate_s}
+                            for step in (component.plan.steps if component.plan else ())
+                        ],
+                    }
+                    for component in planned
+                ],
+            }
+        )  # fmt: skip
+    else:
+        from rich.console import Console
+
+        from agent.report import render_plan
+
+        render_plan(planned, Console())
+    if any(component.error for component in planned):
+        raise typer.Exit(ExitCode.HOST_CANNOT_RUN)

@@ -1,0 +1,46 @@
+"""``vcagent report``: write a run's report anew and show its result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.cli.options import AsJson, ResultsDir
+
+__all__ = ["report"]
+
+
+def report(
+    run: Annotated[
+        str | None, typer.Argument(help="The run's id, its beginning, or its folder.", show_default="the latest")
+    ] = None,
+    results_dir: ResultsDir = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Show a run's result, and write its report and rollup anew from what is in its folder."""
+    from agent.errors import UsageError
+    from agent.report import render_result, write_report, write_rollup
+    from agent.results import RUN_FILE, ResultsFolder
+
+    folder = ResultsFolder(results_dir).find(run)
+    try:
+        description = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"run {folder.name} has no readable {RUN_FILE}: {error}", remedy=f"vcagent resume {folder.name}"
+        ) from error
+    rollup = write_rollup(folder)
+    page = write_report(folder)
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json({**json.loads(rollup.read_text(encoding="utf-8")), "report": str(page)})
+        return
+    from rich.console import Console
+
+    records = folder / "metrics.jsonl"
+    lines = records.read_text(encoding="utf-8").splitlines() if records.is_file() else []
+    render_result(description, [json.loads(line) for line in lines], Console(), run_dir=folder)

@@ -1,0 +1,80 @@
+"""``vcagent run``: carry a profile out on this host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.cli.options import (
+    AsJson,
+    Metadata,
+    OnlyDependencies,
+    PackageDir,
+    Parameters,
+    Profiles,
+    ResultsDir,
+    Scenarios,
+    request_of,
+)
+
+__all__ = ["run"]
+
+
+def run(
+    profile: Profiles = [],  # noqa: B006 - typer copies it; None would be shown as a value
+    parameters: Parameters = None,
+    scenarios: Scenarios = "",
+    dependencies: OnlyDependencies = False,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", "-i", min=1, help="Rounds of all actions.", show_default="1")
+    ] = None,
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout",
+            "-t",
+            help="Repeat for minutes or hh:mm:ss, then stop at once; with ,deterministic when the action is done, "
+            "with ,deterministic* when all are; never for no end.",
+            show_default=False,
+        ),
+    ] = "",
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", "-f", help="End at the first failed action.")] = False,
+    results_dir: ResultsDir = Path("results"),
+    package_dir: PackageDir = None,
+    experiment_id: Annotated[str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")] = "",
+    client_id: Annotated[
+        str, typer.Option("--client-id", "--agent-id", help="This host's name in records.", show_default="host name")
+    ] = "",
+    metadata: Metadata = None,
+    clean: Annotated[
+        str,
+        typer.Option(
+            "--clean", help="First remove logs, packages, state, temp or all (alone: all).", show_default=False
+        ),
+    ] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a profile: bring the host to its state, run its actions, judge and record the results."""
+    from agent.errors import UsageError
+
+    if clean:
+        from agent.cleaning import clean as clean_up
+
+        clean_up(clean, results_dir, package_dir)
+        if not profile:
+            return
+    if not profile:
+        raise UsageError("no profile is named", remedy="vcagent --profile NAME; vcagent profiles lists the names")
+    from agent.cli.finish import finish
+    from agent.progress import run_progress
+    from agent.run import start
+
+    request = request_of(
+        profile, parameters, metadata, scenarios=scenarios, only_dependencies=dependencies, iterations=iterations,
+        timeout=timeout, fail_fast=fail_fast, results_dir=results_dir, package_dir=package_dir,
+        experiment_id=experiment_id, client_id=client_id,
+    )  # fmt: skip
+    finish(start(request, run_progress(quiet=quiet or as_json)), as_json=as_json)

@@ -1,0 +1,49 @@
+"""``vcagent runs``: the runs in a results folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agent.cli.options import AsJson, ResultsDir
+
+__all__ = ["runs"]
+
+
+def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> None:
+    """List the runs in the results folder, the newest last."""
+    from agent.results import RUN_FILE, ResultsFolder
+
+    rows: list[dict[str, Any]] = []
+    for folder in ResultsFolder(results_dir).runs():
+        try:
+            run = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            run = {}
+        rows.append(
+            {
+                "run_id": folder.name,
+                "profile": run.get("profile", {}).get("name"),
+                "start": run.get("start"),
+                "end": run.get("end"),
+                "verdict": run.get("verdict", {}).get("validity"),
+                "exit_code": run.get("exit_code"),
+                "folder": str(folder),
+            }
+        )
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(rows)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("run", "profile", "start (UTC)", "end", "verdict", "exit code")
+    for row in rows:
+        start, end = ((row[key] or "")[:19].replace("T", " ") for key in ("start", "end"))
+        state = row["verdict"] or ("done" if row["exit_code"] == 0 else "unfinished")
+        table.add_row(row["run_id"], row["profile"] or "", start, end[11:], state, str(row["exit_code"] or 0)
+                      if row["exit_code"] is not None else "")  # fmt: skip
+    Console().print(table if rows else f"there are no runs in {results_dir}")

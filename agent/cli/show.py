@@ -1,0 +1,52 @@
+"""``vcagent show``: a profile as it will be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.cli.options import AsJson, Parameters
+
+__all__ = ["show"]
+
+
+def show(profile: str, parameters: Parameters = None, as_json: AsJson = False) -> None:
+    """Show a profile: what it is for, its parameters, and its elements in order."""
+    from agent.profile import Element, find, load_sources, parse_parameters
+    from agent.run import to_json
+    from agent.secrets import Secrets
+
+    overrides = {name: value for text in parameters or [] for name, value in parse_parameters(text).items()}
+    loaded = load_sources([find(profile)], overrides=overrides)
+    secrets = Secrets(mappings=[loaded.parameters])
+
+    def element(value: Element) -> dict[str, Any]:
+        shown: dict[str, Any] = {"type": value.type, "line": value.location.line}
+        if value.parameters:
+            shown["parameters"] = to_json(value.parameters)
+        if value.components:
+            shown["components"] = [element(child) for child in value.components]
+        return shown
+
+    values = secrets.mask_value(
+        {
+            "name": loaded.name,
+            "description": loaded.description,
+            "source": loaded.sources[0],
+            "metadata": to_json(loaded.metadata),
+            "parameters": to_json(loaded.parameters),
+            "dependencies": [element(value) for value in loaded.dependencies],
+            "monitors": [element(value) for value in loaded.monitors],
+            "actions": [element(value) for value in loaded.actions],
+        }
+    )
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(values)
+        return
+    import yaml
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=110)
+    Console().print(Syntax(text, "yaml", background_color="default"))

@@ -1,0 +1,202 @@
+"""From a profile's elements to components and their plans; nothing here changes the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from agent.component import Action, Component, Dependency, Monitor, Plan
+from agent.errors import HostError, ProfileError, VcagentError
+from agent.facts.linux import DISTRIBUTION, PLATFORM
+from agent.names import canonical, did_you_mean
+from agent.profile import GROUP_TYPES, Element, Profile, VariableUnavailableError, Variables, applies_to, check, resolve
+from agent.registry import component_class, unknown_types
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from agent.facts import Facts
+
+__all__ = ["PlannedComponent", "Planner", "Standing", "is_group", "leaves"]
+
+_CLASS_OF_KIND: dict[str, type[Component]] = {"dependency": Dependency, "action": Action, "monitor": Monitor}
+
+
+class Standing(str, Enum):
+    """What a plan says of a component."""
+
+    PLANNED = "planned"
+    NOTHING_TO_DO = "nothing to do"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+    LATER = "later"
+
+
+@dataclass(frozen=True)
+class PlannedComponent:
+    """A component with its plan as of now, or why it has none.
+
+    Args:
+        element: the element of the profile.
+        standing: what is to be done about it.
+        plan: its steps, where there are any.
+        note: why there is nothing to do, why it is skipped or refused, or what must come first.
+        error: the refusal.
+    """
+
+    element: Element
+    standing: Standing
+    plan: Plan | None = None
+    note: str = ""
+    error: VcagentError | None = None
+
+
+def is_group(element: Element) -> bool:
+    """Whether an element only orders others."""
+    return canonical(element.type) in {canonical(name) for name in GROUP_TYPES}
+
+
+def leaves(elements: tuple[Element, ...]) -> Iterator[Element]:
+    """All elements that do something themselves, those inside groups included, in order."""
+    for element in elements:
+        if is_group(element):
+            yield from leaves(element.components)
+        else:
+            yield element
+
+
+class Planner:
+    """Builds and plans the components of one profile.
+
+    Args:
+        profile: the profile.
+        variables: gives the host's and the run's variables for a set of facts.
+    """
+
+    def __init__(self, profile: Profile, variables: Variables) -> None:
+        self.profile = profile
+        self.variables = variables
+
+    def validate(self) -> None:
+        """Check everything that can be known of the profile without planning it.
+
+        Raises:
+            ProfileError: for unknown types, references to nothing, cycles, unknown or wrong parameters.
+        """
+        elements = [
+            *leaves(self.profile.dependencies), *leaves(self.profile.monitors), *leaves(self.profile.actions)
+        ]  # fmt: skip
+        if error := unknown_types([(element.type, f"{element.location}: {element.key}") for element in elements]):
+            raise error
+        check(self.profile, self.variables)
+        problems = []
+        for element in elements:
+            try:
+                self.build(element)
+            except VariableUnavailableError:
+                continue
+            except ProfileError as error:
+                problems.append(error)
+        if len(problems) == 1:
+            raise problems[0]
+        if problems:
+            raise ProfileError(
+                f"{len(problems)} elements of the profile have problems",
+                details=tuple(line for problem in problems for line in str(problem).splitlines()),
+            )
+
+    def build(self, element: Element) -> Component:
+        """The component of an element, its parameters resolved and validated.
+
+        Raises:
+            ProfileError: if its type cannot stand where it stands, or a parameter is unknown or wrong.
+        """
+        from pydantic import ValidationError
+
+        implementation = component_class(element.type)
+        where = f"{element.location}: {element.key} ({element.type})"
+        if not issubclass(implementation, _CLASS_OF_KIND[element.kind]):
+            kinds = [kind for kind, base in _CLASS_OF_KIND.items() if issubclass(implementation, base)]
+            raise ProfileError(
+                f"{element.type} is no {element.kind}", where=where, remedy=f"it is: {' or '.join(kinds)}"
+            )
+        values = resolve(element, self.profile, self.variables)
+        try:
+            parameters = implementation.Parameters.model_validate(values)
+        except ValidationError as error:
+            raise _parameter_error(element, implementation, error, where) from error
+        return implementation(parameters)
+
+    def skipped(self, element: Element, facts: Facts) -> str | None:
+        """Why an element does not apply to this host, or None."""
+        distribution = facts[DISTRIBUTION]
+        return applies_to(element, facts[PLATFORM], distribution.id, self.profile, self.variables)
+
+    def plan(self, element: Element, facts: Facts) -> PlannedComponent:
+        """Plan one element; a refusal is returned, not raised."""
+        if reason := self.skipped(element, facts):
+            return PlannedComponent(element, Standing.SKIPPED, note=reason)
+        try:
+            component = self.build(element)
+            if isinstance(component, Monitor):
+                return PlannedComponent(element, Standing.PLANNED, note="runs beside the actions")
+            if not isinstance(component, (Dependency, Action)):
+                raise ProfileError(f"{element.type} can neither be planned nor watched")
+            plan = component.plan(facts)
+        except (HostError, VariableUnavailableError) as error:
+            return PlannedComponent(element, Standing.REFUSED, note=error.message, error=error)
+        if plan.nothing_to_do:
+            return PlannedComponent(element, Standing.NOTHING_TO_DO, note=plan.nothing_to_do)
+        return PlannedComponent(element, Standing.PLANNED, plan)
+
+    def preview(self, facts: Facts, *, only_dependencies: bool = False) -> list[PlannedComponent]:
+        """What the profile would do on this host as it is now.
+
+        What cannot be planned yet because dependencies before it still have work to do is LATER,
+        not REFUSED: it is planned again when they are done.
+        """
+        planned: list[PlannedComponent] = []
+        elements = list(leaves(self.profile.dependencies))
+        if not only_dependencies:
+            elements += [*leaves(self.profile.monitors), *leaves(self.profile.actions)]
+        for element in elements:
+            component = self.plan(element, facts)
+            pending = any(
+                earlier.element.kind == "dependency" and earlier.standing in (Standing.PLANNED, Standing.LATER)
+                for earlier in planned
+            )
+            if component.standing is Standing.REFUSED and pending:
+                component = PlannedComponent(
+                    element, Standing.LATER, note=f"planned when the dependencies are done (now: {component.note})"
+                )
+            planned.append(component)
+        return planned
+
+
+def _parameter_error(
+    element: Element, implementation: type[Component], error: ValidationError, where: str
+) -> ProfileError:
+    fields = implementation.Parameters.model_fields
+    lines = []
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        place = next(
+            (
+                location
+                for key, location in element.parameter_locations.items()
+                if canonical(key) == canonical(name)
+            ),
+            element.location,
+        )
+        path = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"{place}: {element.type} has no parameter {path!r}; {did_you_mean(name, fields)}")
+        elif problem["type"] == "missing":
+            lines.append(f"{place}: {element.type} needs the parameter {path!r}: {fields[name].description or ''}")
+        else:
+            lines.append(f"{place}: {path or element.type}: {problem['msg']}")
+    if len(lines) == 1:
+        return ProfileError(lines[0])
+    return ProfileError("wrong parameters", where=where, details=tuple(lines))

@@ -1,0 +1,174 @@
+"""Turns what steps and monitors find into records with the context of the run, and feeds the sinks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from agent.journal import Journal, StepStatus, now
+from agent.metric_filters import parse_filters
+from agent.records import Metric, MetricRecord, ParsedOutput, Verdict
+from agent.sinks import Sink, feed
+
+__all__ = ["Recorder", "RunContext", "verdict_to_json"]
+
+FEED_INTERVAL_S = 5.0
+"""How long a monitor's records may wait until the sinks get them."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What every record of a run carries.
+
+    Args:
+        experiment_id: groups runs that belong together.
+        run_id: this run.
+        client_id: this host.
+        profile: the profile's name.
+        metadata: what the user gave with ``--metadata``.
+    """
+
+    experiment_id: str
+    run_id: str
+    client_id: str
+    profile: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class Recorder:
+    """Writes records to the journal and from there to every sink; safe to use from several threads.
+
+    Args:
+        journal: the run's journal.
+        sinks: where records go besides.
+        context: what every record carries.
+        run_dir: the run's folder, for paths relative to it.
+        mask: takes secrets out of a text.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        sinks: Sequence[Sink],
+        context: RunContext,
+        run_dir: Path,
+        mask: Callable[[str], str],
+    ) -> None:
+        self.journal = journal
+        self.context = context
+        self._sinks = tuple(sinks)
+        self._run_dir = run_dir
+        self._mask = mask
+        self._lock = threading.Lock()
+        self._next_feed = 0.0
+        self.failures: dict[str, None] = {}
+
+    def finish_step(
+        self,
+        key: str,
+        outputs: Iterable[ParsedOutput],
+        *,
+        started: datetime,
+        message: str,
+        case_dir: Path | None,
+        scenario: str,
+        tags: str,
+        filters: str,
+    ) -> None:
+        """Commit a step's end, its cases and its records together, then feed the sinks."""
+        ended = now()
+        cases, records = [], []
+        for output in outputs:
+            output = replace(  # noqa: PLW2901 - the same output, its gaps filled
+                output,
+                scenario=output.scenario or scenario,
+                start=output.start or started,
+                end=output.end or ended,
+            )
+            cases.append(self._case(output, case_dir))
+            kept = parse_filters(filters)(output.metrics)
+            records += [self._record(metric, output, tags) for metric in kept]
+        self.journal.end_step(key, StepStatus.DONE, message=self._mask(message), cases=cases, records=records)
+        self.feed()
+
+    def emit(self, tool_name: str, scenario: str, tags: str, filters: str, metrics: Sequence[Metric]) -> None:
+        """Take a monitor's metrics."""
+        moment = now()
+        output = ParsedOutput(format="", tool_name=tool_name, scenario=scenario, start=moment, end=moment)
+        kept = parse_filters(filters)(metrics)
+        self.journal.add_records([self._record(metric, output, tags) for metric in kept])
+        if time.monotonic() >= self._next_feed:
+            self.feed()
+
+    def feed(self) -> None:
+        """Bring the sinks up to date; what fails is kept in ``failures`` and tried again next time."""
+        with self._lock:
+            self._next_feed = time.monotonic() + FEED_INTERVAL_S
+            self.failures = dict.fromkeys(feed(self.journal, self._sinks))
+
+    def _case(self, output: ParsedOutput, case_dir: Path | None) -> dict[str, Any]:
+        return {
+            "scenario": output.scenario,
+            "tool_name": output.tool_name,
+            "tool_version": output.tool_version,
+            **verdict_to_json(output.verdict, self._mask),
+            "start": output.start.isoformat() if output.start else None,
+            "end": output.end.isoformat() if output.end else None,
+            "case_dir": str(case_dir.relative_to(self._run_dir)) if case_dir else None,
+            "complete": output.complete,
+            "details": self._masked(output.details),
+        }
+
+    def _record(self, metric: Metric, output: ParsedOutput, tags: str) -> MetricRecord:
+        own_tags = tuple(filter(None, (tag.strip() for tag in tags.split(","))))
+        start = output.start or now()
+        end = output.end or now()
+        return MetricRecord(
+            record_id=0,
+            timestamp=metric.timestamp or end,
+            experiment_id=self.context.experiment_id,
+            run_id=self.context.run_id,
+            client_id=self.context.client_id,
+            profile=self.context.profile,
+            tool_name=output.tool_name,
+            tool_version=output.tool_version,
+            scenario=self._mask(metric.scenario or output.scenario),
+            scenario_start=start,
+            scenario_end=end,
+            metric=metric.name,
+            value=metric.value,
+            unit=metric.unit,
+            relativity=metric.relativity,
+            verbosity=metric.verbosity,
+            description=self._mask(metric.description),
+            tags=own_tags + metric.tags,
+            metadata=self._masked({**self.context.metadata, **metric.metadata}),
+        )
+
+    def _masked(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: self._mask(value) if isinstance(value, str) else value for key, value in values.items()}
+
+
+def verdict_to_json(verdict: Verdict | None, mask: Callable[[str], str]) -> dict[str, Any]:
+    """A verdict as run.json and the journal have it; an output without one has validity None."""
+    if verdict is None:
+        return {"validity": None, "reasons": [], "warnings": []}
+    return {
+        "validity": verdict.validity.value,
+        "reasons": [
+            {
+                "code": reason.code,
+                "message": mask(reason.message),
+                "remedy": mask(reason.remedy),
+                "setting": reason.setting,
+                "value": reason.value,
+            }
+            for reason in verdict.reasons
+        ],
+        "warnings": [mask(warning) for warning in verdict.warnings],
+    }

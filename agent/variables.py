@@ -1,0 +1,66 @@
+"""The values of a profile's variables on this host, for this run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.profile import Variables
+
+if TYPE_CHECKING:
+    from agent.facts import Facts
+
+__all__ = ["run_variables"]
+
+
+def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: str) -> Variables:
+    """Variables that are read from fresh facts whenever they are asked for.
+
+    Args:
+        facts: the host.
+        run_dir: the run's folder.
+        experiment_id: the experiment's identifier.
+        client_id: this host's name in the records.
+    """
+    from agent.facts.agent_paths import PACKAGE_DIR
+    from agent.facts.gpus import CUDA_VERSION, DRIVER_VERSION, GPU_COUNT, GPU_MEMORY_MIB, GPU_NAME
+    from agent.facts.linux import PLATFORM
+    from agent.facts.memory import MEMORY
+    from agent.facts.processor import PROCESSOR
+
+    def package(name: str) -> str:
+        return str(facts[PACKAGE_DIR] / name)
+
+    def memory(unit_bytes: int) -> Any:
+        return lambda: facts[MEMORY].total_bytes // unit_bytes
+
+    return Variables(
+        {
+            "LogDir": lambda: str(run_dir / "logs"),
+            "StateDir": lambda: str(run_dir),
+            "TempDir": lambda: str(run_dir / "temp"),
+            "ScriptDir": lambda: str(facts[PACKAGE_DIR] / "scripts"),
+            "Platform": lambda: facts[PLATFORM],
+            "OS": lambda: "linux",
+            "Architecture": lambda: facts[PLATFORM].partition("-")[2],
+            "LogicalCoreCount": lambda: facts[PROCESSOR].logical_cores,
+            "PhysicalCoreCount": lambda: facts[PROCESSOR].physical_cores,
+            "SystemMemoryBytes": memory(1),
+            "SystemMemoryKilobytes": memory(2**10),
+            "SystemMemoryMegabytes": memory(2**20),
+            "SystemMemoryGigabytes": memory(2**30),
+            "ExperimentId": lambda: experiment_id,
+            "ClientId": lambda: client_id,
+            "ExecutionSystem": lambda: "",
+            "GpuCount": lambda: facts.fresh()[GPU_COUNT],
+            "GpuName": lambda: facts.fresh()[GPU_NAME],
+            "GpuMemoryMiB": lambda: facts.fresh()[GPU_MEMORY_MIB],
+            "DriverVersion": lambda: facts.fresh()[DRIVER_VERSION],
+            "CudaVersion": lambda: facts.fresh()[CUDA_VERSION],
+        },
+        {
+            "PackageDir": package,
+            "PackageDir/Platform": lambda name: str(facts[PACKAGE_DIR] / name / facts[PLATFORM]),
+            "ScriptDir": lambda name: str(facts[PACKAGE_DIR] / "scripts" / name),
+        },
+    )
