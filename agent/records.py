@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from types import MappingProxyType
 
 __all__ = ["Metric", "MetricRecord", "ParsedOutput", "Parser", "Reason", "Relativity", "Validity", "Verdict"]
 
 MetadataValue = str | int | float | bool
-_EMPTY: Mapping[str, MetadataValue] = MappingProxyType({})
 
 
 class Relativity(str, Enum):
@@ -65,7 +63,7 @@ class Metric:
     description: str = ""
     verbosity: int = 1
     tags: tuple[str, ...] = ()
-    metadata: Mapping[str, MetadataValue] = _EMPTY
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     scenario: str | None = None
     timestamp: datetime | None = None
 
@@ -132,7 +130,7 @@ class ParsedOutput:
     start: datetime | None = None
     end: datetime | None = None
     complete: bool = True
-    details: Mapping[str, MetadataValue] = _EMPTY
+    details: Mapping[str, MetadataValue] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
 
 

@@ -1,0 +1,31 @@
+# Two commands: make run (sets everything up and runs a profile) and make test.
+PYTHON ?= python3
+VENV ?= .venv
+PROFILE ?= PERF-CPU-MLPERF.yaml
+ARGS ?=
+
+.PHONY: run test check clean
+run: $(VENV)/installed
+	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
+
+test: $(VENV)/installed-dev
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+check: $(VENV)/installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(VENV)/installed: setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "vcagent needs Python 3.10 or newer with venv: apt-get install python3-venv, or make PYTHON=/path/to/python3" >&2; exit 1; }
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,81 @@
+"""The results folder tells who uses it, which run is the latest, and what is wrong with it."""
+
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from agent.errors import HostError, UsageError
+from agent.journal import Journal
+from agent.results import JOURNAL, ResultsFolder, new_run_id, write_json
+
+
+def made(folder: ResultsFolder, *run_ids: str) -> None:
+    folder.prepare()
+    for run_id in run_ids:
+        Journal(folder.create(run_id) / JOURNAL).close()
+
+
+def test_run_ids_sort_by_time_and_are_safe_as_names() -> None:
+    moment = datetime(2026, 4, 1, 12, 0, 0, tzinfo=timezone.utc)
+    run_id = new_run_id("PERF CPU/../MLPERF", moment)
+    assert run_id.startswith("20260401T120000Z-perf-cpu-mlperf-")
+    assert new_run_id("PERF CPU/../MLPERF", moment) != run_id
+
+
+def test_latest_follows_the_newest_run(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path / "deep" / "results")
+    made(folder, "1-a", "2-b")
+    assert (folder.path / "latest").resolve().name == "2-b"
+    assert folder.find(None).name == "2-b"
+    assert folder.find("1").name == "1-a"
+    assert folder.find(str(folder.path / "1-a")).name == "1-a"
+    assert [path.name for path in folder.runs()] == ["1-a", "2-b"]
+
+
+def test_a_run_that_does_not_exist_is_named_with_the_nearest(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path)
+    with pytest.raises(UsageError, match="there are no runs"):
+        folder.find(None)
+    made(folder, "20260401-perf", "20260402-perf")
+    with pytest.raises(UsageError, match="fits several runs"):
+        folder.find("2026")
+    with pytest.raises(UsageError) as caught:
+        folder.find("20260401-prf")
+    assert "20260401-perf" in str(caught.value)
+
+
+def test_a_second_agent_is_told_who_is_at_it(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path)
+    folder.prepare()
+    code = (
+        "import sys; from pathlib import Path; from agent.results import ResultsFolder\n"
+        "with ResultsFolder(Path(sys.argv[1])).locked('run-1'): print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(HostError, match=rf"process {holder.pid}, run run-1"), folder.locked("run-2"):
+            pass
+        holder.kill()
+        holder.wait()
+        with folder.locked("run-2"):
+            pass
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostError, match="cannot be written to"):
+        ResultsFolder(tmp_path / "file" / "results").prepare()
+
+
+def test_json_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert path.read_text() == '{\n  "a": 1\n}\n'
