@@ -1,0 +1,81 @@
+"""summary.json: what one case found, in one schema for every workload."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agent.records import Metric, ParsedOutput, Verdict
+from agent.report.headline import headline_json
+from agent.results import write_json
+
+__all__ = ["SCHEMA_VERSION", "SUMMARY_FILE", "metric_json", "verdict_json", "write_case_summary"]
+
+SCHEMA_VERSION = 1
+SUMMARY_FILE = "summary.json"
+
+
+def verdict_json(verdict: Verdict | None) -> dict[str, Any] | None:
+    """A verdict with all of its reasons."""
+    if verdict is None:
+        return None
+    return {
+        "validity": verdict.validity.value,
+        "reasons": [asdict(reason) for reason in verdict.reasons],
+        "warnings": list(verdict.warnings),
+    }
+
+
+def metric_json(metric: Metric) -> dict[str, Any]:
+    """A metric with its unit; what is empty is left out."""
+    values: dict[str, Any] = {
+        "name": metric.name,
+        "value": metric.value,
+        "unit": metric.unit,
+        "relativity": metric.relativity.value,
+        "verbosity": metric.verbosity,
+    }
+    if metric.description:
+        values["description"] = metric.description
+    if metric.scenario:
+        values["scenario"] = metric.scenario
+    if metric.tags:
+        values["tags"] = list(metric.tags)
+    if metric.metadata:
+        values["metadata"] = dict(metric.metadata)
+    return values
+
+
+def _source(source: str, case_dir: Path) -> str:
+    path = Path(source)
+    return path.relative_to(case_dir).as_posix() if path.is_relative_to(case_dir) else source
+
+
+def write_case_summary(case_dir: Path, output: ParsedOutput) -> Path:
+    """Write ``summary.json`` beside a case's raw logs, whole or not at all.
+
+    Args:
+        case_dir: the folder of the case's raw logs.
+        output: what they say.
+
+    Returns:
+        The file's path.
+    """
+    path = case_dir / SUMMARY_FILE
+    summary = {
+        "schema_version": SCHEMA_VERSION,
+        "scenario": output.scenario,
+        "tool": {"name": output.tool_name, "version": output.tool_version},
+        "format": output.format,
+        "start": output.start.isoformat() if output.start else None,
+        "end": output.end.isoformat() if output.end else None,
+        "complete": output.complete,
+        "verdict": verdict_json(output.verdict),
+        "headline": headline_json(output.metrics),
+        "metrics": [metric_json(metric) for metric in output.metrics],
+        "details": dict(output.details),
+        "sources": [_source(source, case_dir) for source in output.sources],
+    }
+    write_json(path, summary)
+    return path

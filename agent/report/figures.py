@@ -1,0 +1,193 @@
+"""Which plots a report shows: distributions and rates of a case, usage of the host over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from agent.report.host_usage import HostUsage, Panel
+from agent.report.plots import DISTINCT_LINES, Axis, Band, Line, Mark, histogram, line_plot
+from agent.report.quantities import format_number, quantity, scale_for
+from agent.report.samples import Distribution, Interval, SampleStatistics
+
+__all__ = ["LATENCIES", "PERCENTILES", "Figure", "host_figures", "latency_limits", "sample_figures"]
+
+PERCENTILES = (50, 90, 95, 99, 99.9)
+BINS = 40
+LONG_TAIL = 1.6
+"""Where the largest value is more than this many times the 99th percentile, plots end before it."""
+NARROW = 0.6
+"""Where the smallest value is more than this share of the largest, plots do not begin at 0."""
+PANEL_LIMIT = 16
+
+LATENCIES = {"ttft": "Time to first token", "tpot": "Time per output token", "latency": "End-to-end latency"}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot with what stands around it.
+
+    Args:
+        title: what it shows.
+        note: what else a reader must know, such as values outside of it.
+        svg: the plot.
+        legend: a class and a name for each line, where there are several.
+    """
+
+    title: str
+    note: str
+    svg: Markup
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+def latency_limits(details: Mapping[str, Any]) -> dict[str, float]:
+    """The limits a case was held to, in seconds, from its details ``ttft_limit_s``, ``tpot_limit_s``, ``latency_limit_s``."""
+    found = {kind: details.get(f"{kind}_limit_s") for kind in LATENCIES}
+    return {
+        kind: float(limit)
+        for kind, limit in found.items()
+        if isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit > 0
+    }
+
+
+def sample_figures(statistics: SampleStatistics, limits: Mapping[str, float]) -> list[Figure]:
+    """Histograms, then cumulative distributions, then rates over time.
+
+    Args:
+        statistics: what samples.csv tells.
+        limits: limits in seconds by the kind of latency; see ``latency_limits``.
+    """
+    known: list[tuple[str, Distribution, float | None]] = []
+    for kind, title in LATENCIES.items():
+        if distribution := getattr(statistics, kind):
+            known.append((title, distribution, limits.get(kind)))
+    figures = [_histogram(title, distribution, limit) for title, distribution, limit in known]
+    figures += [_cumulative(title, distribution, limit) for title, distribution, limit in known]
+    return figures + _rates(statistics)
+
+
+def host_figures(
+    usage: HostUsage, *, start_s: float = -math.inf, end_s: float = math.inf, bands: Sequence[Band] = ()
+) -> list[Figure]:
+    """A plot for each metric the monitors measured.
+
+    Args:
+        usage: what they saw.
+        start_s: where the span to show begins, in seconds from the start of the run.
+        end_s: where it ends.
+        bands: the times in which cases ran.
+    """
+    panels = [_panel(panel, start_s, end_s, bands) for panel in usage.panels()]
+    return [figure for figure in panels if figure][:PANEL_LIMIT]
+
+
+def _range(distribution: Distribution, limit: float | None) -> tuple[float, float]:
+    high = distribution.maximum_s
+    p99 = distribution.percentile(99)
+    if p99 > 0 and high > LONG_TAIL * p99:
+        high = LONG_TAIL * p99
+    if limit is not None and high < limit < 2 * high:
+        high = limit * 1.02
+    low = distribution.minimum_s if distribution.minimum_s > NARROW * high else 0.0
+    return (low, high) if high > low else (low * 0.9, high * 1.1 or 1e-9)
+
+
+def _note(distribution: Distribution, high: float, limit: float | None) -> str:
+    parts = [f"{distribution.count:,} samples"]
+    if not distribution.exact:
+        parts.append(f"percentiles from {len(distribution.values_s):,} chosen at random")
+    if distribution.maximum_s > high:
+        parts.append(
+            f"{quantity(1 - distribution.share_at_most(high), 'ratio')} lie beyond, up to "
+            f"{quantity(distribution.maximum_s, 'seconds')}"
+        )
+    if limit is not None:
+        over = 1 - distribution.share_at_most(limit)
+        parts.append(f"{quantity(over, 'ratio')} over the limit of {quantity(limit, 'seconds')}")
+    return " · ".join(parts)
+
+
+def _limit_mark(limit: float | None) -> list[Mark]:
+    return [] if limit is None else [Mark(limit, "limit", is_limit=True)]
+
+
+def _histogram(title: str, distribution: Distribution, limit: float | None) -> Figure:
+    low, high = _range(distribution, limit)
+    marks = [Mark(distribution.percentile(percent), f"p{percent}") for percent in (50, 90, 99)]
+    svg = histogram(
+        f"Histogram: {title}",
+        distribution.histogram(low, high, BINS),
+        Axis(title, "seconds", low, high),
+        "Share of samples",
+        marks=[*marks, *_limit_mark(limit)],
+    )
+    return Figure(title, _note(distribution, high, limit), svg)
+
+
+def _cumulative(title: str, distribution: Distribution, limit: float | None) -> Figure:
+    low, high = _range(distribution, limit)
+    steps = 100
+    places = [low + (high - low) * step / steps for step in range(steps + 1)]
+    svg = line_plot(
+        f"Cumulative distribution: {title}",
+        [Line("", [(place, distribution.share_at_most(place)) for place in places])],
+        Axis(title, "seconds", low, high),
+        Axis("Samples at or below", "ratio", 0, 1),
+        marks=[Mark(distribution.percentile(99), "p99"), *_limit_mark(limit)],
+    )
+    return Figure(f"{title}, cumulative", "", svg)
+
+
+def _rates(statistics: SampleStatistics) -> list[Figure]:
+    intervals = statistics.intervals
+    if not intervals:
+        return []
+    width = quantity(intervals[0].end_s - intervals[0].start_s, "seconds")
+    figures = [_rate("Samples completed", "samples/s", intervals, lambda interval: interval.samples_per_s, f"mean of {width} each")]
+    if statistics.has_tokens:
+        note = f"mean of {width} each · a sample’s tokens count when it completes"
+        figures.append(_rate("Output tokens", "tokens/s", intervals, lambda interval: interval.tokens_per_s, note))
+    figures.append(_rate("Samples in flight", "count", intervals, lambda interval: interval.in_flight, "issued, not yet completed"))
+    return figures
+
+
+def _rate(title: str, unit: str, intervals: Sequence[Interval], value: Callable[[Interval], float], note: str) -> Figure:
+    points = [((interval.start_s + interval.end_s) / 2, value(interval)) for interval in intervals]
+    high = max(height for _, height in points)
+    svg = line_plot(
+        f"{title} over time",
+        [Line("", points)],
+        Axis("Time", "seconds", 0, intervals[-1].end_s, is_time=True),
+        Axis(title, unit, 0, high * 1.08 or 1),
+    )
+    return Figure(f"{title} over time", note, svg)
+
+
+def _panel(panel: Panel, start_s: float, end_s: float, bands: Sequence[Band]) -> Figure | None:
+    lines = [Line(name, series.points(start_s, end_s)) for name, series in panel.series.items()]
+    lines = [line for line in lines if line.points]
+    if not lines:
+        return None
+    values = [value for line in lines for _, value in line.points]
+    moments = [at for line in lines for at, _ in line.points]
+    first, last = max(min(moments), start_s), min(max(moments), end_s)
+    high = 1.0 if panel.unit == "ratio" and max(values) <= 1 else max(values) * 1.08
+    scale = scale_for(panel.unit, max(map(abs, values)))
+    title = panel.name[:1].upper() + panel.name[1:].replace("gpu", "GPU").replace("cpu", "CPU")
+    title = title.replace("Gpu", "GPU").replace("Cpu", "CPU")
+    svg = line_plot(
+        f"{title} over time",
+        lines,
+        Axis("Time since the run began", "seconds", first, last if last > first else first + 1, is_time=True),
+        Axis(title, panel.unit, min(0.0, *values), high or 1),
+        bands=[band for band in bands if band.end > first and band.start < last],
+    )
+    mean = f"mean {format_number(sum(values) / len(values) * scale.factor, 3)}, highest {format_number(max(values) * scale.factor, 3)} {scale.unit}"
+    legend = tuple((f"s{number + 1}", line.name or "host") for number, line in enumerate(lines))
+    if len(lines) == 1 or len(lines) > DISTINCT_LINES:
+        legend = ()
+    return Figure(title, mean if len(lines) <= DISTINCT_LINES else f"{len(lines)} devices · {mean}", svg, legend)

@@ -1,0 +1,93 @@
+"""Which of many numbers stand for a case: throughput, latency, time to first token, and so on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from agent.records import Metric, MetricRecord
+
+__all__ = ["HEADLINE_VERBOSITY", "headline", "headline_json", "headline_metrics", "metric_of"]
+
+HEADLINE_VERBOSITY = 1
+
+_TTFT = re.compile(r"ttft|first_token", re.IGNORECASE)
+_TPOT = re.compile(r"tpot|per_output_token|inter_token", re.IGNORECASE)
+_LATENCY = re.compile(r"latency|duration", re.IGNORECASE)
+_ACCURACY = re.compile(r"accuracy|acc\b|rouge|exact_match|score", re.IGNORECASE)
+_PERCENTILES = ("p99", "p90", "p95", "p97", "p99_9", "p50", "mean")
+"""The order in which a latency is taken: the one that MLPerf's limits apply to first."""
+
+
+def _is_throughput(metric: Metric) -> bool:
+    return metric.unit.endswith("/s") and not metric.unit.lower().startswith("byte")
+
+
+def _is_time(pattern: re.Pattern[str]) -> Callable[[Metric], bool]:
+    return lambda metric: metric.unit == "seconds" and bool(pattern.search(metric.name))
+
+
+def _is_latency(metric: Metric) -> bool:
+    return _is_time(_LATENCY)(metric) and not _TTFT.search(metric.name) and not _TPOT.search(metric.name)
+
+
+_KINDS: Mapping[str, Callable[[Metric], bool]] = {
+    "throughput": _is_throughput,
+    "latency": _is_latency,
+    "ttft": _is_time(_TTFT),
+    "tpot": _is_time(_TPOT),
+    "accuracy": lambda metric: bool(_ACCURACY.search(metric.name)),
+}
+
+
+def _rank(metric: Metric) -> tuple[int, int]:
+    for place, percentile in enumerate(_PERCENTILES):
+        if re.search(rf"(^|_){percentile}($|_(?!\d))", metric.name):
+            return metric.verbosity, place
+    return metric.verbosity, len(_PERCENTILES)
+
+
+def headline(metrics: Iterable[Metric]) -> dict[str, Metric]:
+    """The one metric of each kind that stands for a case; kinds that it does not have are left out.
+
+    Among several of a kind the one with the lowest verbosity is taken, then the 99th percentile before
+    others, then the first.
+    """
+    known = list(metrics)
+    chosen: dict[str, Metric] = {}
+    for kind, fits in _KINDS.items():
+        if candidates := [metric for metric in known if fits(metric)]:
+            chosen[kind] = min(candidates, key=_rank)
+    return chosen
+
+
+def headline_metrics(metrics: Iterable[Metric]) -> list[Metric]:
+    """The metrics to show at a glance: those of verbosity 1, or the headline of each kind where there are none."""
+    known = list(metrics)
+    first = [metric for metric in known if metric.verbosity <= HEADLINE_VERBOSITY]
+    return first or list(dict.fromkeys(headline(known).values()))
+
+
+def headline_json(metrics: Iterable[Metric]) -> dict[str, Any]:
+    """The headline by kind, for a summary that programs read."""
+    return {
+        kind: {"metric": metric.name, "value": metric.value, "unit": metric.unit}
+        for kind, metric in headline(metrics).items()
+    }
+
+
+def metric_of(record: MetricRecord) -> Metric:
+    """A record's number, freed of the context of its run."""
+    return Metric(
+        name=record.metric,
+        value=record.value,
+        unit=record.unit,
+        relativity=record.relativity,
+        description=record.description,
+        verbosity=record.verbosity,
+        tags=record.tags,
+        metadata=record.metadata,
+        scenario=record.scenario,
+        timestamp=record.timestamp,
+    )

@@ -1,0 +1,137 @@
+"""report.html and one page a case: what happened, what it means, what to change, in files that need nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from agent.journal import now
+from agent.records import Validity, Verdict
+from agent.report import page_filters
+from agent.report.figures import Figure, host_figures
+from agent.report.page_sections import CaseSection, case_sections, identity, setting_groups
+from agent.report.plots import Band
+from agent.report.run_folder import RunResult, read_run
+
+__all__ = ["REPORT_FILE", "run_status", "write_report"]
+
+REPORT_FILE = "report.html"
+RUN_FILES = ("run.json", "metrics.jsonl", "metrics.csv", "rollup/run_rollup.json", "logs/vcagent.jsonl")
+AROUND_CASE = 0.05
+"""How much of a case's time is shown before and after it."""
+
+_STATUS_BY_EXIT_CODE = {8: "REBOOT PENDING", 9: "INTERRUPTED"}
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write ``report.html`` and a ``benchmark_report_<case>.html`` in each case's folder.
+
+    A run that failed, was interrupted or is still going is reported with what there is. Every page stands
+    alone: it loads nothing, from this host or any other, and runs no script.
+
+    Args:
+        run_dir: the run's folder.
+
+    Returns:
+        The path of ``report.html``.
+
+    Raises:
+        UsageError: if the folder holds no readable run.json.
+    """
+    run = read_run(run_dir)
+    templates = _environment()
+    sections = case_sections(run)
+    context: dict[str, Any] = {
+        "run": run,
+        "status": run_status(run.verdict, run.values),
+        "made": now(),
+        "percentile_names": page_filters.PERCENTILE_NAMES,
+        "setting_groups": setting_groups(run),
+        "agent_version": page_filters.agent_version(run.values),
+    }
+    by_folder: dict[Path, list[CaseSection]] = {}
+    for section in sections:
+        if section.case.case_dir:
+            by_folder.setdefault(section.case.case_dir, []).append(section)
+    for folder, of_folder in by_folder.items():
+        page = _case_page(folder)
+        links = partial(page_filters.href, base=folder)
+        text = templates.get_template("case.html.j2").render(
+            context,
+            sections=of_folder,
+            href=links,
+            report_href=links(run_dir / REPORT_FILE),
+            host=_host_of_case(run, of_folder),
+            host_note="While this case ran.",
+        )
+        _replace(page, text)
+    text = templates.get_template("report.html.j2").render(
+        context,
+        sections=sections,
+        href=partial(page_filters.href, base=run_dir),
+        case_page=_case_page,
+        name=run.profile.get("name") or run.run_id,
+        description=run.profile.get("description") or "",
+        outcome=page_filters.outcome(run.values),
+        identity=identity(run),
+        others=run.others,
+        host=host_figures(run.host, bands=_bands(run)),
+        host_note="Shaded: while a case ran." if any(case.start for case in run.cases) else "",
+        longest_step_s=max((step.duration_s or 0 for step in run.steps), default=0),
+        files=[run_dir / name for name in RUN_FILES if (run_dir / name).is_file()],
+    )
+    _replace(run_dir / REPORT_FILE, text)
+    return run_dir / REPORT_FILE
+
+
+def run_status(verdict: Verdict | None, run: Mapping[str, Any]) -> str:
+    """The verdict's word; for a run without one, what its exit code says."""
+    if verdict:
+        return verdict.validity.value.replace("_", " ")
+    code = run.get("exit_code")
+    if not isinstance(code, int) or code == 0:
+        return "NO VERDICT"
+    return _STATUS_BY_EXIT_CODE.get(code, Validity.FAILED.value)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("agent.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(page_filters.FILTERS)
+    return environment
+
+
+def _case_page(folder: Path) -> Path:
+    return folder / f"benchmark_report_{folder.name}.html"
+
+
+def _bands(run: RunResult) -> list[Band]:
+    return [
+        Band(run.host.seconds(case.start), run.host.seconds(case.end), case.scenario)
+        for case in run.cases
+        if case.start and case.end
+    ]
+
+
+def _host_of_case(run: RunResult, sections: list[CaseSection]) -> list[Figure]:
+    bands = [band for band in _bands(run) if band.name in {section.case.scenario for section in sections}]
+    if not bands:
+        return []
+    start_s, end_s = min(band.start for band in bands), max(band.end for band in bands)
+    around_s = (end_s - start_s) * AROUND_CASE
+    return host_figures(run.host, start_s=start_s - around_s, end_s=end_s + around_s, bands=bands)
+
+
+def _replace(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,96 @@
+"""How single values are put on the page: the filters of its templates."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from agent.errors import ExitCode
+from agent.records import Metric, Relativity
+from agent.report.figures import PERCENTILES
+from agent.report.quantities import Quantity, format_duration, quantity
+
+__all__ = ["FILTERS", "PERCENTILE_NAMES", "agent_version", "href", "moment", "outcome", "plain", "words"]
+
+PERCENTILE_NAMES = ("lowest", "mean", *(f"p{percent}" for percent in PERCENTILES), "highest")
+
+_TONES = {"VALID": "good", "INVALID": "warn", "FAILED": "bad", "NOT_APPLICABLE": "none", "INTERRUPTED": "warn"}
+_SIGNS = {"good": "✓", "warn": "!", "bad": "✕", "none": "–"}
+_STEP_TONES = {"done": "good", "failed": "bad", "interrupted": "warn"}
+_BETTER = {Relativity.HIGHER: "higher is better", Relativity.LOWER: "lower is better"}
+_SPELLED = {"ttft": "TTFT", "tpot": "TPOT", "qps": "QPS", "gpu": "GPU", "cpu": "CPU", "e2e": "end-to-end"}
+
+
+def href(path: Path, base: Path) -> str:
+    """A relative link from a page in the folder ``base``."""
+    return quote(Path(os.path.relpath(path, base)).as_posix())
+
+
+def moment(value: datetime | None) -> str:
+    """A time to the second, in UTC; empty where there is none."""
+    return f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC" if value else ""
+
+
+def outcome(run: Mapping[str, Any]) -> str:
+    """How the run ended, from its exit code and reason."""
+    code, reason = run.get("exit_code"), str(run.get("exit_reason") or "")
+    known = {int(exit_code): exit_code.name.replace("_", " ").lower() for exit_code in ExitCode}
+    name = f"exit code {code} ({known[code]})" if code in known and code else ""
+    return " · ".join(part for part in (reason, name) if part)
+
+
+def plain(value: Any) -> str:
+    """A setting or fact as it was given."""
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(plain, value)) or "none"
+    return str(value) if value != {} else "none"
+
+
+def words(name: str) -> str:
+    """A metric's name as words: ``ttft_p99`` is ``TTFT p99``."""
+    parts = [_SPELLED.get(part.lower(), part) for part in name.replace("_", " ").split()]
+    text = " ".join(parts)
+    return text.replace("tokens per second", "tokens/s").replace("samples per second", "samples/s")
+
+
+def agent_version(run: Mapping[str, Any]) -> str:
+    """The agent's name with its version, where the run tells."""
+    versions = run.get("versions")
+    version = versions.get("vcagent") if isinstance(versions, Mapping) else None
+    return f"vcagent {version}" if version else "vcagent"
+
+
+def file_size(path: Path) -> str:
+    """A file's size; empty where it is gone."""
+    try:
+        return str(quantity(path.stat().st_size, "bytes"))
+    except OSError:
+        return ""
+
+
+def _quantity(metric: Metric) -> Quantity:
+    return quantity(metric.value, metric.unit)
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "better": lambda relativity: _BETTER.get(relativity, ""),
+    "duration": format_duration,
+    "file_size": file_size,
+    "moment": moment,
+    "plain": plain,
+    "quantity": _quantity,
+    "share": lambda value, most: round(100 * value / most, 1) if most else 0,
+    "sign": lambda status: _SIGNS[_TONES.get(status.replace(" ", "_"), "none")],
+    "step_sign": lambda status: _SIGNS[_STEP_TONES.get(status, "none")],
+    "step_tone": lambda status: _STEP_TONES.get(status, "none"),
+    "tone": lambda status: _TONES.get(status.replace(" ", "_"), "none"),
+    "words": words,
+}

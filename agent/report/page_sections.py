@@ -1,0 +1,160 @@
+"""What each part of a page holds, worked out before the template lays it out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.errors import ParseError
+from agent.records import Metric
+from agent.report.figures import LATENCIES, PERCENTILES, Figure, latency_limits, sample_figures
+from agent.report.headline import headline_metrics
+from agent.report.page_filters import moment, plain
+from agent.report.quantities import Quantity, format_duration, quantity
+from agent.report.run_folder import CaseResult, RunResult
+from agent.report.samples import SAMPLES_FILE, SampleStatistics, read_samples
+
+__all__ = ["CaseSection", "case_sections", "identity", "setting_groups"]
+
+FILE_LIMIT = 60
+TILE_LIMIT = 12
+
+Rows = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class CaseSection:
+    """One case as a page shows it.
+
+    Args:
+        case: the case.
+        anchor: its place on the page.
+        note: what is wrong with its samples, if anything.
+        percentiles: for each latency its title and the cells of the table of percentiles.
+        files: raw logs.
+    """
+
+    case: CaseResult
+    anchor: str
+    tool: str
+    duration: str
+    headline: list[Metric]
+    note: str
+    percentiles: list[tuple[str, list[Quantity]]]
+    figures: list[Figure]
+    details: Rows
+    identity: Rows
+    files: list[Path]
+
+
+def case_sections(run: RunResult) -> list[CaseSection]:
+    """The run's cases, in their order; the samples of a folder go to the first case that has it."""
+    sections, seen = [], set[Path]()
+    for number, case in enumerate(run.cases, start=1):
+        has_samples = case.case_dir is not None and case.case_dir not in seen
+        if case.case_dir:
+            seen.add(case.case_dir)
+        sections.append(_case_section(run, case, number, has_samples=has_samples))
+    return sections
+
+
+def _case_section(run: RunResult, case: CaseResult, number: int, *, has_samples: bool) -> CaseSection:
+    statistics, note = _samples(case.case_dir) if case.case_dir and has_samples else (None, "")
+    duration = format_duration((case.end - case.start).total_seconds()) if case.start and case.end else ""
+    tool = f"{case.tool_name} {case.tool_version}".strip()
+    name = str(run.profile.get("name") or "")
+    rows = [("Tool", tool), ("Host", run.client_id), ("Profile", name), ("Started", moment(case.start)), ("Duration", duration)]
+    return CaseSection(
+        case=case,
+        anchor=f"case-{number}-{re.sub(r'[^a-z0-9]+', '-', case.scenario.lower()).strip('-')}",
+        tool=tool,
+        duration=duration,
+        headline=headline_metrics(case.metrics)[:TILE_LIMIT],
+        note=note,
+        percentiles=_percentiles(statistics) if statistics else [],
+        figures=sample_figures(statistics, latency_limits(case.details)) if statistics else [],
+        details=list(_flat(case.details)),
+        identity=[row for row in rows if row[1]],
+        files=_files(case.case_dir) if case.case_dir else [],
+    )
+
+
+def identity(run: RunResult) -> Rows:
+    """Which run this is: host, time, run, experiment."""
+    rows = [
+        ("Host", run.client_id),
+        ("Started", moment(run.start)),
+        ("Duration", format_duration(run.duration_s) if run.duration_s is not None else "did not end"),
+        ("Run", run.run_id),
+        ("Experiment", run.experiment_id),
+        ("Profile from", plain(run.profile.get("sources") or "")),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def setting_groups(run: RunResult) -> list[tuple[str, Rows, bool]]:
+    """Title, rows, and whether it is open at first: parameters, command line, versions, host facts."""
+    command = run.values.get("command_line")
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    groups = [
+        ("Profile parameters", list(_flat(run.profile.get("parameters"))), True),
+        ("Command line", [("vcagent", shlex.join(words))] if words else [], True),
+        ("Versions", list(_flat(run.values.get("versions"))), True),
+        ("Host facts", list(_flat(run.values.get("facts"))), False),
+    ]
+    return [group for group in groups if group[1]]
+
+
+def _samples(case_dir: Path) -> tuple[SampleStatistics | None, str]:
+    path = case_dir / SAMPLES_FILE
+    if not path.is_file():
+        return None, ""
+    try:
+        statistics = read_samples(path)
+    except (ParseError, OSError) as error:
+        return None, f"No distributions: {error}"
+    notes = []
+    if lost := statistics.issued - statistics.completed:
+        notes.append(f"{lost:,} of {statistics.issued:,} samples were issued and never completed.")
+    if statistics.unread_rows:
+        notes.append(f"{statistics.unread_rows:,} rows of {SAMPLES_FILE} could not be read.")
+    return statistics, " ".join(notes)
+
+
+def _percentiles(statistics: SampleStatistics) -> list[tuple[str, list[Quantity]]]:
+    rows = []
+    for kind, title in LATENCIES.items():
+        if distribution := getattr(statistics, kind):
+            values_s = [distribution.minimum_s, distribution.mean_s]
+            values_s += [distribution.percentile(percent) for percent in PERCENTILES]
+            values_s.append(distribution.maximum_s)
+            rows.append((title, [quantity(value_s, "seconds") for value_s in values_s]))
+    return rows
+
+
+def _files(case_dir: Path) -> list[Path]:
+    own = {f"benchmark_report_{case_dir.name}.html"}
+    files = (path for path in sorted(case_dir.rglob("*")) if path.is_file() and not path.is_symlink())
+    return [path for path in files if path.name not in own and path.suffix != ".part"][:FILE_LIMIT]
+
+
+def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """Nested values as dotted names with a text each; lists of plain values stay on one line."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and any(isinstance(item, (Mapping, list)) for item in value):
+        for number, item in enumerate(value):
+            yield from _flat(item, f"{name}[{number}]")
+    elif name:
+        yield name, _size(name, value) or plain(value)
+
+
+def _size(name: str, value: Any) -> str:
+    if not name.endswith("_bytes") or isinstance(value, bool) or not isinstance(value, (int, float)):
+        return ""
+    return f"{quantity(value, 'bytes')} ({value:,})"

@@ -1,0 +1,253 @@
+"""Plots as inline SVG: lines and histograms with ticks, units, marks and hover texts, without any script.
+
+Colours come from the page's style sheet by class, so that one plot serves light, dark and print. Every
+plot has the width of a phone: the page sets several beside each other instead of shrinking one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from agent.report.quantities import Scale, format_number, quantity, scale_for, time_scale
+from agent.report.svg import element, path_data, text
+
+__all__ = ["Axis", "Band", "Line", "Mark", "histogram", "line_plot", "nice_ticks"]
+
+WIDTH, HEIGHT = 380, 216
+LEFT, RIGHT, BOTTOM, TOP = 46, 12, 38, 22
+MARK_ROW = 12
+CHARACTER_WIDTH = 6.2
+DISTINCT_LINES = 8
+"""More lines than the palette has colours are drawn alike."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One direction of a plot.
+
+    Args:
+        title: what is shown along it.
+        unit: the base unit of its values; empty for a plain number.
+        low: where it begins.
+        high: where it ends.
+        is_time: whether it is the time of the run, shown as seconds, minutes or hours.
+    """
+
+    title: str
+    unit: str
+    low: float
+    high: float
+    is_time: bool = False
+
+    @property
+    def scale(self) -> Scale:
+        """The unit its numbers are shown in."""
+        return time_scale(self.high - self.low) if self.is_time else scale_for(self.unit, self.high)
+
+    @property
+    def caption(self) -> str:
+        """The title with the unit."""
+        return f"{self.title} ({self.scale.unit})" if self.scale.unit else self.title
+
+    def ticks(self, count: int) -> list[tuple[float, str]]:
+        """Values in the base unit, each with its label."""
+        factor = self.scale.factor
+        return [(tick / factor, _tick_label(tick)) for tick in nice_ticks(self.low * factor, self.high * factor, count)]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points in order of x; the name is empty where there is only one line."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A value on the x axis worth a line: a percentile, or a limit."""
+
+    value: float
+    name: str
+    is_limit: bool = False
+
+
+@dataclass(frozen=True)
+class Band:
+    """A part of the x axis: the time in which a case ran."""
+
+    start: float
+    end: float
+    name: str
+
+
+def nice_ticks(low: float, high: float, count: int) -> list[float]:
+    """About ``count`` round numbers from ``low`` to ``high``, steps being 1, 2 or 5 times a power of ten."""
+    span = high - low
+    if not (math.isfinite(span) and span > 0):
+        return [low]
+    raw = span / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(place * step, 12 - math.floor(math.log10(step))) for place in range(first, last + 1)]
+
+
+def line_plot(
+    label: str,
+    lines: Sequence[Line],
+    x: Axis,
+    y: Axis,
+    *,
+    marks: Sequence[Mark] = (),
+    bands: Sequence[Band] = (),
+) -> Markup:
+    """Values along x; a single line is filled down to the axis.
+
+    Args:
+        label: what the plot shows, for those who cannot see it.
+        lines: what is drawn; with several, a legend is up to the page.
+        x: the horizontal axis.
+        y: the vertical axis.
+        marks: vertical lines.
+        bands: shaded parts of the x axis.
+    """
+    frame = _Frame(x, y, len(_mark_rows(marks, x)))
+    parts = [frame.band(band) for band in bands]
+    parts += frame.grid()
+    for number, line in enumerate(lines):
+        path = path_data([(frame.x(at), frame.y(value)) for at, value in line.points])
+        if len(lines) == 1 and line.points:
+            foot = f"L{frame.x(line.points[-1][0]):.1f},{frame.floor:.1f}L{frame.x(line.points[0][0]):.1f},{frame.floor:.1f}Z"
+            parts.append(element("path", d=path + foot, class_="area s1"))
+        series = f"s{number + 1}" if len(lines) <= DISTINCT_LINES else "s1 many"
+        parts.append(element("path", d=path, class_=f"line {series}"))
+    return frame.drawing(label, [*parts, *frame.marks(marks), *_line_hovers(frame, lines)])
+
+
+def histogram(label: str, shares: Sequence[float], x: Axis, y_title: str, *, marks: Sequence[Mark] = ()) -> Markup:
+    """Bars of equal width over the x axis.
+
+    Args:
+        label: what the plot shows, for those who cannot see it.
+        shares: the share, 0 to 1, in each part of the axis.
+        x: the horizontal axis; the bars divide it evenly.
+        y_title: what is counted.
+        marks: vertical lines.
+    """
+    frame = _Frame(x, Axis(y_title, "ratio", 0, max(shares) * 1.05 or 1), len(_mark_rows(marks, x)))
+    width = (x.high - x.low) / len(shares)
+    bars, hovers = [], []
+    for number, share in enumerate(shares):
+        start, end = x.low + number * width, x.low + (number + 1) * width
+        left, span = frame.x(start), frame.x(end) - frame.x(start)
+        top = frame.y(share)
+        bars.append(element("rect", x=left + 0.5, y=top, width=span - 1, height=frame.floor - top, class_="bar s1"))
+        hint = f"{quantity(start, x.unit)} to {quantity(end, x.unit)}: {quantity(share, 'ratio')} of samples"
+        hovers.append(frame.hover(left, span, hint))
+    return frame.drawing(label, [*frame.grid(), *bars, *frame.marks(marks), *hovers])
+
+
+class _Frame:
+    """Where values lie on the drawing, and what is around them."""
+
+    def __init__(self, x: Axis, y: Axis, mark_rows: int) -> None:
+        self.x_axis, self.y_axis = x, y
+        self.top = TOP + MARK_ROW * mark_rows
+        self.floor = HEIGHT - BOTTOM
+
+    def x(self, value: float) -> float:
+        return LEFT + _share(value, self.x_axis) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        return self.floor - _share(value, self.y_axis) * (self.floor - self.top)
+
+    def grid(self) -> list[Markup]:
+        parts = [text(self.y_axis.caption, 2, 11, class_="axis-title")]
+        for value, label in self.y_axis.ticks(4):
+            level = self.y(value)
+            parts.append(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=level, y2=level, class_="grid"))
+            parts.append(text(label, LEFT - 6, level + 3.5, class_="tick", anchor="end"))
+        for value, label in self.x_axis.ticks(5):
+            place = self.x(value)
+            parts.append(element("line", x1=place, x2=place, y1=self.floor, y2=self.floor + 4, class_="axis"))
+            parts.append(text(label, place, self.floor + 15, class_="tick", anchor="middle"))
+        parts.append(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=self.floor, y2=self.floor, class_="axis"))
+        middle = (LEFT + WIDTH - RIGHT) / 2
+        parts.append(text(self.x_axis.caption, middle, HEIGHT - 5, class_="axis-title", anchor="middle"))
+        return parts
+
+    def marks(self, marks: Sequence[Mark]) -> list[Markup]:
+        parts = []
+        for row, names in enumerate(_mark_rows(marks, self.x_axis)):
+            level = TOP + MARK_ROW * row + 6
+            for mark in names:
+                place, kind = self.x(mark.value), "limit" if mark.is_limit else "mark"
+                hint = element("title", f"{mark.name}: {quantity(mark.value, self.x_axis.unit)}")
+                parts.append(element("line", hint, x1=place, x2=place, y1=level + 3, y2=self.floor, class_=kind))
+                anchor = "end" if place > WIDTH - 50 else "middle"  # noqa: PLR2004 - a label's width from the edge
+                parts.append(text(mark.name, place, level, class_=f"{kind}-name", anchor=anchor))
+        return parts
+
+    def band(self, band: Band) -> Markup:
+        left, right = self.x(band.start), self.x(band.end)
+        height = self.floor - self.top
+        return element("rect", x=left, y=self.top, width=max(right - left, 1), height=height, class_="band")
+
+    def hover(self, left: float, width: float, hint: str) -> Markup:
+        height = self.floor - self.top
+        return element("rect", element("title", hint), x=left, y=self.top, width=width, height=height, class_="hover")
+
+    def drawing(self, label: str, parts: Iterable[Markup]) -> Markup:
+        return element("svg", *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label, class_="plot")
+
+
+def _share(value: float, axis: Axis) -> float:
+    span = axis.high - axis.low
+    return min(max((value - axis.low) / span, 0), 1) if span > 0 else 0
+
+
+def _mark_rows(marks: Sequence[Mark], x: Axis) -> list[list[Mark]]:
+    """The marks within the axis, in as few rows as keep their names apart."""
+    rows: list[list[Mark]] = []
+    ends: list[float] = []
+    plot_width = WIDTH - LEFT - RIGHT
+    for mark in sorted((mark for mark in marks if x.low <= mark.value <= x.high), key=lambda mark: mark.value):
+        middle, half = _share(mark.value, x) * plot_width, len(mark.name) * CHARACTER_WIDTH / 2
+        row = next((number for number, end in enumerate(ends) if end < middle - half), len(rows))
+        if row == len(rows):
+            rows.append([])
+            ends.append(0)
+        rows[row].append(mark)
+        ends[row] = middle + half + 3
+    return rows
+
+
+def _line_hovers(frame: _Frame, lines: Sequence[Line]) -> list[Markup]:
+    """A strip for each x, from half-way to its neighbours, that tells every line's value there."""
+    values: dict[float, list[str]] = defaultdict(list)
+    for line in lines:
+        for at, value in line.points:
+            shown = str(quantity(value, frame.y_axis.unit))
+            values[at].append(f"{line.name}: {shown}" if line.name else shown)
+    places = sorted(values)
+    edges = [(before + after) / 2 for before, after in zip(places, places[1:], strict=False)]
+    hovers = []
+    for at, start, end in zip(places, [*places[:1], *edges], [*edges, *places[-1:]], strict=True):
+        moment = f"at {format_number(at * frame.x_axis.scale.factor, 3)} {frame.x_axis.scale.unit}"
+        left, right = frame.x(start), frame.x(end)
+        hovers.append(frame.hover(left, max(right - left, 2), "\n".join([moment, *values[at]])))
+    return hovers
+
+
+def _tick_label(value: float) -> str:
+    for least, factor, letter in ((1e9, 1e-9, "G"), (1e6, 1e-6, "M"), (1e4, 1e-3, "k")):
+        if abs(value) >= least:
+            return f"{format_number(value * factor)}{letter}"
+    return format_number(value)

@@ -1,0 +1,128 @@
+"""Numbers as people read them: few digits, a unit of fitting size, the exact value kept beside."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["Quantity", "Scale", "format_duration", "format_number", "quantity", "scale_for", "time_scale"]
+
+SIGNIFICANT_DIGITS = 4
+NO_BREAK_SPACE = "\u00a0"
+
+
+class Scale(NamedTuple):
+    """How a base unit is shown: the shown number is the value times ``factor``, in ``unit``."""
+
+    factor: float
+    unit: str
+
+
+_SECONDS = (Scale(1, "s"), Scale(1e3, "ms"), Scale(1e6, "µs"), Scale(1e9, "ns"))
+_BYTES = tuple(Scale(2.0**-power, unit) for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")))
+_HERTZ = (Scale(1e-9, "GHz"), Scale(1e-6, "MHz"), Scale(1e-3, "kHz"), Scale(1, "Hz"))
+
+_LADDERS: dict[str, tuple[Scale, ...]] = {
+    "seconds": _SECONDS,
+    "bytes": _BYTES,
+    "bytes/s": tuple(Scale(factor, f"{unit}/s") for factor, unit in _BYTES),
+    "hertz": _HERTZ,
+    "ratio": (Scale(100, "%"),),
+    "percent": (Scale(1, "%"),),
+    "count": (Scale(1, ""),),
+    "celsius": (Scale(1, "°C"),),
+    "watts": (Scale(1, "W"),),
+    "joules": (Scale(1, "J"),),
+    "": (Scale(1, ""),),
+}
+"""Units from the largest down; the first that gives a number of at least 1 is taken, else the last."""
+
+_SPELLINGS = {
+    "s": "seconds",
+    "sec": "seconds",
+    "second": "seconds",
+    "byte": "bytes",
+    "b": "bytes",
+    "bytes/sec": "bytes/s",
+    "hz": "hertz",
+    "%": "percent",
+    "c": "celsius",
+    "°c": "celsius",
+    "degrees_celsius": "celsius",
+    "w": "watts",
+    "watt": "watts",
+    "j": "joules",
+    "joule": "joules",
+}
+
+_TIME_AXIS = ((3 * 3600.0, Scale(1 / 3600, "h")), (300.0, Scale(1 / 60, "min")), (0.0, Scale(1, "s")))
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number to show.
+
+    Args:
+        number: few digits, thousands separated.
+        unit: the unit that goes with it; may be empty.
+        exact: the value in its base unit with all of its digits.
+    """
+
+    number: str
+    unit: str
+    exact: str
+
+    def __str__(self) -> str:
+        """Number and unit, which no line break parts."""
+        return f"{self.number}{NO_BREAK_SPACE}{self.unit}" if self.unit else self.number
+
+
+def format_number(value: float, digits: int = SIGNIFICANT_DIGITS) -> str:
+    """A number with up to ``digits`` significant digits; whole numbers keep all of theirs."""
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    if size < 1e15 and value == int(value):  # noqa: PLR2004 - the range in which a double counts in ones
+        return f"{int(value):,}"
+    if not 1e-4 <= size < 1e15:  # noqa: PLR2004
+        return f"{value:.{digits - 1}e}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(size)))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def scale_for(unit: str, magnitude: float) -> Scale:
+    """The unit in which a value of this magnitude reads best.
+
+    Args:
+        unit: the base unit, as a metric names it; one that is not known is shown as it is.
+        magnitude: the largest absolute value to show, in the base unit.
+    """
+    name = unit.strip()
+    ladder = _LADDERS.get(_SPELLINGS.get(name.lower(), name.lower()), (Scale(1, name),))
+    if magnitude == 0 or not math.isfinite(magnitude):
+        return ladder[0] if ladder is _SECONDS else ladder[-1]
+    return next((scale for scale in ladder if abs(magnitude) * scale.factor >= 1), ladder[-1])
+
+
+def time_scale(length_s: float) -> Scale:
+    """The unit for an axis of time of this length: seconds, minutes or hours."""
+    return next((scale for least_s, scale in _TIME_AXIS if length_s > least_s), Scale(1, "s"))
+
+
+def quantity(value: float, unit: str) -> Quantity:
+    """A value in its base unit, ready to be shown."""
+    scale = scale_for(unit, value)
+    exact = f"{value!r} {unit}".strip()
+    return Quantity(format_number(value * scale.factor), scale.unit, exact)
+
+
+def format_duration(seconds: float) -> str:
+    """A length of time as people say it: ``0.42 s``, ``12 min 03 s``, ``1 h 02 min``."""
+    if seconds < 60:  # noqa: PLR2004
+        return str(quantity(round(seconds, 3 if seconds < 1 else 1), "seconds")) if seconds else "0 s"
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    minutes, rest_s = divmod(rest, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest_s:02} s"

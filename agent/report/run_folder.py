@@ -1,0 +1,258 @@
+"""A run's folder as values: read with patience, since a run that failed or was killed is reported too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from agent.errors import UsageError
+from agent.records import Metric, MetricRecord, Reason, Relativity, Validity, Verdict
+from agent.report.headline import metric_of
+from agent.report.host_usage import HostUsage, is_monitor
+from agent.results import RUN_FILE
+
+__all__ = ["CaseResult", "RunResult", "StepResult", "read_records", "read_run", "run_result"]
+
+METRICS_FILE = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case of a run; ``case_dir`` and ``log`` paths lie within the run's folder and exist."""
+
+    scenario: str
+    tool_name: str
+    tool_version: str
+    verdict: Verdict | None
+    start: datetime | None
+    end: datetime | None
+    case_dir: Path | None
+    details: Mapping[str, Any]
+    complete: bool
+    metrics: list[Metric] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One step of a run."""
+
+    key: str
+    component: str
+    name: str
+    kind: str
+    status: str
+    reason: str
+    message: str
+    start: datetime | None
+    end: datetime | None
+    log: Path | None
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long it took, in seconds; None where it did not end."""
+        return (self.end - self.start).total_seconds() if self.start and self.end else None
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """All that a report tells of.
+
+    Args:
+        run_dir: the run's folder.
+        profile: name, description, sources and parameters, as far as they are known.
+        values: the rest of run.json: command line, versions, facts, exit code and reason.
+        verdict: the run's verdict; None where it was never given.
+        others: metrics of scenarios that no case has, by scenario.
+        host: what the monitors saw.
+        unread_lines: lines of metrics.jsonl that were cut short.
+    """
+
+    run_dir: Path
+    run_id: str
+    experiment_id: str
+    client_id: str
+    profile: Mapping[str, Any]
+    values: Mapping[str, Any]
+    start: datetime | None
+    end: datetime | None
+    verdict: Verdict | None
+    cases: tuple[CaseResult, ...]
+    steps: tuple[StepResult, ...]
+    others: Mapping[str, list[Metric]]
+    host: HostUsage
+    unread_lines: int = 0
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long the run took, in seconds."""
+        return (self.end - self.start).total_seconds() if self.start and self.end else None
+
+
+def read_run(run_dir: Path) -> RunResult:
+    """Read a run's folder.
+
+    Raises:
+        UsageError: if it holds no readable run.json.
+    """
+    path = run_dir / RUN_FILE
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the run cannot be reported: {error}",
+            where=str(path),
+            remedy="name the folder of a run, such as results/latest",
+        ) from error
+    unread: list[str] = []
+    return run_result(_mapping(run), read_records(run_dir / METRICS_FILE, unread), run_dir, unread)
+
+
+def read_records(path: Path, unread: list[str] | None = None) -> Iterator[MetricRecord]:
+    """The records of a ``metrics.jsonl``; none where there is no such file.
+
+    Args:
+        path: the file.
+        unread: takes the lines that are no records, such as a last one that was cut.
+    """
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file):
+            try:
+                record = _record(json.loads(line), number)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                if unread is not None:
+                    unread.append(line)
+                continue
+            yield record
+
+
+def run_result(
+    run: Mapping[str, Any], records: Iterable[MetricRecord], run_dir: Path, unread: list[str] | None = None
+) -> RunResult:
+    """Bring run.json and the records together; see ``read_run``."""
+    start = _moment(run.get("start"))
+    cases = tuple(_case(_mapping(case), run_dir) for case in _list(run.get("cases")))
+    by_scenario = {case.scenario: case for case in reversed(cases)}
+    host = HostUsage(start)
+    others: dict[str, list[Metric]] = {}
+    for record in records:
+        if is_monitor(record.tool_name):
+            host.add(record)
+        elif case := by_scenario.get(record.scenario):
+            case.metrics.append(metric_of(record))
+        else:
+            others.setdefault(record.scenario or record.tool_name, []).append(metric_of(record))
+    return RunResult(
+        run_dir=run_dir,
+        run_id=_text(run.get("run_id")) or run_dir.name,
+        experiment_id=_text(run.get("experiment_id")),
+        client_id=_text(run.get("client_id")),
+        profile=_mapping(run.get("profile")),
+        values=run,
+        start=start,
+        end=_moment(run.get("end")),
+        verdict=_verdict(_mapping(run.get("verdict"))),
+        cases=cases,
+        steps=tuple(_step(_mapping(step), run_dir) for step in _list(run.get("steps"))),
+        others=others,
+        host=host,
+        unread_lines=len(unread or ()),
+    )
+
+
+def _case(case: Mapping[str, Any], run_dir: Path) -> CaseResult:
+    folder = _inside(run_dir, case.get("case_dir"))
+    return CaseResult(
+        scenario=_text(case.get("scenario")),
+        tool_name=_text(case.get("tool_name")),
+        tool_version=_text(case.get("tool_version")),
+        verdict=_verdict(case),
+        start=_moment(case.get("start")),
+        end=_moment(case.get("end")),
+        case_dir=folder if folder and folder.is_dir() and folder != run_dir else None,
+        details=_mapping(case.get("details")),
+        complete=case.get("complete") is not False,
+    )
+
+
+def _step(step: Mapping[str, Any], run_dir: Path) -> StepResult:
+    log = _inside(run_dir, step.get("log"))
+    return StepResult(
+        key=_text(step.get("key")),
+        component=_text(step.get("component") or step.get("type")),
+        name=_text(step.get("name")),
+        kind=_text(step.get("kind")),
+        status=_text(step.get("status")) or "pending",
+        reason=_text(step.get("reason")),
+        message=_text(step.get("message")),
+        start=_moment(step.get("start")),
+        end=_moment(step.get("end")),
+        log=log if log and log.is_file() else None,
+    )
+
+
+def _verdict(values: Mapping[str, Any]) -> Verdict | None:
+    try:
+        validity = Validity(values.get("validity"))
+    except ValueError:
+        return None
+    reasons = tuple(_reason(_mapping(reason)) for reason in _list(values.get("reasons")))
+    return Verdict(validity, reasons, tuple(map(_text, _list(values.get("warnings")))))
+
+
+def _reason(values: Mapping[str, Any]) -> Reason:
+    return Reason(
+        message=_text(values.get("message")),
+        remedy=_text(values.get("remedy")),
+        setting=_text(values.get("setting")) or None,
+        value=values.get("value"),
+        code=_text(values.get("code")),
+    )
+
+
+def _record(values: dict[str, Any], number: int) -> MetricRecord:
+    values.setdefault("record_id", number)
+    for key in ("timestamp", "scenario_start", "scenario_end"):
+        values[key] = _moment(values[key])
+    values["relativity"] = Relativity(values["relativity"])
+    values["value"] = float(values["value"])
+    values["tags"] = tuple(values.get("tags") or ())
+    record = MetricRecord(**values)
+    metric_of(record)
+    return record
+
+
+def _inside(run_dir: Path, name: object) -> Path | None:
+    """A path below the run's folder; None for one that leads out of it."""
+    if not isinstance(name, str) or not name or "\0" in name:
+        return None
+    path = run_dir / name
+    return path if path.resolve().is_relative_to(run_dir.resolve()) else None
+
+
+def _moment(value: object) -> datetime | None:
+    """A time as run.json writes it, made aware; None where it is none."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    if not isinstance(value, datetime):
+        return None
+    return value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []

@@ -1,0 +1,259 @@
+"""samples.csv: when each sample was issued, answered first, and completed; its distributions and rates.
+
+The file is read as a stream. Up to ``VALUE_LIMIT`` values of each kind are kept whole, so that percentiles
+are exact; of longer files a uniform random choice of that many is kept, the same one each time.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from agent.errors import ParseError
+
+__all__ = ["SAMPLES_FILE", "Distribution", "Interval", "SampleStatistics", "read_samples"]
+
+SAMPLES_FILE = "samples.csv"
+VALUE_LIMIT = 200_000
+INTERVAL_COUNT = 60
+_REQUIRED = ("issued_s", "completed_s")
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How a time is distributed over the samples.
+
+    Args:
+        count: how many values there were.
+        mean_s: their mean.
+        minimum_s: the smallest.
+        maximum_s: the largest.
+        values_s: the values in order, or a random choice of them where ``exact`` is false.
+        exact: whether ``values_s`` holds all of them.
+    """
+
+    count: int
+    mean_s: float
+    minimum_s: float
+    maximum_s: float
+    values_s: array[float]
+    exact: bool
+
+    def percentile(self, percent: float) -> float:
+        """The value that LoadGen calls this percentile: ``sorted[floor(count * percent / 100)]``.
+
+        Source: mlcommons/inference, loadgen/results.cc, PerformanceSummary::ProcessLatencies.
+        """
+        place = math.floor(len(self.values_s) * percent / 100 + 1e-9)
+        return self.values_s[min(place, len(self.values_s) - 1)]
+
+    def share_at_most(self, value_s: float) -> float:
+        """The share of the values, 0 to 1, that are not above ``value_s``."""
+        return bisect_right(self.values_s, value_s) / len(self.values_s)
+
+    def histogram(self, low_s: float, high_s: float, bins: int) -> list[float]:
+        """The share of all values, 0 to 1, in each of ``bins`` equal parts of the range; the last is closed."""
+        width = (high_s - low_s) / bins
+        edges = [bisect_right(self.values_s, low_s + width * place) for place in range(1, bins)]
+        first = bisect_right(self.values_s, math.nextafter(low_s, -math.inf))
+        edges = [first, *edges, bisect_right(self.values_s, high_s)]
+        return [(after - before) / len(self.values_s) for before, after in zip(edges, edges[1:], strict=False)]
+
+
+class Interval(NamedTuple):
+    """What happened in one part of the time, and how many samples were in flight at its end."""
+
+    start_s: float
+    end_s: float
+    completed: int
+    tokens: int
+    in_flight: int
+
+    @property
+    def samples_per_s(self) -> float:
+        """Completed samples a second."""
+        return self.completed / (self.end_s - self.start_s)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens a second; a sample's tokens count when it completes."""
+        return self.tokens / (self.end_s - self.start_s)
+
+
+@dataclass(frozen=True)
+class SampleStatistics:
+    """What samples.csv tells of a case.
+
+    Args:
+        issued: samples that were issued.
+        completed: samples that completed.
+        duration_s: from the start of the timed part to the last completion.
+        latency: from issue to completion; none where nothing completed.
+        ttft: from issue to the first token; none where the file does not tell.
+        tpot: time per output token after the first; likewise.
+        intervals: equal parts of the duration.
+        unread_rows: rows that were cut short or made no sense.
+    """
+
+    issued: int
+    completed: int
+    duration_s: float
+    latency: Distribution | None
+    ttft: Distribution | None
+    tpot: Distribution | None
+    intervals: tuple[Interval, ...]
+    unread_rows: int
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the file tells of output tokens."""
+        return any(interval.tokens for interval in self.intervals)
+
+
+class _Sample(NamedTuple):
+    issued_s: float
+    first_token_s: float | None
+    completed_s: float | None
+    tokens: int
+
+
+class _Reservoir:
+    """A uniform random choice of at most ``limit`` values (algorithm R), and the moments of all of them."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.count = 0
+        self.total = 0.0
+        self.minimum = math.inf
+        self.maximum = -math.inf
+        self.values = array("d")
+        self._random = random.Random(0)  # noqa: S311 - chosen alike each time, nothing secret
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+        self.minimum = min(self.minimum, value)
+        self.maximum = max(self.maximum, value)
+        if len(self.values) < self.limit:
+            self.values.append(value)
+        elif (place := self._random.randrange(self.count)) < self.limit:
+            self.values[place] = value
+
+    def distribution(self) -> Distribution | None:
+        if not self.count:
+            return None
+        return Distribution(
+            count=self.count,
+            mean_s=self.total / self.count,
+            minimum_s=self.minimum,
+            maximum_s=self.maximum,
+            values_s=array("d", sorted(self.values)),
+            exact=self.count <= self.limit,
+        )
+
+
+def _number(text: str | None) -> float | None:
+    if text is None or not text.strip():
+        return None
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
+def _sample(row: dict[str, str | None]) -> _Sample:
+    """Read a row; raises ValueError where it makes no sense."""
+    issued_s = _number(row["issued_s"])
+    first_s = _number(row.get("first_token_s"))
+    completed_s = _number(row["completed_s"])
+    tokens = _number(row.get("output_tokens")) or 0
+    if issued_s is None or tokens < 0:
+        raise ValueError("a sample without the time of its issue, or with negative tokens")
+    times = [issued_s, *(moment for moment in (first_s, completed_s) if moment is not None)]
+    if times != sorted(times):
+        raise ValueError("a sample that ends before it begins")
+    return _Sample(issued_s, first_s, completed_s, int(tokens))
+
+
+def _rows(path: Path) -> Iterator[_Sample | None]:
+    """Each row of the file, None for one that cannot be read."""
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        reader = csv.DictReader(file)
+        if missing := [name for name in _REQUIRED if name not in (reader.fieldnames or ())]:
+            raise ParseError(f"{path.name} has no column {' and no column '.join(missing)}", where=str(path))
+        for row in reader:
+            try:
+                yield _sample(row)
+            except (ValueError, TypeError):
+                yield None
+
+
+def _intervals(path: Path, duration_s: float, count: int) -> tuple[Interval, ...]:
+    issued, completed, tokens = [0] * count, [0] * count, [0] * count
+
+    def place(moment_s: float) -> int:
+        return min(max(int(moment_s / duration_s * count), 0), count - 1)
+
+    for sample in _rows(path):
+        if sample is None:
+            continue
+        if sample.issued_s <= duration_s:
+            issued[place(sample.issued_s)] += 1
+        if sample.completed_s is not None:
+            completed[place(sample.completed_s)] += 1
+            tokens[place(sample.completed_s)] += sample.tokens
+    intervals, in_flight = [], 0
+    for number in range(count):
+        in_flight += issued[number] - completed[number]
+        start_s, end_s = duration_s * number / count, duration_s * (number + 1) / count
+        intervals.append(Interval(start_s, end_s, completed[number], tokens[number], in_flight))
+    return tuple(intervals)
+
+
+def read_samples(
+    path: Path, *, value_limit: int = VALUE_LIMIT, interval_count: int = INTERVAL_COUNT
+) -> SampleStatistics:
+    """Read a case's samples in bounded memory.
+
+    Args:
+        path: a ``samples.csv``.
+        value_limit: how many values of each kind are kept; percentiles are exact up to it.
+        interval_count: into how many parts the time is cut, at most; a few samples fall in each.
+
+    Raises:
+        ParseError: if a column that every such file has is missing.
+    """
+    latency, ttft, tpot = (_Reservoir(value_limit) for _ in range(3))
+    issued = unread = 0
+    duration_s = 0.0
+    for sample in _rows(path):
+        if sample is None:
+            unread += 1
+            continue
+        issued += 1
+        if sample.first_token_s is not None:
+            ttft.add(sample.first_token_s - sample.issued_s)
+        if sample.completed_s is None:
+            continue
+        duration_s = max(duration_s, sample.completed_s)
+        latency.add(sample.completed_s - sample.issued_s)
+        if sample.first_token_s is not None and sample.tokens > 1:
+            tpot.add((sample.completed_s - sample.first_token_s) / (sample.tokens - 1))
+    count = max(1, min(interval_count, latency.count // 3))
+    return SampleStatistics(
+        issued=issued,
+        completed=latency.count,
+        duration_s=duration_s,
+        latency=latency.distribution(),
+        ttft=ttft.distribution(),
+        tpot=tpot.distribution(),
+        intervals=_intervals(path, duration_s, count) if duration_s > 0 else (),
+        unread_rows=unread,
+    )

@@ -1,0 +1,36 @@
+"""SVG elements as safe markup: every value that goes in is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from markupsafe import Markup
+
+__all__ = ["element", "path_data", "text"]
+
+
+def element(tag: str, *children: Markup | str, **attributes: str | float | None) -> Markup:
+    """One element; ``class_`` gives the class, other underscores become hyphens, None leaves one out."""
+    inside = Markup("").join(children)
+    names = Markup("").join(
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _short(value))
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if not inside:
+        return Markup("<{}{}/>").format(tag, names)
+    return Markup("<{0}{1}>{2}</{0}>").format(tag, names, inside)
+
+
+def text(content: str, x: float, y: float, *, class_: str, anchor: str | None = None) -> Markup:
+    """A line of text at a place."""
+    return element("text", content, x=x, y=y, class_=class_, text_anchor=anchor)
+
+
+def path_data(points: Iterable[tuple[float, float]]) -> str:
+    """The path through points."""
+    return "M" + "L".join(f"{_short(x)},{_short(y)}" for x, y in points)
+
+
+def _short(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,1 @@
+"""The page's templates and style sheet."""
