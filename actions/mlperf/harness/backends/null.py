@@ -1,0 +1,83 @@
+"""Answers at once, or after a delay: for measuring the harness itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from .base import BackendStats, Completion, FirstToken, checked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .base import Backend, BackendContext, Batch, Sink
+
+__all__ = ["NullBackend", "create"]
+
+_DEFAULTS = {"model": "null", "tokens": None, "first_token_delay_s": 0.0, "delay_s": 0.0}
+
+
+class NullBackend:
+    """Answers every sample of a batch with the same tokens at the same moment.
+
+    Args:
+        model: the name it goes by.
+        tokens: output tokens per sample; 0 gives answers without tokens.
+        first_token_delay_s: seconds until a batch's first tokens.
+        delay_s: seconds until its answers.
+    """
+
+    data_encoding = "utf-8"
+    version = "null"
+
+    def __init__(self, *, model: str, tokens: int, first_token_delay_s: float, delay_s: float) -> None:
+        self._model = model
+        self._tokens = tokens
+        self._first_token_delay_s = first_token_delay_s
+        self._delay_s = delay_s
+        self._data = b"null " * tokens
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.stats = BackendStats()
+
+    async def start(self) -> Mapping[str, Any]:
+        """There is nothing to connect to."""
+        self._loop = asyncio.get_running_loop()
+        return {"model": self._model}
+
+    def submit(self, batch: Batch, sink: Sink) -> None:
+        """Answer, now or later."""
+        for delay_s, answer in (
+            (self._first_token_delay_s, self._first_tokens),
+            (self._delay_s, self._complete),
+        ):
+            if delay_s > 0:
+                assert self._loop is not None, "not started"  # noqa: S101
+                self._loop.call_later(delay_s, answer, batch, sink)
+            else:
+                answer(batch, sink)
+
+    def _first_tokens(self, batch: Batch, sink: Sink) -> None:
+        if self._tokens:
+            sink.first_token_many([FirstToken(sample_id, b"null ") for sample_id in batch.ids])
+
+    def _complete(self, batch: Batch, sink: Sink) -> None:
+        data, tokens = self._data, self._tokens
+        sink.complete_many([Completion(sample_id, data, tokens) for sample_id in batch.ids])
+
+    def decode(self, data: bytes) -> str:
+        """An answer as text."""
+        return data.decode()
+
+    async def stop(self) -> None:
+        """There is nothing to let go of."""
+
+    def kill(self) -> None:
+        """There are no child processes."""
+
+
+def create(settings: Mapping[str, Any], context: BackendContext) -> Backend:
+    """Make the backend; ``tokens`` is the run's max_output_tokens unless set."""
+    values = checked(settings, _DEFAULTS, "null")
+    if values["tokens"] is None:
+        values["tokens"] = context.max_output_tokens
+    return NullBackend(**values)

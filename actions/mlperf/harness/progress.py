@@ -1,0 +1,50 @@
+"""Progress as JSON lines on standard output, for whoever started the harness."""
+
+from __future__ import annotations
+
+import json
+import sys
+from time import perf_counter
+
+__all__ = ["Progress"]
+
+_INTERVAL_S = 0.5
+
+
+class Progress:
+    """Says how far the run is; each line is flushed at once.
+
+    Args:
+        expected: samples that LoadGen will issue, or None where nobody can know.
+    """
+
+    def __init__(self, expected: int | None = None) -> None:
+        self.expected = expected
+        self._start = perf_counter()
+        self._last: tuple[str, float] = ("", 0.0)
+
+    def report(self, phase: str, *, issued: int = 0, completed: int = 0, tokens: int = 0) -> None:
+        """Write one line, unless the same phase had one in the last half second.
+
+        Args:
+            phase: ``connect``, ``warmup``, ``run`` or ``drain`` (all is issued, answers are missing).
+            issued: samples sent in this phase.
+            completed: samples answered.
+            tokens: output tokens of the answers.
+        """
+        now = perf_counter()
+        phase_before, then = self._last
+        if phase == phase_before and now - then < _INTERVAL_S:
+            return
+        self._last = (phase, now)
+        line = {
+            "event": "progress",
+            "phase": phase,
+            "issued": issued,
+            "completed": completed,
+            "expected": self.expected if phase in {"run", "drain"} else None,
+            "elapsed_s": round(now - self._start, 3),
+            "tokens": tokens,
+        }
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,294 @@
+"""One test from its configuration to its result."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import platform
+import signal
+import traceback
+from datetime import datetime, timezone
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from . import loadgen
+from .backends import load_backend
+from .backends.base import BackendContext, BackendStats
+from .dataset import Sample, read_dataset
+from .errors import HarnessError
+from .feed import Feed
+from .progress import Progress
+from .samples import OutputWriter, SampleRecorder
+from .settings import Asked, ask, loadgen_scenario
+from .sink import LoadGenSink
+from .warmup import WarmUp, WarmUpResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .backends.base import Backend
+    from .config import HarnessConfig
+
+__all__ = ["Run"]
+
+_OWN_FILES = ("harness_result.json", "samples.csv", "outputs.jsonl", "user.conf", "harness_traceback.txt")
+_TICK_S = 0.5
+
+
+class Run:
+    """One test.
+
+    Args:
+        config: what is asked.
+
+    Attributes:
+        output_dir: where everything goes.
+    """
+
+    def __init__(self, config: HarnessConfig) -> None:
+        self.config = config
+        self.output_dir = Path(config.output_dir)
+        self._scenario = loadgen_scenario(config.scenario)
+        self._progress = Progress()
+        self._started_at = _now()
+        self._backend: Backend | None = None
+        self._engine: Mapping[str, Any] = {}
+        self._warmup: WarmUpResult | None = None
+        self._load: dict[str, float] | None = None
+        self._asked: Asked | None = None
+        self._test: loadgen.LoadGenTest | None = None
+        self._recorder: SampleRecorder | None = None
+        self._outputs: OutputWriter | None = None
+        self._sink: LoadGenSink | None = None
+        self._failure: asyncio.Future[None] | None = None
+
+    async def execute(self) -> None:
+        """Run the test.
+
+        Raises:
+            HarnessError: at the first failure; LoadGen may still be running then, and cannot be stopped.
+        """
+        loop = asyncio.get_running_loop()
+        self._failure = loop.create_future()
+        loop.set_exception_handler(self._on_unhandled)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        body = asyncio.ensure_future(self._body())
+        await asyncio.wait({body, self._failure}, return_when=asyncio.FIRST_COMPLETED)
+        await (self._failure if self._failure.done() else body)
+
+    async def _body(self) -> None:
+        config = self.config
+        self._clear_output_dir()
+        samples = read_dataset(Path(config.dataset))
+        loadgen.load()
+        self._ask(samples, {})  # a wrong setting is found before the engine is asked anything
+
+        context = BackendContext(samples, config.scenario, config.max_output_tokens, config.sample_timeout_s)
+        backend = self._backend = load_backend(config.backend, context)
+        self._progress.report("connect")
+        self._engine = await backend.start()
+        self._asked = self._ask(samples, await self._warm_up(backend, len(samples)))
+        backend.stats = BackendStats()
+
+        self._test = loadgen.LoadGenTest(
+            self._asked,
+            mode=config.mode,
+            sample_count=len(samples),
+            output_dir=self.output_dir,
+            audit_config=config.audit_config,
+        )
+        await self._timed_part(self._test, backend, samples)
+        await backend.stop()
+        self.close_outputs()
+
+    def _clear_output_dir(self) -> None:
+        """Make the folder, and remove an earlier test's files, so that they are not taken for this one's."""
+        try:
+            self.output_dir.mkdir(parents=True, exist_ok=True)
+            loadgen.remove_logs(self.output_dir)
+            for name in _OWN_FILES:
+                (self.output_dir / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise HarnessError("config", f"output_dir {self.output_dir}: {error.strerror}") from error
+        if self.config.audit_config and not Path(self.config.audit_config).is_file():
+            raise HarnessError("config", f"audit_config {self.config.audit_config} is not a file")
+
+    def _ask(self, samples: list[Sample], load: Mapping[str, float]) -> Asked:
+        """Put the settings together; ``load`` is what the warm-up found."""
+        config = self.config
+        count = config.performance_sample_count or len(samples)
+        model = config.model
+        if config.scenario == "Interactive" and not model.endswith("-interactive"):
+            own = f"{model}-interactive"
+            known = loadgen.knows_token_limits(own)
+            model = own if known else model
+        else:
+            known = loadgen.knows_token_limits(model)
+        asked = ask(
+            self._scenario,
+            model=model,
+            known=known,
+            defaults={"performance_sample_count_override": count, "use_token_latencies": 1},
+            settings={**config.settings, **load},
+            user_conf=Path(config.user_conf) if config.user_conf else None,
+        )
+        loaded = asked.values["performance_sample_count_override"]
+        if loaded > len(samples):
+            raise HarnessError(
+                "settings",
+                f"{loaded} samples are to be loaded, but {config.dataset} holds {len(samples)}",
+                "prepare the whole data set, or lower performance_sample_count",
+            )
+        return asked
+
+    async def _warm_up(self, backend: Backend, sample_count: int) -> dict[str, float]:
+        """Warm the engine up, and return the load to ask for where that is to follow from it."""
+        config = self.config
+
+        def report(issued: int, completed: int, tokens: int) -> None:
+            self._progress.report("warmup", issued=issued, completed=completed, tokens=tokens)
+
+        warmup = WarmUp(
+            backend, sample_count=sample_count, sample_timeout_s=config.sample_timeout_s, report=report
+        )
+        samples, share = config.warmup_samples, config.load_share
+        is_paced = config.mode == "performance" or self._scenario == "Server"
+        if share is None or not is_paced:
+            self._warmup = await warmup.run(samples)
+            return {}
+        if self._scenario in {"Server", "Offline"}:
+            self._warmup = await warmup.rate(max(samples, 8))
+            measured = self._warmup.samples_per_second or 0.0
+            name, value = "target_qps", share * measured
+        else:
+            per_query = (
+                int(config.settings.get("samples_per_query", 8)) if self._scenario == "MultiStream" else 1
+            )
+            self._warmup = await warmup.latency(samples, per_query)
+            measured = self._warmup.latency_s or 0.0
+            name, value = "target_latency", share * measured * 1000
+        target = float(f"{value:.4g}")
+        self._load = {"share": share, "measured": measured, name: target}
+        return {name: target}
+
+    async def _timed_part(self, test: loadgen.LoadGenTest, backend: Backend, samples: list[Sample]) -> None:
+        config = self.config
+        loop = asyncio.get_running_loop()
+        keeps_text = config.mode == "accuracy"
+        if config.record_samples or keeps_text:
+            self._recorder = SampleRecorder()
+        if keeps_text:
+            self._outputs = OutputWriter(self.output_dir / "outputs.jsonl", samples, backend.decode)
+        sink = self._sink = LoadGenSink(
+            loadgen.load(),
+            recorder=self._recorder,
+            outputs=self._outputs,
+            first_tokens=test.wants_first_tokens,
+            tokens=bool(test.settings.use_token_latencies),
+            on_failure=self.fail,
+        )
+        feed = Feed(loop, backend, sink)
+        ended = asyncio.Event()
+        self._progress = Progress(test.expected_samples())
+        gc.collect()
+        gc.freeze()  # what lives now lives to the end: the collector need not look at it in the timed part
+        self._started_at = _now()
+        test.start(feed.issue, lambda: loop.call_soon_threadsafe(ended.set))
+        await self._watch(sink, ended)
+        if not sink.issued or sink.outstanding:
+            raise HarnessError(
+                "loadgen",
+                f"LoadGen ended after {sink.issued} samples with {sink.outstanding} of them unanswered",
+                f"see {self.output_dir / 'mlperf_log_detail.txt'}",
+            )
+
+    async def _watch(self, sink: LoadGenSink, ended: asyncio.Event) -> None:
+        """Report progress until the end, and fail where nothing moves any more."""
+        timeout_s = self.config.sample_timeout_s
+        waiter = asyncio.ensure_future(ended.wait())
+        while True:
+            phase = "drain" if self._progress.expected == sink.issued else "run"
+            self._progress.report(
+                phase, issued=sink.issued, completed=sink.completed, tokens=sink.output_tokens
+            )
+            done, _ = await asyncio.wait({waiter}, timeout=min(_TICK_S, timeout_s / 2))
+            if done:
+                return
+            if sink.outstanding and perf_counter() - sink.last_progress > timeout_s:
+                raise HarnessError(
+                    "stalled",
+                    f"nothing has moved for {timeout_s:g} s with {sink.outstanding} samples unanswered",
+                    "see the engine's log; a slow engine needs a larger sample_timeout_s",
+                )
+
+    def fail(self, error: HarnessError) -> None:
+        """End the run as failed; the first failure counts."""
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self.fail(HarnessError("interrupted", f"stopped by {signal.Signals(number).name}", "start it again"))
+
+    def _on_unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.fail(
+            error if isinstance(error, HarnessError) else self.internal(error, context.get("message", ""))
+        )
+
+    def internal(self, error: BaseException | None, message: str = "") -> HarnessError:
+        """A failure that nobody foresaw; its traceback goes to a file."""
+        path = self.output_dir / "harness_traceback.txt"
+        if error is not None:
+            path.write_text("".join(traceback.format_exception(None, error, error.__traceback__)), "utf-8")
+        what = f"{type(error).__name__}: {error}" if error is not None else message
+        return HarnessError("internal", f"the harness failed: {what}", f"report it with {path}")
+
+    def close_outputs(self) -> None:
+        """Write samples.csv and end outputs.jsonl, as far as they are."""
+        if self._outputs is not None:
+            self._outputs.close()
+        if self._recorder is not None:
+            self._recorder.write(self.output_dir / "samples.csv")
+
+    def kill(self) -> None:
+        """End the backend's child processes."""
+        if self._backend is not None:
+            self._backend.kill()
+
+    def result(self, error: HarnessError | None) -> dict[str, Any]:
+        """The content of ``harness_result.json``, as far as the run came."""
+        sink, backend, test, warmup = self._sink, self._backend, self._test, self._warmup
+        stats = backend.stats if backend else BackendStats()
+        return {
+            "status": "failed" if error else "completed",
+            "error": error.as_json() if error else None,
+            "versions": {
+                "python": platform.python_version(),
+                "loadgen": loadgen.version(),
+                "backend": backend.version if backend else None,
+            },
+            "scenario": self.config.scenario,
+            "mode": self.config.mode,
+            "loadgen_model": self._asked.model if self._asked else None,
+            "asked": dict(self._asked.values) if self._asked else {},
+            "effective": test.effective() if test else {},
+            "issued": sink.issued if sink else 0,
+            "completed": sink.completed if sink else 0,
+            "output_tokens": sink.output_tokens if sink else 0,
+            "input_tokens": stats.input_tokens,
+            "cached_tokens": stats.cached_tokens,
+            "retries": stats.retries,
+            "token_count_sources": stats.token_count_sources,
+            "data_encoding": backend.data_encoding if backend else None,
+            "started_at": self._started_at,
+            "ended_at": _now(),
+            "warmup": vars(warmup) if warmup else None,
+            "load_share": self._load,
+            "engine": dict(self._engine),
+        }
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

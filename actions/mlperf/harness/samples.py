@@ -1,0 +1,85 @@
+"""What is kept of every sample: its times, and in accuracy runs its text."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from .dataset import Sample
+
+__all__ = ["OutputWriter", "SampleRecorder"]
+
+_HEADER = "sample_id,sample_index,issued_s,first_token_s,completed_s,output_tokens\n"
+
+
+class SampleRecorder:
+    """Times in flat arrays (32 bytes a sample), written as ``samples.csv`` when the run is over.
+
+    A sample's slot is its place in the order of issue.
+    """
+
+    def __init__(self) -> None:
+        self._indices = array("L")
+        self._issued = array("d")
+        self.first_token = array("d")
+        self._completed = array("d")
+        self._tokens = array("L")
+
+    def issued(self, now: float, indices: Sequence[int]) -> None:
+        """Open slots for the samples of a query issued at ``now`` (``perf_counter``)."""
+        count = len(indices)
+        self._indices.extend(indices)
+        for times, value in ((self._issued, now), (self.first_token, math.nan), (self._completed, math.nan)):
+            times.extend(repeat(value, count))
+        self._tokens.extend(repeat(0, count))
+
+    def completed(self, now: float, slots: Sequence[int], token_counts: Sequence[int]) -> None:
+        """Close slots of samples answered at ``now``."""
+        for slot, tokens in zip(slots, token_counts, strict=True):
+            self._completed[slot] = now
+            self._tokens[slot] = tokens
+
+    def index(self, slot: int) -> int:
+        """The place in the data set of the sample in this slot."""
+        return self._indices[slot]
+
+    def write(self, path: Path) -> None:
+        """Write all slots, in the order of issue, in seconds since the first was issued."""
+        start = self._issued[0] if self._issued else 0.0
+        rows = zip(self._indices, self._issued, self.first_token, self._completed, self._tokens, strict=True)
+        with path.open("w", encoding="ascii") as file:
+            file.write(_HEADER)
+            for slot, (index, issued, first, completed, tokens) in enumerate(rows):
+                file.write(
+                    f"{slot},{index},{issued - start:.6f},{_since(start, first)},"
+                    f"{_since(start, completed)},{tokens or ''}\n"
+                )
+
+
+def _since(start: float, time: float) -> str:
+    return "" if math.isnan(time) else f"{time - start:.6f}"
+
+
+class OutputWriter:
+    """Writes answers as ``outputs.jsonl``, decoded, so that scoring needs no tokenizer."""
+
+    def __init__(self, path: Path, samples: Sequence[Sample], decode: Callable[[bytes], str]) -> None:
+        self._file = path.open("w", encoding="utf-8")
+        self._samples = samples
+        self._decode = decode
+
+    def write(self, index: int, data: bytes) -> None:
+        """Write the answer of the sample at this place in the data set."""
+        row = {"sample_index": index, "id": self._samples[index].id, "text": self._decode(data)}
+        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        """Write what is buffered and close the file."""
+        self._file.close()

@@ -1,0 +1,156 @@
+"""From the backend to LoadGen: answers are reported at once, and recorded beside.
+
+LoadGen copies an answer's bytes before its call returns, so a buffer lives as long as the call.
+"""
+
+from __future__ import annotations
+
+from array import array
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from .errors import HarnessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .backends.base import Completion, FirstToken
+    from .samples import OutputWriter, SampleRecorder
+
+__all__ = ["LoadGenSink"]
+
+
+class LoadGenSink:
+    """The sink of the timed part.
+
+    Args:
+        lg: the module ``mlperf_loadgen``.
+        recorder: where times are kept, or None.
+        outputs: where answers are written as text, or None; needs a recorder.
+        first_tokens: whether LoadGen takes first tokens.
+        tokens: whether LoadGen counts tokens, so that an answer without any would spoil the result.
+        on_failure: called once, with the first failure.
+
+    Attributes:
+        issued: samples taken from LoadGen.
+        completed: samples answered.
+        output_tokens: their tokens.
+        last_progress: when LoadGen issued or the backend reported last (``perf_counter``).
+    """
+
+    def __init__(
+        self,
+        lg: Any,
+        *,
+        recorder: SampleRecorder | None,
+        outputs: OutputWriter | None,
+        first_tokens: bool,
+        tokens: bool,
+        on_failure: Callable[[HarnessError], None],
+    ) -> None:
+        self._response = lg.QuerySampleResponse
+        self._report_first = lg.FirstTokenComplete
+        self._report_complete = lg.QuerySamplesComplete
+        self._recorder = recorder
+        self._outputs = outputs
+        self._first_tokens = first_tokens
+        self._tokens = tokens
+        self._on_failure = on_failure
+        self._failed = False
+        self._in_flight: dict[int, int] = {}
+        self.issued = 0
+        self.completed = 0
+        self.output_tokens = 0
+        self.last_progress = perf_counter()
+
+    @property
+    def outstanding(self) -> int:
+        """Samples issued and not answered."""
+        return len(self._in_flight)
+
+    def issue(self, now: float, ids: Sequence[int], indices: Sequence[int]) -> None:
+        """Note the samples of a query that LoadGen issued at ``now`` (``perf_counter``)."""
+        self._in_flight.update(zip(ids, range(self.issued, self.issued + len(ids)), strict=True))
+        self.issued += len(ids)
+        self.last_progress = now
+        if self._recorder is not None:
+            self._recorder.issued(now, indices)
+
+    def first_token(self, sample_id: int, token: bytes) -> None:
+        """Report a sample's first token."""
+        now = self.last_progress = perf_counter()
+        if self._first_tokens:
+            buffer = array("B", token)
+            address, size = buffer.buffer_info()
+            self._report_first([self._response(sample_id, address, size)])
+        if self._recorder is not None:
+            self._recorder.first_token[self._in_flight[sample_id]] = now
+
+    def first_token_many(self, tokens: Sequence[FirstToken]) -> None:
+        """Report several samples' first tokens, which exist at the same moment."""
+        now = self.last_progress = perf_counter()
+        if self._first_tokens:
+            response, responses, buffers = self._response, [], _Buffers()
+            for sample_id, token in tokens:
+                address, size = buffers.hold(token)
+                responses.append(response(sample_id, address, size))
+            self._report_first(responses)
+        if self._recorder is not None:
+            for sample_id, _ in tokens:
+                self._recorder.first_token[self._in_flight[sample_id]] = now
+
+    def complete(self, sample_id: int, data: bytes, token_count: int) -> None:
+        """Report a sample's answer."""
+        self.complete_many(((sample_id, data, token_count),))
+
+    def complete_many(self, completions: Sequence[Completion | tuple[int, bytes, int]]) -> None:
+        """Report several samples' answers, which exist at the same moment."""
+        if self._failed:
+            return
+        now = self.last_progress = perf_counter()
+        response, responses, buffers = self._response, [], _Buffers()
+        tokens = 0
+        for sample_id, data, token_count in completions:
+            if token_count < 1 and self._tokens:
+                self.fail(sample_id, _no_tokens())
+                return
+            address, size = buffers.hold(data)
+            responses.append(response(sample_id, address, size, token_count))
+            tokens += token_count
+        slots = [self._in_flight.pop(completion[0]) for completion in completions]
+        self._report_complete(responses)
+        self.completed += len(slots)
+        self.output_tokens += tokens
+        if self._recorder is not None:
+            self._recorder.completed(now, slots, [completion[2] for completion in completions])
+            if self._outputs is not None:
+                for slot, completion in zip(slots, completions, strict=True):
+                    self._outputs.write(self._recorder.index(slot), completion[1])
+
+    def fail(self, sample_id: int, error: HarnessError) -> None:  # noqa: ARG002  (LoadGen is not told)
+        """End the run: LoadGen cannot take a failure, and a made-up answer would be a lie."""
+        if not self._failed:
+            self._failed = True
+            self._on_failure(error)
+
+
+class _Buffers:
+    """Keeps the bytes of one report in memory that LoadGen can read; the same bytes are copied once."""
+
+    def __init__(self) -> None:
+        self._held: dict[bytes, array[int]] = {}
+
+    def hold(self, data: bytes) -> tuple[int, int]:
+        """The address and size of a copy of ``data``, valid as long as this object."""
+        buffer = self._held.get(data)
+        if buffer is None:
+            buffer = self._held[data] = array("B", data)
+        return buffer.buffer_info()
+
+
+def _no_tokens() -> HarnessError:
+    return HarnessError(
+        "no_tokens",
+        "an answer holds no output token",
+        "see the engine's log; a prompt longer than its context, or an end of text at once, gives none",
+    )
