@@ -1,0 +1,1 @@
+"""llama.cpp: its server, started beside a workload, and what runs on it."""

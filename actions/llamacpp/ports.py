@@ -1,0 +1,43 @@
+"""Who holds a TCP port of this host."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+__all__ = ["holder_of", "is_free"]
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now.
+
+    Raises:
+        OSError: if the address itself cannot be used, such as a host name that is not this host's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+                return False
+            raise
+    return True
+
+
+def holder_of(port: int) -> str:
+    """Who listens on a port, for people: ``python3 (process 4711: python3 -m http.server)``."""
+    import psutil
+
+    for connection in psutil.net_connections(kind="tcp"):
+        if connection.status != psutil.CONN_LISTEN or not connection.laddr or connection.laddr.port != port:
+            continue
+        if connection.pid is None:
+            break
+        try:
+            process = psutil.Process(connection.pid)
+            return f"{process.name()} (process {process.pid}: {' '.join(process.cmdline())[:100]})"
+        except psutil.Error:
+            return f"process {connection.pid}"
+    return "a process of another user or container"

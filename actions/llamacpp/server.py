@@ -1,0 +1,224 @@
+"""llama.cpp's server for as long as a workload needs it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from actions.llamacpp.model_file import locate_model, sha256_of
+from actions.llamacpp.ports import holder_of, is_free
+from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
+from agent.errors import ActionFailedError, InterruptedRunError
+from agent.names import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from agent.processes import ProcessRunner, RunningProcess
+
+__all__ = ["LlamaCppServer", "ServerParameters"]
+
+_PROGRAM = Path(__file__).with_name("server_process.py")
+_POLL_S = 0.05
+_REPLY_TIMEOUT_S = 5.0
+_LAST_LINES = 12
+
+
+class ServerParameters(BaseModel):
+    """A llama.cpp server as a profile asks for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = Field(description="GGUF file, or package:<module> of the environment that carries one.")
+    parallel: int = Field(8, ge=1, description="Requests served at once (llama.cpp's slots).")
+    context: int = Field(512, ge=16, description="Tokens of prompt and output, for each request.")
+    threads: int = Field(0, ge=0, description="Compute threads; 0 for one for each usable CPU.")
+    port: int = Field(0, ge=0, le=65535, description="TCP port on 127.0.0.1; 0 for any free one.")
+    start_timeout: Seconds = Field(120.0, description="Seconds until it must answer; includes loading.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_any_spelling(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        fields = {canonical(name): name for name in cls.model_fields}
+        return {fields.get(canonical(str(key)), key): value for key, value in values.items()}
+
+
+class LlamaCppServer:
+    """A context manager: inside it, a llama.cpp server answers at ``url``; after it, nothing is left.
+
+    Args:
+        parameters: what is asked for.
+        name: the name the model is served under.
+        python: the interpreter of an environment that has xllamacpp.
+        processes: starts the server.
+        log: gets its output; this server's alone.
+        stop: ends the waiting for a start that takes long.
+        host: the address to listen on.
+
+    Attributes:
+        url: ``http://host:port`` while it runs.
+        model_path: the GGUF file that it serves.
+        facts: what the server says of itself: engine, engine_version, system, threads.
+    """
+
+    def __init__(
+        self,
+        parameters: ServerParameters,
+        *,
+        name: str,
+        python: Path,
+        processes: ProcessRunner,
+        log: Path,
+        stop: threading.Event | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.parameters = parameters
+        self.name = name
+        self.log = log
+        self.host = host
+        self.url = ""
+        self.model_path = Path()
+        self.facts: dict[str, str | int | float] = {}
+        self._python = python
+        self._processes = processes
+        self._stop = stop or threading.Event()
+        self._process: RunningProcess | None = None
+
+    def __enter__(self) -> Self:
+        """Start it and wait until it answers with the right model.
+
+        Raises:
+            ActionFailedError: if the port is taken, the process ends, or it does not answer in time.
+            InterruptedRunError: if the run is told to stop meanwhile.
+        """
+        self._check_port()
+        self.model_path = locate_model(
+            self.parameters.model, python=self._python, processes=self._processes, log=self.log
+        )
+        deadline = time.monotonic() + self.parameters.start_timeout
+        written = self.log.stat().st_size if self.log.exists() else 0
+        self._process = self._processes.start(self.command(), log=self.log)
+        try:
+            self._wait(deadline, "listened", lambda: self._listening(written))
+            self._wait(deadline, "answered at /health", lambda: self._get("/health") is not None)
+            self._check_model()
+        except BaseException:
+            self._process.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop it and everything it started."""
+        if self._process is not None:
+            self._process.stop()
+
+    def command(self) -> list[str]:
+        """The command line that starts it."""
+        model = str(self.model_path) if self.model_path.name else self.parameters.model
+        return [
+            str(self._python), str(_PROGRAM),
+            "--model", model,
+            "--alias", self.name,
+            "--host", self.host,
+            "--port", str(self.parameters.port),
+            "--parallel", str(self.parameters.parallel),
+            "--context", str(self.parameters.context),
+            "--threads", str(self.parameters.threads),
+        ]  # fmt: skip
+
+    def model_sha256(self) -> str:
+        """The SHA-256 of the model's file."""
+        return sha256_of(self.model_path)
+
+    def death(self) -> str | None:
+        """How the server ended, or None while it runs."""
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return None
+        return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+    def last_words(self) -> tuple[str, ...]:
+        """The last lines of its output."""
+        return () if self._process is None else self._process.tail(_LAST_LINES)
+
+    def _check_port(self) -> None:
+        port = self.parameters.port
+        if port and not is_free(self.host, port):
+            raise ActionFailedError(
+                f"port {port} on {self.host} is taken by {holder_of(port)}",
+                remedy="stop it, ask for another port, or leave port out: any free one is taken then",
+            )
+
+    def _listening(self, written: int) -> bool:
+        """Whether it has said where it listens; ``written`` is the size of the log before it was started."""
+        with self.log.open("rb") as file:
+            file.seek(written)
+            text = file.read().decode(errors="replace")
+        for line in text.splitlines():
+            begin = line.find('{"event": "listening"')
+            if begin >= 0:
+                said = json.loads(line[begin:])
+                self.url = said.pop("address")
+                del said["event"]
+                self.facts = said
+                return True
+        return False
+
+    def _wait(self, deadline: float, what: str, holds: Callable[[], bool]) -> None:
+        while not holds():
+            if death := self.death():
+                raise ActionFailedError(
+                    f"llama.cpp's server {death} before it {what}",
+                    remedy=f"its output is in {self.log}",
+                    details=self.last_words(),
+                )
+            if time.monotonic() > deadline:
+                raise ActionFailedError(
+                    f"llama.cpp's server has not {what} within {self.parameters.start_timeout:g} s",
+                    remedy=f"raise start_timeout if the model is large; its output is in {self.log}",
+                    details=self.last_words(),
+                )
+            if self._stop.wait(_POLL_S):
+                raise InterruptedRunError("told to stop while llama.cpp's server was starting")
+
+    def _check_model(self) -> None:
+        models = self._get("/v1/models")
+        names = [str(entry.get("id")) for entry in (models or {}).get("data", [])]
+        if self.name not in names:
+            raise ActionFailedError(
+                f"{self.url} serves {', '.join(names) or 'no model'}, not {self.name}",
+                remedy="another server answers at that port: ask for another one",
+            )
+
+    def _get(self, path: str) -> dict[str, Any] | None:
+        """The JSON of a reply with status 200, else None; never by a proxy."""
+        address = urlsplit(self.url)
+        connection = http.client.HTTPConnection(
+            address.hostname or self.host, address.port, timeout=_REPLY_TIMEOUT_S
+        )
+        try:
+            connection.request("GET", path, headers={"Connection": "close"})
+            reply = connection.getresponse()
+            body = reply.read()
+            return cast("dict[str, Any]", json.loads(body)) if reply.status == http.client.OK else None
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+        finally:
+            connection.close()

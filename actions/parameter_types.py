@@ -1,0 +1,28 @@
+"""Types of parameters that several workloads take."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from agent.errors import ProfileError
+from agent.profile.timespan import parse_timespan
+
+__all__ = ["Seconds", "Share"]
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is no duration: write seconds or hh:mm:ss")  # noqa: TRY004 - pydantic's way
+    try:
+        return parse_timespan(value)
+    except ProfileError as error:
+        raise ValueError(error.message) from error
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+"""A duration in seconds; a profile may write it as ``90``, ``90s``, ``10min`` or ``00:01:30``."""
+
+Share = Annotated[float, Field(gt=0, le=1)]
+"""A ratio, above 0 and up to 1."""
