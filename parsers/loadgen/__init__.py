@@ -1,0 +1,26 @@
+"""MLPerf LoadGen's logs, versions 3.1 to 6.x: numbers, and a verdict stricter than LoadGen's own."""
+
+from __future__ import annotations
+
+from agent.records import Parser
+from parsers.loadgen.detail import DetailLog, read_detail
+from parsers.loadgen.folder import parse, parse_folder, recognise
+from parsers.loadgen.settings import compare_settings
+from parsers.loadgen.summary import SummaryLog, read_summary
+
+__all__ = [
+    "PARSER",
+    "DetailLog",
+    "SummaryLog",
+    "compare_settings",
+    "parse_folder",
+    "read_detail",
+    "read_summary",
+]
+
+PARSER = Parser(
+    name="loadgen",
+    description="MLPerf LoadGen: mlperf_log_detail.txt and mlperf_log_summary.txt",
+    recognise=recognise,
+    parse=parse,
+)

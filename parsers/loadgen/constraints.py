@@ -1,0 +1,221 @@
+"""LoadGen's own constraints: which was missed, by how much, and the setting and number that would meet it.
+
+The rules are those of mlcommons/inference: loadgen/results.cc (MinDurationMet, PerfConstraintsMet,
+EarlyStopping) and loadgen/test_settings_internal.cc (how many samples a setting makes).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from agent.records import Reason
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from parsers.loadgen.detail import DetailLog
+    from collections.abc import Iterator
+
+__all__ = ["missed_constraints"]
+
+MINIMUM_QUERIES = {
+    "Server": 459,
+    "SingleStream": 64,
+    "MultiStream": 662,
+}  # early stopping, none over the limit
+LOAD_STEP = 0.9  # how much of the load to keep where nothing better is known
+
+_MORE = re.compile(r"Processed (\d+) queries.*?at least (\d+) more queries", re.DOTALL)
+_TOTAL = re.compile(r"Only processed (\d+) queries.*?at least (\d+) queries", re.DOTALL)
+
+
+def missed_constraints(log: DetailLog) -> list[Reason]:
+    """The constraints that a performance run missed, each with what to change.
+
+    Args:
+        log: the detail log of a run that ended.
+    """
+    late = list(_latency_limits(log))
+    reasons = [*_min_duration(log), *late, *_min_queries(log), *_early_stopping(log, too_slow=bool(late))]
+    if not reasons and log.text("result_validity") == "INVALID":
+        told = log.text("result_invalid_reason").strip()
+        said = f", saying: {told}" if told else " without a reason"
+        reasons.append(
+            Reason(
+                f"LoadGen judged the result INVALID{said}",
+                "see the constraints in mlperf_log_summary.txt",
+                code="loadgen_invalid",
+            )
+        )
+    return reasons
+
+
+def _min_duration(log: DetailLog) -> Iterator[Reason]:
+    required_ms = log.number("effective_min_duration_ms") or 0.0
+    took_s = _took_s(log)
+    short = log.scenario == "Offline" and took_s is not None and took_s * 1000 < required_ms
+    if log.flag("result_min_duration_met") is not False and not short:
+        return
+    took = (
+        f"took {_seconds(took_s)} of {_seconds(required_ms / 1000)}"
+        if took_s is not None
+        else "ran too short"
+    )
+    message = f"minimum duration missed: the test {took}"
+    if log.scenario == "Offline":
+        rate = log.number("result_samples_per_second")
+        if rate:
+            target = round_up(rate)
+            remedy = f"set target_qps to at least {target:g}: samples are 1.1 * min_duration * target_qps"
+            yield Reason(message, remedy, "target_qps", target, "min_duration")
+            return
+        yield Reason(message, "raise target_qps", "target_qps", None, "min_duration")
+    elif log.scenario == "Server":
+        yield _server_duration(log, message, required_ms / 1000)
+    else:
+        mean_ns = log.number("result_mean_query_latency_ns") or log.number("result_mean_latency_ns")
+        value = round_down(LOAD_STEP * mean_ns / 1e6) if mean_ns else None
+        number = f"{value:g} ms, below the measured mean," if value else "less than the measured latency"
+        remedy = f"set target_latency to {number} so that LoadGen prepares enough queries"
+        yield Reason(message, remedy, "target_latency", value, "min_duration")
+
+
+def _server_duration(log: DetailLog, message: str, required_s: float) -> Reason:
+    for limit in ("max_query_count", "max_duration"):
+        key = f"effective_{limit}" + ("_ms" if limit == "max_duration" else "")
+        if value := log.number(key):
+            remedy = f"remove {limit} ({value:g}): it ends the test early"
+            return Reason(message, remedy, limit, 0, "min_duration")
+    rate = log.number("result_scheduled_samples_per_sec") or log.number("effective_target_qps") or 0.0
+    value = math.ceil(1.1 * rate * required_s)
+    remedy = f"set min_query_count to {value}, which is 1.1 * scheduled rate * min_duration"
+    return Reason(message, remedy, "min_query_count", value, "min_duration")
+
+
+def _took_s(log: DetailLog) -> float | None:
+    """The duration that LoadGen compares with min_duration, in seconds; it differs by scenario."""
+    if log.scenario == "Offline":
+        longest_ns = log.number("result_max_latency_ns")
+        return longest_ns / 1e9 if longest_ns is not None else None
+    queries = log.number("result_query_count")
+    rate = log.number(
+        "result_scheduled_samples_per_sec" if log.scenario == "Server" else "result_qps_with_loadgen_overhead"
+    )
+    return (queries - 1) / rate if queries and rate else None
+
+
+def _latency_limits(log: DetailLog) -> Iterator[Reason]:
+    if log.scenario != "Server":
+        return
+    percentile = log.number("effective_target_latency_percentile") or 0.99
+    number = f"{percentile * 100:.2f}_percentile"
+    limits = [("latency", f"result_{number}_latency_ns", "effective_target_latency_ns")]
+    if log.token_latencies:
+        limits = [
+            ("TTFT", f"result_first_token_{number}_latency_ns", "requested_server_ttft_latency"),
+            ("TPOT", f"result_time_per_output_token_{number}_ns", "requested_server_tpot_latency"),
+        ]
+    found = False
+    value = _lower_load(log)
+    remedy = f"set target_qps to {value:g} or less" if value else "lower target_qps"
+    for name, measured_key, limit_key in limits:
+        measured, limit = log.number(measured_key), log.number(limit_key)
+        if measured is None or limit is None or measured <= limit:
+            continue
+        found = True
+        over = f"is {_seconds(measured / 1e9)}, over the limit of {_seconds(limit / 1e9)}"
+        message = f"{name} p{percentile * 100:g} {over}"
+        yield Reason(message, remedy, "target_qps", value, f"{name.lower()}_limit")
+    if not found and log.flag("result_perf_constraints_met") is False:
+        told = log.text("result_invalid_reason").strip()
+        yield Reason(
+            f"latency constraint missed: {told}".rstrip(": "), remedy, "target_qps", value, "latency_limit"
+        )
+
+
+def _lower_load(log: DetailLog) -> float | None:
+    """A load to try after a latency limit was missed: a tenth less, or what was completed if that is less."""
+    target = log.number("effective_target_qps")
+    completed = log.number("result_completed_samples_per_sec")
+    candidates = [LOAD_STEP * target] if target else []
+    candidates += [0.95 * completed] if completed else []
+    return round_down(min(candidates)) if candidates else None
+
+
+def _min_queries(log: DetailLog) -> Iterator[Reason]:
+    if log.flag("result_min_queries_met") is not False:
+        return
+    issued, needed = log.number("result_query_count"), log.number("effective_min_query_count")
+    by = f": {issued:g} of {needed:g} queries" if issued is not None and needed is not None else ""
+    message = f"minimum query count missed{by}; the test ended early"
+    for limit in ("max_query_count", "max_duration"):
+        if log.number(f"effective_{limit}" + ("_ms" if limit == "max_duration" else "")):
+            yield Reason(message, f"remove {limit}: it ends the test early", limit, 0, "min_queries")
+            return
+    yield Reason(message, "look for the error in the log that ended the test", code="min_queries")
+
+
+def _early_stopping(log: DetailLog, *, too_slow: bool) -> Iterator[Reason]:
+    """Early stopping: too few queries for 99 % confidence in the percentile.
+
+    With token latencies LoadGen looks at TPOT first and leaves the text of TTFT empty where that failed.
+    """
+    if log.flag("early_stopping_met") is not False:
+        return
+    texts = {
+        "TPOT": log.text("early_stopping_tpot_result"),
+        "TTFT": log.text("early_stopping_ttft_result"),
+        "latency": log.text("early_stopping_result"),
+    }
+    needs = [(name, found) for name, text in texts.items() if (found := _queries_needed(text))]
+    if not needs:
+        least = MINIMUM_QUERIES.get(log.scenario)
+        known = f": at least {least} are needed" if least else ""
+        yield Reason(
+            f"early stopping missed{known}; LoadGen gives no number",
+            "raise min_query_count",
+            "min_query_count",
+            least,
+            "early_stopping",
+        )
+    for name, (processed, needed) in needs:
+        message = f"early stopping ({name}): {processed} queries are too few, needs {needed - processed} more"
+        if name == "TPOT" and not texts["TTFT"].strip() and log.scenario != "Offline":
+            message += "; TTFT was not looked at, because TPOT failed first"
+        if too_slow:
+            value = _lower_load(log)
+            remedy = f"lower target_qps first: with the latency met, fewer than {needed} queries are enough"
+            yield Reason(message, remedy, "target_qps", value, "early_stopping")
+        else:
+            yield Reason(
+                message, f"set min_query_count to {needed}", "min_query_count", needed, "early_stopping"
+            )
+
+
+def _queries_needed(text: str) -> tuple[int, int] | None:
+    """Queries processed and queries needed, as LoadGen's advice says."""
+    if found := _MORE.search(text):
+        return int(found[1]), int(found[1]) + int(found[2])
+    if found := _TOTAL.search(text):
+        return int(found[1]), int(found[2])
+    return None
+
+
+def round_up(value: float, digits: int = 3) -> float:
+    """The next larger number with so many significant digits; 0 for what is not positive."""
+    return -_floor(-value, digits) if value > 0 else 0.0
+
+
+def round_down(value: float, digits: int = 3) -> float:
+    """The next smaller number with so many significant digits; 0 for what is not positive."""
+    return _floor(value, digits) if value > 0 else 0.0
+
+
+def _floor(value: float, digits: int) -> float:
+    exponent = math.floor(math.log10(abs(value))) - digits + 1
+    return round(math.floor(value / 10.0**exponent + 1e-9) * 10.0**exponent, max(0, -exponent))
+
+
+def _seconds(value: float) -> str:
+    """A duration for people: 5.0 s, 12.3 ms."""
+    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.3g} ms"

@@ -1,0 +1,292 @@
+"""Reads ``mlperf_log_detail.txt`` as a stream: constant memory, JSON only for the lines whose key matters.
+
+LoadGen writes one record a line, ``:::MLLOG {"key": …, "value": …, "time_ms": …, "metadata": {…}}``
+(mlcommons/inference, loadgen/logging.h). It does not escape strings, prints ``nan`` and ``inf`` as C++ does,
+and a killed run leaves half a line, so nothing here trusts that a line is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+
+from agent.errors import ParseError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from collections.abc import Mapping
+
+__all__ = ["DETAIL_NAME", "DetailLog", "Messages", "Value", "read_detail"]
+
+DETAIL_NAME = "mlperf_log_detail.txt"
+MARKER = b":::MLLOG"
+Value = str | int | float | bool
+
+_LINE_LIMIT = 1 << 16  # longer lines (a sample set of any size) are read in pieces of this many bytes
+_KEY_LIMIT = 2000  # distinct keys kept; LoadGen writes about 130
+_DISTINCT_MESSAGES = 20
+_MESSAGE_LIMIT = 300
+# time_ms beyond this is an unsigned underflow: 2^64 ns are 1.8e13 ms (a real log has 18446744073709.23)
+_TIME_LIMIT_MS = 1e12
+
+_KEY = re.compile(rb'"key"\s*:\s*"([^"\\]{1,200})"')
+_IS_ERROR = re.compile(rb'"is_error"\s*:\s*true')
+_IS_WARNING = re.compile(rb'"is_warning"\s*:\s*true')
+_FIELDS = re.compile(r'"value"\s*:\s*(?P<value>.*?)\s*,\s*"time_ms"\s*:\s*(?P<time>[^,}\s]+)', re.DOTALL)
+_WANTED = (
+    b"result_",
+    b"early_stopping_",
+    b"effective_",
+    b"requested_",
+    b"generated_",
+    b"power_",
+    b"qsl_",
+    b"num_errors",
+    b"loadgen_version",
+    b"test_datetime",
+    b"sut_name",
+    b"logger_",
+    b"get_sut_name",
+)
+
+
+@dataclass(slots=True)
+class Messages:
+    """Errors or warnings of a log: how many, and a bounded set of the distinct ones.
+
+    Messages that differ only in numbers (sample ids, counts) are the same; the first is kept.
+
+    Args:
+        count: how many records there were.
+        distinct: the first text of each kind, and how often that kind came.
+    """
+
+    count: int = 0
+    distinct: dict[str, int] = field(default_factory=dict)
+    _first: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def add(self, text: str) -> None:
+        """Count one message."""
+        self.count += 1
+        text = text[:_MESSAGE_LIMIT]
+        kind = re.sub(r"\d+", "#", text)
+        first = self._first.get(kind)
+        if first is None:
+            first = text if len(self._first) < _DISTINCT_MESSAGES else "other messages"
+            if first is text:
+                self._first[kind] = text
+        self.distinct[first] = self.distinct.get(first, 0) + 1
+
+
+@dataclass(slots=True)
+class DetailLog:
+    """What one detail log says.
+
+    Args:
+        path: the file.
+        values: the last value of every key that matters, finite numbers only.
+        not_finite: keys whose value was nan or inf.
+        errors: records with is_error, or whose key says error.
+        warnings: records with is_warning.
+        validities: every distinct result_validity, in order.
+        records: records seen.
+        broken_lines: lines that are no record.
+        cut: whether the last line is incomplete.
+        sample_sets: sample sets loaded: rounds of an accuracy run.
+        rounds_ended: rounds that ended (power_end).
+        samples_generated: samples that all rounds were to issue.
+        last_time_ms: the largest plausible time of a record that matters, in ms since LoadGen's start.
+    """
+
+    path: Path
+    values: dict[str, Value] = field(default_factory=dict)
+    not_finite: set[str] = field(default_factory=set)
+    errors: Messages = field(default_factory=Messages)
+    warnings: Messages = field(default_factory=Messages)
+    validities: list[str] = field(default_factory=list)
+    records: int = 0
+    broken_lines: int = 0
+    cut: bool = False
+    sample_sets: int = 0
+    rounds_ended: int = 0
+    samples_generated: int = 0
+    last_time_ms: float | None = None
+
+    def number(self, key: str) -> float | None:
+        """The value of a key as a finite number, None where it is absent or no number."""
+        value = self.values.get(key)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        try:
+            return float(value)
+        except OverflowError:
+            return None
+
+    def flag(self, key: str) -> bool | None:
+        """The value of a key as a truth value, None where it is absent or none."""
+        value = self.values.get(key)
+        return value if isinstance(value, bool) else None
+
+    def text(self, key: str) -> str:
+        """The value of a key as text, empty where it is absent."""
+        value = self.values.get(key, "")
+        return value if isinstance(value, str) else str(value)
+
+    @property
+    def version(self) -> str:
+        """LoadGen's version without the commit: ``6.0.10 @ NA`` is 6.0.10."""
+        return self.text("loadgen_version").split("@")[0].strip()
+
+    @property
+    def version_parts(self) -> tuple[int, ...]:
+        """The version as numbers, empty where the log does not tell."""
+        return tuple(int(part) for part in re.findall(r"\d+", self.version)[:3])
+
+    @property
+    def scenario(self) -> str:
+        """Server, Offline, SingleStream or MultiStream."""
+        return self.text("effective_scenario") or self.text("requested_scenario")
+
+    @property
+    def mode(self) -> str:
+        """PerformanceOnly, AccuracyOnly, SubmissionRun or FindPeakPerformance."""
+        return self.text("effective_test_mode") or self.text("requested_test_mode")
+
+    @property
+    def token_latencies(self) -> bool:
+        """Whether LoadGen measured tokens: only then does it log this setting."""
+        return self.flag("requested_use_token_latencies") is True
+
+    def settings(self) -> Mapping[str, Value]:
+        """The effective settings, without their prefix."""
+        return MappingProxyType(
+            {
+                key.removeprefix("effective_"): v
+                for key, v in self.values.items()
+                if key.startswith("effective_")
+            }
+        )
+
+
+def read_detail(path: Path) -> DetailLog:
+    """Read a detail log of any size.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ParseError: if the file cannot be read or holds no LoadGen record at all.
+    """
+    log = DetailLog(path)
+    piece = b"\n"
+    ended = True
+    try:
+        with path.open("rb", buffering=1 << 20) as file:
+            for piece in iter(partial(file.readline, _LINE_LIMIT), b""):
+                if ended:  # else it continues a line longer than a piece, whose key was read already
+                    _take(log, piece)
+                ended = piece.endswith(b"\n")
+    except OSError as error:
+        raise ParseError(f"cannot read the log: {error.strerror}", where=str(path)) from error
+    log.cut = not ended and _decode(piece) is None
+    if not log.records:
+        raise ParseError(
+            "holds no LoadGen record (a line that starts with :::MLLOG)",
+            where=str(path),
+            remedy="name the folder that LoadGen wrote to; an empty log means that the run never started",
+        )
+    return log
+
+
+def _take(log: DetailLog, line: bytes) -> None:
+    """Add one line: usually one record, several where a newline was lost."""
+    if line.find(MARKER, 1) != -1:
+        for part in line.split(MARKER):
+            if part.strip():
+                _take_record(log, part)
+    elif line.startswith(MARKER):
+        _take_record(log, line)
+    elif line.strip():
+        log.broken_lines += 1
+        if _IS_ERROR.search(line):
+            log.errors.add(line.decode("utf-8", "replace").strip())
+
+
+def _take_record(log: DetailLog, line: bytes) -> None:
+    found = _KEY.search(line)
+    if found is None:
+        log.broken_lines += 1
+        return
+    log.records += 1
+    name = found[1]
+    if name.startswith(_WANTED):
+        _keep(log, name.decode("ascii", "replace"), line)
+    elif name == b"loaded_qsl_set":
+        log.sample_sets += 1
+    if b"true" in line or name.startswith(b"error"):
+        if _IS_ERROR.search(line) or name.startswith(b"error"):
+            log.errors.add(_message(line, name))
+        elif _IS_WARNING.search(line):
+            log.warnings.add(_message(line, name))
+
+
+def _keep(log: DetailLog, key: str, line: bytes) -> None:
+    decoded = _decode(line) or (_salvage(line) if line.endswith(b"\n") else None)
+    if decoded is None:
+        log.broken_lines += 1
+        return
+    value, time_ms = decoded
+    if time_ms is not None and 0 <= time_ms < _TIME_LIMIT_MS:
+        log.last_time_ms = max(time_ms, log.last_time_ms or 0.0)
+    if isinstance(value, float) and not math.isfinite(value):
+        log.not_finite.add(key)
+    elif isinstance(value, (str, int, float)) and (key in log.values or len(log.values) < _KEY_LIMIT):
+        log.values[key] = value
+    if key == "result_validity" and isinstance(value, str) and value not in log.validities[:4]:
+        log.validities.append(value)
+    elif key == "power_end":
+        log.rounds_ended += 1
+    elif key == "generated_samples_per_query":
+        queries, samples = log.number("generated_query_count"), log.number(key)
+        log.samples_generated += int((queries or 0) * (samples or 0))
+
+
+def _decode(line: bytes) -> tuple[object, float | None] | None:
+    """Value and time of a record that is JSON, None of one that is not."""
+    try:
+        record = json.loads(line[line.find(b"{") :], strict=False)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or "value" not in record:
+        return None
+    time_ms = record.get("time_ms")
+    return record["value"], float(time_ms) if isinstance(time_ms, float) else None
+
+
+def _salvage(line: bytes) -> tuple[object, float | None] | None:
+    """Value and time of a record that LoadGen wrote whole but not as JSON: bare quotes, nan, inf."""
+    found = _FIELDS.search(line.decode("utf-8", "replace"))
+    if found is None:
+        return None
+    text = found["value"]
+    value: object
+    try:
+        value = text[1:-1] if text.startswith('"') else float(text)
+    except ValueError:
+        return None
+    try:
+        return value, float(found["time"])
+    except ValueError:
+        return value, None
+
+
+def _message(line: bytes, name: bytes) -> str:
+    """The text of an error or warning, its key where it has none."""
+    decoded = _decode(line) or _salvage(line)
+    text = str(decoded[0]) if decoded is not None else ""
+    return " ".join(text.split()) or name.decode("ascii", "replace")

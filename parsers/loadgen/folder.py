@@ -1,0 +1,238 @@
+"""Finds LoadGen's runs in a file, a folder or a tree, and turns each into one parsed output."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from agent.errors import ParseError
+from agent.records import ParsedOutput, Reason, Validity, Verdict
+from parsers.loadgen.detail import DETAIL_NAME, MARKER, DetailLog, Value, read_detail
+from parsers.loadgen.metrics import run_metrics, seconds_between
+from parsers.loadgen.settings import settings_of
+from parsers.loadgen.summary import SUMMARY_NAME, TITLE, SummaryLog, read_summary
+from parsers.loadgen.verdict import gaps, judge
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["parse", "parse_folder", "recognise"]
+
+FORMAT = "loadgen"
+TOOL = "MLPerf LoadGen"
+_MODES = {
+    "PerformanceOnly": "performance",
+    "AccuracyOnly": "accuracy",
+    "SubmissionRun": "submission",
+    "FindPeakPerformance": "find_peak_performance",
+}
+_HEAD = 1 << 16
+
+
+def recognise(path: Path) -> bool:
+    """Whether the path is a LoadGen log, or a folder with one somewhere below."""
+    if path.is_dir():
+        return next(_run_folders(path), None) is not None
+    return _kind(path) != ""
+
+
+def parse(path: Path) -> list[ParsedOutput]:
+    """All runs of a file, a run folder, or a tree.
+
+    In a tree, a run that cannot be read is a FAILED output of its own, so that it hides no other.
+
+    Raises:
+        ParseError: if there is no run, or the only one cannot be read.
+    """
+    if not path.is_dir():
+        return [_parse_file(path)]
+    folders = sorted(_run_folders(path))
+    if not folders:
+        raise ParseError(
+            f"no {DETAIL_NAME} or {SUMMARY_NAME} here or in any folder below",
+            where=str(path),
+            remedy="name the folder that LoadGen wrote to; if there is none, the run never started",
+        )
+    if len(folders) == 1:
+        return [parse_folder(folders[0])]
+    outputs = [_parse_or_fail(folder) for folder in folders]
+    names = [output.scenario for output in outputs]
+    return [
+        output
+        if names.count(output.scenario) == 1
+        else replace(output, scenario=_scenario_in(path, folder, output))
+        for folder, output in zip(folders, outputs, strict=True)
+    ]
+
+
+def parse_folder(folder: Path, asked: Mapping[str, Value] | None = None) -> ParsedOutput:
+    """One run from the folder that LoadGen wrote to.
+
+    Args:
+        folder: holds mlperf_log_detail.txt and mlperf_log_summary.txt.
+        asked: the settings that were asked for, under the names and in the units of user.conf; the run is
+            INVALID where LoadGen used others.
+
+    Raises:
+        ParseError: if there are no logs, or they end before any result.
+    """
+    detail, summary = folder / DETAIL_NAME, folder / SUMMARY_NAME
+    if detail.is_file():
+        return _from_detail(read_detail(detail), _summary_beside(summary), asked)
+    if summary.is_file():
+        return _from_summary(read_summary(summary))
+    raise ParseError(
+        f"there is neither {DETAIL_NAME} nor {SUMMARY_NAME}",
+        where=str(folder),
+        remedy="see the harness's own log: LoadGen writes both as soon as a test starts",
+    )
+
+
+def _run_folders(tree: Path) -> Iterator[Path]:
+    for folder, _, files in os.walk(tree):
+        if DETAIL_NAME in files or SUMMARY_NAME in files:
+            yield Path(folder)
+
+
+def _kind(path: Path) -> str:
+    """Which of the two logs a file is by its content, empty for neither."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return ""
+    if MARKER in head:
+        return "detail"
+    return "summary" if TITLE.encode() in head or path.name == SUMMARY_NAME else ""
+
+
+def _parse_file(path: Path) -> ParsedOutput:
+    if path.name in {DETAIL_NAME, SUMMARY_NAME} and (path.parent / DETAIL_NAME).is_file():
+        return parse_folder(path.parent)
+    if _kind(path) == "summary":
+        return _from_summary(read_summary(path))
+    return _from_detail(read_detail(path), None, None)
+
+
+def _parse_or_fail(folder: Path) -> ParsedOutput:
+    try:
+        return parse_folder(folder)
+    except ParseError as error:
+        reason = Reason(error.message, error.remedy or "", code="unreadable")
+        verdict = Verdict(Validity.FAILED, (reason,))
+        return ParsedOutput(FORMAT, TOOL, verdict=verdict, complete=False, sources=(str(folder),))
+
+
+def _scenario_in(tree: Path, folder: Path, output: ParsedOutput) -> str:
+    place = folder.relative_to(tree).as_posix()
+    return f"{place}/{output.scenario}".rstrip("/") if place != "." else output.scenario
+
+
+def _summary_beside(path: Path) -> SummaryLog | None:
+    """The summary, None where it is missing or cut before any number: the detail log says all it says."""
+    try:
+        return read_summary(path) if path.is_file() else None
+    except ParseError:
+        return None
+
+
+def _from_detail(
+    log: DetailLog, summary: SummaryLog | None, asked: Mapping[str, Value] | None
+) -> ParsedOutput:
+    missing = gaps(log, summary)
+    if log.mode == "AccuracyOnly":
+        nothing = not log.rounds_ended
+    else:
+        nothing = not any(key.startswith("result_") for key in log.values)
+    if nothing:
+        raise ParseError(
+            f"the log ends before any result, after {log.records} records",
+            where=str(log.path),
+            remedy="the test was killed or is still running: see the harness's own log and run it again",
+            details=tuple(f"error: {text} ({count} times)" for text, count in log.errors.distinct.items()),
+        )
+    start = _start(log)
+    end = start + timedelta(milliseconds=log.last_time_ms) if start and log.last_time_ms else None
+    return ParsedOutput(
+        format=FORMAT,
+        tool_name=TOOL,
+        tool_version=log.version,
+        scenario=f"{log.scenario}/{_MODES.get(log.mode, log.mode)}" if log.scenario else "",
+        metrics=run_metrics(log, seconds_between(log)),
+        verdict=judge(log, summary, missing, asked),
+        start=start,
+        end=end,
+        complete=not missing,
+        details=_details(log),
+        sources=tuple(str(source.path) for source in (log, summary) if source is not None),
+    )
+
+
+def _start(log: DetailLog) -> datetime | None:
+    """When the test started; LoadGen writes UTC (loadgen/utils.cc, CurrentDateTimeISO8601)."""
+    try:
+        start = datetime.fromisoformat(log.text("test_datetime").replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return start if start.tzinfo else start.replace(tzinfo=timezone.utc)
+
+
+def _details(log: DetailLog) -> dict[str, Value]:
+    details: dict[str, Value] = {
+        "loadgen_version": log.text("loadgen_version"),
+        "sut_name": log.text("sut_name"),
+        "scenario": log.scenario,
+        "mode": log.mode,
+        "loadgen_verdict": log.text("result_validity"),
+        "errors": log.errors.count,
+        "warnings": log.warnings.count,
+    }
+    for name in ("min_duration", "min_queries", "perf_constraints"):
+        if (met := log.flag(f"result_{name}_met")) is not None:
+            details[f"{name}_met"] = met
+    if (met := log.flag("early_stopping_met")) is not None:
+        details["early_stopping_met"] = met
+    for key in ("qsl_reported_total_count", "qsl_reported_performance_count"):
+        if (count := log.number(key)) is not None:
+            details[key] = count
+    for key in ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"):
+        if text := " ".join(log.text(key).split()):
+            details[key] = text
+    return {name: value for name, value in (details | settings_of(log)).items() if value != ""}
+
+
+def _from_summary(summary: SummaryLog) -> ParsedOutput:
+    """A run of which only the summary is left: fewer digits, and errors only as a number."""
+    if not summary.scenario or not summary.results():
+        raise ParseError(
+            "the summary holds no numbers: it is cut, or that of an accuracy run",
+            where=str(summary.path),
+            remedy=f"put {DETAIL_NAME} beside it",
+        )
+    mode = summary.mode if summary.mode in _MODES else "PerformanceOnly"
+    log = DetailLog(summary.path)
+    log.values |= summary.numbers
+    log.values |= summary.flags
+    log.values |= {"effective_scenario": summary.scenario, "effective_test_mode": mode}
+    log.values |= {"sut_name": summary.sut_name, "num_errors": summary.errors or 0}
+    log.values["requested_use_token_latencies"] = "requested_server_ttft_latency" in summary.numbers
+    if summary.validity:
+        log.values["result_validity"] = summary.validity
+        log.validities.append(summary.validity)
+    output = _from_detail(log, summary, None)
+    verdict = output.verdict or Verdict(Validity.FAILED)
+    if not summary.complete:
+        cut = Reason("the summary is cut: it does not end with the number of errors", code="incomplete_log")
+        verdict = replace(verdict, validity=Validity.FAILED, reasons=(cut, *verdict.reasons))
+    alone = f"only {SUMMARY_NAME} is there: two decimals, and errors only as a number"
+    kept = tuple(metric for metric in output.metrics if metric.name not in {"error_count", "warning_count"})
+    return replace(
+        output,
+        metrics=kept,
+        verdict=replace(verdict, warnings=(*verdict.warnings, alone)),
+        complete=output.complete and summary.complete,
+        sources=(str(summary.path),),
+    )
