@@ -28,6 +28,9 @@ class Feed:
         loop: the backend's loop.
         backend: where samples go.
         sink: where answers go, which also counts what was issued.
+
+    Attributes:
+        all_issued: whether LoadGen has issued its last query.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, backend: Backend, sink: LoadGenSink) -> None:
@@ -36,6 +39,11 @@ class Feed:
         self._sink = sink
         self._queue: deque[tuple[float, Sequence[int], Sequence[int]]] = deque()
         self._awake = False
+        self.all_issued = False
+
+    def flush(self) -> None:
+        """LoadGen has issued all it will; called in LoadGen's thread."""
+        self.all_issued = True
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """Take the samples of one query; called in LoadGen's thread."""

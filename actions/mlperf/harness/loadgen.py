@@ -125,6 +125,7 @@ class LoadGenTest:
     def start(
         self,
         on_issue: Callable[[Sequence[int], Sequence[int]], None],
+        on_flush: Callable[[], None],
         on_end: Callable[[], object],
     ) -> None:
         """Start the test and return.
@@ -132,18 +133,22 @@ class LoadGenTest:
         Args:
             on_issue: called in LoadGen's thread with the ids and indices of the samples of a query; it
                 must be fast, since LoadGen issues the next query only after it returns, and never raise.
+            on_flush: called in LoadGen's thread when all is issued.
             on_end: called in LoadGen's thread when the last answer is logged.
         """
-        threading.Thread(target=self._run, args=(on_issue, on_end), name="loadgen", daemon=True).start()
+        threading.Thread(
+            target=self._run, args=(on_issue, on_flush, on_end), name="loadgen", daemon=True
+        ).start()
 
     def _run(
         self,
         on_issue: Callable[[Sequence[int], Sequence[int]], None],
+        on_flush: Callable[[], None],
         on_end: Callable[[], object],
     ) -> None:
         lg = self._lg
         # The "fast" system under test gets plain lists of numbers instead of an object for each sample.
-        sut = lg.ConstructFastSUT(on_issue, _nothing)
+        sut = lg.ConstructFastSUT(on_issue, on_flush)
         qsl = lg.ConstructQSL(self._sample_count, self._performance_count, _nothing, _nothing)
         try:
             lg.StartTestWithLogSettings(sut, qsl, self.settings, self._logs, self._audit_config)
@@ -154,4 +159,4 @@ class LoadGenTest:
 
 
 def _nothing(*_: object) -> None:
-    """Samples are in memory all the time, and nothing is held back that a flush would release."""
+    """Samples are in memory all the time."""

@@ -195,8 +195,8 @@ class Run:
         gc.collect()
         gc.freeze()  # what lives now lives to the end: the collector need not look at it in the timed part
         self._started_at = _now()
-        test.start(feed.issue, lambda: loop.call_soon_threadsafe(ended.set))
-        await self._watch(sink, ended)
+        test.start(feed.issue, feed.flush, lambda: loop.call_soon_threadsafe(ended.set))
+        await self._watch(sink, feed, ended)
         if not sink.issued or sink.outstanding:
             raise HarnessError(
                 "loadgen",
@@ -204,12 +204,12 @@ class Run:
                 f"see {self.output_dir / 'mlperf_log_detail.txt'}",
             )
 
-    async def _watch(self, sink: LoadGenSink, ended: asyncio.Event) -> None:
+    async def _watch(self, sink: LoadGenSink, feed: Feed, ended: asyncio.Event) -> None:
         """Report progress until the end, and fail where nothing moves any more."""
         timeout_s = self.config.sample_timeout_s
         waiter = asyncio.ensure_future(ended.wait())
         while True:
-            phase = "drain" if self._progress.expected == sink.issued else "run"
+            phase = "drain" if feed.all_issued else "run"
             self._progress.report(
                 phase, issued=sink.issued, completed=sink.completed, tokens=sink.output_tokens
             )

@@ -216,8 +216,8 @@ def ask(
         if scenario not in _SETTINGS[name].fields:
             raise HarnessError(
                 "settings",
-                f"{where} has no effect in {scenario}; LoadGen reads it in {', '.join(_SETTINGS[name].fields)}",
-                "remove it for this scenario",
+                f"{where} has no effect in {scenario}",
+                f"remove it for this scenario; LoadGen reads it in {', '.join(_SETTINGS[name].fields)}",
             )
         values[name] = _number(str(int(value) if isinstance(value, bool) else value), where)
 

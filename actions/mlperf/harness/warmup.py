@@ -107,7 +107,7 @@ class WarmUp:
             samples *= 2
 
     async def latency(self, samples: int, samples_per_query: int) -> WarmUpResult:
-        """Find the latency of a query alone: the median of at least eight, after a first that is not measured.
+        """Find the latency of a query alone: the median of at least eight, after an unmeasured first.
 
         Raises:
             HarnessError: if the backend fails.
