@@ -15,7 +15,7 @@ __all__ = ["Timeout", "TimeoutScope", "parse_parameters", "parse_timeout"]
 def parse_parameters(text: str) -> dict[str, str]:
     """Names and values of ``A=1,,,B=2``.
 
-    The separator is ``,,,`` if the text has one, else ``;`` if it has one, else ``,`` (as VirtualClient's is).
+    The separator is ``,,,`` if the text has one, else ``;`` if it has one, else ``,``: VirtualClient's order.
     A value may hold ``=``. The last of two pairs of one name counts.
 
     Raises:
@@ -29,7 +29,7 @@ def parse_parameters(text: str) -> dict[str, str]:
             after = f" after '{list(values)[-1]}='" if values else ""
             raise UsageError(
                 f"a parameter{after} is not written name=value",
-                remedy="separate parameters by ,,, if a value holds a comma or semicolon: A=1,2,,,B=3 (or A=1,2,,,)",
+                remedy="separate by ,,, where a value holds a comma or semicolon: A=1,2,,,B=3 or A=1,2,,,",
             )
         values[name.strip()] = value.strip()
     return values

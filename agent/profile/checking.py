@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ProfileError
+from agent.names import canonical
+from agent.profile.problems import Problem, Problems
+from agent.profile.resolution import known_lookup
+from agent.profile.schema import Element, Location, Profile, Scope
+from agent.profile.scoping import Names, Slot, told
+from agent.profile.template import Calculation, Lookup, Reference, parse_template
+from agent.profile.variables import Variables
 
 if TYPE_CHECKING:
-    from agent.profile.schema import Profile
-    from agent.profile.variables import Variables
+    from collections.abc import Callable, Iterator
 
 __all__ = ["check"]
 
 
 def check(profile: Profile, variables: Variables | None = None) -> None:
     """Check that references lead somewhere, none in a circle, and that expressions can be read.
+
+    Every branch of an expression is followed, and every entry of ``ParametersOn``, whatever the host.
 
     Args:
         profile: the profile.
@@ -21,4 +32,95 @@ def check(profile: Profile, variables: Variables | None = None) -> None:
     Raises:
         ProfileError: with every problem, each with its line and key.
     """
-    raise NotImplementedError
+    variables = variables or Variables()
+    problems = Problems()
+    profile = replace(profile, scopes=tuple(map(_with_conditional, profile.scopes)))
+    for element in profile.elements():
+        walk = _Walk(Names.of(element, profile, variables), problems, element.location.source, element)
+        for slot in walk.names.own():
+            walk.slot(slot, ())
+    for source, scope in zip(profile.sources, profile.scopes, strict=False):
+        _check_scope(scope, _Walk(Names({}, scope, profile, variables), problems, source))
+    problems.raise_any()
+
+
+def _with_conditional(scope: Scope) -> Scope:
+    """The scope with what ``ParametersOn`` may add, so that references to it lead somewhere."""
+    names = {canonical(name) for name in scope.parameters}
+    added = {
+        name: value
+        for condition in reversed(scope.conditions)
+        for name, value in condition.parameters.items()
+        if canonical(name) not in names
+    }
+    return replace(scope, parameters={**added, **scope.parameters})
+
+
+def _check_scope(scope: Scope, walk: _Walk) -> None:
+    """The conditions; and of parameters that no element uses at least the syntax."""
+    for name, value in scope.parameters.items():
+        place = walk.names.location(Slot(1, name, value), None)
+        for text in _texts(value):
+            walk.attempt(parse_template, text, name, place)
+    for condition in scope.conditions:
+        slot = Slot(-1, "Condition", condition.expression)
+        walk.follow(slot, (), (condition.location, f"{condition.key}.condition"))
+        for name, value in condition.parameters.items():
+            for text in _texts(value):
+                walk.attempt(parse_template, text, name, (condition.location, f"{condition.key}.{name}"))
+
+
+@dataclass
+class _Walk:
+    """Follows the references of one element, or of one source's conditions."""
+
+    names: Names
+    problems: Problems
+    source: str
+    element: Element | None = None
+    seen: set[tuple[int, str]] = field(default_factory=set)
+
+    def slot(self, slot: Slot, chain: tuple[Slot, ...]) -> None:
+        if slot.place not in self.seen:
+            self.seen.add(slot.place)
+            self.follow(slot, chain, self.names.location(slot, self.element))
+
+    def follow(self, slot: Slot, chain: tuple[Slot, ...], place: tuple[Location | None, str]) -> None:
+        """Check a value's expressions, and what they refer to."""
+        chain = (*chain, slot)
+
+        def check_text(text: str) -> None:
+            for part in parse_template(text):
+                if isinstance(part, Reference):
+                    found = self.names.find(part, chain)
+                    if isinstance(found, Slot):
+                        self.slot(found, chain)
+                elif isinstance(part, Lookup):
+                    known_lookup(part, self.names.variables)
+                    check_text(part.argument)
+                elif isinstance(part, Calculation):
+                    for inner, _ in part.expression.templates.values():
+                        self.attempt(check_text, inner, slot.name, place)
+
+        for text in _texts(slot.value):
+            self.attempt(check_text, text, slot.name, place)
+
+    def attempt(
+        self, examine: Callable[[str], object], text: str, name: str, place: tuple[Location | None, str]
+    ) -> None:
+        try:
+            examine(text)
+        except ProfileError as error:
+            shown = told(name, error)
+            location, key = place
+            problem = Problem(location or Location(self.source), key, shown.message, shown.remedy or "")
+            if problem not in self.problems.found:
+                self.problems.found.append(problem)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from _texts(entry)

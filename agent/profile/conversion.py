@@ -2,13 +2,60 @@
 
 from __future__ import annotations
 
-__all__ = ["convert"]
+import json
+from typing import Any
+
+from agent.errors import ProfileError, UsageError
+from agent.profile.document import read_document
+from agent.profile.finding import Source
+
+__all__ = ["FORMATS", "convert"]
+
+FORMATS = ("json", "yaml")
 
 
 def convert(text: str, from_format: str, *, label: str = "profile") -> str:
     """The text in the other format: ``json`` becomes YAML, ``yaml`` becomes JSON.
 
+    Types, order and spelling of keys, null and every character stay. Comments, anchors and the way that a
+    text was quoted do not: JSON has none of them.
+
+    Args:
+        text: the text.
+        from_format: what it is in.
+        label: what to call it in an error.
+
     Raises:
-        ProfileError: if the text cannot be read, with line and column, or the other format cannot say it.
+        ProfileError: if the text cannot be read, with line and column, or if the other format cannot say it.
     """
-    raise NotImplementedError
+    if from_format not in FORMATS:
+        raise UsageError(f"'{from_format}' is not a format", remedy=f"known: {', '.join(FORMATS)}")
+    data = read_document(Source(label, label, text, from_format)).data
+    if from_format == "yaml":
+        return json.dumps(data, indent=4, ensure_ascii=False, allow_nan=False) + "\n"
+    return _to_yaml(data, label)
+
+
+def _to_yaml(data: Any, label: str) -> str:
+    from agent.profile.yaml_text import read_yaml, write_yaml
+
+    if not _is_unicode(data):
+        raise ProfileError("half of a surrogate pair is no character: YAML cannot say it", where=label)
+    for block in (True, False):
+        text = write_yaml(data, block=block)
+        if _same(read_yaml(text).data, data):
+            return text
+    raise ProfileError("holds a value that YAML cannot say", where=label)
+
+
+def _is_unicode(data: Any) -> bool:
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal also in type and order: 1 is neither 1.0 nor true."""
+    return json.dumps(one) == json.dumps(other)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -15,6 +14,7 @@ from agent.errors import ProfileError
 from agent.names import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from importlib.abc import Traversable
 
 __all__ = ["MAXIMUM_BYTES", "Source", "find", "installed", "source_from_text"]
@@ -64,8 +64,8 @@ def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Sour
     """The text of a profile.
 
     Args:
-        reference: an http or https URI; a path (if it has a separator); the name of an installed profile, with or
-            without extension and in any case; or a file in the current folder.
+        reference: an http or https URI; a path (if it has a separator); the name of an installed
+            profile, with or without extension and in any case; or a file in the current folder.
         search: the folders of installed profiles; None for the package ``profiles``.
 
     Raises:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agent.errors import ProfileError
+from agent.profile.finding import find
+from agent.profile.merging import merge, override
+from agent.profile.structure import read_profile
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from importlib.abc import Traversable
 
     from agent.profile.schema import Profile
@@ -31,4 +36,7 @@ def load(
     Raises:
         ProfileError: with every problem of a file, each with its line, key and the nearest known name.
     """
-    raise NotImplementedError
+    if not references:
+        raise ProfileError("no profile is given", remedy="name one with --profile")
+    profile = merge([read_profile(find(reference, search=search)) for reference in references])
+    return override(profile, overrides or {}, metadata or {})

@@ -2,28 +2,172 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from agent.errors import ProfileError
+from agent.names import canonical, nearest
+from agent.profile.calculate import evaluate
+from agent.profile.scoping import Names, Slot, told
+from agent.profile.template import Calculation, Lookup, Part, Reference, parse_template
+from agent.profile.timespan import format_timespan, parse_timespan
+from agent.profile.values import text_of, value_of
+
 if TYPE_CHECKING:
-    from agent.profile.schema import Element, Profile
+    from agent.profile.schema import Element, Profile, Scope
     from agent.profile.variables import Variables
 
 __all__ = ["resolve", "settle"]
 
-
-def settle(profile: Profile, variables: Variables) -> Profile:
-    """The profile with ``ParametersOn`` decided: the first true condition of each source sets its parameters.
-
-    ``resolve`` and ``check`` do it by themselves; a profile without conditions is returned as it is.
-    """
-    raise NotImplementedError
+_LONGEST_TEXT = 1_000_000
 
 
 def resolve(element: Element, profile: Profile, variables: Variables) -> dict[str, Any]:
-    """An element's parameters (its own, not its components') with every reference and expression resolved.
+    """An element's parameters (not its components') with every reference and expression resolved.
+
+    A parameter that is one expression keeps the type of its value; one that holds text beside it becomes text.
 
     Raises:
         VariableUnavailableError: if the host does not have something now.
         ProfileError: if a reference leads nowhere or in a circle, or an expression fails.
     """
-    raise NotImplementedError
+    profile = settle(profile, variables)
+    resolver = _Resolver(Names.of(element, profile, variables))
+    resolved: dict[str, Any] = {}
+    for slot in resolver.names.own():
+        try:
+            resolved[slot.name] = _plain(resolver.slot(slot, ()))
+        except ProfileError as error:
+            where = f"{element.where(slot.name)}: {element.key}.parameters.{slot.name}"
+            raise type(error)(error.message, where=where, remedy=error.remedy) from None
+    return resolved
+
+
+def settle(profile: Profile, variables: Variables) -> Profile:
+    """The profile with ``ParametersOn`` decided: the first true condition of each source sets its parameters.
+
+    As in VirtualClient the conditions see the parameters after the command line's, and what they set wins
+    over both. ``resolve`` settles by itself; a profile without conditions is returned as it is.
+
+    Raises:
+        ProfileError: if a condition has no value, or one that is neither true nor false.
+    """
+    if not any(scope.conditions for scope in profile.scopes):
+        return profile
+    scopes = tuple(_settled(scope, profile, variables) for scope in profile.scopes)
+    parameters: dict[str, Any] = {}
+    for scope in reversed(scopes):
+        names = {canonical(name) for name in scope.parameters}
+        kept = {name: value for name, value in parameters.items() if canonical(name) not in names}
+        parameters = {**scope.parameters, **kept}
+    return replace(profile, parameters=parameters, scopes=scopes)
+
+
+def _settled(scope: Scope, profile: Profile, variables: Variables) -> Scope:
+    resolver = _Resolver(Names({}, scope, profile, variables))
+    for condition in scope.conditions:
+        try:
+            holds = value_of(resolver.value(condition.expression, ()))
+        except ProfileError as error:
+            where = f"{condition.location}: {condition.key}.condition"
+            raise type(error)(error.message, where=where, remedy=error.remedy) from None
+        if not isinstance(holds, bool):
+            raise ProfileError(
+                "a condition is true or false; this one is neither",
+                where=f"{condition.location}: {condition.key}.condition",
+                remedy="compare something: {calculate({LogicalCoreCount} <= 2)}",
+            )
+        if holds:
+            names = {canonical(name): name for name in scope.parameters}
+            settings = {
+                names.get(canonical(name), name): value for name, value in condition.parameters.items()
+            }
+            locations = {**scope.locations, **dict.fromkeys(settings, condition.location)}
+            return replace(
+                scope, parameters={**scope.parameters, **settings}, locations=locations, conditions=()
+            )
+    return replace(scope, conditions=())
+
+
+class _Resolver:
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self._known: dict[tuple[int, str], Any] = {}
+
+    def slot(self, slot: Slot, chain: tuple[Slot, ...]) -> Any:
+        if slot.place not in self._known:
+            try:
+                self._known[slot.place] = self.value(slot.value, (*chain, slot))
+            except ProfileError as error:
+                raise told(slot.name, error) from None
+        return self._known[slot.place]
+
+    def value(self, value: Any, chain: tuple[Slot, ...]) -> Any:
+        if isinstance(value, dict):
+            return {name: _plain(self.value(entry, chain)) for name, entry in value.items()}
+        if isinstance(value, list):
+            return [_plain(self.value(entry, chain)) for entry in value]
+        return self._text(value, chain) if isinstance(value, str) else value
+
+    def _text(self, text: str, chain: tuple[Slot, ...]) -> Any:
+        parts = parse_template(text)
+        if len(parts) == 1:
+            return self._part(parts[0], chain)
+        resolved = "".join(
+            part if isinstance(part, str) else text_of(self._part(part, chain)) for part in parts
+        )
+        if len(resolved) > _LONGEST_TEXT:
+            raise ProfileError(f"the text becomes longer than {_LONGEST_TEXT} characters")
+        return resolved
+
+    def _part(self, part: Part, chain: tuple[Slot, ...]) -> Any:
+        if isinstance(part, str):
+            return part
+        if isinstance(part, Calculation):
+            return evaluate(part.expression, lambda text, quoted: self._operand(text, chain, quoted=quoted))
+        if isinstance(part, Lookup):
+            return self._lookup(part, chain)
+        return self._reference(part, chain)
+
+    def _operand(self, text: str, chain: tuple[Slot, ...], *, quoted: bool) -> Any:
+        value = self._text(text, chain)
+        return text_of(value) if quoted else value_of(value)
+
+    def _lookup(self, lookup: Lookup, chain: tuple[Slot, ...]) -> Any:
+        if not known_lookup(lookup, self.names.variables):
+            argument = text_of(self._text(lookup.argument, chain))
+            return f"{{{lookup.head}:{argument}}}" if "{" in lookup.argument else lookup.raw
+        return self.names.variables.look_up(lookup.head, text_of(self._text(lookup.argument, chain)))
+
+    def _reference(self, reference: Reference, chain: tuple[Slot, ...]) -> Any:
+        found = self.names.find(reference, chain)
+        value = self.names.variables.value(found) if isinstance(found, str) else self.slot(found, chain)
+        if reference.unit_s is None:
+            return value
+        try:
+            seconds = value.total_seconds() if isinstance(value, timedelta) else parse_timespan(value)
+        except (ProfileError, AttributeError, TypeError):
+            raise ProfileError(
+                f"{reference.raw}: the value of {reference.name} is no time span",
+                remedy="write it hh:mm:ss or d.hh:mm:ss",
+            ) from None
+        count = seconds / reference.unit_s
+        return int(count) if count.is_integer() else count
+
+
+def known_lookup(lookup: Lookup, variables: Variables) -> bool:
+    """Whether ``{head:name}`` is an expression; if not, it is a text with braces.
+
+    Raises:
+        ProfileError: if the head is a misspelt one.
+    """
+    if variables.is_lookup(lookup.head):
+        return True
+    if close := nearest(lookup.head, variables.lookup_names, 1):
+        raise ProfileError(f"{lookup.raw} refers to nothing", remedy=f"did you mean {{{close[0]}:…}}?")
+    return False
+
+
+def _plain(value: Any) -> Any:
+    return format_timespan(value) if isinstance(value, timedelta) else value

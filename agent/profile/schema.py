@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["GROUPS", "KINDS", "Condition", "Element", "Location", "Profile", "Scope", "is_secret"]
 
@@ -89,11 +91,13 @@ class Condition:
         expression: the condition, an expression that gives true or false.
         parameters: what it sets.
         location: the line of the entry.
+        key: where it stands: ``parameterson[0]``.
     """
 
     expression: Any
     parameters: Mapping[str, Any]
     location: Location
+    key: str
 
 
 @dataclass(frozen=True)

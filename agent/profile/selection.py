@@ -2,28 +2,107 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ProfileError, UsageError
+from agent.names import canonical, did_you_mean
+from agent.profile.resolution import resolve
+from agent.profile.schema import GROUPS
+from agent.profile.variables import Variables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Callable, Mapping
 
     from agent.profile.schema import Element, Profile
-    from agent.profile.variables import Variables
 
 __all__ = ["applies_to", "select"]
+
+_DISTRIBUTIONS = {
+    "azlinux": "azurelinux",
+    "mariner": "azurelinux",
+    "amzn": "amazonlinux",
+    "amazon": "amazonlinux",
+    "rhel": "redhat",
+    "redhatenterpriselinux": "redhat",
+    "sles": "suse",
+    "opensuseleap": "opensuse",
+}
 
 
 def select(profile: Profile, scenarios: str, variables: Variables | None = None) -> Profile:
     """The profile with the elements that ``--scenarios a,-b`` leaves.
 
-    A name alone keeps the actions of that scenario and drops other actions; ``-name`` drops actions,
-    dependencies and monitors of that scenario; a scenario that is both named and excluded stays.
+    A name alone keeps the actions of that scenario and drops the others; ``-name`` drops actions,
+    dependencies and monitors of that scenario; one that is both named and excluded stays (as in
+    VirtualClient). A group stays with the members that are left; to name a group is to name all of them.
+
+    Args:
+        profile: the profile.
+        scenarios: names separated by commas; empty for all.
+        variables: for scenarios that are written as expressions.
 
     Raises:
         UsageError: if no element has such a scenario, with the nearest.
     """
-    raise NotImplementedError
+    names = [name.strip() for name in scenarios.split(",") if name.strip()]
+    included = {name.lower() for name in names if not name.startswith("-")}
+    excluded = {name[1:].strip().lower() for name in names if name.startswith("-")} - included
+    if not names:
+        return profile
+
+    def scenario(element: Element) -> str:
+        return _scenario(element, profile, variables or Variables())
+
+    actions = {scenario(element) for action in profile.actions for element in action.walk()}
+    known = {scenario(element) for element in profile.elements()}
+    for name in names:
+        candidates = known if name.startswith("-") else actions
+        if name.removeprefix("-").strip().lower() not in {candidate.lower() for candidate in candidates}:
+            raise UsageError(
+                f"--scenarios: the profile has no scenario '{name.removeprefix('-')}'",
+                remedy=did_you_mean(name.removeprefix("-"), candidates - {""}),
+            )
+    keep_others = _Filter(set(), excluded, scenario)
+    return replace(
+        profile,
+        actions=_Filter(included, excluded, scenario).all(profile.actions),
+        dependencies=keep_others.all(profile.dependencies),
+        monitors=keep_others.all(profile.monitors),
+    )
+
+
+class _Filter:
+    def __init__(self, included: set[str], excluded: set[str], scenario: Callable[[Element], str]) -> None:
+        self.included = included
+        self.excluded = excluded
+        self.scenario = scenario
+
+    def all(self, elements: tuple[Element, ...], *, named: bool = False) -> tuple[Element, ...]:
+        kept = (self.one(element, named=named) for element in elements)
+        return tuple(element for element in kept if element is not None)
+
+    def one(self, element: Element, *, named: bool) -> Element | None:
+        """What is left of an element; ``named`` says that a group around it was asked for."""
+        scenario = self.scenario(element).lower()
+        if scenario in self.excluded:
+            return None
+        named = named or not self.included or scenario in self.included
+        if element.type not in GROUPS:
+            return element if named else None
+        components = self.all(element.components, named=named)
+        return replace(element, components=components) if components else None
+
+
+def _scenario(element: Element, profile: Profile, variables: Variables) -> str:
+    for name, value in element.parameters.items():
+        if canonical(name) == "scenario":
+            only = replace(element, parameters={**element.parameters, name: value})
+            try:
+                return str(resolve(only, profile, variables)[name])
+            except ProfileError:
+                return str(value)
+    return ""
 
 
 def applies_to(
@@ -36,6 +115,9 @@ def applies_to(
 ) -> str | None:
     """Why an element is not meant for a host, or None where it is.
 
+    Asked are ``SupportedPlatforms``, ``SupportedLinuxDistributions`` and ``Role``, among the parameters first,
+    then the metadata.
+
     Args:
         element: the element.
         platform: such as ``linux-x64``.
@@ -43,4 +125,33 @@ def applies_to(
         role: the host's role in a client/server layout; empty for none.
         parameters: the element's parameters as resolved; as written if not given.
     """
-    raise NotImplementedError
+    settings = {canonical(name): value for name, value in element.metadata.items()}
+    settings |= {
+        canonical(name): value
+        for name, value in (element.parameters if parameters is None else parameters).items()
+    }
+
+    def listed(name: str) -> list[str]:
+        value = settings.get(canonical(name))
+        entries = value if isinstance(value, list) else str(value or "").split(",")
+        return [str(entry).strip() for entry in entries if str(entry).strip()]
+
+    platforms = listed("SupportedPlatforms")
+    if platforms and canonical(platform) not in map(canonical, platforms):
+        return f"meant for {', '.join(platforms)}; this host is {platform}"
+    distributions = listed("SupportedLinuxDistributions")
+    if (
+        distributions
+        and distribution
+        and _distribution(distribution) not in map(_distribution, distributions)
+    ):
+        return f"meant for {', '.join(distributions)}; this host has {distribution}"
+    roles = listed("Role")
+    if roles and role and role.lower() not in map(str.lower, roles):
+        return f"meant for the role {', '.join(roles)}; this host is {role}"
+    return None
+
+
+def _distribution(name: str) -> str:
+    plain = canonical(name).replace(" ", "").rstrip("0123456789.")
+    return _DISTRIBUTIONS.get(plain, plain)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from agent.errors import ProfileError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 __all__ = ["MAXIMUM_S", "format_timespan", "is_timespan", "parse_timespan"]
 
@@ -30,8 +33,8 @@ def parse_timespan(value: str | float, *, number_unit_s: float = 1) -> float:
     """The seconds in a duration.
 
     Args:
-        value: ``[d.]hh:mm[:ss[.f]]`` (hours may exceed 23), a number with a unit (``90s``, ``10min``, ``1.5h``,
-            ``2d``), or a number alone.
+        value: ``[d.]hh:mm[:ss[.f]]`` (hours may exceed 23), a number with a unit (``90s``,
+            ``10min``, ``1.5h``, ``2d``), or a number alone.
         number_unit_s: what a number alone counts, in seconds: 1, or 60 where it means minutes.
 
     Raises:

@@ -1,0 +1,51 @@
+"""``vcagent convert``: a profile from JSON to YAML and back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["convert"]
+
+
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN", help="Profile: a name, a path or a URI.")],
+    target: Annotated[
+        Path | None, typer.Argument(metavar="[OUT]", help="File to write; standard output if not given.")
+    ] = None,
+    to: Annotated[str, typer.Option(help="yaml or json; by OUT's extension, else the other format.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Tell the outcome as JSON.")] = False,
+) -> None:
+    """Convert a profile from JSON to YAML or back, nothing lost but comments."""
+    from agent.errors import UsageError
+    from agent.profile.conversion import FORMATS
+    from agent.profile.conversion import convert as converted
+    from agent.profile.finding import find
+
+    profile = find(source)
+    wanted = (to or (target.suffix[1:] if target else "")).lower().replace("yml", "yaml")
+    wanted = wanted or next(name for name in FORMATS if name != profile.format)
+    if wanted not in FORMATS:
+        raise UsageError(f"'{wanted}' is not a format", remedy=f"--to takes {' or '.join(FORMATS)}")
+    if wanted == profile.format:
+        raise UsageError(f"{profile.label} is {wanted} already")
+    if target and target.exists() and not force:
+        raise UsageError(f"{target} exists", remedy="choose another name, or overwrite it with --force")
+    text = converted(profile.text, profile.format, label=profile.label)
+    if target:
+        try:
+            target.write_text(text, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise UsageError(f"{target} cannot be written: {error.strerror}") from error
+    if as_json:
+        outcome = {"source": profile.label, "from": profile.format, "to": wanted}
+        outcome |= {"target": str(target)} if target else {"text": text}
+        typer.echo(json.dumps(outcome, indent=2, ensure_ascii=False))
+    elif target:
+        typer.echo(f"{target} written")
+    else:
+        typer.echo(text, nl=False)

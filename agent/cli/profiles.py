@@ -1,0 +1,45 @@
+"""``vcagent profiles``: what can be run."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+__all__ = ["profiles"]
+
+
+def profiles(
+    as_json: Annotated[bool, typer.Option("--json", help="List them as JSON.")] = False,
+) -> None:
+    """List the installed profiles, each with its description."""
+    import shutil
+    import textwrap
+
+    from agent.errors import ProfileError
+    from agent.profile.finding import find, installed
+    from agent.profile.structure import read_profile
+
+    rows = []
+    for file in installed():
+        try:
+            profile = read_profile(find(file))
+            rows.append({"name": profile.name, "file": file, "description": profile.description})
+        except ProfileError as error:
+            name = file.rpartition(".")[0]
+            rows.append({"name": name, "file": file, "description": "", "error": str(error)})
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    indent = max((len(row["name"]) for row in rows), default=0) + 2
+    width = max(shutil.get_terminal_size().columns, indent + 30)
+    for row in rows:
+        text = " ".join((row["description"] or f"broken: {row['error']}").split())
+        typer.echo(
+            textwrap.fill(
+                text, width, initial_indent=row["name"].ljust(indent), subsequent_indent=" " * indent
+            )
+        )
+    if not rows:
+        typer.echo("No profile is installed.")

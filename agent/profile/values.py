@@ -1,0 +1,86 @@
+"""Values within expressions: what text stands for, and how a value is written into a text."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+from agent.errors import ProfileError
+from agent.profile.timespan import format_timespan, is_timespan, parse_timespan
+
+__all__ = ["KindError", "bounded", "is_number", "kind_of", "text_of", "value_of"]
+
+_LARGEST = 2**64
+_MAXIMUM_LENGTH = 100_000
+_MAXIMUM_DIGITS = 15
+
+
+class KindError(TypeError):
+    """Values of kinds that do not go together; the message shows no value."""
+
+
+def value_of(value: Any) -> Any:
+    """A parameter's value within an expression: text that is written as a number is one, and so on."""
+    if not isinstance(value, str):
+        return value
+    from agent.profile.yaml_text import plain_scalar
+
+    text = value.strip()
+    if is_timespan(text) and text.count(":") > 1 and not text.startswith("-"):
+        return timedelta(seconds=parse_timespan(text))
+    scalar = plain_scalar(text) if text else value
+    if isinstance(scalar, str):
+        try:
+            number = float(text) if len(text) <= _MAXIMUM_DIGITS and text[-1:].isdigit() else None
+        except ValueError:
+            number = None
+        return value if number is None or not math.isfinite(number) else _shortest(number)
+    return scalar
+
+
+def text_of(value: Any) -> str:
+    """A value within a text, as VirtualClient writes it: ``true``, ``60`` for 60.0, nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST:
+        return str(int(value))
+    if isinstance(value, timedelta):
+        return format_timespan(value)
+    if isinstance(value, list):
+        return ",".join(text_of(entry) for entry in value)
+    if isinstance(value, dict):
+        raise ProfileError("a mapping cannot stand within a text")
+    return str(value)
+
+
+def _shortest(number: float) -> int | float:
+    return int(number) if number.is_integer() else number
+
+
+def bounded(value: Any) -> Any:
+    """A value that is not too large to go on with.
+
+    Raises:
+        OverflowError: if it is.
+    """
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise OverflowError
+    if isinstance(value, float) and not math.isfinite(value):
+        raise OverflowError
+    if isinstance(value, str) and len(value) > _MAXIMUM_LENGTH:
+        raise OverflowError
+    return value
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words."""
+    names = {bool: "a truth value", str: "text", timedelta: "a time span", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,177 @@
+"""YAML by the 1.2 core schema, so that ``00:01:00`` stays a time span and ``on`` a word.
+
+PyYAML reads and composes the text; what its YAML 1.1 makes of a scalar is not used.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from agent.profile.document import MAXIMUM_DEPTH, MAXIMUM_NODES, Document, Path, SyntaxProblem
+
+__all__ = ["plain_scalar", "read_yaml"]
+
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INT = re.compile(r"[-+]?(?:0|[1-9]\d{0,400})", re.ASCII)
+_BASED = re.compile(r"0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}")
+_FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?", re.ASCII)
+_AS_WRITTEN = re.compile(r"[-+]?(?:0\d.*|\d+\.(?:0{2,}|\d*[1-9]0+))", re.ASCII)
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = "plain"
+_TEXT = _TAG + "str"
+_TYPES = {
+    int: (_TAG + "int", _TAG + "float"),
+    float: (_TAG + "float",),
+    bool: (_TAG + "bool",),
+    type(None): (_TAG + "null",),
+}
+_MERGE = "<<"
+
+
+class _Composer(yaml.SafeLoader):
+    def resolve(self, kind: type[Node], value: Any, implicit: Any) -> Any:
+        """The tag of a node that has none: a scalar is plain or quoted, whatever YAML 1.1 makes of it."""
+        if kind is ScalarNode:
+            return _PLAIN if implicit[0] else _TEXT
+        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+
+
+def plain_scalar(text: str) -> str | int | float | bool | None:
+    """What an unquoted scalar means.
+
+    A number that would lose digits stays text, because it is a version or an identifier: ``12.10``, ``007``.
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if _AS_WRITTEN.fullmatch(text):
+        return text
+    if _INT.fullmatch(text) or _BASED.fullmatch(text):
+        return int(text, 0)
+    number = float(text) if _FLOAT.fullmatch(text) else math.inf
+    return number if math.isfinite(number) else text
+
+
+def read_yaml(text: str) -> Document:
+    """The data of a YAML text.
+
+    Raises:
+        SyntaxProblem: where it is no YAML, holds several documents, a tag that is not of the core schema, or
+            unfolds to more than a profile can need.
+    """
+    try:
+        node = yaml.compose(text, Loader=_Composer)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        message = ", ".join(filter(None, (error.problem, error.context)))
+        raise SyntaxProblem(message, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position] if isinstance(error.position, int) else ""
+        message = f"the character U+{int(error.character):04X} is not allowed"
+        raise SyntaxProblem(message, before.count("\n") + 1, len(before) - before.rfind("\n")) from None
+    except RecursionError:
+        raise SyntaxProblem(f"nested deeper than {MAXIMUM_DEPTH}", 1, 1) from None
+    reader = _Reader()
+    if node is not None:
+        reader.document.data = reader.value(node, ())
+    return reader.document
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.document = Document()
+        self.count = 0
+
+    def value(self, node: Node, path: Path) -> Any:
+        self.count += 1
+        if len(path) > MAXIMUM_DEPTH:
+            raise _problem(node, f"nested deeper than {MAXIMUM_DEPTH}, or an alias within its own anchor")
+        if self.count > MAXIMUM_NODES:
+            raise _problem(node, f"more than {MAXIMUM_NODES} values, those of aliases included")
+        if isinstance(node, ScalarNode):
+            return _scalar(node)
+        kind = "map" if isinstance(node, MappingNode) else "seq"
+        if node.tag != _TAG + kind:
+            raise _problem(node, f"the tag {node.tag} is not known here")
+        if isinstance(node, MappingNode):
+            return self._mapping(node, path)
+        assert isinstance(node, SequenceNode)  # noqa: S101 - there is no fourth kind
+        values = []
+        for index, entry in enumerate(node.value):
+            inner = (*path, index)
+            self.document.lines.setdefault(inner, entry.start_mark.line + 1)
+            values.append(self.value(entry, inner))
+        return values
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        merged: list[Node] = []
+        for key, value in node.value:
+            if not isinstance(key, ScalarNode):
+                raise _problem(key, "a key must be a word")
+            if key.value == _MERGE and key.tag == _PLAIN:
+                merged += value.value if isinstance(value, SequenceNode) else [value]
+                continue
+            inner = (*path, key.value)
+            line = key.start_mark.line + 1
+            if key.value in values:
+                self.document.duplicates.append((inner, line))
+            else:
+                self.document.lines[inner] = line
+            values[key.value] = self.value(value, inner)
+        for source in merged:
+            if not isinstance(source, MappingNode):
+                raise _problem(source, "'<<' takes a mapping, or a list of mappings")
+            values = {**self.value(source, path), **values}
+        return values
+
+
+def _scalar(node: ScalarNode) -> str | int | float | bool | None:
+    text: str = node.value
+    if node.tag == _TEXT:
+        return text
+    value = plain_scalar(text)
+    if node.tag != _PLAIN and node.tag not in _TYPES.get(type(value), ()):
+        raise _problem(
+            node, f"the tag {node.tag.replace(_TAG, '!!')} is not known here, or not of this value"
+        )
+    return value
+
+
+def _problem(node: Node, message: str) -> SyntaxProblem:
+    return SyntaxProblem(message, node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def write_yaml(data: Any, *, block: bool = True) -> str:
+    """Data as YAML that every reader understands alike: what YAML 1.1 or 1.2 might take for a number is quoted.
+
+    Args:
+        data: what ``read_yaml`` gives.
+        block: whether a text of several lines is written as such.
+    """
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - every value is written out
+            return True
+
+        def increase_indent(self, flow: bool = False, *_: bool) -> None:  # noqa: FBT001, FBT002
+            super().increase_indent(flow, False)
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
+        style = None
+        if block and "\n" in text:
+            style = "|"
+        elif plain_scalar(text) != text:
+            style = "'"
+        return dumper.represent_scalar(_TEXT, text, style)
+
+    Dumper.add_representer(str, represent)
+    return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10**6)
