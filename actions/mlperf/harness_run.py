@@ -1,0 +1,162 @@
+"""Runs the harness: its configuration from a profile's parameters, its progress, its result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from actions.mlperf.loadgen_parameters import as_share
+from agent.errors import ActionFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from actions.mlperf.loadgen_parameters import LoadGenParameters
+    from actions.mlperf.sample_sets import SampleSet
+    from agent.component import Progress, StepContext
+
+__all__ = ["CONFIG_NAME", "harness_command", "harness_config", "interpreter", "remove_stale", "run_harness"]
+
+CONFIG_NAME = "harness.json"
+RESULT_NAME = "harness_result.json"
+_IMPORT_PATH = Path(__file__).parent
+_OWN = (
+    "mlperf_log_*", "samples.csv", "outputs.jsonl", "user.conf", "harness*.json", "harness_traceback.txt",
+    "server.log", "sample_set.jsonl", "summary.json", "benchmark_report_*.html",
+)  # fmt: skip
+_DEFAULT_SHARES = {"Offline": 1.0, "SingleStream": 0.5, "MultiStream": 0.5}
+_ENGINE_ERRORS = {"connection", "engine_error", "cut_stream", "stalled", "timeout", "http_error"}
+
+
+def interpreter(environment: Path) -> Path:
+    """The Python of an environment."""
+    return environment / "bin" / "python"
+
+
+def remove_stale(case_dir: Path) -> None:
+    """Remove what an interrupted attempt left, so that it is never taken for this one's; nothing else."""
+    for pattern in _OWN:
+        for path in case_dir.glob(pattern):
+            path.unlink()
+
+
+def harness_command(parameters: LoadGenParameters, config: Path | str) -> list[str]:
+    """The command line of the harness."""
+    return [str(interpreter(parameters.environment)), "-m", "harness", str(config)]
+
+
+def harness_config(
+    parameters: LoadGenParameters, *, samples: SampleSet, case_dir: Path, backend: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The harness's configuration (``harness.config.HarnessConfig``)."""
+    asked = parameters
+    loads = (asked.target_qps, asked.target_latency_ms)
+    share = next((share for share in map(as_share, loads) if share is not None), None)
+    if share is None and loads == (None, None):
+        share = _DEFAULT_SHARES[asked.loadgen_scenario]
+    settings = {
+        "target_qps": None if share is not None else asked.target_qps,
+        "target_latency": None if isinstance(asked.target_latency_ms, str) else asked.target_latency_ms,
+        "ttft_latency": asked.ttft_latency_ms,
+        "tpot_latency": asked.tpot_latency_ms,
+        "min_duration": None if asked.min_duration is None else round(asked.min_duration * 1000),
+        "min_query_count": asked.min_query_count,
+        "samples_per_query": asked.samples_per_query,
+    }
+    return {
+        "scenario": asked.loadgen_scenario,
+        "mode": asked.mode,
+        "model": asked.name_in_loadgen,
+        "output_dir": str(case_dir),
+        "dataset": str(samples.path),
+        "backend": dict(backend),
+        "settings": {name: value for name, value in settings.items() if value is not None},
+        "user_conf": None if asked.user_conf is None else str(asked.user_conf.absolute()),
+        "performance_sample_count": asked.performance_sample_count,
+        "max_output_tokens": asked.max_output_tokens,
+        "warmup_samples": asked.warmup_samples,
+        "load_share": share,
+        "sample_timeout_s": asked.sample_timeout,
+    }
+
+
+def run_harness(
+    parameters: LoadGenParameters, config: Mapping[str, Any], *, context: StepContext, case_dir: Path
+) -> dict[str, Any]:
+    """Run one LoadGen test and return ``harness_result.json``.
+
+    Raises:
+        ActionFailedError: if the test has no result; with the harness's reason and remedy.
+        InterruptedRunError: if the run was told to stop.
+    """
+    path = case_dir / CONFIG_NAME
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    shown = _ShownProgress(context.progress)
+    ended = context.processes.run(
+        harness_command(parameters, path),
+        log=context.log,
+        # A single entry: the environment's own packages are found behind it.
+        env={"PYTHONPATH": str(_IMPORT_PATH), "PYTHONUNBUFFERED": "1"},
+        timeout_s=parameters.timeout,
+        check=False,
+        on_line=shown.line,
+    )
+    if ended.timed_out:
+        raise ActionFailedError(
+            f"the test did not end within {parameters.timeout:g} s and was stopped",
+            remedy="raise timeout, or lower min_duration and min_query_count",
+        )
+    result = _read(case_dir / RESULT_NAME)
+    if result is None:
+        how = f"signal {-ended.exit_code}" if ended.exit_code < 0 else f"exit code {ended.exit_code}"
+        raise ActionFailedError(
+            f"the harness ended with {how} and left no result",
+            remedy=f"its output is in {ended.log}",
+            details=tuple((ended.stderr or ended.stdout).splitlines()[-10:]),
+        )
+    if ended.exit_code != 0 or result.get("status") != "completed":
+        raise _failure(result, ended.exit_code)
+    return result
+
+
+def _failure(result: Mapping[str, Any], exit_code: int) -> ActionFailedError:
+    error = result.get("error") or {}
+    kind = str(error.get("kind", "internal"))
+    message = str(error.get("message") or f"the harness ended with exit code {exit_code}")
+    done = f" after {result['completed']} of {result['issued']} samples" if result.get("issued") else ""
+    what = "the engine failed" if kind in _ENGINE_ERRORS else "the harness failed"
+    return ActionFailedError(
+        f"{what}{done} ({kind}): {message}", remedy=error.get("remedy") or "see the step's log"
+    )
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return result if isinstance(result, dict) else None
+
+
+class _ShownProgress:
+    """Turns the harness's progress lines into the step's progress."""
+
+    _PHASES: Mapping[str, str] = {"connect": "connecting", "warmup": "warming up", "drain": "finishing"}
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def line(self, line: str) -> None:
+        """Take a line of output; one that is no progress is left to the log."""
+        if not line.startswith('{"event": "progress"'):
+            return
+        try:
+            told = json.loads(line)
+            phase, completed, elapsed_s = str(told["phase"]), int(told["completed"]), float(told["elapsed_s"])
+        except (ValueError, KeyError, TypeError):
+            return  # cut in the middle: the next line says the same
+        message = f"{self._PHASES.get(phase, 'running')}: {completed} samples"
+        if elapsed_s > 0 and completed:
+            message += f", {completed / elapsed_s:.1f}/s"
+        self._progress.update(message, done=completed, total=told.get("expected"))

@@ -1,0 +1,159 @@
+"""What a profile may ask of LoadGenExecutor."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path  # noqa: TC003 - pydantic reads it
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from actions.llamacpp.server import ServerParameters  # noqa: TC001 - pydantic reads it
+from actions.parameter_types import Seconds, Share  # noqa: TC001 - likewise
+from agent.component import ComponentParameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["LoadGenParameters", "as_share"]
+
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
+_HUNDRED = 100.0
+
+
+def as_share(load: float | str | None) -> float | None:
+    """The share (0 to 1) in ``60%``; None where it is no percentage."""
+    match = _PERCENT.fullmatch(load) if isinstance(load, str) else None
+    return float(match[1]) / _HUNDRED if match else None
+
+
+def _load(value: Any) -> Any:
+    if isinstance(value, str):
+        share = as_share(value)
+        if share is None:
+            try:
+                return float(value)
+            except ValueError:
+                raise ValueError(f"{value!r} is neither a number nor a percentage such as 60%") from None
+        if not 0 < share <= 1:
+            raise ValueError(f"{value} is not above 0 % and up to 100 % of what was measured")
+    return value
+
+
+Load = Annotated[float | str, BeforeValidator(_load)]
+"""A number, or a percentage of what the warm-up measures."""
+
+SERVER_SCENARIOS = ("Server", "Interactive")
+ONLY_IN: Mapping[str, tuple[str, ...]] = {
+    "target_qps": ("Offline", *SERVER_SCENARIOS),
+    "target_latency_ms": ("SingleStream", "MultiStream", *SERVER_SCENARIOS),
+    "ttft_latency_ms": SERVER_SCENARIOS,
+    "tpot_latency_ms": SERVER_SCENARIOS,
+    "samples_per_query": ("MultiStream",),
+}
+"""Parameters that LoadGen would read in these scenarios and ignore in others."""
+
+Milliseconds = Annotated[float, Field(gt=0)]
+
+
+class LoadGenParameters(ComponentParameters):
+    """One LoadGen test: a scenario in a mode."""
+
+    model: str = Field(description="The model's name in the records, such as llama3.1-8b.")
+    loadgen_model: str = Field("", description="Its name in LoadGen's configuration; dots become _.")
+    loadgen_scenario: Literal["Offline", "Server", "Interactive", "SingleStream", "MultiStream"] = Field(
+        description="LoadGen's scenario; Interactive is Server with the interactive limits."
+    )
+    mode: Literal["performance", "accuracy"] = Field("performance", description="What is tested.")
+    environment: Path = Field(description="Folder of the Python environment that has LoadGen.")
+
+    endpoint: str = Field("", description="URL of a running OpenAI-compatible server; or give server.")
+    endpoint_model: str = Field("", description="The model to ask the endpoint for; its first if empty.")
+    server: ServerParameters | None = Field(None, description="A llama.cpp server for the test's duration.")
+    api_key_env: str = Field("", description="Environment variable that holds the endpoint's key.")
+    api_key_file: Path | None = Field(None, description="File that holds the endpoint's key.")
+    request: dict[str, Any] = Field(default_factory=dict, description="Further fields of every request.")
+    max_in_flight: int = Field(512, ge=1, description="Requests under way at once.")
+
+    dataset: str = Field("short-prompts", description="A shipped set, a file of JSON lines, or synthetic.")
+    samples: int | None = Field(None, ge=1, description="Only the first so many samples; synthetic: 256.")
+    input_tokens: int = Field(128, ge=1, description="Synthetic: mean input length, in tokens.")
+    input_tokens_max: int | None = Field(None, ge=1, description="Synthetic: longest input; mean if absent.")
+    seed: int = Field(1, description="Synthetic: the same seed gives the same samples.")
+
+    target_qps: Load | None = Field(
+        None, description="Queries/s to offer (Server) or to expect (Offline); or 60% of the warm-up's rate."
+    )
+    target_latency_ms: Load | None = Field(
+        None,
+        description="SingleStream, MultiStream: expected latency, or a percentage of the warm-up's; "
+        "Server: the limit of a model without token latencies. Milliseconds.",
+    )
+    ttft_latency_ms: Milliseconds | None = Field(
+        None, description="Server: p99 limit of the first token, ms."
+    )
+    tpot_latency_ms: Milliseconds | None = Field(None, description="Server: p99 limit per output token, ms.")
+    min_duration: Seconds | None = Field(None, description="Least duration; seconds or hh:mm:ss.")
+    min_query_count: int | None = Field(None, ge=1, description="Least number of queries.")
+    samples_per_query: int | None = Field(None, ge=1, description="MultiStream: samples in one query.")
+    performance_sample_count: int | None = Field(None, ge=1, description="Samples loaded; all if absent.")
+    user_conf: Path | None = Field(None, description="A user.conf whose lines win over these parameters.")
+
+    max_output_tokens: int = Field(128, ge=2, description="Output tokens of each sample.")
+    warmup_samples: int = Field(16, ge=0, description="Samples before the timed part, not counted.")
+    sample_timeout: Seconds = Field(300.0, description="Longest time for one sample; seconds or hh:mm:ss.")
+    timeout: Seconds | None = Field(None, description="Longest time for the test; seconds or hh:mm:ss.")
+
+    accuracy_threshold: Share = Field(0.9, description="Least share of the reference's accuracy, 0 to 1.")
+    accuracy_reference: Share | None = Field(
+        None, description="Accuracy expected of this model, 0 to 1; that which ships for it if absent."
+    )
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> LoadGenParameters:
+        problems = [*self._about_the_engine(), *self._about_the_load(), *self._about_the_scenario()]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _about_the_engine(self) -> Iterator[str]:
+        if bool(self.endpoint) == bool(self.server):
+            given = "both" if self.server else "neither"
+            yield f"{given} endpoint and server: give the URL of a running server, or a server to start"
+        if self.server and (self.endpoint_model or self.api_key_env or self.api_key_file):
+            yield "endpoint_model, api_key_env and api_key_file belong to endpoint, not to server"
+        if self.api_key_env and self.api_key_file:
+            yield "api_key_env and api_key_file: give one of them"
+        if "." in self.loadgen_model:
+            yield (
+                f"loadgen_model {self.loadgen_model} has a dot: LoadGen would take it for no model and apply "
+                f"default limits; write {self.loadgen_model.replace('.', '_')}"
+            )
+
+    def _about_the_load(self) -> Iterator[str]:
+        if self.loadgen_scenario in SERVER_SCENARIOS:
+            if self.target_qps is None:
+                yield "target_qps is missing: give queries/s, or a share of the measured rate such as 60%"
+            if as_share(self.target_latency_ms) is not None:
+                yield "target_latency_ms is a limit in Server: give milliseconds, not a percentage"
+        if self.input_tokens_max is not None and self.input_tokens_max < self.input_tokens:
+            yield f"input_tokens_max {self.input_tokens_max} is below input_tokens {self.input_tokens}"
+        if self.target_qps is not None and not isinstance(self.target_qps, str) and self.target_qps <= 0:
+            yield f"target_qps is {self.target_qps:g}; it must be above 0"
+
+    def _about_the_scenario(self) -> Iterator[str]:
+        for name, scenarios in ONLY_IN.items():
+            if getattr(self, name) is not None and self.loadgen_scenario not in scenarios:
+                where = ", ".join(scenarios)
+                yield f"{name} has no effect in {self.loadgen_scenario}, only in {where}: remove it"
+
+    @property
+    def name_in_loadgen(self) -> str:
+        """The model's name as LoadGen's configuration spells it."""
+        return self.loadgen_model or self.model.replace(".", "_")
+
+    @property
+    def case(self) -> str:
+        """Name of the folder of raw logs: this element's scenario, or what it tests."""
+        name = self.scenario or f"{self.model}-{self.loadgen_scenario}-{self.mode}"
+        return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".").lower()

@@ -1,0 +1,202 @@
+"""One parsed output from what a test left: LoadGen's logs, the harness's result, the accuracy score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from actions.mlperf.exact_match import Reference, Score
+    from actions.mlperf.loadgen_parameters import LoadGenParameters
+    from actions.mlperf.sample_sets import SampleSet
+
+__all__ = ["Accuracy", "Tested", "merge"]
+
+_SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity.FAILED)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """An accuracy run's score, and what it is judged by."""
+
+    score: Score
+    reference: Reference | None
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What was tested.
+
+    Args:
+        parameters: what the profile asked for.
+        samples: the samples that were sent.
+        samples_sha256: of their file.
+        result: ``harness_result.json``.
+        exact_tokens: whether every answer must have exactly ``max_output_tokens`` tokens.
+        server: what the server that was started says of itself, and the model's file.
+        accuracy: in accuracy mode, on a set with known answers.
+    """
+
+    parameters: LoadGenParameters
+    samples: SampleSet
+    samples_sha256: str
+    result: Mapping[str, Any]
+    exact_tokens: bool
+    server: Mapping[str, str | int | float] = field(default_factory=dict)
+    accuracy: Accuracy | None = None
+
+
+def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
+    """What the logs say, with the harness's numbers and a verdict on all that would spoil the result."""
+    asked = tested.parameters
+    verdict = parsed.verdict or Verdict(Validity.NOT_APPLICABLE)
+    reasons = (*verdict.reasons, *_spoiled(tested))
+    validity = (
+        _worst(verdict.validity, Validity.INVALID)
+        if len(reasons) > len(verdict.reasons)
+        else verdict.validity
+    )
+    warnings = verdict.warnings
+    metrics = (*parsed.metrics, *_harness_metrics(parsed, tested.result))
+    if asked.mode == "accuracy":
+        judged = _judge_accuracy(tested)
+        validity = _worst(validity, judged.validity)
+        reasons, warnings = (*judged.reasons, *reasons), (*warnings, *judged.warnings)
+        metrics = (*_accuracy_metrics(tested.accuracy), *metrics)
+    return replace(
+        parsed,
+        scenario=f"{asked.model}/{asked.loadgen_scenario}/{asked.mode}",
+        metrics=metrics,
+        verdict=Verdict(validity, reasons, warnings),
+        details={**parsed.details, **dict(_details(tested))},
+    )
+
+
+def _worst(*validities: Validity) -> Validity:
+    return max(validities, key=_SEVERITY.index)
+
+
+def _spoiled(tested: Tested) -> Iterator[Reason]:
+    """What LoadGen cannot know."""
+    result, most = tested.result, tested.parameters.max_output_tokens
+    if cached := result.get("cached_tokens"):
+        yield Reason(
+            f"the engine took {cached} prompt tokens from a cache of earlier prompts",
+            "switch prefix caching off in the engine: MLPerf's rules forbid it across queries",
+            "cache_prompt",
+            False,
+            "prefix_cache",
+        )
+    tokens, completed = int(result.get("output_tokens", 0)), int(result.get("completed", 0))
+    if tested.exact_tokens and tokens != completed * most:
+        yield Reason(
+            f"{tokens} output tokens came for {completed} samples; exactly {most} each, {completed * most}, "
+            "were enforced",
+            "see that the engine honours ignore_eos and that its context holds prompt and output",
+            "max_output_tokens",
+            most,
+            "output_tokens",
+        )
+    elif tokens > completed * most:
+        yield Reason(
+            f"{tokens} output tokens came for {completed} samples; at most {most} each were asked for",
+            "see how the engine counts tokens",
+            "max_output_tokens",
+            most,
+            "output_tokens",
+        )
+    issued = int(result.get("issued", 0))
+    if completed != issued:
+        yield Reason(
+            f"{completed} of {issued} samples were answered", "see the step's log", code="unanswered"
+        )
+
+
+def _harness_metrics(parsed: ParsedOutput, result: Mapping[str, Any]) -> Iterator[Metric]:
+    taken = {metric.name for metric in parsed.metrics}
+    warmup = result.get("warmup") or {}
+    rows: tuple[tuple[str, Any, str, Relativity, str], ...] = (
+        ("output_token_count", result.get("output_tokens"), "count", Relativity.UNDEFINED, "output tokens"),
+        ("input_token_count", result.get("input_tokens"), "count", Relativity.UNDEFINED, "input tokens"),
+        ("retry_count", result.get("retries"), "count", Relativity.LOWER,
+         "requests sent again because the connection was closed before any reply"),
+        ("cached_input_token_count", result.get("cached_tokens"), "count", Relativity.LOWER,
+         "input tokens that the engine took from a prefix cache"),
+        ("warmup_samples_per_second", warmup.get("samples_per_second"), "samples/s", Relativity.HIGHER,
+         "rate of the warm-up with all of its samples in flight"),
+        ("warmup_latency", warmup.get("latency_s"), "seconds", Relativity.LOWER,
+         "median latency of a query alone in the warm-up"),
+    )  # fmt: skip
+    for name, value, unit, relativity, description in rows:
+        if value is not None and name not in taken:
+            yield Metric(name, float(value), unit, relativity, description, verbosity=2)
+
+
+def _judge_accuracy(tested: Tested) -> Verdict:
+    name, accuracy = tested.samples.name, tested.accuracy
+    if accuracy is None:
+        why = f"the data set {name} has no known answers: the answers in outputs.jsonl are not scored"
+        return Verdict(Validity.NOT_APPLICABLE, warnings=(why,))
+    score, reference = accuracy.score, accuracy.reference
+    if reference is None:
+        why = (
+            f"no reference accuracy is known for {tested.parameters.model} on {name}: the score is recorded, "
+            "not judged; give accuracy_reference"
+        )
+        return Verdict(Validity.NOT_APPLICABLE, warnings=(why,))
+    warnings: tuple[str, ...] = ()
+    if not reference.is_same_file:
+        warnings = (f"the reference accuracy was measured on another model file ({reference.source})",)
+    least = accuracy.threshold * reference.exact_match
+    if score.exact_match >= least:
+        return Verdict(Validity.VALID, warnings=warnings)
+    missed = ", ".join(f"{name}: {text.strip()[:30]!r}" for name, text in list(score.wrong.items())[:3])
+    reason = Reason(
+        f"exact_match is {score.exact_match:.3f} ({len(score.right)} of {score.total}); at least {least:.3f} "
+        f"is needed ({accuracy.threshold:g} of {reference.exact_match:.3f}, {reference.source})",
+        f"check the weights, the quantisation and the prompt format; among the wrong answers: {missed}",
+        code="accuracy",
+    )
+    return Verdict(Validity.INVALID, (reason,), warnings)
+
+
+def _accuracy_metrics(accuracy: Accuracy | None) -> Iterator[Metric]:
+    if accuracy is None:
+        return
+    higher, score, reference = Relativity.HIGHER, accuracy.score, accuracy.reference
+    text = "samples whose completion begins with the known answer"
+    yield Metric("exact_match", score.exact_match, "ratio", higher, text, metadata={"samples": score.total})
+    if reference is not None:
+        text = f"exact_match expected of this model: {reference.source}"
+        yield Metric("exact_match_reference", reference.exact_match, "ratio", description=text, verbosity=2)
+        least = accuracy.threshold * reference.exact_match
+        text = f"the least that counts: {accuracy.threshold:g} of the reference"
+        yield Metric("exact_match_threshold", least, "ratio", description=text, verbosity=2)
+
+
+def _details(tested: Tested) -> Iterator[tuple[str, str | int | float | bool]]:
+    asked, result = tested.parameters, tested.result
+    engine = result.get("engine") or {}
+    facts: dict[str, Any] = {
+        "model": asked.model,
+        "loadgen_model": result.get("loadgen_model"),
+        "endpoint_model": engine.get("model"),
+        "data_set": tested.samples.name,
+        "data_set_samples": len(tested.samples.ids),
+        "data_set_sha256": tested.samples_sha256,
+        "max_output_tokens": asked.max_output_tokens,
+        "warmup_samples": (result.get("warmup") or {}).get("samples"),
+        "load_share": (result.get("load_share") or {}).get("share"),
+        "user_conf": str(asked.user_conf) if asked.user_conf else None,
+        **{f"server_{name}": value for name, value in tested.server.items()},
+        **{f"engine_{name}": value for name, value in engine.items()},
+        **{f"{name}_version": value for name, value in (result.get("versions") or {}).items()},
+    }
+    for name, value in facts.items():
+        if isinstance(value, str | int | float | bool) and value != "":
+            yield name, value

@@ -1,0 +1,114 @@
+"""Sets of samples that ship with the agent, and any other in the same form: JSON lines.
+
+A line has ``id``, ``prompt`` (text) or ``token_ids``, and, where the right completion is known, ``answers``.
+The folder is not called datasets: it lies on the harness's import path, where that name is Hugging Face's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from actions.llamacpp.model_file import sha256_of
+from agent.errors import HostError
+from agent.names import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SYNTHETIC", "SampleSet", "open_sample_set", "shipped"]
+
+SYNTHETIC = "synthetic"
+"""The name that stands for generated samples (``sample_sets.synthetic``)."""
+
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    """A set of samples, read and found whole.
+
+    Args:
+        name: the shipped set's name, or the file's.
+        path: JSON lines.
+        ids: the samples' names, in order.
+        answers: the right completions by sample; empty where they are not known.
+    """
+
+    name: str
+    path: Path
+    ids: tuple[str, ...]
+    answers: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the file, in hexadecimal."""
+        return sha256_of(self.path)
+
+    def first(self, count: int, path: Path) -> SampleSet:
+        """The first ``count`` samples, written to ``path``."""
+        lines = [line for line in self.path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        path.write_text("\n".join(lines[:count]) + "\n", encoding="utf-8")
+        ids = self.ids[:count]
+        answers = {name: self.answers[name] for name in ids if name in self.answers}
+        return SampleSet(self.name, path, ids, answers)
+
+
+def shipped() -> dict[str, Path]:
+    """The sets in this folder, by name."""
+    return {path.stem: path for path in sorted(_FOLDER.glob("*.jsonl"))}
+
+
+def open_sample_set(name: str) -> SampleSet:
+    """Read a set.
+
+    Args:
+        name: a shipped set's name, or the path of a file.
+
+    Raises:
+        HostError: if there is none, or a line is not a sample.
+    """
+    own = shipped()
+    path = own.get(name) or Path(name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise HostError(
+            f"the data set {name} cannot be read: {cause}",
+            remedy=f"name a file of JSON lines or a shipped set; {did_you_mean(name, [*own, SYNTHETIC])}",
+        ) from error
+    rows = [
+        _row(path, number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()
+    ]
+    if not rows:
+        raise HostError(f"the data set {path} holds no sample", remedy="name another one")
+    # The harness names a sample without an id by its place.
+    ids = tuple(str(row.get("id", place)) for place, row in enumerate(rows))
+    if len(set(ids)) != len(ids):
+        raise HostError(f"two samples of the data set {path} have the same id", remedy="make ids unique")
+    answers = {
+        name: tuple(str(answer) for answer in row["answers"])
+        for name, row in zip(ids, rows, strict=True)
+        if row.get("answers")
+    }
+    return SampleSet(path.stem, path, ids, MappingProxyType(answers))
+
+
+def _row(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict) or not (row.get("prompt") or row.get("token_ids")):
+        raise HostError(
+            "not a sample: a JSON object with prompt (text) or token_ids (whole numbers)",
+            where=f"{path}:{number}",
+            remedy='write lines such as {"id": "7", "prompt": "The sun rises in the", "answers": ["east"]}',
+        )
+    if not isinstance(row.get("answers", []), list):
+        raise HostError("answers is not a list of texts", where=f"{path}:{number}", remedy="use a list")
+    return row
