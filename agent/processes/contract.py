@@ -1,11 +1,13 @@
-"""The one door to local processes: streamed to a log, bounded in time and memory, killed as a tree."""
+"""What running a command means: what is asked for, and what one gets back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 __all__ = ["ProcessResult", "ProcessRunner", "RunningProcess"]
 
@@ -16,12 +18,14 @@ class ProcessResult:
 
     Args:
         command: what was run, secrets masked.
-        exit_code: its exit code; negative for a signal's number.
+        exit_code: its exit code; negative for the number of the signal that ended it (128 and the
+            number where a shell stands between).
         stdout: the last part of its standard output (bounded; the log has all of it).
         stderr: likewise for standard error.
         duration_s: wall-clock seconds.
         timed_out: whether it was killed because its time was over.
         log: where all of its output is.
+        adopted: whether it ended before this agent was started, and was not run again.
     """
 
     command: str
@@ -31,6 +35,7 @@ class ProcessResult:
     duration_s: float
     timed_out: bool
     log: Path
+    adopted: bool = False
 
 
 class RunningProcess(Protocol):
@@ -61,8 +66,21 @@ class ProcessRunner(Protocol):
         cwd: Path | None = None,
         check: bool = True,
         on_line: Callable[[str], None] | None = None,
+        marker: Path | None = None,
     ) -> ProcessResult:
         """Run to the end; a list is run as it is, a string by the shell.
+
+        Args:
+            command: the program and its arguments, or a line for the shell.
+            log: gets the command, its output and its exit code, secrets masked; appended to.
+            timeout_s: seconds after which the process tree is ended.
+            env: variables added to the agent's own.
+            cwd: the folder to run in.
+            check: whether a failure is an error.
+            on_line: called with each line of either stream, masked, from another thread.
+            marker: where the command's own shell notes how it ended. If the agent is killed, the same
+                call returns what the marker says and runs nothing; the caller removes the marker when
+                the result is safe elsewhere, or is to be thrown away.
 
         Raises:
             ActionFailedError: if ``check`` and the exit code is not 0, or its time is over; with the

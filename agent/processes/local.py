@@ -1,0 +1,225 @@
+"""Runs commands on this host."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+import threading
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.errors import ActionFailedError, InterruptedRunError
+from agent.processes.contract import ProcessResult, RunningProcess
+from agent.processes.marker import fingerprint, read_marker, wrapped
+from agent.processes.output import OutputLog, last_output
+from agent.processes.tree import PROCESS_VARIABLE, RUN_VARIABLE, end_all, processes_carrying
+from agent.secrets import Secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agent.processes.invoked import TreeRunner
+
+__all__ = ["LocalProcesses"]
+
+_SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+_ERROR_LINES = 20
+
+
+class LocalProcesses:
+    """Implements ProcessRunner for this host.
+
+    Args:
+        run_id: names the run; every child carries it, so that ``kill_leftovers`` finds them.
+        secrets: what is masked in logs, results and messages.
+        stop: when set, ``run`` ends its process tree and raises InterruptedRunError.
+        grace_s: seconds between SIGTERM and SIGKILL when a run is stopped or its time is over.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        secrets: Secrets | None = None,
+        stop: threading.Event | None = None,
+        grace_s: float = 1.0,
+    ) -> None:
+        self.run_id = run_id
+        self.secrets = secrets or Secrets()
+        self.stop = stop or threading.Event()
+        self.grace_s = grace_s
+        self._agent = uuid.uuid4().hex
+        self._counter = itertools.count(1)
+        self._lock = threading.Lock()
+        self._running: set[TreeRunner] = set()
+
+    def run(
+        self,
+        command: Sequence[str] | str,
+        *,
+        log: Path,
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        check: bool = True,
+        on_line: Callable[[str], None] | None = None,
+        marker: Path | None = None,
+    ) -> ProcessResult:
+        """See ProcessRunner."""
+        argv, shown = self._spelled(command)
+        mark = fingerprint(argv, cwd, env or {})
+        if marker and (ended := read_marker(marker, mark)):
+            output = last_output(log, shown)
+            result = ProcessResult(
+                shown, ended.exit_code, output, "", ended.duration_s, timed_out=False, log=log, adopted=True
+            )
+            return self._checked(result, output.splitlines()) if check else result
+        if self.stop.is_set():
+            raise InterruptedRunError(f"the run was told to stop before `{shown}`")
+        extra: dict[str, str] = {}
+        if marker:
+            marker.unlink(missing_ok=True)
+            argv, extra = wrapped(argv, marker, mark)
+
+        runner = self._runner(OutputLog(log, shown, self.secrets, on_line), env, extra, cwd)
+        try:
+            runner.run_to_end(argv, timeout_s)
+        finally:
+            self._forget(runner)
+        if runner.ended_by == "stop":
+            raise InterruptedRunError(f"`{shown}` was stopped", details=runner.output.lines(_ERROR_LINES))
+        result = ProcessResult(
+            command=shown,
+            exit_code=runner.exit_code,
+            stdout=runner.output.text("stdout"),
+            stderr=runner.output.text("stderr"),
+            duration_s=runner.duration_s,
+            timed_out=runner.ended_by == "timeout",
+            log=log,
+        )
+        return self._checked(result, runner.output.lines(_ERROR_LINES)) if check else result
+
+    def start(
+        self,
+        command: Sequence[str] | str,
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> RunningProcess:
+        """See ProcessRunner."""
+        argv, shown = self._spelled(command)
+        if self.stop.is_set():
+            raise InterruptedRunError(f"the run was told to stop before `{shown}`")
+        runner = self._runner(OutputLog(log, shown, self.secrets), env, {}, cwd)
+        return _Background(runner, argv, self._forget)
+
+    def stop_all(self) -> None:
+        """End every process tree that still runs; called when the agent ends, for whatever reason."""
+        with self._lock:
+            running = list(self._running)
+
+        def end(runner: TreeRunner) -> None:
+            runner.end(self.grace_s)
+            runner.finish()
+            self._forget(runner)
+
+        threads = [threading.Thread(target=end, args=(runner,)) for runner in running]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def kill_leftovers(self) -> int:
+        """End what an agent that was killed left running for this run; returns how many processes.
+
+        Only processes of this user that carry the run's id are touched, and none of this agent's own.
+        """
+        own = f"{PROCESS_VARIABLE}={self._agent}.".encode()
+        leftovers = []
+        for process in processes_carrying(RUN_VARIABLE, self.run_id):
+            try:
+                environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+            except OSError:
+                continue
+            if not any(entry.startswith(own) for entry in environment.split(b"\0")):
+                leftovers.append(process)
+        end_all(leftovers, self.grace_s)
+        return len(leftovers)
+
+    def _spelled(self, command: Sequence[str] | str) -> tuple[list[str], str]:
+        if isinstance(command, str):
+            return [_SHELL, "-c", command], self.secrets.mask(command)
+        argv = [str(part) for part in command]
+        return argv, self.secrets.mask(shlex.join(argv))
+
+    def _runner(
+        self, output: OutputLog, env: Mapping[str, str] | None, extra: Mapping[str, str], cwd: Path | None
+    ) -> TreeRunner:
+        from agent.processes.invoked import TreeRunner
+
+        mark = f"{self._agent}.{next(self._counter)}"
+        environment = {**os.environ, "LC_ALL": "C", **(env or {}), **extra}
+        environment |= {RUN_VARIABLE: self.run_id, PROCESS_VARIABLE: mark}
+        runner = TreeRunner(
+            output, environment=environment, cwd=cwd, mark=mark, stop_event=self.stop, grace_s=self.grace_s
+        )
+        with self._lock:
+            self._running.add(runner)
+        return runner
+
+    def _forget(self, runner: TreeRunner) -> None:
+        with self._lock:
+            self._running.discard(runner)
+
+    def _checked(self, result: ProcessResult, lines: Sequence[str]) -> ProcessResult:
+        if result.exit_code == 0 and not result.timed_out:
+            return result
+        if result.timed_out:
+            what = f"did not end within {result.duration_s:.0f} s and was stopped"
+        elif result.exit_code < 0:
+            what = f"was ended by signal {-result.exit_code}"
+        else:
+            what = f"ended with exit code {result.exit_code}"
+        raise ActionFailedError(
+            f"`{result.command}` {what}",
+            remedy=f"all of its output is in {result.log}",
+            details=tuple(lines[-_ERROR_LINES:]),
+        )
+
+
+class _Background:
+    """A command that runs beside the agent; implements RunningProcess."""
+
+    def __init__(self, runner: TreeRunner, argv: Sequence[str], forget: Callable[[TreeRunner], None]) -> None:
+        self._runner = runner
+        self._forget = forget
+        try:
+            runner.launch(argv)
+        except BaseException:
+            self._close()
+            raise
+        self.pid = runner.process_id
+
+    def poll(self) -> int | None:
+        """See RunningProcess."""
+        if not self._runner.finished:
+            return None
+        self._close()
+        return self._runner.exit_code
+
+    def tail(self, lines: int = 20) -> tuple[str, ...]:
+        """See RunningProcess."""
+        return self._runner.output.lines(lines)
+
+    def stop(self, grace_s: float = 5.0) -> int:
+        """See RunningProcess."""
+        self._runner.end(grace_s)
+        self._close()
+        return self._runner.exit_code
+
+    def _close(self) -> None:
+        self._runner.finish()
+        self._forget(self._runner)
