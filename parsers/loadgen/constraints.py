@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-
-from agent.records import Reason
 from typing import TYPE_CHECKING
 
+from agent.records import Reason
+
 if TYPE_CHECKING:
-    from parsers.loadgen.detail import DetailLog
     from collections.abc import Iterator
+
+    from parsers.loadgen.detail import DetailLog
 
 __all__ = ["missed_constraints"]
 

@@ -13,13 +13,13 @@ import re
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-
-from agent.errors import ParseError
 from typing import TYPE_CHECKING
 
+from agent.errors import ParseError
+
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Mapping
+    from pathlib import Path
 
 __all__ = ["DETAIL_NAME", "DetailLog", "Messages", "Value", "read_detail"]
 

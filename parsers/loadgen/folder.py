@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.errors import ParseError
 from agent.records import ParsedOutput, Reason, Validity, Verdict
@@ -14,7 +15,6 @@ from parsers.loadgen.metrics import run_metrics, seconds_between
 from parsers.loadgen.settings import settings_of
 from parsers.loadgen.summary import SUMMARY_NAME, TITLE, SummaryLog, read_summary
 from parsers.loadgen.verdict import gaps, judge
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

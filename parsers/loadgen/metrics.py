@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-
-from agent.records import Metric, Relativity
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from agent.records import Metric, Relativity
+
 if TYPE_CHECKING:
-    from parsers.loadgen.detail import DetailLog
     from collections.abc import Iterator
 
-__all__ = ["run_metrics", "seconds_between"]
+    from parsers.loadgen.detail import DetailLog
+
+__all__ = ["metric_of", "run_metrics", "seconds_between"]
 
 NANOSECONDS = 1e9  # in a second
 COMPLETED_IS_HEADLINE_SINCE = (4, 0)  # until 3.1 the Server score is the scheduled rate
@@ -47,10 +48,8 @@ class _Rule:
     tool_unit: str = ""
 
 
-def _rate(
-    key: str, name: str, unit: str, description: str, factor: float = 1.0, tool_unit: str = ""
-) -> _Rule:
-    return _Rule(re.compile(key), name, unit, Relativity.HIGHER, description, factor, tool_unit=tool_unit)
+def _rate(key: str, name: str, unit: str, description: str) -> _Rule:
+    return _Rule(re.compile(key), name, unit, Relativity.HIGHER, description)
 
 
 def _latency(key: str, name: str, description: str) -> _Rule:
@@ -82,8 +81,8 @@ _RULES = (
     _rate("result_token_throughput_with_loadgen_overhead", "tokens_per_second_with_loadgen_overhead",
           "tokens/s", "output tokens per second of issuing"),
     # results.cc divides by a latency in nanoseconds and does not convert
-    _Rule(re.compile("result_token_throughput"), "tokens_per_second_per_query", "tokens/s", Relativity.HIGHER,
-          "output tokens of a query per second of its latency", factor=1e9, tool_unit="tokens/ns"),
+    _Rule(re.compile("result_token_throughput"), "tokens_per_second_without_loadgen_overhead", "tokens/s",
+          Relativity.HIGHER, "output tokens of a query per second of its latency", factor=1e9, tool_unit="tokens/ns"),
     _latency(f"result_{_STATISTIC}_latency_ns", "latency_{}", "latency of a sample"),
     _latency(f"result_{_PERCENTILE}_latency_ns", "latency_{}", "latency of a sample"),
     _latency(f"result_{_STATISTIC}_query_latency_ns", "query_latency_{}", "latency of a query"),
@@ -115,7 +114,7 @@ _EXPLAINING = {
     "latency_mean", "latency_p50", "latency_p90", "latency_p99", "query_latency_mean", "query_latency_p99",
     "ttft_mean", "ttft_p99", "tpot_mean", "tpot_p99", "scheduled_samples_per_second", "samples_per_second",
     "queries_per_second_with_loadgen_overhead", "queries_per_second_without_loadgen_overhead",
-    "tokens_per_second_with_loadgen_overhead", "tokens_per_second_per_query", "query_count",
+    "tokens_per_second_with_loadgen_overhead", "tokens_per_second_without_loadgen_overhead", "query_count",
     "samples_per_query", "overlatency_query_count", "error_count", "warning_count", "test_duration",
 }  # fmt: skip
 
@@ -144,24 +143,32 @@ def _logged(log: DetailLog) -> Iterator[Metric]:
             continue
         if key == "result_overlatency_query_count" and log.token_latencies:
             continue  # compares with a limit of 0, so it always equals the number of queries
-        rule, group = _rule(key)
-        if rule is None:
-            continue
-        if rule.unit == "seconds" and value <= 0:
-            continue  # LoadGen's way of saying that nothing was measured
-        converted = value * rule.factor / rule.divisor
-        if not math.isfinite(converted):
-            continue
-        name = rule.name.format(group)
-        yield Metric(
-            name=name,
-            value=converted,
-            unit=rule.unit,
-            relativity=rule.relativity,
-            description=_describe(rule.description, group),
-            verbosity=1 if name in headlines else 2 if name in _EXPLAINING else 3,
-            metadata=_origin(key, value, rule.tool_unit),
-        )
+        if found := metric_of(key, value):
+            level = 1 if found.name in headlines else 2 if found.name in _EXPLAINING else 3
+            yield replace(found, verbosity=level)
+
+
+def metric_of(key: str, value: float) -> Metric | None:
+    """One number of LoadGen's under its own key, None where it tells nothing or is no measurement.
+
+    Args:
+        key: LoadGen's key, such as ``result_90.00_percentile_latency_ns``.
+        value: its number, in LoadGen's unit.
+    """
+    rule, group = _rule(key)
+    if rule is None or (rule.unit == "seconds" and value <= 0):
+        return None  # a duration of 0 is LoadGen's way of saying that nothing was measured
+    converted = value * rule.factor / rule.divisor
+    if not math.isfinite(converted):
+        return None
+    return Metric(
+        name=rule.name.format(group),
+        value=converted,
+        unit=rule.unit,
+        relativity=rule.relativity,
+        description=_describe(rule.description, group),
+        metadata=_origin(key, value, rule.tool_unit),
+    )
 
 
 def _derived(log: DetailLog, duration_s: float | None) -> Iterator[Metric]:

@@ -7,13 +7,14 @@ configuration in one process (mlcommons/inference, loadgen/test_settings_interna
 from __future__ import annotations
 
 import math
-
-from agent.records import Reason
 from typing import TYPE_CHECKING
 
+from agent.records import Reason
+
 if TYPE_CHECKING:
-    from parsers.loadgen.detail import DetailLog, Value
     from collections.abc import Mapping
+
+    from parsers.loadgen.detail import DetailLog, Value
 
 __all__ = ["compare_settings", "settings_of"]
 
@@ -79,7 +80,7 @@ def compare_settings(detail: DetailLog, asked: Mapping[str, Value]) -> list[Reas
         detail: what LoadGen logged.
         asked: names of ``user.conf`` with its units: target_qps in queries/s, min_duration, target_latency,
             ttft_latency and tpot_latency in ms, percentiles in percent, truth values as 0 and 1. A name may
-            carry model and scenario, ``llama3_1-8b.Server.target_qps``; those of another scenario are left out.
+            carry model and scenario, ``llama3_1-8b.Server.target_qps``; another scenario's are left out.
     """
     reasons = []
     lost_tokens = False

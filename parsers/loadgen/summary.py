@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from agent.errors import ParseError
 from parsers.terminal import plain
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Mapping
+    from pathlib import Path
 
 __all__ = ["SUMMARY_NAME", "SummaryLog", "read_summary"]
 

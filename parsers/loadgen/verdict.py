@@ -1,26 +1,27 @@
 """Whether a LoadGen run counts. Stricter than LoadGen, which says VALID with 400 errors and no token.
 
 VALID needs all of: LoadGen's VALID, no error in the log, tokens where token latencies are in use, latency
-limits that are not LoadGen's fallbacks, the settings that were asked for, a summary that tells of the same run.
+limits that are not LoadGen's fallbacks, the settings that were asked for, a summary of the same run.
 """
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from agent.records import Reason, Validity, Verdict
 from parsers.loadgen.constraints import missed_constraints
 from parsers.loadgen.settings import compare_settings
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from parsers.loadgen.summary import SummaryLog
-    from parsers.loadgen.detail import DetailLog, Value
     from collections.abc import Iterator, Mapping
+
+    from parsers.loadgen.detail import DetailLog, Value
+    from parsers.loadgen.summary import SummaryLog
 
 __all__ = ["gaps", "judge"]
 
-# What LoadGen applies where its configuration does not know the model (mlperf.conf, `*.Server.target_latency`)
+# What LoadGen applies where its configuration does not know the model (mlperf.conf, *.Server.target_latency)
 # and where no configuration was read (loadgen/test_settings.h), in ns.
 FALLBACK_LATENCIES_NS = {10_000_000: "its fallback for a model it does not know", 100_000_000: "its default"}
 FALLBACK_TOKEN_LATENCY_NS = 100_000_000
@@ -233,4 +234,4 @@ def _warnings(log: DetailLog, summary: SummaryLog | None) -> Iterator[str]:
     if seeds == [0, 0, 0]:
         yield "all seeds are 0: LoadGen read no mlperf.conf, so this is no official run"
     if _is_audit(log):
-        yield "an audit run (samples repeated, or issued once): INVALID is expected, its numbers are to compare"
+        yield "an audit run (samples repeated, or issued once): INVALID is expected"

@@ -1,0 +1,138 @@
+"""``vcagent parse``: what a tool's raw output says, and whether it counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agent.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from agent.records import Metric, ParsedOutput
+
+__all__ = ["parse"]
+
+_STYLES = {
+    "VALID": "bold green",
+    "INVALID": "bold red",
+    "FAILED": "bold red",
+    "NOT_APPLICABLE": "bold yellow",
+}
+
+
+def parse(
+    path: Annotated[Path, typer.Argument(help="A log, a folder of logs, or a tree of such folders.")],
+    format: Annotated[  # noqa: A002 (the option's name)
+        str | None,
+        typer.Option(
+            "--format", "-F", help="The format; found by looking where left out.", show_default=False
+        ),
+    ] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", "-a", help="Show every metric, not the main ones.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read a tool's raw output: the verdict, its reasons with remedies, and the numbers.
+
+    Ends with 0 if the result is valid, 7 if it is INVALID, 6 if it is cut or there is none.
+    """
+    from agent.parsing import exit_code, parse_path
+
+    outputs = parse_path(path, format)
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json([_as_dict(output) for output in outputs])
+    else:
+        from rich.console import Console
+
+        console = Console(highlight=False, soft_wrap=True)
+        for output in outputs:
+            _show(console, output, most=5 if show_all else 1)
+    raise typer.Exit(exit_code(outputs))
+
+
+def _show(console: Console, output: ParsedOutput, most: int) -> None:
+    from rich.text import Text
+
+    validity = output.verdict.validity.value if output.verdict else ""
+    title = Text(output.scenario or output.format, style="bold")
+    title.append(f"  {validity}", style=_STYLES.get(validity, ""))
+    title.append(f"  {output.tool_name} {output.tool_version}".rstrip(), style="dim")
+    console.print(title)
+    if output.verdict:
+        for reason in output.verdict.reasons:
+            console.print(Text(f"  ✗ {reason.message}"))
+            if reason.remedy:
+                console.print(Text(f"    → {reason.remedy}", style="cyan"))
+        for warning in output.verdict.warnings:
+            console.print(Text(f"  ! {warning}", style="yellow"))
+    shown = [metric for metric in output.metrics if metric.verbosity <= most]
+    if shown:
+        console.print(_table(shown))
+    if left := len(output.metrics) - len(shown):
+        console.print(Text(f"  {left} more with --all", style="dim"))
+    console.print()
+
+
+def _table(metrics: list[Metric]) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=True)
+    for name, justify in (("metric", "left"), ("value", "right"), ("unit", "left"), ("what it is", "left")):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for metric in metrics:
+        row = (metric.name, f"{metric.value:.6g}", metric.unit, metric.description)
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _as_dict(output: ParsedOutput) -> dict[str, Any]:
+    verdict = output.verdict
+    return {
+        "format": output.format,
+        "tool_name": output.tool_name,
+        "tool_version": output.tool_version,
+        "scenario": output.scenario,
+        "complete": output.complete,
+        "start": output.start.isoformat() if output.start else None,
+        "end": output.end.isoformat() if output.end else None,
+        "verdict": verdict
+        and {
+            "validity": verdict.validity.value,
+            "reasons": [
+                {
+                    "code": reason.code,
+                    "message": reason.message,
+                    "remedy": reason.remedy,
+                    "setting": reason.setting,
+                    "value": reason.value,
+                }
+                for reason in verdict.reasons
+            ],
+            "warnings": list(verdict.warnings),
+        },
+        "metrics": [
+            {
+                "name": metric.name,
+                "value": metric.value,
+                "unit": metric.unit,
+                "relativity": metric.relativity.value,
+                "verbosity": metric.verbosity,
+                "description": metric.description,
+                "tags": list(metric.tags),
+                "metadata": dict(metric.metadata),
+                "timestamp": metric.timestamp.isoformat() if metric.timestamp else None,
+            }
+            for metric in output.metrics
+        ],
+        "details": dict(output.details),
+        "sources": list(output.sources),
+    }

@@ -1,0 +1,291 @@
+"""``metadata.json`` of NVIDIA's MLPerf harness (inference_results_v4.1, closed/NVIDIA): one file a run.
+
+Each file says itself whether it is of a performance or an accuracy run, and of which benchmark and scenario,
+so a stale file cannot be taken for something else. Beside our own names, VirtualClient's are kept (its
+MLPerfMetricsParser.cs), tagged ``virtualclient``: there Offline and Server share one name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ParseError
+from agent.records import Metric, ParsedOutput, Parser, Reason, Relativity, Validity, Verdict
+from parsers.loadgen.metrics import metric_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["PARSER", "parse_metadata"]
+
+FORMAT = "mlperf_metadata"
+TOOL = "NVIDIA MLPerf harness"
+ALIAS = ("virtualclient",)
+OFFICIAL_DURATION_MS = 600_000
+_KEYS = ("test_mode", "scenario_key", "benchmark_full")
+_SIZE_LIMIT = 4 << 20
+# Accuracy metrics that the harness gives in percent; DICE is a ratio, lengths are counts.
+_PERCENT = ("f1", "rouge", "map", "acc", "clip", "auc", "exact_match")
+_DETAILS = (
+    "benchmark_full", "benchmark_short", "config_name", "system_name", "scenario", "scenario_key",
+    "test_mode", "summary_string", "tensorrt_version", "effective_min_duration_ms", "effective_min_query_count",
+    "effective_samples_per_query", "early_stopping_met", "satisfies_query_constraint", "result_validity",
+)  # fmt: skip
+
+
+def parse_metadata(text: str, source: str = "") -> ParsedOutput:
+    """The metrics and the verdict of one run.
+
+    Args:
+        text: the file's text.
+        source: where it comes from, for errors.
+
+    Raises:
+        ParseError: if it is cut, not the harness's, or has not the numbers of its mode.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"is no JSON, or was cut: {error}", where=source or None) from error
+    if not isinstance(data, dict) or any(not isinstance(data.get(key), str) for key in _KEYS):
+        raise ParseError(
+            f"is no metadata.json of the harness: it lacks {', '.join(_KEYS)}", where=source or None
+        )
+    mode = data["test_mode"]
+    if mode == "PerformanceOnly":
+        metrics, verdict = _performance(data, source)
+    elif mode == "AccuracyOnly":
+        metrics, verdict = _accuracy(data, source)
+    else:
+        raise ParseError(
+            f"test_mode {mode!r} is neither PerformanceOnly nor AccuracyOnly", where=source or None
+        )
+    what = "performance" if mode == "PerformanceOnly" else "accuracy"
+    return ParsedOutput(
+        format=FORMAT,
+        tool_name=TOOL,
+        tool_version=str(data.get("tensorrt_version", "")),
+        scenario=f"{data['benchmark_full']}/{data.get('scenario', '')}/{what}",
+        metrics=tuple(replace(metric, metadata={**_context(data), **metric.metadata}) for metric in metrics),
+        verdict=verdict,
+        details={key: data[key] for key in _DETAILS if isinstance(data.get(key), (str, int, float, bool))},
+        sources=(source,) if source else (),
+    )
+
+
+def _performance(data: Mapping[str, Any], source: str) -> tuple[list[Metric], Verdict]:
+    key, said = data["scenario_key"], data.get("result_validity")
+    value = _finite(data.get(key))
+    if value is None:
+        value = _from_summary(str(data.get("summary_string", "")), key)
+    metric = metric_of(key, value) if value is not None else None
+    if metric is None or value is None or not isinstance(said, str):
+        raise ParseError(f"lacks {key} or result_validity, so there is no result", where=source or None)
+    valid = said == "VALID"
+    latency = "latency" in key
+    alias = f"{'latency_ns' if latency else 'samples_per_second'}{_suffix(data)}"
+    metrics = [
+        metric,
+        _alias(f"PerformanceMode{_suffix(data)}", float(valid), "VALID/INVALID", Relativity.HIGHER),
+        _alias(alias, value, "nanoseconds" if latency else "samples/s", Relativity.UNDEFINED),
+    ]
+    reasons = [] if valid and data.get("early_stopping_met") is not False else list(_reasons(data, said))
+    validity = Validity.INVALID if reasons else Validity.VALID
+    return metrics, Verdict(validity, tuple(reasons), tuple(_duration_warnings(data)))
+
+
+def _reasons(data: Mapping[str, Any], said: str) -> Iterator[Reason]:
+    if data.get("early_stopping_met") is False:
+        yield Reason(
+            "early stopping missed: too few queries for its percentile",
+            "raise min_query_count in the system's configuration",
+            "min_query_count",
+            code="early_stopping",
+        )
+    if "runtime requirement met: False" in str(data.get("summary_string", "")):
+        least = _finite(data.get("effective_min_duration_ms")) or OFFICIAL_DURATION_MS
+        yield Reason(
+            f"minimum duration of {least / 1000:g} s missed",
+            "raise the scenario's expected or target QPS in the system's configuration",
+            "offline_expected_qps" if data.get("scenario") == "Offline" else "server_target_qps",
+            code="min_duration",
+        )
+    if said != "VALID":
+        yield Reason(
+            f"LoadGen judged the result {said}",
+            "parse mlperf_log_detail.txt beside it, which tells the constraint and by how much it was missed",
+            code="loadgen_invalid",
+        )
+
+
+def _duration_warnings(data: Mapping[str, Any]) -> Iterator[str]:
+    duration_ms = _finite(data.get("effective_min_duration_ms"))
+    if duration_ms is not None and duration_ms < OFFICIAL_DURATION_MS:
+        official_s = OFFICIAL_DURATION_MS / 1000
+        yield f"min_duration was {duration_ms / 1000:g} s; official results need {official_s:g} s"
+
+
+def _accuracy(data: Mapping[str, Any], source: str) -> tuple[list[Metric], Verdict]:
+    entries = data.get("accuracy")
+    entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    if not entries or not isinstance(entries[0].get("pass"), bool):
+        raise ParseError("an accuracy run without accuracy[0].pass has no result", where=source or None)
+    metrics: list[Metric] = []
+    reasons = []
+    for entry in entries:
+        metrics += _accuracy_metrics(entry)
+        if entry.get("pass") is not True:
+            reasons.append(_below(entry))
+    if not metrics:
+        raise ParseError("the accuracy run's value is missing or no number", where=source or None)
+    warnings = []
+    overall = data.get("accuracy_pass")
+    if isinstance(overall, bool) and overall == bool(reasons):
+        warnings.append(f"accuracy_pass says {overall}, accuracy[].pass {not overall}; the latter counts")
+    validity = Validity.INVALID if reasons else Validity.VALID
+    return metrics + list(_accuracy_aliases(entries[0], _suffix(data))), Verdict(
+        validity, tuple(reasons), tuple(warnings)
+    )
+
+
+def _accuracy_metrics(entry: Mapping[str, Any]) -> Iterator[Metric]:
+    name = str(entry.get("name", "accuracy")).lower().replace("-", "_").replace(" ", "_")
+    value, threshold = _finite(entry.get("value")), _finite(entry.get("threshold"))
+    if value is None:
+        return
+    percent = name.startswith(_PERCENT)
+    unit = "ratio" if percent or name == "dice" else "count"
+    for suffix, number, verbosity in (("", value, 1), ("_threshold", threshold, 2)):
+        if number is not None:
+            own: dict[str, str | float] = {"tool_value": number, "tool_unit": "percent"} if percent else {}
+            yield Metric(
+                name=f"accuracy_{name}{suffix}",
+                value=number / 100 if percent else number,
+                unit=unit,
+                relativity=Relativity.UNDEFINED if suffix or unit == "count" else Relativity.HIGHER,
+                description="accuracy" if not suffix else "accuracy that is required",
+                verbosity=verbosity,
+                metadata=own,
+            )
+    if threshold:
+        text = "accuracy divided by what is required"
+        yield Metric(f"accuracy_{name}_margin", value / threshold, "ratio", Relativity.HIGHER, text, 2)
+
+
+def _below(entry: Mapping[str, Any]) -> Reason:
+    value, threshold = entry.get("value"), entry.get("threshold")
+    return Reason(
+        f"accuracy {entry.get('name', '')} is {value}, which fails its target {threshold}",
+        "check the engine's precision, and that it was built from the calibrated, unchanged model",
+        code="accuracy",
+    )
+
+
+def _accuracy_aliases(entry: Mapping[str, Any], suffix: str) -> Iterator[Metric]:
+    value, threshold = _finite(entry.get("value")), _finite(entry.get("threshold"))
+    yield _alias(f"AccuracyMode{suffix}", float(entry["pass"]), "PASS/FAIL", Relativity.HIGHER)
+    if threshold is not None:
+        yield _alias(f"ThresholdValue{suffix}", threshold, "points", Relativity.UNDEFINED)
+    if value is not None:
+        yield _alias(f"AccuracyValue{suffix}", value, "points", Relativity.UNDEFINED)
+    if value is not None and threshold:
+        yield _alias(f"AccuracyThresholdRatio{suffix}", value / threshold, "ratio", Relativity.HIGHER)
+
+
+def _alias(name: str, value: float, unit: str, relativity: Relativity) -> Metric:
+    return Metric(name, value, unit, relativity, "under VirtualClient's name", verbosity=4, tags=ALIAS)
+
+
+def _suffix(data: Mapping[str, Any]) -> str:
+    """VirtualClient's suffix; it looks for 99_9 in the scenario, so that it is always _p99."""
+    return "_p99_9" if "99_9" in str(data.get("scenario", "")) else "_p99"
+
+
+def _context(data: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+    names = ("benchmark_full", "benchmark_short", "config_name", "scenario")
+    return {name: data[name] for name in names if isinstance(data.get(name), str)}
+
+
+def _from_summary(text: str, key: str) -> float | None:
+    """The number in ``key: number, Result is …``."""
+    name, _, rest = text.partition(": ")
+    return _finite(rest.split(",")[0]) if name == key else None
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _is_metadata(path: Path) -> bool:
+    if path.suffix != ".json":
+        return False
+    try:
+        with path.open("rb") as file:
+            text = file.read(_SIZE_LIMIT)
+    except OSError:
+        return False
+    return all(f'"{key}"'.encode() in text for key in _KEYS)
+
+
+def _files(tree: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(tree):
+        for name in sorted(names):
+            if name.endswith(".json") and _is_metadata(Path(folder) / name):
+                yield Path(folder) / name
+
+
+def recognise(path: Path) -> bool:
+    """Whether the path is such a file, or a folder with one somewhere below."""
+    return next(_files(path), None) is not None if path.is_dir() else _is_metadata(path)
+
+
+def _parse_file(path: Path) -> ParsedOutput:
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError as error:
+        raise ParseError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    return parse_metadata(text, str(path))
+
+
+def parse(path: Path) -> list[ParsedOutput]:
+    """All such files of a tree, or the one.
+
+    Raises:
+        ParseError: if there is none, or one is cut.
+    """
+    files = sorted(_files(path)) if path.is_dir() else [path]
+    if not files:
+        raise ParseError(
+            "no metadata.json of the harness here or in any folder below",
+            where=str(path),
+            remedy="the harness writes one below build/logs when a run ends",
+        )
+    outputs = [_parse_file(file) for file in files]
+    names = [output.scenario for output in outputs]
+    return [
+        output
+        if names.count(output.scenario) == 1
+        else replace(
+            output, scenario=f"{file.relative_to(path).with_suffix('').as_posix()}/{output.scenario}"
+        )
+        for file, output in zip(files, outputs, strict=True)
+    ]
+
+
+PARSER = Parser(
+    name=FORMAT,
+    description="metadata.json of NVIDIA's MLPerf harness",
+    recognise=recognise,
+    parse=parse,
+)
