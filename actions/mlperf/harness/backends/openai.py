@@ -226,7 +226,8 @@ class OpenAIBackend:
             if not reader.done:
                 raise HarnessError(
                     "cut_stream",
-                    f"the connection broke after {len(reader.texts)} parts of an answer: {error}",
+                    f"the connection broke after {len(reader.texts)} parts of an answer: "
+                    + " ".join(str(error).split()),
                     "see the engine's log: it may have died or run out of memory",
                 ) from error
 

@@ -1,0 +1,234 @@
+"""A stand-in for an OpenAI-compatible engine that answers at a set speed, and misbehaves on demand.
+
+It needs Python alone and is run as a file (``python mock_server.py --port 0 --fault hang``), so that any
+client can be tried against it, in any environment. It says where it listens by a JSON line on standard
+output: ``{"event": "listening", "port": 8000}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["FAULTS", "MockOptions", "MockServer"]
+
+FAULTS = {
+    "none": "answer every request",
+    "http_500": "answer with HTTP 500",
+    "http_400": "answer with HTTP 400",
+    "hang": "take the request and never answer",
+    "hang_midway": "stop in the middle of an answer",
+    "cut": "end the stream in the middle of an answer, as if it were over",
+    "reset": "break the connection in the middle of an answer",
+    "die": "end the process in the middle of an answer",
+    "malformed": "send an event that is no JSON",
+    "error_event": "send an error as an event of the stream",
+    "no_tokens": "answer without any token",
+    "drop": "close the connection before any byte of the reply",
+}
+
+
+@dataclass(frozen=True)
+class MockOptions:
+    """How the server behaves.
+
+    Args:
+        model: the model it serves.
+        tokens: output tokens of an answer; what the request asks for if 0.
+        first_token_s: seconds to the first token.
+        token_s: seconds between tokens.
+        fault: one of FAULTS.
+        fault_after: requests answered well before the fault.
+        fault_count: requests that meet the fault; all further ones if 0.
+        cached_tokens: prompt tokens that it claims to have taken from a cache.
+        usage: whether it reports token counts.
+        keep_alive: whether a connection serves more than one request; if not, it is closed after a reply
+            without a word, as llama.cpp's server does after a stream.
+        loading_s: seconds of HTTP 503 after the start, as while a model is loaded.
+        api_key: a key that every request must bring.
+    """
+
+    model: str = "mock"
+    tokens: int = 0
+    first_token_s: float = 0.0
+    token_s: float = 0.0
+    fault: str = "none"
+    fault_after: int = 0
+    fault_count: int = 0
+    cached_tokens: int = 0
+    usage: bool = True
+    keep_alive: bool = True
+    loading_s: float = 0.0
+    api_key: str = ""
+
+
+class _CloseConnectionError(Exception):
+    """The connection is to be closed now."""
+
+
+class MockServer:
+    """Serves ``/health``, ``/v1/models`` and ``/v1/completions``."""
+
+    def __init__(self, options: MockOptions) -> None:
+        self._options = options
+        self._requests = 0
+        self._ready_at = 0.0
+
+    async def serve(self, port: int) -> None:
+        """Listen on this port of 127.0.0.1 (0: any free one) until cancelled."""
+        self._ready_at = asyncio.get_running_loop().time() + self._options.loading_s
+        server = await asyncio.start_server(self._connection, "127.0.0.1", port, backlog=1024)
+        port = server.sockets[0].getsockname()[1]
+        sys.stdout.write(json.dumps({"event": "listening", "port": port}) + "\n")
+        sys.stdout.flush()
+        async with server:
+            await server.serve_forever()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection's requests, one after the other."""
+        with suppress(_CloseConnectionError, asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                await self._request(head.split(" ", 2)[1], head, body, writer)
+                if not self._options.keep_alive:
+                    break
+        writer.close()
+
+    async def _request(self, path: str, head: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+        options = self._options
+        if asyncio.get_running_loop().time() < self._ready_at:
+            _reply(writer, 503, {"error": {"message": "Loading model"}})
+        elif options.api_key and f"Bearer {options.api_key}" not in head:
+            _reply(writer, 401, {"error": {"message": f"wrong key in: {head}"}})
+        elif path == "/health":
+            _reply(writer, 200, {"status": "ok"})
+        elif path == "/v1/models":
+            listed = {"id": options.model, "object": "model", "owned_by": "mock"}
+            _reply(writer, 200, {"object": "list", "data": [listed]})
+        elif path == "/v1/completions":
+            await self._completion(json.loads(body), writer)
+        else:
+            _reply(writer, 404, {"error": {"message": f"no {path} here"}})
+        await writer.drain()
+
+    def _next_fault(self) -> str:
+        """The fault that the next request meets."""
+        options = self._options
+        number, self._requests = self._requests, self._requests + 1
+        past = number - options.fault_after
+        return (
+            options.fault if past >= 0 and (not options.fault_count or past < options.fault_count) else "none"
+        )
+
+    async def _completion(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        options, fault = self._options, self._next_fault()
+        if fault.startswith("http_"):
+            _reply(writer, int(fault[5:]), {"error": {"message": "out of memory, said the mock"}})
+            return
+        if fault == "hang":
+            await asyncio.Event().wait()
+        if fault == "drop":
+            raise _CloseConnectionError
+        tokens = 0 if fault == "no_tokens" else options.tokens or int(request.get("max_tokens", 16))
+        prompt = request["prompt"]
+        words = prompt.split() if isinstance(prompt, str) else [str(token) for token in prompt]
+        parts = [f" {words[number % len(words)]}" for number in range(tokens)]
+        usage = {
+            "prompt_tokens": len(words),
+            "completion_tokens": tokens,
+            "prompt_tokens_details": {"cached_tokens": options.cached_tokens},
+        }
+        if request.get("stream"):
+            await self._stream(parts, usage, fault, writer)
+            return
+        await asyncio.sleep(options.first_token_s + options.token_s * tokens)
+        if fault == "die":
+            os._exit(1)
+        if fault == "malformed":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nnot JSON!")
+            return
+        choice = {"text": "".join(parts), "finish_reason": "length"}
+        _reply(writer, 200, {"choices": [choice], **({"usage": usage} if options.usage else {})})
+
+    async def _stream(
+        self, parts: list[str], usage: dict[str, Any], fault: str, writer: asyncio.StreamWriter
+    ) -> None:
+        options = self._options
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        await asyncio.sleep(options.first_token_s)
+        for number, part in enumerate(parts):
+            if number == len(parts) // 2 and fault != "none":
+                await self._misbehave(fault, writer)
+                if fault == "cut":
+                    return
+            _event(writer, {"choices": [{"text": part, "finish_reason": None}]})
+            if options.token_s:
+                await writer.drain()
+                await asyncio.sleep(options.token_s)
+        _event(writer, {"choices": [{"text": "", "finish_reason": "length"}]})
+        if options.usage:
+            _event(writer, {"choices": [], "usage": usage})
+        _chunk(writer, b"data: [DONE]\n\n")
+        writer.write(b"0\r\n\r\n")
+
+    async def _misbehave(self, fault: str, writer: asyncio.StreamWriter) -> None:
+        """Do what goes wrong in the middle of an answer."""
+        await writer.drain()
+        if fault == "hang_midway":
+            await asyncio.Event().wait()
+        elif fault == "cut":
+            writer.write(b"0\r\n\r\n")
+        elif fault == "reset":
+            writer.transport.abort()
+            raise _CloseConnectionError
+        elif fault == "die":
+            os._exit(1)
+        elif fault == "malformed":
+            _chunk(writer, b"data: {not JSON}\n\n")
+        elif fault == "error_event":
+            _event(writer, {"error": {"message": "the slot was lost"}})
+
+
+def _reply(writer: asyncio.StreamWriter, status: int, content: dict[str, Any]) -> None:
+    body = json.dumps(content).encode()
+    head = f"HTTP/1.1 {status} Mock\r\nServer: mock\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+def _event(writer: asyncio.StreamWriter, content: dict[str, Any]) -> None:
+    _chunk(writer, b"data: " + json.dumps(content).encode() + b"\n\n")
+
+
+def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
+    writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+def main() -> None:
+    """Serve until killed; every option of MockOptions is one of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--port", type=int, default=8000)
+    for option in fields(MockOptions):
+        flag = f"--{option.name.replace('_', '-')}"
+        if isinstance(option.default, bool):
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=option.default)
+        else:
+            choices = list(FAULTS) if option.name == "fault" else None
+            parser.add_argument(flag, type=type(option.default), default=option.default, choices=choices)
+    values = vars(parser.parse_args())
+    port = values.pop("port")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(MockServer(MockOptions(**values)).serve(port))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # so that tests can import tests.lab
+
+from tests.lab.environment import bench_python
+
+__all__ = ["bench_python"]
