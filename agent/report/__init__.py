@@ -1,5 +1,8 @@
-"""What people and programs read after a run: the page, the summaries, the table in the terminal.
+"""What people and programs read after a run: the page, the summaries, the table in the terminal."""
 
-Each module has one entry: ``html.write_report``, ``rollup.write_rollup``, ``case_summary.write_case_summary``,
-``terminal.render_result`` and ``terminal.render_plan``.
-"""
+from agent.report.case_summary import write_case_summary
+from agent.report.html import write_report
+from agent.report.rollup import write_rollup
+from agent.report.terminal import render_plan, render_result
+
+__all__ = ["render_plan", "render_result", "write_case_summary", "write_report", "write_rollup"]

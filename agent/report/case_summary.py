@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agent.records import Metric, ParsedOutput, Verdict
 from agent.report.headline import headline_json
 from agent.results import write_json
+
+if TYPE_CHECKING:
+    from agent.records import Metric, ParsedOutput, Verdict
 
 __all__ = ["SCHEMA_VERSION", "SUMMARY_FILE", "metric_json", "verdict_json", "write_case_summary"]
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
-from agent.report.host_usage import HostUsage, Panel
 from agent.report.plots import DISTINCT_LINES, Axis, Band, Line, Mark, histogram, line_plot
-from agent.report.quantities import format_number, quantity, scale_for
-from agent.report.samples import Distribution, Interval, SampleStatistics
+from agent.report.quantities import format_duration, quantity, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from markupsafe import Markup
+
+    from agent.report.host_usage import HostUsage, Panel
+    from agent.report.samples import Distribution, Interval, SampleStatistics
 
 __all__ = ["LATENCIES", "PERCENTILES", "Figure", "host_figures", "latency_limits", "sample_figures"]
 
@@ -45,8 +48,21 @@ class Figure:
 
 
 def latency_limits(details: Mapping[str, Any]) -> dict[str, float]:
-    """The limits a case was held to, in seconds, from its details ``ttft_limit_s``, ``tpot_limit_s``, ``latency_limit_s``."""
-    found = {kind: details.get(f"{kind}_limit_s") for kind in LATENCIES}
+    """The limits a case was held to, by the kind of latency, in seconds.
+
+    Args:
+        details: the case's details. ``ttft_limit_s``, ``tpot_limit_s`` and ``latency_limit_s`` are limits of
+            any workload; LoadGen's settings are limits in Server, of tokens only where it measured them.
+    """
+    settings = dict.fromkeys(LATENCIES, "")
+    if details.get("scenario") == "Server":
+        by_token = details.get("use_token_latencies") is True
+        settings = (
+            {"ttft": "ttft_latency_s", "tpot": "tpot_latency_s", "latency": ""}
+            if by_token
+            else {"ttft": "", "tpot": "", "latency": "target_latency_s"}
+        )
+    found = {kind: details.get(f"{kind}_limit_s", details.get(name)) for kind, name in settings.items()}
     return {
         kind: float(limit)
         for kind, limit in found.items()
@@ -146,16 +162,19 @@ def _rates(statistics: SampleStatistics) -> list[Figure]:
     intervals = statistics.intervals
     if not intervals:
         return []
-    width = quantity(intervals[0].end_s - intervals[0].start_s, "seconds")
-    figures = [_rate("Samples completed", "samples/s", intervals, lambda interval: interval.samples_per_s, f"mean of {width} each")]
+    width = f"means over {format_duration(intervals[0].end_s - intervals[0].start_s)}"
+    figures = [_rate("Samples completed", "samples/s", intervals, lambda part: part.samples_per_s, width)]
     if statistics.has_tokens:
-        note = f"mean of {width} each · a sample’s tokens count when it completes"
-        figures.append(_rate("Output tokens", "tokens/s", intervals, lambda interval: interval.tokens_per_s, note))
-    figures.append(_rate("Samples in flight", "count", intervals, lambda interval: interval.in_flight, "issued, not yet completed"))
+        note = f"{width}; counted when a sample completes"
+        figures.append(_rate("Output tokens", "tokens/s", intervals, lambda part: part.tokens_per_s, note))
+    in_flight = "issued, not yet completed"
+    figures.append(_rate("Samples in flight", "count", intervals, lambda part: part.in_flight, in_flight))
     return figures
 
 
-def _rate(title: str, unit: str, intervals: Sequence[Interval], value: Callable[[Interval], float], note: str) -> Figure:
+def _rate(
+    title: str, unit: str, intervals: Sequence[Interval], value: Callable[[Interval], float], note: str
+) -> Figure:
     points = [((interval.start_s + interval.end_s) / 2, value(interval)) for interval in intervals]
     high = max(height for _, height in points)
     svg = line_plot(
@@ -176,9 +195,7 @@ def _panel(panel: Panel, start_s: float, end_s: float, bands: Sequence[Band]) ->
     moments = [at for line in lines for at, _ in line.points]
     first, last = max(min(moments), start_s), min(max(moments), end_s)
     high = 1.0 if panel.unit == "ratio" and max(values) <= 1 else max(values) * 1.08
-    scale = scale_for(panel.unit, max(map(abs, values)))
-    title = panel.name[:1].upper() + panel.name[1:].replace("gpu", "GPU").replace("cpu", "CPU")
-    title = title.replace("Gpu", "GPU").replace("Cpu", "CPU")
+    title = words(panel.name)
     svg = line_plot(
         f"{title} over time",
         lines,
@@ -186,8 +203,9 @@ def _panel(panel: Panel, start_s: float, end_s: float, bands: Sequence[Band]) ->
         Axis(title, panel.unit, min(0.0, *values), high or 1),
         bands=[band for band in bands if band.end > first and band.start < last],
     )
-    mean = f"mean {format_number(sum(values) / len(values) * scale.factor, 3)}, highest {format_number(max(values) * scale.factor, 3)} {scale.unit}"
-    legend = tuple((f"s{number + 1}", line.name or "host") for number, line in enumerate(lines))
-    if len(lines) == 1 or len(lines) > DISTINCT_LINES:
-        legend = ()
-    return Figure(title, mean if len(lines) <= DISTINCT_LINES else f"{len(lines)} devices · {mean}", svg, legend)
+    mean, most = sum(values) / len(values), max(values)
+    note = f"mean {quantity(mean, panel.unit, like=most)}, highest {quantity(most, panel.unit)}"
+    if len(lines) > DISTINCT_LINES:
+        return Figure(title, f"{len(lines)} devices · {note}", svg)
+    legend = [(f"s{number}", line.name or "host") for number, line in enumerate(lines, start=1)]
+    return Figure(title, note, svg, tuple(legend) if len(lines) > 1 else ())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.records import Metric, MetricRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["HEADLINE_VERBOSITY", "headline", "headline_json", "headline_metrics", "metric_of"]
 
@@ -14,7 +16,7 @@ HEADLINE_VERBOSITY = 1
 
 _TTFT = re.compile(r"ttft|first_token", re.IGNORECASE)
 _TPOT = re.compile(r"tpot|per_output_token|inter_token", re.IGNORECASE)
-_LATENCY = re.compile(r"latency|duration", re.IGNORECASE)
+_LATENCY = re.compile(r"latency", re.IGNORECASE)
 _ACCURACY = re.compile(r"accuracy|acc\b|rouge|exact_match|score", re.IGNORECASE)
 _PERCENTILES = ("p99", "p90", "p95", "p97", "p99_9", "p50", "mean")
 """The order in which a latency is taken: the one that MLPerf's limits apply to first."""
@@ -41,11 +43,12 @@ _KINDS: Mapping[str, Callable[[Metric], bool]] = {
 }
 
 
-def _rank(metric: Metric) -> tuple[int, int]:
+def _rank(metric: Metric) -> tuple[int, bool, int]:
+    is_estimate = metric.name.startswith("early_stopping")
     for place, percentile in enumerate(_PERCENTILES):
         if re.search(rf"(^|_){percentile}($|_(?!\d))", metric.name):
-            return metric.verbosity, place
-    return metric.verbosity, len(_PERCENTILES)
+            return metric.verbosity, is_estimate, place
+    return metric.verbosity, is_estimate, len(_PERCENTILES)
 
 
 def headline(metrics: Iterable[Metric]) -> dict[str, Metric]:
@@ -63,10 +66,10 @@ def headline(metrics: Iterable[Metric]) -> dict[str, Metric]:
 
 
 def headline_metrics(metrics: Iterable[Metric]) -> list[Metric]:
-    """The metrics to show at a glance: those of verbosity 1, or the headline of each kind where there are none."""
+    """The metrics to show at a glance: those of verbosity 1, else the headline of each kind."""
     known = list(metrics)
     first = [metric for metric in known if metric.verbosity <= HEADLINE_VERBOSITY]
-    return first or list(dict.fromkeys(headline(known).values()))
+    return first or list({metric.name: metric for metric in headline(known).values()}.values())
 
 
 def headline_json(metrics: Iterable[Metric]) -> dict[str, Any]:

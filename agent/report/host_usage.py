@@ -1,14 +1,18 @@
-"""How the host was used while the run went on: the monitor's records as one panel a metric, one series a device."""
+"""How the host was used during the run: the monitor's records, one panel a metric, one series a device."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from typing import TYPE_CHECKING
 
-from agent.records import MetadataValue, MetricRecord
 from agent.report.time_series import TimeSeries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+    from agent.records import MetadataValue, MetricRecord
 
 __all__ = ["HostUsage", "Panel", "is_monitor"]
 

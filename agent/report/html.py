@@ -1,30 +1,29 @@
-"""report.html and one page a case: what happened, what it means, what to change, in files that need nothing else."""
+"""report.html and one page a case: what happened, what it means and what to change, with nothing to load."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agent.journal import now
-from agent.records import Validity, Verdict
 from agent.report import page_filters
 from agent.report.figures import Figure, host_figures
 from agent.report.page_sections import CaseSection, case_sections, identity, setting_groups
 from agent.report.plots import Band
 from agent.report.run_folder import RunResult, read_run
+from agent.report.status import run_outcome, run_status
 
-__all__ = ["REPORT_FILE", "run_status", "write_report"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["REPORT_FILE", "write_report"]
 
 REPORT_FILE = "report.html"
 RUN_FILES = ("run.json", "metrics.jsonl", "metrics.csv", "rollup/run_rollup.json", "logs/vcagent.jsonl")
 AROUND_CASE = 0.05
 """How much of a case's time is shown before and after it."""
-
-_STATUS_BY_EXIT_CODE = {8: "REBOOT PENDING", 9: "INTERRUPTED"}
 
 
 def write_report(run_dir: Path) -> Path:
@@ -76,7 +75,7 @@ def write_report(run_dir: Path) -> Path:
         case_page=_case_page,
         name=run.profile.get("name") or run.run_id,
         description=run.profile.get("description") or "",
-        outcome=page_filters.outcome(run.values),
+        outcome=run_outcome(run.values),
         identity=identity(run),
         others=run.others,
         host=host_figures(run.host, bands=_bands(run)),
@@ -86,16 +85,6 @@ def write_report(run_dir: Path) -> Path:
     )
     _replace(run_dir / REPORT_FILE, text)
     return run_dir / REPORT_FILE
-
-
-def run_status(verdict: Verdict | None, run: Mapping[str, Any]) -> str:
-    """The verdict's word; for a run without one, what its exit code says."""
-    if verdict:
-        return verdict.validity.value.replace("_", " ")
-    code = run.get("exit_code")
-    if not isinstance(code, int) or code == 0:
-        return "NO VERDICT"
-    return _STATUS_BY_EXIT_CODE.get(code, Validity.FAILED.value)
 
 
 def _environment() -> Environment:

@@ -6,23 +6,30 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from agent.errors import ExitCode
 from agent.records import Metric, Relativity
 from agent.report.figures import PERCENTILES
-from agent.report.quantities import Quantity, format_duration, quantity
+from agent.report.quantities import Quantity, format_duration, quantity, words
 
-__all__ = ["FILTERS", "PERCENTILE_NAMES", "agent_version", "href", "moment", "outcome", "plain", "words"]
+if TYPE_CHECKING:
+    from agent.report.run_folder import CaseResult
+
+__all__ = ["FILTERS", "PERCENTILE_NAMES", "agent_version", "href", "moment", "plain"]
 
 PERCENTILE_NAMES = ("lowest", "mean", *(f"p{percent}" for percent in PERCENTILES), "highest")
 
-_TONES = {"VALID": "good", "INVALID": "warn", "FAILED": "bad", "NOT_APPLICABLE": "none", "INTERRUPTED": "warn"}
-_SIGNS = {"good": "✓", "warn": "!", "bad": "✕", "none": "–"}
+_TONES = {
+    "VALID": "good",
+    "INVALID": "warn",
+    "FAILED": "bad",
+    "NOT_APPLICABLE": "none",
+    "INTERRUPTED": "warn",
+}
+_SIGNS = {"good": "✓", "warn": "!", "bad": "✕", "none": "-"}
 _STEP_TONES = {"done": "good", "failed": "bad", "interrupted": "warn"}
 _BETTER = {Relativity.HIGHER: "higher is better", Relativity.LOWER: "lower is better"}
-_SPELLED = {"ttft": "TTFT", "tpot": "TPOT", "qps": "QPS", "gpu": "GPU", "cpu": "CPU", "e2e": "end-to-end"}
 
 
 def href(path: Path, base: Path) -> str:
@@ -35,14 +42,6 @@ def moment(value: datetime | None) -> str:
     return f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC" if value else ""
 
 
-def outcome(run: Mapping[str, Any]) -> str:
-    """How the run ended, from its exit code and reason."""
-    code, reason = run.get("exit_code"), str(run.get("exit_reason") or "")
-    known = {int(exit_code): exit_code.name.replace("_", " ").lower() for exit_code in ExitCode}
-    name = f"exit code {code} ({known[code]})" if code in known and code else ""
-    return " · ".join(part for part in (reason, name) if part)
-
-
 def plain(value: Any) -> str:
     """A setting or fact as it was given."""
     if value is None:
@@ -52,13 +51,6 @@ def plain(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(plain, value)) or "none"
     return str(value) if value != {} else "none"
-
-
-def words(name: str) -> str:
-    """A metric's name as words: ``ttft_p99`` is ``TTFT p99``."""
-    parts = [_SPELLED.get(part.lower(), part) for part in name.replace("_", " ").split()]
-    text = " ".join(parts)
-    return text.replace("tokens per second", "tokens/s").replace("samples per second", "samples/s")
 
 
 def agent_version(run: Mapping[str, Any]) -> str:
@@ -80,8 +72,14 @@ def _quantity(metric: Metric) -> Quantity:
     return quantity(metric.value, metric.unit)
 
 
+def _case_tone(case: CaseResult) -> str:
+    return _TONES[case.verdict.validity.value] if case.verdict else "none"
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
+    "below": lambda path, folder: path.relative_to(folder).as_posix(),
     "better": lambda relativity: _BETTER.get(relativity, ""),
+    "case_tone": _case_tone,
     "duration": format_duration,
     "file_size": file_size,
     "moment": moment,

@@ -7,16 +7,18 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import ParseError
-from agent.records import Metric
 from agent.report.figures import LATENCIES, PERCENTILES, Figure, latency_limits, sample_figures
 from agent.report.headline import headline_metrics
 from agent.report.page_filters import moment, plain
 from agent.report.quantities import Quantity, format_duration, quantity
-from agent.report.run_folder import CaseResult, RunResult
 from agent.report.samples import SAMPLES_FILE, SampleStatistics, read_samples
+
+if TYPE_CHECKING:
+    from agent.records import Metric
+    from agent.report.run_folder import CaseResult, RunResult
 
 __all__ = ["CaseSection", "case_sections", "identity", "setting_groups"]
 
@@ -67,7 +69,13 @@ def _case_section(run: RunResult, case: CaseResult, number: int, *, has_samples:
     duration = format_duration((case.end - case.start).total_seconds()) if case.start and case.end else ""
     tool = f"{case.tool_name} {case.tool_version}".strip()
     name = str(run.profile.get("name") or "")
-    rows = [("Tool", tool), ("Host", run.client_id), ("Profile", name), ("Started", moment(case.start)), ("Duration", duration)]
+    rows = [
+        ("Tool", tool),
+        ("Host", run.client_id),
+        ("Profile", name),
+        ("Started", moment(case.start)),
+        ("Duration", duration),
+    ]
     return CaseSection(
         case=case,
         anchor=f"case-{number}-{re.sub(r'[^a-z0-9]+', '-', case.scenario.lower()).strip('-')}",
@@ -132,7 +140,8 @@ def _percentiles(statistics: SampleStatistics) -> list[tuple[str, list[Quantity]
             values_s = [distribution.minimum_s, distribution.mean_s]
             values_s += [distribution.percentile(percent) for percent in PERCENTILES]
             values_s.append(distribution.maximum_s)
-            rows.append((title, [quantity(value_s, "seconds") for value_s in values_s]))
+            median_s = distribution.percentile(50)
+            rows.append((title, [quantity(value_s, "seconds", like=median_s) for value_s in values_s]))
     return rows
 
 

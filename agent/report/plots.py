@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from markupsafe import Markup
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from agent.report.quantities import Scale, format_number, quantity, scale_for, time_scale
 from agent.report.svg import element, path_data, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from markupsafe import Markup
 
 __all__ = ["Axis", "Band", "Line", "Mark", "histogram", "line_plot", "nice_ticks"]
 
 WIDTH, HEIGHT = 380, 216
 LEFT, RIGHT, BOTTOM, TOP = 46, 12, 38, 22
 MARK_ROW = 12
-CHARACTER_WIDTH = 6.2
+CHARACTER_WIDTH = 7
 DISTINCT_LINES = 8
 """More lines than the palette has colours are drawn alike."""
 
@@ -57,7 +61,10 @@ class Axis:
     def ticks(self, count: int) -> list[tuple[float, str]]:
         """Values in the base unit, each with its label."""
         factor = self.scale.factor
-        return [(tick / factor, _tick_label(tick)) for tick in nice_ticks(self.low * factor, self.high * factor, count)]
+        return [
+            (tick / factor, _tick_label(tick))
+            for tick in nice_ticks(self.low * factor, self.high * factor, count)
+        ]
 
 
 @dataclass(frozen=True)
@@ -124,14 +131,17 @@ def line_plot(
     for number, line in enumerate(lines):
         path = path_data([(frame.x(at), frame.y(value)) for at, value in line.points])
         if len(lines) == 1 and line.points:
-            foot = f"L{frame.x(line.points[-1][0]):.1f},{frame.floor:.1f}L{frame.x(line.points[0][0]):.1f},{frame.floor:.1f}Z"
+            right, left = frame.x(line.points[-1][0]), frame.x(line.points[0][0])
+            foot = f"L{right:.1f},{frame.floor}L{left:.1f},{frame.floor}Z"
             parts.append(element("path", d=path + foot, class_="area s1"))
         series = f"s{number + 1}" if len(lines) <= DISTINCT_LINES else "s1 many"
         parts.append(element("path", d=path, class_=f"line {series}"))
-    return frame.drawing(label, [*parts, *frame.marks(marks), *_line_hovers(frame, lines)])
+    return frame.drawing(label, [*parts, *frame.marks(marks), *_line_hovers(frame, lines, bands)])
 
 
-def histogram(label: str, shares: Sequence[float], x: Axis, y_title: str, *, marks: Sequence[Mark] = ()) -> Markup:
+def histogram(
+    label: str, shares: Sequence[float], x: Axis, y_title: str, *, marks: Sequence[Mark] = ()
+) -> Markup:
     """Bars of equal width over the x axis.
 
     Args:
@@ -148,7 +158,9 @@ def histogram(label: str, shares: Sequence[float], x: Axis, y_title: str, *, mar
         start, end = x.low + number * width, x.low + (number + 1) * width
         left, span = frame.x(start), frame.x(end) - frame.x(start)
         top = frame.y(share)
-        bars.append(element("rect", x=left + 0.5, y=top, width=span - 1, height=frame.floor - top, class_="bar s1"))
+        bars.append(
+            element("rect", x=left + 0.5, y=top, width=span - 1, height=frame.floor - top, class_="bar s1")
+        )
         hint = f"{quantity(start, x.unit)} to {quantity(end, x.unit)}: {quantity(share, 'ratio')} of samples"
         hovers.append(frame.hover(left, span, hint))
     return frame.drawing(label, [*frame.grid(), *bars, *frame.marks(marks), *hovers])
@@ -190,9 +202,11 @@ class _Frame:
             for mark in names:
                 place, kind = self.x(mark.value), "limit" if mark.is_limit else "mark"
                 hint = element("title", f"{mark.name}: {quantity(mark.value, self.x_axis.unit)}")
-                parts.append(element("line", hint, x1=place, x2=place, y1=level + 3, y2=self.floor, class_=kind))
-                anchor = "end" if place > WIDTH - 50 else "middle"  # noqa: PLR2004 - a label's width from the edge
-                parts.append(text(mark.name, place, level, class_=f"{kind}-name", anchor=anchor))
+                parts.append(
+                    element("line", hint, x1=place, x2=place, y1=level + 3, y2=self.floor, class_=kind)
+                )
+                middle = min(place, WIDTH - len(mark.name) * CHARACTER_WIDTH / 2)
+                parts.append(text(mark.name, middle, level, class_=f"{kind}-name", anchor="middle"))
         return parts
 
     def band(self, band: Band) -> Markup:
@@ -202,10 +216,14 @@ class _Frame:
 
     def hover(self, left: float, width: float, hint: str) -> Markup:
         height = self.floor - self.top
-        return element("rect", element("title", hint), x=left, y=self.top, width=width, height=height, class_="hover")
+        return element(
+            "rect", element("title", hint), x=left, y=self.top, width=width, height=height, class_="hover"
+        )
 
     def drawing(self, label: str, parts: Iterable[Markup]) -> Markup:
-        return element("svg", *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label, class_="plot")
+        return element(
+            "svg", *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label, class_="plot"
+        )
 
 
 def _share(value: float, axis: Axis) -> float:
@@ -218,9 +236,11 @@ def _mark_rows(marks: Sequence[Mark], x: Axis) -> list[list[Mark]]:
     rows: list[list[Mark]] = []
     ends: list[float] = []
     plot_width = WIDTH - LEFT - RIGHT
-    for mark in sorted((mark for mark in marks if x.low <= mark.value <= x.high), key=lambda mark: mark.value):
+    for mark in sorted(
+        (mark for mark in marks if x.low <= mark.value <= x.high), key=lambda mark: mark.value
+    ):
         middle, half = _share(mark.value, x) * plot_width, len(mark.name) * CHARACTER_WIDTH / 2
-        row = next((number for number, end in enumerate(ends) if end < middle - half), len(rows))
+        row = next((number for number, end in enumerate(ends) if end <= middle - half), len(rows))
         if row == len(rows):
             rows.append([])
             ends.append(0)
@@ -229,20 +249,21 @@ def _mark_rows(marks: Sequence[Mark], x: Axis) -> list[list[Mark]]:
     return rows
 
 
-def _line_hovers(frame: _Frame, lines: Sequence[Line]) -> list[Markup]:
-    """A strip for each x, from half-way to its neighbours, that tells every line's value there."""
+def _line_hovers(frame: _Frame, lines: Sequence[Line], bands: Sequence[Band]) -> list[Markup]:
+    """A strip for each x, from half-way to its neighbours, that tells the lines' values and what ran."""
     values: dict[float, list[str]] = defaultdict(list)
     for line in lines:
         for at, value in line.points:
             shown = str(quantity(value, frame.y_axis.unit))
             values[at].append(f"{line.name}: {shown}" if line.name else shown)
     places = sorted(values)
-    edges = [(before + after) / 2 for before, after in zip(places, places[1:], strict=False)]
+    edges = [(before + after) / 2 for before, after in pairwise(places)]
     hovers = []
     for at, start, end in zip(places, [*places[:1], *edges], [*edges, *places[-1:]], strict=True):
         moment = f"at {format_number(at * frame.x_axis.scale.factor, 3)} {frame.x_axis.scale.unit}"
+        during = [f"during {band.name}" for band in bands if band.start <= at <= band.end]
         left, right = frame.x(start), frame.x(end)
-        hovers.append(frame.hover(left, max(right - left, 2), "\n".join([moment, *values[at]])))
+        hovers.append(frame.hover(left, max(right - left, 2), "\n".join([moment, *during, *values[at]])))
     return hovers
 
 

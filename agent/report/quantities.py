@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Quantity", "Scale", "format_duration", "format_number", "quantity", "scale_for", "time_scale"]
+__all__ = [
+    "Quantity",
+    "Scale",
+    "format_duration",
+    "format_number",
+    "quantity",
+    "scale_for",
+    "time_scale",
+    "words",
+]
 
 SIGNIFICANT_DIGITS = 4
 NO_BREAK_SPACE = "\u00a0"
@@ -20,7 +30,9 @@ class Scale(NamedTuple):
 
 
 _SECONDS = (Scale(1, "s"), Scale(1e3, "ms"), Scale(1e6, "µs"), Scale(1e9, "ns"))
-_BYTES = tuple(Scale(2.0**-power, unit) for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")))
+_BYTES = tuple(
+    Scale(2.0**-power, unit) for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B"))
+)
 _HERTZ = (Scale(1e-9, "GHz"), Scale(1e-6, "MHz"), Scale(1e-3, "kHz"), Scale(1, "Hz"))
 
 _LADDERS: dict[str, tuple[Scale, ...]] = {
@@ -55,6 +67,9 @@ _SPELLINGS = {
     "j": "joules",
     "joule": "joules",
 }
+
+_SPELLED = {"ttft": "TTFT", "tpot": "TPOT", "qps": "QPS", "gpu": "GPU", "cpu": "CPU", "e2e": "end-to-end"}
+_PERCENTILE = re.compile(r"p\d+")
 
 _TIME_AXIS = ((3 * 3600.0, Scale(1 / 3600, "h")), (300.0, Scale(1 / 60, "min")), (0.0, Scale(1, "s")))
 
@@ -111,9 +126,15 @@ def time_scale(length_s: float) -> Scale:
     return next((scale for least_s, scale in _TIME_AXIS if length_s > least_s), Scale(1, "s"))
 
 
-def quantity(value: float, unit: str) -> Quantity:
-    """A value in its base unit, ready to be shown."""
-    scale = scale_for(unit, value)
+def quantity(value: float, unit: str, like: float | None = None) -> Quantity:
+    """A value in its base unit, ready to be shown.
+
+    Args:
+        value: the value.
+        unit: its base unit.
+        like: a value whose unit is to be taken, so that the numbers of a row compare at a glance.
+    """
+    scale = scale_for(unit, value if like is None else like)
     exact = f"{value!r} {unit}".strip()
     return Quantity(format_number(value * scale.factor), scale.unit, exact)
 
@@ -126,3 +147,10 @@ def format_duration(seconds: float) -> str:
     hours, rest = divmod(whole, 3600)
     minutes, rest_s = divmod(rest, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest_s:02} s"
+
+
+def words(name: str) -> str:
+    """A metric's name as words: ``ttft_p99`` is ``TTFT p99``."""
+    parts = [_SPELLED.get(part.lower(), part) for part in name.replace("_", " ").split()]
+    text = " ".join(parts)
+    return text[:1].upper() + text[1:] if parts and not _PERCENTILE.fullmatch(parts[0]) else text

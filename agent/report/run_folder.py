@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
 from agent.records import Metric, MetricRecord, Reason, Relativity, Validity, Verdict
@@ -16,7 +15,10 @@ from agent.report.headline import metric_of
 from agent.report.host_usage import HostUsage, is_monitor
 from agent.results import RUN_FILE
 
-__all__ = ["CaseResult", "RunResult", "StepResult", "read_records", "read_run", "run_result"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["CaseResult", "RunResult", "StepResult", "as_records", "read_records", "read_run", "run_result"]
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -124,12 +126,18 @@ def read_records(path: Path, unread: list[str] | None = None) -> Iterator[Metric
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file):
             try:
-                record = _record(json.loads(line), number)
-            except (ValueError, KeyError, TypeError, AttributeError):
+                record = _record({"record_id": number, **json.loads(line)})
+            except (ValueError, KeyError, TypeError):
                 if unread is not None:
                     unread.append(line)
                 continue
             yield record
+
+
+def as_records(records: Iterable[Mapping[str, Any] | MetricRecord]) -> Iterator[MetricRecord]:
+    """Records from the values of lines of ``metrics.jsonl``; what is a record already stays as it is."""
+    for number, record in enumerate(records):
+        yield record if isinstance(record, MetricRecord) else _record({"record_id": number, **record})
 
 
 def run_result(
@@ -185,7 +193,7 @@ def _step(step: Mapping[str, Any], run_dir: Path) -> StepResult:
     log = _inside(run_dir, step.get("log"))
     return StepResult(
         key=_text(step.get("key")),
-        component=_text(step.get("component") or step.get("type")),
+        component=_text(step.get("component") or step.get("type") or step.get("key")),
         name=_text(step.get("name")),
         kind=_text(step.get("kind")),
         status=_text(step.get("status")) or "pending",
@@ -216,15 +224,14 @@ def _reason(values: Mapping[str, Any]) -> Reason:
     )
 
 
-def _record(values: dict[str, Any], number: int) -> MetricRecord:
-    values.setdefault("record_id", number)
+def _record(values: dict[str, Any]) -> MetricRecord:
     for key in ("timestamp", "scenario_start", "scenario_end"):
         values[key] = _moment(values[key])
     values["relativity"] = Relativity(values["relativity"])
     values["value"] = float(values["value"])
     values["tags"] = tuple(values.get("tags") or ())
     record = MetricRecord(**values)
-    metric_of(record)
+    metric_of(record)  # refuses values that are no numbers
     return record
 
 

@@ -11,12 +11,15 @@ import math
 import random
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import ParseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 __all__ = ["SAMPLES_FILE", "Distribution", "Interval", "SampleStatistics", "read_samples"]
 
@@ -59,12 +62,12 @@ class Distribution:
         return bisect_right(self.values_s, value_s) / len(self.values_s)
 
     def histogram(self, low_s: float, high_s: float, bins: int) -> list[float]:
-        """The share of all values, 0 to 1, in each of ``bins`` equal parts of the range; the last is closed."""
+        """The share of the values, 0 to 1, in each of ``bins`` equal parts of a range that holds its ends."""
         width = (high_s - low_s) / bins
         edges = [bisect_right(self.values_s, low_s + width * place) for place in range(1, bins)]
         first = bisect_right(self.values_s, math.nextafter(low_s, -math.inf))
         edges = [first, *edges, bisect_right(self.values_s, high_s)]
-        return [(after - before) / len(self.values_s) for before, after in zip(edges, edges[1:], strict=False)]
+        return [(after - before) / len(self.values_s) for before, after in pairwise(edges)]
 
 
 class Interval(NamedTuple):

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["element", "path_data", "text"]
 
 
 def element(tag: str, *children: Markup | str, **attributes: str | float | None) -> Markup:
     """One element; ``class_`` gives the class, other underscores become hyphens, None leaves one out."""
-    inside = Markup("").join(children)
-    names = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _short(value))
+    inside = "".join(map(escape, children))
+    names = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    if not inside:
-        return Markup("<{}{}/>").format(tag, names)
-    return Markup("<{0}{1}>{2}</{0}>").format(tag, names, inside)
+    whole = f"<{tag}{names}>{inside}</{tag}>" if inside else f"<{tag}{names}/>"
+    return Markup(whole)  # noqa: S704 - children and values are escaped above, names come from this package
 
 
 def text(content: str, x: float, y: float, *, class_: str, anchor: str | None = None) -> Markup:

@@ -29,8 +29,10 @@ class TimeSeries:
             self._sums = _merged(self._sums, 2)
             self.width_s *= 2
 
-    def points(self, start_s: float = -math.inf, end_s: float = math.inf, count: int = 120) -> list[tuple[float, float]]:
-        """At most about ``count`` means within a span, each with the middle of its interval, in order of time."""
+    def points(
+        self, start_s: float = -math.inf, end_s: float = math.inf, count: int = 120
+    ) -> list[tuple[float, float]]:
+        """About ``count`` means at most within a span, in order of time, each at its interval's middle."""
         chosen = {
             place: entry
             for place, entry in self._sums.items()

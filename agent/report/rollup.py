@@ -1,0 +1,77 @@
+"""rollup/run_rollup.json: a run in one short file, made to be compared with other runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.report.case_summary import metric_json, verdict_json
+from agent.report.headline import headline_json, headline_metrics
+from agent.report.run_folder import CaseResult, RunResult, read_run
+from agent.results import write_json
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+__all__ = ["ROLLUP_FILE", "SCHEMA_VERSION", "write_rollup"]
+
+SCHEMA_VERSION = 1
+ROLLUP_FILE = "rollup/run_rollup.json"
+
+
+def write_rollup(run_dir: Path) -> Path:
+    """Write ``rollup/run_rollup.json``, whole or not at all.
+
+    Args:
+        run_dir: the run's folder.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        UsageError: if the folder holds no readable run.json.
+    """
+    path = run_dir / ROLLUP_FILE
+    path.parent.mkdir(exist_ok=True)
+    write_json(path, _rollup(read_run(run_dir)))
+    return path
+
+
+def _rollup(run: RunResult) -> dict[str, Any]:
+    statuses = [step.status for step in run.steps]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run.run_id,
+        "experiment_id": run.experiment_id,
+        "client_id": run.client_id,
+        "profile": run.profile.get("name") or "",
+        "parameters": run.profile.get("parameters") or {},
+        "versions": run.values.get("versions") or {},
+        "start": _iso(run.start),
+        "end": _iso(run.end),
+        "duration_s": run.duration_s,
+        "exit_code": run.values.get("exit_code"),
+        "exit_reason": run.values.get("exit_reason") or "",
+        "verdict": verdict_json(run.verdict),
+        "steps": {status: statuses.count(status) for status in dict.fromkeys(statuses)},
+        "cases": [_case(case, run) for case in run.cases],
+    }
+
+
+def _case(case: CaseResult, run: RunResult) -> dict[str, Any]:
+    verdict = verdict_json(case.verdict) or {"validity": None, "reasons": [], "warnings": []}
+    return {
+        "scenario": case.scenario,
+        "tool": {"name": case.tool_name, "version": case.tool_version},
+        **verdict,
+        "complete": case.complete,
+        "start": _iso(case.start),
+        "end": _iso(case.end),
+        "case_dir": case.case_dir.relative_to(run.run_dir).as_posix() if case.case_dir else None,
+        "headline": headline_json(case.metrics),
+        "metrics": [metric_json(metric) for metric in headline_metrics(case.metrics)],
+    }
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None

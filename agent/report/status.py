@@ -1,0 +1,33 @@
+"""A run's outcome in a word and a line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ExitCode
+from agent.records import Validity, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["run_outcome", "run_status"]
+
+_BY_EXIT_CODE = {ExitCode.REBOOT_PENDING: "REBOOT PENDING", ExitCode.INTERRUPTED: "INTERRUPTED"}
+
+
+def run_status(verdict: Verdict | None, run: Mapping[str, Any]) -> str:
+    """The verdict's word; for a run that has none, what its exit code says."""
+    code = run.get("exit_code")
+    if code in _BY_EXIT_CODE:
+        return _BY_EXIT_CODE[code]
+    if verdict:
+        return verdict.validity.value.replace("_", " ")
+    return Validity.FAILED.value if isinstance(code, int) and code else "NO VERDICT"
+
+
+def run_outcome(run: Mapping[str, Any]) -> str:
+    """How the run ended, from its reason and its exit code; empty where neither is known."""
+    code, reason = run.get("exit_code"), str(run.get("exit_reason") or "")
+    known = {int(exit_code): exit_code.name.replace("_", " ").lower() for exit_code in ExitCode}
+    name = f"exit code {code} ({known[code]})" if code in known and code else ""
+    return " · ".join(part for part in (reason, name) if part)

@@ -1,0 +1,176 @@
+"""What the terminal shows before and after a run: the plan, and the result with its reasons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from agent.report.headline import headline_metrics
+from agent.report.html import REPORT_FILE
+from agent.report.quantities import quantity, words
+from agent.report.run_folder import RunResult, as_records, run_result
+from agent.report.status import run_status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.console import Console
+
+    from agent.planning import PlannedComponent
+    from agent.records import Metric, MetricRecord, Reason, Verdict
+
+__all__ = ["render_plan", "render_result"]
+
+HEADLINE_LIMIT = 6
+_STYLES = {
+    "VALID": "bold green",
+    "INVALID": "bold yellow",
+    "FAILED": "bold red",
+    "INTERRUPTED": "bold yellow",
+}
+_STANDINGS = {"nothing to do": "green", "skipped": "dim", "refused": "bold red", "later": "yellow"}
+_SIGNS = {"VALID": "✓", "INVALID": "!", "FAILED": "✕"}
+
+
+def render_result(
+    run: Mapping[str, Any],
+    records: Iterable[Mapping[str, Any] | MetricRecord],
+    console: Console,
+    *,
+    run_dir: Path | None = None,
+) -> None:
+    """Show each case's verdict and numbers, then the reasons with their remedies, then where the report is.
+
+    Args:
+        run: what run.json holds.
+        records: the run's records, or the values of the lines of its metrics.jsonl.
+        console: where it is shown.
+        run_dir: the run's folder; its report is named where there is one.
+    """
+    result = run_result(run, as_records(records), run_dir or Path())
+    status = run_status(result.verdict, run)
+    if result.cases:
+        console.print(_case_table(result))
+    _print_reasons(result, console)
+    line = Text("Result: ").append_text(_status(status))
+    if reason := str(run.get("exit_reason") or ""):
+        line.append(f"  {reason}")
+    console.print(line)
+    if run_dir and (run_dir / REPORT_FILE).is_file():
+        console.print(Text("Report: ").append(str(run_dir / REPORT_FILE), style="underline"), soft_wrap=True)
+
+
+def render_plan(planned: Iterable[PlannedComponent], console: Console) -> None:
+    """Show what would be done and why, a row a step, or why there is nothing to do.
+
+    Args:
+        planned: the components with their plans, in the order in which they are carried out.
+        console: where it is shown.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("Component", overflow="fold", style="bold", ratio=3)
+    table.add_column("Step", overflow="fold", ratio=2)
+    table.add_column("Command", overflow="fold", style="cyan", ratio=4)
+    table.add_column("Why", overflow="fold", ratio=4)
+    count = 0
+    for component in planned:
+        table.add_section()
+        steps = component.plan.steps if component.plan else ()
+        name = Text(component.element.type)
+        if not steps:
+            standing = Text(component.standing.value, style=_STANDINGS.get(component.standing.value, ""))
+            table.add_row(name, standing, "", _note(component))
+        for step in steps:
+            table.add_row(name, Text(step.name), Text(step.command), Text(step.reason))
+            name = Text()
+        count += len(steps)
+    console.print(table)
+    console.print()
+    console.print(f"{count} step{'' if count == 1 else 's'} to do." if count else "Nothing to do.")
+
+
+def _note(component: PlannedComponent) -> Text:
+    note = component.note or (component.plan.nothing_to_do if component.plan else "")
+    if component.error is None:
+        return Text(note)
+    text = Text(note or component.error.message)
+    return text.append(f"\n→ {component.error.remedy}") if component.error.remedy else text
+
+
+def _case_table(run: RunResult) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("Case", overflow="fold", style="bold")
+    table.add_column("Verdict", no_wrap=True)
+    table.add_column("Metric", overflow="fold")
+    table.add_column("Value", justify="right", no_wrap=True)
+    table.add_column("Unit", no_wrap=True, style="dim")
+    for case in run.cases:
+        table.add_section()
+        validity = case.verdict.validity.value if case.verdict else "NO VERDICT"
+        first: tuple[Text, Text] = (Text(case.scenario), _status(validity))
+        metrics = headline_metrics(case.metrics)[:HEADLINE_LIMIT]
+        if not metrics:
+            table.add_row(*first, Text("no numbers", style="dim"), "", "")
+        for number, metric in enumerate(metrics):
+            table.add_row(*(first if number == 0 else ("", "")), *_cells(metric))
+    return table
+
+
+def _cells(metric: Metric) -> tuple[Text, Text, Text]:
+    shown = quantity(metric.value, metric.unit)
+    return Text(words(metric.name)), Text(shown.number, style="bold"), Text(shown.unit)
+
+
+def _print_reasons(run: RunResult, console: Console) -> None:
+    told: set[str] = set()
+    for case in run.cases:
+        _print_verdict(case.scenario, case.verdict, console, told)
+    _print_verdict("", run.verdict, console, told)
+    if told:
+        console.print()
+
+
+def _print_verdict(scenario: str, verdict: Verdict | None, console: Console, told: set[str]) -> None:
+    """Print what was not yet told: a run's reasons often repeat those of its cases."""
+    if verdict is None:
+        return
+    reasons = [
+        reason
+        for reason in verdict.reasons
+        if not any(message and message in reason.message for message in told)
+    ]
+    warnings = [warning for warning in verdict.warnings if warning not in told]
+    told.update(reason.message for reason in reasons)
+    told.update(warnings)
+    if not (reasons or warnings):
+        return
+    console.print()
+    if scenario:
+        console.print(Text(scenario, style="bold").append("  ").append_text(_status(verdict.validity.value)))
+    for reason in reasons:
+        _print_reason(reason, console, _STYLES.get(verdict.validity.value, ""))
+    for warning in warnings:
+        console.print(Padding(Text(f"warning: {warning}", style="yellow"), (0, 0, 0, 2), expand=False))
+
+
+def _print_reason(reason: Reason, console: Console, style: str) -> None:
+    console.print(Padding(Text(reason.message, style=style), (0, 0, 0, 2), expand=False))
+    if reason.remedy:
+        console.print(Padding(Text(f"→ {reason.remedy}"), (0, 0, 0, 4), expand=False))
+    if reason.setting:
+        value = "" if reason.value is None else f" to {reason.value}"
+        console.print(
+            Padding(
+                Text("→ set ").append(f"{reason.setting}{value}", style="bold"), (0, 0, 0, 4), expand=False
+            )
+        )
+
+
+def _status(status: str) -> Text:
+    key = status.replace(" ", "_")
+    return Text(f"{_SIGNS.get(key, '-')} {status.replace('_', ' ')}", style=_STYLES.get(key, "dim"))

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from agent.report import render_result, write_report
+from agent.report.run_folder import read_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+
+def shown(console: Console) -> list[str]:
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def test_the_result_shows_verdicts_numbers_reasons_and_ends_with_the_report(
+    finished_run: Path, console: Console
+) -> None:
+    run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    report = write_report(finished_run)
+    render_result(run, read_records(finished_run / "metrics.jsonl"), console, run_dir=finished_run)
+    lines = shown(console)
+    assert any("Server/performance" in line and "! INVALID" in line and "4,311" in line for line in lines)
+    assert any("TPOT p99" in line and "115.2" in line and "ms" in line for line in lines)
+    assert any("✕ FAILED" in line and "no numbers" in line for line in lines)
+    assert "    → lower the load: at 34 queries/s the limit is expected to hold" in lines
+    assert "    → set target_qps to 34" in lines
+    assert sum("TPOT p99 is 115.2 ms" in line for line in lines) == 1
+    assert lines[-2].startswith("Result: ! INVALID")
+    assert lines[-1] == f"Report: {report}"
+
+
+def test_lines_of_the_file_do_as_well_as_records(finished_run: Path, console: Console) -> None:
+    run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    lines = (finished_run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    render_result(run, [json.loads(line) for line in lines], console)
+    assert any("8,533" in line for line in shown(console))
+
+
+def test_markup_in_a_reason_is_text(console: Console) -> None:
+    reason = {"message": "[bold]not markup[/bold]", "remedy": "set [x] to [/y]"}
+    render_result({"verdict": {"validity": "FAILED", "reasons": [reason]}}, [], console)
+    lines = shown(console)
+    assert "  [bold]not markup[/bold]" in lines
+    assert "    → set [x] to [/y]" in lines
+
+
+def test_a_run_that_failed_early_says_why(failed_run: Path, console: Console) -> None:
+    render_result(json.loads((failed_run / "run.json").read_text(encoding="utf-8")), [], console)
+    assert shown(console) == [
+        "Result: ✕ FAILED  the driver could not be installed: the package lock is held by process 812"
+    ]
