@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.errors import UsageError
 from agent.facts import Facts, LocalHost
@@ -11,7 +11,10 @@ from agent.facts.agent_paths import PACKAGE_DIR
 from agent.names import did_you_mean
 from agent.results import ResultsFolder
 
-__all__ = ["TARGETS", "clean"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["TARGETS", "clean", "own_package_dir"]
 
 TARGETS = ("logs", "packages", "state", "temp", "all")
 PACKAGE_MARKER = ".vcagent-packages"
@@ -52,3 +55,10 @@ def clean(targets: str, results_dir: Path, package_dir: Path | None) -> list[Pat
         shutil.rmtree(packages)
         removed.append(packages)
     return removed
+
+
+def own_package_dir(package_dir: Path) -> None:
+    """Make the package folder, and mark it as vcagent's unless something else was in it before."""
+    package_dir.mkdir(parents=True, exist_ok=True)
+    if not any(package_dir.iterdir()):
+        (package_dir / PACKAGE_MARKER).write_text("Made by vcagent; --clean=packages removes this folder.\n")

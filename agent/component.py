@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -15,6 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from agent.names import canonical
 
 if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
     from agent.facts import Facts
     from agent.processes import ProcessRunner
     from agent.records import Metric, ParsedOutput
@@ -164,7 +165,7 @@ class Plan:
             raise ValueError("a plan has either steps or a reason for having none")
 
 
-class Component(ABC):
+class Component(ABC):  # noqa: B024 - its subclasses say what they can do
     """An element of a profile whose type this class implements.
 
     A class is registered by an entry point of the group ``vcagent.components``, under its type name.

@@ -1,48 +1,38 @@
-"""Carries a plan out: dependencies, then monitors beside the actions; every step through the journal."""
+"""Carries a profile out: dependencies, then actions with monitors beside them, in rounds."""
 
 from __future__ import annotations
 
-import re
 import signal
 import sqlite3
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.component import Action, Component, Monitor, MonitorContext, Step, StepContext, StepOutcome
+from agent.component import Action
 from agent.errors import (
     ActionFailedError,
     DependencyFailedError,
     ExitCode,
     HostError,
     InterruptedRunError,
-    ProfileError,
     VcagentError,
 )
-from agent.journal import Journal, StepRow, StepStatus, now
+from agent.monitoring import monitors_beside
 from agent.names import canonical
-from agent.planning import Planner, Standing, is_group, leaves
-from agent.profile import Element, Timeout, parse_timespan, resolve
-from agent.records import Metric
+from agent.planning import Planner, is_group, leaves
+from agent.profile import Element, Timeout, TimeoutScope, parse_timespan, resolve
+from agent.step_runner import StepRunner, of_kind, title_of
 
 if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
+    from collections.abc import Callable, Iterator, Sequence
 
     from agent.facts import Facts
-    from agent.processes import LocalProcesses
-    from agent.progress import RunProgress
-    from agent.recorder import Recorder
 
 __all__ = ["Engine", "EngineOptions", "Outcome"]
-
-_KIND_ERROR: dict[str, type[VcagentError]] = {"dependency": DependencyFailedError, "action": ActionFailedError}
 
 
 @dataclass(frozen=True)
@@ -64,7 +54,7 @@ class EngineOptions:
 
 @dataclass
 class Outcome:
-    """How a run ended."""
+    """How a run ended: its exit code, what ended it, what else failed, and what else is to be told."""
 
     exit_code: ExitCode = ExitCode.OK
     error: VcagentError | None = None
@@ -72,104 +62,76 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
 
 
-class _GroupParameters(BaseModel):
-    """Parameters of SequentialExecution, ParallelExecution and ParallelLoopExecution."""
+class GroupParameters(BaseModel):
+    """Parameters of the groups: LoopCount of SequentialExecution, the others of ParallelLoopExecution."""
 
     model_config = ConfigDict(extra="ignore")
 
     loopcount: int = Field(1, ge=1)
-    duration: str | float | None = None
+    duration: str | float = 0.0
     minimumiterations: int = Field(1, ge=1)
 
 
 class Engine:
-    """One execution, or continued execution, of a profile.
+    """One execution of a profile, from its beginning or from where it stopped.
 
     Args:
         planner: builds and plans the profile's components.
         facts: the host.
-        journal: the run's journal; steps that it calls done are not done again.
-        recorder: takes records.
-        processes: runs commands; its ``stop`` event ends them.
-        progress: shows what happens.
-        run_dir: the run's folder.
-        package_dir: where environments and downloads are kept.
+        steps: runs steps.
         options: how often and how long.
-        log: the structured log.
     """
 
-    def __init__(
-        self,
-        *,
-        planner: Planner,
-        facts: Facts,
-        journal: Journal,
-        recorder: Recorder,
-        processes: LocalProcesses,
-        progress: RunProgress,
-        run_dir: Path,
-        package_dir: Path,
-        options: EngineOptions,
-        log: FilteringBoundLogger,
-    ) -> None:
+    def __init__(self, planner: Planner, facts: Facts, steps: StepRunner, options: EngineOptions) -> None:
         self.planner = planner
         self.facts = facts
-        self.journal = journal
-        self.recorder = recorder
-        self.processes = processes
-        self.progress = progress
-        self.run_dir = run_dir
-        self.package_dir = package_dir
+        self.steps = steps
         self.options = options
-        self.log = log
-        self.stop = processes.stop
+        self.stop = steps.processes.stop
         self.interrupted_by = ""
-        self.timed_out = False
         self.outcome = Outcome()
+        self._timed_out = False
         self._began = time.monotonic()
-        self._spent_s: float = journal.recall("spent_s", 0.0)
+        self._spent_s: float = steps.journal.recall("spent_s", 0.0)
 
     def run(self) -> Outcome:
-        """Do what is not done yet; never raises for what a profile, a host or a workload can do wrong."""
+        """Do what is not done yet; what a profile, a host or a workload can do wrong is in the outcome."""
+        outcome = self.outcome
         try:
             with self._signals():
                 self._run_dependencies()
                 if not self.options.only_dependencies:
-                    with self._monitors():
-                        self._run_iterations()
-        except InterruptedRunError as error:
-            self.outcome.error = error
+                    self._run_actions()
         except VcagentError as error:
-            self.outcome.error = error
+            outcome.error = error
         except (OSError, sqlite3.Error) as error:
-            self.outcome.error = HostError(
-                f"the run's folder or another file cannot be used: {error}",
-                where=str(self.run_dir),
+            outcome.error = HostError(
+                f"a file of the run cannot be used: {error}",
+                where=str(self.steps.run_dir),
                 remedy="see whether the disk is full or read-only, then go on with vcagent resume",
             )
         finally:
-            self.processes.stop_all()
+            self.steps.processes.stop_all()
         self._judge()
-        return self.outcome
+        return outcome
 
     def _judge(self) -> None:
-        outcome = self.outcome
+        outcome, validities = self.outcome, set()
         try:
-            self.recorder.feed()
-            cases = self.journal.cases()
+            self.steps.recorder.feed()
+            validities = {case["validity"] for case in self.steps.journal.cases()}
         except (OSError, sqlite3.Error) as error:
             outcome.warnings.append(f"the journal could not be read at the end: {error}")
-            cases = []
-        outcome.warnings += self.recorder.failures
-        if self.interrupted_by or isinstance(outcome.error, InterruptedRunError):
+        outcome.warnings += self.steps.recorder.failures
+        if isinstance(outcome.error, InterruptedRunError):
             outcome.exit_code = ExitCode.INTERRUPTED
         elif outcome.error:
             outcome.exit_code = outcome.error.exit_code
         elif outcome.failures:
             outcome.exit_code = outcome.failures[0][1].exit_code
-        elif any(case["validity"] == "FAILED" for case in cases):
+        elif "FAILED" in validities:
             outcome.exit_code = ExitCode.ACTION_FAILED
-        elif any(case["validity"] == "INVALID" for case in cases):
+        elif "INVALID" in validities:
             outcome.exit_code = ExitCode.RESULT_INVALID
 
     @contextmanager
@@ -190,293 +152,198 @@ class Engine:
 
     def _check_stop(self) -> None:
         if self.stop.is_set():
-            raise InterruptedRunError(
-                f"interrupted by {self.interrupted_by}" if self.interrupted_by else "interrupted",
-                remedy=f"go on with: vcagent resume {self.run_dir.name}",
-            )
+            raise InterruptedRunError("the run was told to stop")
+
+    def _interruption(self) -> InterruptedRunError:
+        run_id = self.steps.run_dir.name
+        by = f" by {self.interrupted_by}" if self.interrupted_by else ""
+        return InterruptedRunError(f"interrupted{by}", remedy=f"go on with: vcagent resume {run_id}")
 
     def _run_dependencies(self) -> None:
-        for element in leaves(self.planner.profile.dependencies):
-            self._check_stop()
-            self._run_leaf(element, "")
-
-    def _run_iterations(self) -> None:
-        iterations, timeout = self.options.iterations, self.options.timeout
-        profile = self.planner.profile
-        watchdog = self._watchdog()
-        number = 0
         try:
-            while True:
-                number += 1
-                for element in profile.actions:
-                    self._check_stop()
-                    started = time.monotonic()
-                    self._run_element(element, f"{number}:")
-                    self.journal.remember(spent_s=self._elapsed_s())
-                    if timeout and timeout.wait_for == "action" and self._elapsed_s() >= timeout.seconds:
-                        self.timed_out = True
-                        return
-                    least = profile.minimum_execution_interval_s
-                    if least and (left := least - (time.monotonic() - started)) > 0:
-                        self.stop.wait(left)
-                if timeout is None:
-                    if number >= (iterations or 1):
-                        return
-                elif self._elapsed_s() >= timeout.seconds:
-                    self.timed_out = True
-                    return
+            for element in leaves(self.planner.profile.dependencies):
+                self._check_stop()
+                self._run_leaf(element, "")
         except InterruptedRunError as error:
-            if not self.timed_out or self.interrupted_by:
+            raise self._interruption() from error
+
+    def _run_actions(self) -> None:
+        steps = self.steps
+        monitors = list(leaves(self.planner.profile.monitors))
+        with monitors_beside(
+            monitors,
+            planner=self.planner,
+            facts=self.facts,
+            processes=steps.processes,
+            recorder=steps.recorder,
+            run_dir=steps.run_dir,
+        ) as notes:
+            watchdog = self._watchdog()
+            try:
+                self._run_rounds()
+            except InterruptedRunError as error:
+                if self.interrupted_by or not self._timed_out:
+                    raise self._interruption() from error
+                self.stop.clear()
+            finally:
+                watchdog.cancel()
+                steps.journal.remember(spent_s=self._elapsed_s())
+        self.outcome.warnings += notes
+
+    def _run_rounds(self) -> None:
+        timeout = self.options.timeout
+        number = 0
+        while True:
+            number += 1
+            try:
+                self._run_round(number)
+            except InterruptedRunError as error:
+                if self._timed_out and not self.interrupted_by:
+                    self._time_cut(number, error)
                 raise
-            self._note_timeout(number, error)
-        finally:
-            watchdog.cancel()
+            if timeout is None:
+                if number >= (self.options.iterations or 1):
+                    return
+            elif self._time_is_up():
+                return
+
+    def _run_round(self, number: int) -> None:
+        profile, timeout = self.planner.profile, self.options.timeout
+        for position, element in enumerate(profile.actions, 1):
+            self._check_stop()
+            started = time.monotonic()
+            self._run_element(element, f"{number}:")
+            self.steps.journal.remember(spent_s=self._elapsed_s())
+            if timeout and timeout.scope is TimeoutScope.ACTION and self._time_is_up():
+                if number == 1 and position < len(profile.actions):
+                    self.outcome.warnings.append(
+                        f"the timeout ended the run after {position} of {len(profile.actions)} actions"
+                    )
+                return
+            left_s = (profile.minimum_execution_interval_s or 0.0) - (time.monotonic() - started)
+            if left_s > 0:
+                self.stop.wait(left_s)
 
     def _watchdog(self) -> threading.Timer:
+        """A timer that stops the run at once when its time is up, if that is what was asked for."""
         timeout = self.options.timeout
-        seconds = max(0.0, timeout.seconds - self._elapsed_s()) if timeout and timeout.wait_for is None else None
+        at_once = timeout and timeout.duration_s is not None and timeout.scope is TimeoutScope.NOTHING
 
         def expire() -> None:
-            self.timed_out = True
+            self._timed_out = True
             self.stop.set()
 
-        watchdog = threading.Timer(min(seconds or 0.0, threading.TIMEOUT_MAX), expire)
+        left_s = max(0.0, timeout.duration_s - self._elapsed_s()) if timeout and timeout.duration_s else 0.0
+        watchdog = threading.Timer(min(left_s, threading.TIMEOUT_MAX), expire)
         watchdog.daemon = True
-        if seconds is not None:
+        if at_once:
             watchdog.start()
         return watchdog
 
-    def _note_timeout(self, iteration: int, error: InterruptedRunError) -> None:
-        self.stop.clear()
-        text = f"the timeout ended iteration {iteration} before it was complete"
-        if iteration > 1:
+    def _time_cut(self, number: int, error: InterruptedRunError) -> None:
+        """The time was over in the middle of a round: of the first one, nothing whole is left."""
+        text = f"the timeout ended round {number} of the actions before it was complete"
+        if number > 1:
             self.outcome.warnings.append(text)
             return
+        self.stop.clear()
         raise ActionFailedError(
-            text, remedy="allow more time, or let the current action finish: --timeout …,deterministic"
+            text, remedy="allow more time, or let the running action end: --timeout …,deterministic"
         ) from error
 
     def _elapsed_s(self) -> float:
         return self._spent_s + time.monotonic() - self._began
 
+    def _time_is_up(self) -> bool:
+        timeout = self.options.timeout
+        return bool(timeout and timeout.duration_s is not None and self._elapsed_s() >= timeout.duration_s)
+
     def _run_element(self, element: Element, scope: str) -> None:
-        if not is_group(element):
-            try:
-                self._run_leaf(element, scope)
-            except InterruptedRunError:
-                raise
-            except VcagentError as error:
-                if self.stop.is_set():
-                    self._check_stop()
-                self.outcome.failures.append((f"{scope}{element.key}", error))
-                if self.options.fail_fast:
-                    raise
+        if is_group(element):
+            self._run_group(element, scope)
             return
-        values = resolve(element, self.planner.profile, self.planner.variables)
-        parameters = _GroupParameters.model_validate({canonical(key): value for key, value in values.items()})
-        match canonical(element.type):
+        try:
+            self._run_leaf(element, scope)
+        except InterruptedRunError:
+            raise
+        except VcagentError as error:
+            self._check_stop()
+            self.outcome.failures.append((f"{scope}{element.key}", error))
+            if self.options.fail_fast:
+                raise
+
+    def _run_group(self, group: Element, scope: str) -> None:
+        values = resolve(group, self.planner.profile, self.planner.variables)
+        parameters = GroupParameters.model_validate({canonical(key): value for key, value in values.items()})
+
+        def once(child: Element, loop: int = 0) -> None:
+            self._check_stop()
+            self._run_element(child, f"{scope}{group.key}@{loop}:" if loop else scope)
+
+        def looping(child: Element) -> None:
+            until = time.monotonic() + parse_timespan(parameters.duration)
+            loop = 0
+            while loop < parameters.minimumiterations or time.monotonic() < until:
+                loop += 1
+                once(child, loop)
+
+        match canonical(group.type):
             case "sequentialexecution":
                 for loop in range(1, parameters.loopcount + 1):
-                    for child in element.components:
-                        self._check_stop()
-                        self._run_element(child, _loop_scope(scope, element, loop, parameters.loopcount))
+                    for child in group.components:
+                        once(child, loop)
             case "parallelexecution":
-                self._in_parallel([lambda child=child: self._run_element(child, scope) for child in element.components])
+                _in_parallel(once, group.components)
             case _:
-                self._in_parallel(
-                    [lambda child=child: self._loop(child, scope, element, parameters) for child in element.components]
-                )
-
-    def _loop(self, child: Element, scope: str, group: Element, parameters: _GroupParameters) -> None:
-        seconds = parse_timespan(parameters.duration) if parameters.duration is not None else 0.0
-        until = time.monotonic() + seconds
-        loop = 0
-        while loop < parameters.minimumiterations or time.monotonic() < until:
-            self._check_stop()
-            loop += 1
-            self._run_element(child, _loop_scope(scope, group, loop, None))
-
-    def _in_parallel(self, calls: Sequence[Callable[[], None]]) -> None:
-        errors: list[BaseException] = []
-
-        def guarded(call: Callable[[], None]) -> None:
-            try:
-                call()
-            except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-                errors.append(error)
-
-        threads = [threading.Thread(target=guarded, args=(call,), daemon=True) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.2)
-        if errors:
-            raise next((error for error in errors if isinstance(error, InterruptedRunError)), errors[0])
+                _in_parallel(looping, group.components)
 
     def _run_leaf(self, element: Element, scope: str) -> None:
-        facts = self.facts.fresh()
-        planned = self.planner.plan(element, facts)
+        planned = self.planner.plan(element, self.facts.fresh())
         if planned.error:
-            raise _as_kind(planned.error, element)
+            raise of_kind(planned.error, element)
+        component_key = f"{scope}{element.key}"
         if planned.plan is None:
-            self.log.info("no steps", component=element.key, type=element.type, standing=planned.standing.value,
-                          note=planned.note)  # fmt: skip
-            if not (planned.standing is Standing.NOTHING_TO_DO and self._was_done(element, scope)):
-                self.progress.note(f"{_title(element)}: {planned.standing.value}: {planned.note}")
+            self.steps.log.info(
+                "no steps",
+                component=component_key,
+                type=element.type,
+                why=planned.standing.value,
+                note=planned.note,
+            )
+            if all(row.component != component_key for row in self.steps.journal.steps()):
+                self.steps.progress.note(f"{title_of(element)}: {planned.standing.value}: {planned.note}")
             return
         component = self.planner.build(element)
-        repeatable = not isinstance(component, Action)
+        facts = self.facts.fresh()
         for step in planned.plan.steps:
             self._check_stop()
-            self._run_step(element, component, step, facts, f"{scope}{element.key}/{step.name}", redo=repeatable)
-        if repeatable:
+            self.steps.run(element, component, step, facts, f"{component_key}/{step.name}")
+        if not isinstance(component, Action):
             again = self.planner.plan(element, self.facts.fresh())
             if again.plan or again.error:
                 left = "; ".join(step.reason for step in again.plan.steps) if again.plan else again.note
                 raise DependencyFailedError(
-                    f"{_title(element)} ran, but the host is not as it should be: {left}",
+                    f"{title_of(element)} ran, but the host is not as it should be: {left}",
                     where=str(element.location),
-                    remedy=f"see the logs in {self.run_dir / 'logs'}",
+                    remedy=f"see the logs in {self.steps.run_dir / 'logs'}",
                 )
 
-    def _was_done(self, element: Element, scope: str) -> bool:
-        return any(row.component == f"{scope}{element.key}" for row in self.journal.steps())
 
-    def _run_step(
-        self, element: Element, component: Component, step: Step, facts: Facts, key: str, *, redo: bool
-    ) -> None:
-        before = self.journal.step(key)
-        if before and before.status is StepStatus.DONE and not redo:
-            return
-        log = self.run_dir / "logs" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', key)}.log"
-        title = f"{_title(element)} {step.name}"
-        shown = self.progress.start(title, step.estimate_s)
-        started = now()
-        self.journal.start_step(
-            StepRow(
-                key=key,
-                component=key.rpartition("/")[0],
-                type=element.type,
-                kind=element.kind,
-                name=step.name,
-                reason=self.processes.secrets.mask(step.reason),
-                command=self.processes.secrets.mask(step.command),
-                log=str(log.relative_to(self.run_dir)),
-            )
-        )
-        context = StepContext(
-            facts=facts, processes=self.processes, progress=shown, stop=self.stop, run_dir=self.run_dir,
-            package_dir=self.package_dir, log=log, key=key,
-        )  # fmt: skip
-        self.log.info("step started", step=key, reason=step.reason)
+def _in_parallel(call: Callable[[Element], None], elements: Sequence[Element]) -> None:
+    """Call for all elements at once and wait for all; an interruption is raised before any other error."""
+    errors: list[BaseException] = []
+
+    def guarded(element: Element) -> None:
         try:
-            outcome = self._attempt(step, context, before)
-            message = outcome.message or "done"
-            if outcome.case_dir:
-                from agent.report.case_summary import write_case_summary
+            call(element)
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            errors.append(error)
 
-                for output in outcome.outputs:
-                    write_case_summary(outcome.case_dir, output)
-            parameters = component.parameters
-            self.recorder.finish_step(
-                key, outcome.outputs, started=started, message=message, case_dir=outcome.case_dir,
-                scenario=parameters.scenario or element.type, tags=parameters.tags,
-                filters=parameters.metric_filters,
-            )  # fmt: skip
-        except VcagentError as error:
-            interrupted = isinstance(error, InterruptedRunError) or self.stop.is_set()
-            status = StepStatus.INTERRUPTED if interrupted else StepStatus.FAILED
-            self.journal.end_step(key, status, message=self.processes.secrets.mask(str(error)))
-            self.progress.finish(shown, f"{status.value}: {error.message.splitlines()[0]}")
-            self.log.error("step ended", step=key, status=status.value, error=str(error))
-            if interrupted:
-                self._check_stop()
-                raise
-            raise _as_kind(error, element) from error
-        self.progress.finish(shown, message)
-        self.log.info("step ended", step=key, status="done", message=message)
-
-    def _attempt(self, step: Step, context: StepContext, before: StepRow | None) -> StepOutcome:
-        if before and before.status is StepStatus.FAILED:
-            context.log.with_suffix(".exit").unlink(missing_ok=True)
-        try:
-            outcome = step.run(context) or StepOutcome()
-            if step.holds and not step.holds(self.facts.fresh()):
-                raise DependencyFailedError(
-                    f"{step.name} ended, but what it is for does not hold: {step.reason}",
-                    remedy=f"see {context.log}",
-                )
-        except VcagentError:
-            raise
-        except OSError as error:
-            raise HostError(f"{step.name}: {error}", remedy="see whether the disk is full or read-only") from error
-        except Exception as error:
-            context.log.parent.mkdir(parents=True, exist_ok=True)
-            with context.log.open("a", encoding="utf-8") as file:
-                file.write(self.processes.secrets.mask(traceback.format_exc()))
-            raise VcagentError(
-                f"unexpected {type(error).__name__} in {step.name}: {self.processes.secrets.mask(str(error))}",
-                remedy=f"this is a defect of vcagent; please report it with {context.log}",
-            ) from None
-        return outcome
-
-    @contextmanager
-    def _monitors(self) -> Iterator[None]:
-        ended = threading.Event()
-        threads = []
-        for element in leaves(self.planner.profile.monitors):
-            if reason := self.planner.skipped(element, self.facts):
-                self.progress.note(f"{_title(element)}: skipped: {reason}")
-                continue
-            monitor = self.planner.build(element)
-            if not isinstance(monitor, Monitor):
-                raise ProfileError(f"{element.type} is no monitor", where=str(element.location))
-            threads.append(threading.Thread(target=self._watch, args=(element, monitor, ended), daemon=True))
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            for thread in threads:
-                thread.join(timeout=10)
-
-    def _watch(self, element: Element, monitor: Monitor, ended: threading.Event) -> None:
-        parameters = monitor.parameters
-
-        def emit(metrics: Sequence[Metric]) -> None:
-            self.recorder.emit(
-                element.type, parameters.scenario or element.type, parameters.tags, parameters.metric_filters, metrics
-            )
-
-        log = self.run_dir / "logs" / f"{element.key.replace('[', '-').replace(']', '')}.log"
-        context = MonitorContext(emit=emit, stop=ended, facts=self.facts, processes=self.processes, log=log)
-        try:
-            monitor.watch(context)
-        except Exception as error:  # noqa: BLE001 - a monitor never ends a run, but its end is told
-            self.log.error("monitor ended", component=element.key, error=traceback.format_exc())
-            self.outcome.warnings.append(f"{_title(element)} ended early: {error}")
-
-
-def _title(element: Element) -> str:
-    scenario = next(
-        (value for key, value in element.parameters.items() if canonical(key) == "scenario" and _plain(value)), None
-    )
-    return f"{element.type} ({scenario})" if scenario else element.type
-
-
-def _plain(value: Any) -> bool:
-    return isinstance(value, str) and not value.startswith("$") and "{" not in value
-
-
-def _loop_scope(scope: str, group: Element, loop: int, loops: int | None) -> str:
-    return scope if loops == 1 else f"{scope}{group.key}@{loop}:"
-
-
-def _as_kind(error: VcagentError, element: Element) -> VcagentError:
-    """The same error with the exit code of the phase it stopped; refusals keep their own."""
-    kind = _KIND_ERROR.get(element.kind)
-    if kind is None or isinstance(error, (HostError, ProfileError, InterruptedRunError, kind)):
-        return error
-    return kind(error.message, where=error.where, remedy=error.remedy, details=error.details)
+    threads = [threading.Thread(target=guarded, args=(element,), daemon=True) for element in elements]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.2)
+    if errors:
+        raise next((error for error in errors if isinstance(error, InterruptedRunError)), errors[0])

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
 from agent.records import MetricRecord, Relativity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
 __all__ = ["Journal", "StepRow", "StepStatus", "now"]
 
@@ -28,13 +30,16 @@ CREATE TABLE IF NOT EXISTS steps (
     position INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
     component TEXT NOT NULL, type TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
     reason TEXT NOT NULL, command TEXT NOT NULL, log TEXT NOT NULL,
-    status TEXT NOT NULL, attempts INTEGER NOT NULL, started TEXT, ended TEXT, message TEXT NOT NULL DEFAULT ''
+    status TEXT NOT NULL, attempts INTEGER NOT NULL, started TEXT, ended TEXT,
+    message TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS cases (
     id INTEGER PRIMARY KEY AUTOINCREMENT, step TEXT NOT NULL REFERENCES steps(key), value TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS records (id INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS sinks (name TEXT PRIMARY KEY, record_id INTEGER NOT NULL, position INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS sinks (
+    name TEXT PRIMARY KEY, record_id INTEGER NOT NULL, position INTEGER NOT NULL
+);
 """
 
 
@@ -134,12 +139,23 @@ class Journal:
         started = now().isoformat()
         with self._transaction() as database:
             database.execute(
-                """INSERT INTO steps (key, component, type, kind, name, reason, command, log, status, attempts, started)
+                """INSERT INTO steps
+                       (key, component, type, kind, name, reason, command, log, status, attempts, started)
                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'started', 1, ?)
                    ON CONFLICT (key) DO UPDATE SET status = 'started', attempts = attempts + 1,
                        reason = excluded.reason, command = excluded.command,
                        started = excluded.started, ended = NULL, message = ''""",
-                (row.key, row.component, row.type, row.kind, row.name, row.reason, row.command, row.log, started),
+                (
+                    row.key,
+                    row.component,
+                    row.type,
+                    row.kind,
+                    row.name,
+                    row.reason,
+                    row.command,
+                    row.log,
+                    started,
+                ),
             )
         return replace(row, started=started)
 
@@ -159,7 +175,8 @@ class Journal:
                 (status.value, now().isoformat(), message, key),
             )
             database.executemany(
-                "INSERT INTO cases (step, value) VALUES (?, ?)", [(key, json.dumps(dict(case))) for case in cases]
+                "INSERT INTO cases (step, value) VALUES (?, ?)",
+                [(key, json.dumps(dict(case))) for case in cases],
             )
             _insert(database, records)
 
@@ -186,7 +203,9 @@ class Journal:
 
     def records_after(self, record_id: int, limit: int = 5000) -> list[MetricRecord]:
         """The records that follow a record, oldest first."""
-        rows = self._rows("SELECT id, value FROM records WHERE id > ? ORDER BY id LIMIT ?", (record_id, limit))
+        rows = self._rows(
+            "SELECT id, value FROM records WHERE id > ? ORDER BY id LIMIT ?", (record_id, limit)
+        )
         return [record_from_json(row["id"], row["value"]) for row in rows]
 
     def sink_position(self, name: str) -> tuple[int, int]:

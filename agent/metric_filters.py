@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from agent.errors import ProfileError
-from agent.records import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agent.records import Metric
 
 __all__ = ["parse_filters"]
 

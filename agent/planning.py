@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -11,10 +10,21 @@ from agent.component import Action, Component, Dependency, Monitor, Plan
 from agent.errors import HostError, ProfileError, VcagentError
 from agent.facts.linux import DISTRIBUTION, PLATFORM
 from agent.names import canonical, did_you_mean
-from agent.profile import GROUP_TYPES, Element, Profile, VariableUnavailableError, Variables, applies_to, check, resolve
+from agent.profile import (
+    GROUPS,
+    Element,
+    Profile,
+    Variables,
+    VariableUnavailableError,
+    applies_to,
+    check,
+    resolve,
+)
 from agent.registry import component_class, unknown_types
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pydantic import ValidationError
 
     from agent.facts import Facts
@@ -55,7 +65,7 @@ class PlannedComponent:
 
 def is_group(element: Element) -> bool:
     """Whether an element only orders others."""
-    return canonical(element.type) in {canonical(name) for name in GROUP_TYPES}
+    return canonical(element.type) in {canonical(name) for name in GROUPS}
 
 
 def leaves(elements: tuple[Element, ...]) -> Iterator[Element]:
@@ -88,7 +98,9 @@ class Planner:
         elements = [
             *leaves(self.profile.dependencies), *leaves(self.profile.monitors), *leaves(self.profile.actions)
         ]  # fmt: skip
-        if error := unknown_types([(element.type, f"{element.location}: {element.key}") for element in elements]):
+        if error := unknown_types(
+            [(element.type, f"{element.location}: {element.key}") for element in elements]
+        ):
             raise error
         check(self.profile, self.variables)
         problems = []
@@ -131,8 +143,11 @@ class Planner:
 
     def skipped(self, element: Element, facts: Facts) -> str | None:
         """Why an element does not apply to this host, or None."""
-        distribution = facts[DISTRIBUTION]
-        return applies_to(element, facts[PLATFORM], distribution.id, self.profile, self.variables)
+        try:
+            parameters = resolve(element, self.profile, self.variables)
+        except ProfileError:
+            parameters = None
+        return applies_to(element, facts[PLATFORM], facts[DISTRIBUTION].id, parameters=parameters)
 
     def plan(self, element: Element, facts: Facts) -> PlannedComponent:
         """Plan one element; a refusal is returned, not raised."""
@@ -164,12 +179,15 @@ class Planner:
         for element in elements:
             component = self.plan(element, facts)
             pending = any(
-                earlier.element.kind == "dependency" and earlier.standing in (Standing.PLANNED, Standing.LATER)
+                earlier.element.kind == "dependency"
+                and earlier.standing in (Standing.PLANNED, Standing.LATER)
                 for earlier in planned
             )
             if component.standing is Standing.REFUSED and pending:
                 component = PlannedComponent(
-                    element, Standing.LATER, note=f"planned when the dependencies are done (now: {component.note})"
+                    element,
+                    Standing.LATER,
+                    note=f"planned when the dependencies are done (now: {component.note})",
                 )
             planned.append(component)
         return planned
@@ -194,7 +212,9 @@ def _parameter_error(
         if problem["type"] == "extra_forbidden":
             lines.append(f"{place}: {element.type} has no parameter {path!r}; {did_you_mean(name, fields)}")
         elif problem["type"] == "missing":
-            lines.append(f"{place}: {element.type} needs the parameter {path!r}: {fields[name].description or ''}")
+            lines.append(
+                f"{place}: {element.type} needs the parameter {path!r}: {fields[name].description or ''}"
+            )
         else:
             lines.append(f"{place}: {path or element.type}: {problem['msg']}")
     if len(lines) == 1:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
+    from typing_extensions import Self
 
 __all__ = ["LiveProgress", "PlainProgress", "RunProgress", "StepProgress", "duration", "run_progress"]
 
@@ -82,7 +84,7 @@ class RunProgress:
         self.count = 0
         self.expected = 0
 
-    def __enter__(self) -> RunProgress:
+    def __enter__(self) -> Self:
         """Begin to show."""
         return self
 
@@ -182,7 +184,7 @@ class LiveProgress(RunProgress):
         )
         self._tasks: dict[int, TaskID] = {}
 
-    def __enter__(self) -> LiveProgress:
+    def __enter__(self) -> Self:
         """See RunProgress."""
         self._bars.start()
         return self

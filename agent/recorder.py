@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.journal import Journal, StepStatus, now
 from agent.metric_filters import parse_filters
 from agent.records import Metric, MetricRecord, ParsedOutput, Verdict
+from agent.report.case_summary import write_case_summary
 from agent.sinks import Sink, feed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
 
 __all__ = ["Recorder", "RunContext", "verdict_to_json"]
 
@@ -90,6 +93,8 @@ class Recorder:
                 start=output.start or started,
                 end=output.end or ended,
             )
+            if case_dir:
+                write_case_summary(case_dir, output)
             cases.append(self._case(output, case_dir))
             kept = parse_filters(filters)(output.metrics)
             records += [self._record(metric, output, tags) for metric in kept]

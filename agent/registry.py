@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from agent.errors import ProfileError, VcagentError
-from agent.names import canonical, nearest
+from agent.names import canonical, did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,10 +59,7 @@ def component_class(name: str) -> type[Component]:
     """
     point = _registered().get(canonical(name))
     if point is None:
-        raise ProfileError(
-            f"type {name!r} is not implemented",
-            remedy=f"nearest known types: {', '.join(nearest(name, known_types())) or ', '.join(known_types())}",
-        )
+        raise ProfileError(f"type {name!r} is not implemented", remedy=did_you_mean(name, known_types()))
     try:
         loaded: type[Component] = point.load()
     except (ImportError, AttributeError) as error:

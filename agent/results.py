@@ -8,15 +8,17 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import HostError, UsageError
 from agent.journal import now
 from agent.names import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
 __all__ = ["JOURNAL", "RUN_FILE", "ResultsFolder", "new_run_id", "write_json"]
 
@@ -29,7 +31,7 @@ LEAST_FREE_BYTES = 64 * 2**20
 
 
 def new_run_id(profile_name: str, moment: datetime) -> str:
-    """A run's name: sorts by time, tells the profile, and is unique: ``20260401T120000Z-perf-cpu-mlperf-3fa9``."""
+    """A run's name: sorts by time, tells the profile, is unique: ``20260401T120000Z-perf-cpu-3fa9``."""
     slug = re.sub(r"[^a-z0-9]+", "-", profile_name.lower()).strip("-")[:40] or "profile"
     return f"{moment:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(2)}"
 
@@ -95,7 +97,9 @@ class ResultsFolder:
                     remedy="wait until it has ended, or give this one its own --results-dir",
                 ) from error
             lock.truncate(0)
-            json.dump({"pid": os.getpid(), "run_id": run_id, "since": now().isoformat(timespec="seconds")}, lock)
+            json.dump(
+                {"pid": os.getpid(), "run_id": run_id, "since": now().isoformat(timespec="seconds")}, lock
+            )
             lock.flush()
             yield
 
@@ -113,7 +117,9 @@ class ResultsFolder:
         """The folders of all runs, oldest first."""
         if not self.path.is_dir():
             return []
-        return sorted(path for path in self.path.iterdir() if not path.is_symlink() and (path / JOURNAL).is_file())
+        return sorted(
+            path for path in self.path.iterdir() if not path.is_symlink() and (path / JOURNAL).is_file()
+        )
 
     def find(self, run: str | None) -> Path:
         """A run's folder by its id, a unique beginning of it, a path, or ``latest``.

@@ -5,77 +5,45 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-import shutil
-import socket
 import sqlite3
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent import __version__
+from agent.cleaning import own_package_dir
 from agent.engine import Engine, EngineOptions, Outcome
-from agent.errors import ExitCode, HostError, UsageError, VcagentError
-from agent.facts import Facts, LocalHost, known_facts
+from agent.errors import ExitCode, HostError, UsageError
+from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.linux import PLATFORM
-from agent.journal import Journal, now
+from agent.journal import Journal, StepStatus, now
 from agent.logs import configure
 from agent.planning import PlannedComponent, Planner, Standing, leaves
 from agent.processes import LocalProcesses
 from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, select
-from agent.recorder import Recorder, RunContext, verdict_to_json
-from agent.records import Reason, Validity, Verdict
+from agent.recorder import Recorder, RunContext
+from agent.request import RunRequest, keep_sources, kept_sources
 from agent.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, write_json
+from agent.run_description import describe
 from agent.secrets import Secrets
 from agent.sinks import CsvSink, JsonlSink, Sink
+from agent.step_runner import StepRunner
 from agent.variables import run_variables
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
     from agent.progress import RunProgress
 
-__all__ = ["FinishedRun", "RunRequest", "plan", "resume", "start"]
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """What the command line asks for.
-
-    Args:
-        profiles: names, paths or URIs; several are merged in order.
-        parameters: overrides of the profile's parameters.
-        metadata: what every record carries besides.
-        scenarios: which elements to run: ``a,-b``.
-        only_dependencies: whether to prepare the host and stop.
-        iterations: rounds of all actions.
-        timeout: as ``--timeout`` takes it.
-        fail_fast: whether the first failed action ends the run.
-        results_dir: the folder of all runs.
-        package_dir: where environments and downloads are kept; None for the default.
-        experiment_id: groups runs; made up if empty.
-        client_id: this host's name in the records; the host name if empty.
-    """
-
-    profiles: tuple[str, ...]
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    scenarios: str = ""
-    only_dependencies: bool = False
-    iterations: int | None = None
-    timeout: str = ""
-    fail_fast: bool = False
-    results_dir: Path = Path("results")
-    package_dir: Path | None = None
-    experiment_id: str = ""
-    client_id: str = ""
+__all__ = ["FinishedRun", "plan", "resume", "start"]
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What is left of a run: its folder, how it ended, and its report where one could be written."""
+    """What is left of a run: its folder, how it ended, run.json, and its report if one could be written."""
 
     run_dir: Path
     outcome: Outcome
@@ -89,12 +57,10 @@ def plan(request: RunRequest) -> tuple[Profile, list[PlannedComponent]]:
     Raises:
         ProfileError: if the profile cannot be used.
     """
-    sources = [find(reference) for reference in request.profiles]
-    profile = _profile(sources, request)
-    facts = _facts(request.package_dir)
-    planner = Planner(profile, run_variables(facts, Path(request.results_dir) / "run", "", _client_id(request)))
-    planner.validate()
-    return profile, planner.preview(facts, only_dependencies=request.only_dependencies)
+    profile = _profile([find(reference) for reference in request.profiles], request)
+    context = _new_context(request, profile)
+    session = _Session.of(request, profile, context, request.results_dir.absolute() / context.run_id)
+    return profile, session.preview()
 
 
 def start(request: RunRequest, progress: RunProgress) -> FinishedRun:
@@ -103,41 +69,27 @@ def start(request: RunRequest, progress: RunProgress) -> FinishedRun:
     Raises:
         ProfileError: if the profile cannot be used.
         HostError: if the host cannot run it; nothing was changed then.
+        UsageError: if the timeout cannot be used.
     """
     sources = [find(reference) for reference in request.profiles]
     profile = _profile(sources, request)
-    timeout = _timeout(request, profile)
-    facts = _facts(request.package_dir)
-    secrets = _secrets(profile, request)
+    context = _new_context(request, profile)
     folder = ResultsFolder(request.results_dir)
-    run_id = new_run_id(profile.name, now())
-    context = RunContext(
-        experiment_id=request.experiment_id or str(uuid.uuid4()),
-        run_id=run_id,
-        client_id=_client_id(request),
-        profile=profile.name,
-        metadata=dict(request.metadata),
-    )
-    run_dir = folder.path / run_id
-    planner = Planner(profile, run_variables(facts, run_dir, context.experiment_id, context.client_id))
-    planner.validate()
-    preview = planner.preview(facts, only_dependencies=request.only_dependencies)
-    _refuse(preview)
+    session = _Session.of(request, profile, context, folder.path / context.run_id)
+    _refuse(session.preview())
     folder.prepare()
-    with folder.locked(run_id):
-        folder.create(run_id)
-        journal = Journal(run_dir / JOURNAL)
-        stored = [source.stored(secrets.mask) for source in sources]
+    with folder.locked(context.run_id):
+        journal = Journal(folder.create(context.run_id) / JOURNAL)
+        mask = session.secrets.mask
         journal.remember(
-            request=secrets.mask_value(_request_to_json(request)),
-            context=dataclasses.asdict(context),
-            sources=[dataclasses.asdict(source) for source in stored],
-            command_line=[secrets.mask(argument) for argument in sys.argv],
-            versions=_versions(),
+            request=session.secrets.mask_value(request.to_json()),
+            context=session.secrets.mask_value(dataclasses.asdict(context)),
+            sources=keep_sources(sources, mask),
+            command_line=[mask(argument) for argument in sys.argv],
+            versions={"vcagent": __version__, "python": platform.python_version()},
             started=now().isoformat(),
         )
-        options = EngineOptions(request.iterations, timeout, request.fail_fast, request.only_dependencies)
-        return _execute(planner, facts, journal, context, run_dir, secrets, options, progress, preview)
+        return session.execute(journal, progress)
 
 
 def resume(
@@ -149,7 +101,7 @@ def resume(
         results_dir: the folder of all runs.
         run: the run's id, a unique beginning of it, or its folder; None for the latest.
         progress: shows what happens.
-        parameters: secrets that were given with ``--parameters`` and were not stored.
+        parameters: secrets that were given with ``--parameters`` and were not kept.
 
     Raises:
         UsageError: if there is no such run, or it is complete.
@@ -160,147 +112,114 @@ def resume(
     folder.prepare()
     with folder.locked(run_dir.name):
         journal = Journal(run_dir / JOURNAL)
-        if journal.recall("exit_code") == ExitCode.OK:
-            raise UsageError(f"run {run_dir.name} is complete", remedy="start the profile anew for another result")
+        if journal.recall("exit_code") in (ExitCode.OK, ExitCode.RESULT_INVALID):
+            raise UsageError(
+                f"run {run_dir.name} is complete", remedy="start the profile anew for another result"
+            )
         if journal.recall("context") is None:
             raise UsageError(
                 f"run {run_dir.name} was killed before it had begun", remedy="start the profile anew"
             )
-        context = RunContext(**journal.recall("context"))
-        request = _request_from_json(journal.recall("request"), parameters or {})
-        sources = [Source(**source) for source in journal.recall("sources")]
-        profile = _profile([source.restored() for source in sources], request)
-        secrets = _secrets(profile, request)
-        facts = _facts(request.package_dir)
+        request = RunRequest.from_json(journal.recall("request"), parameters or {})
+        profile = _profile(kept_sources(journal.recall("sources"), request.profiles), request)
+        session = _Session.of(request, profile, RunContext(**journal.recall("context")), run_dir)
+        journal.remember(resumed=[*journal.recall("resumed", []), now().isoformat()], exit_code=None)
+        return session.execute(journal, progress)
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What one process needs to work on a run."""
+
+    planner: Planner
+    facts: Facts
+    secrets: Secrets
+    context: RunContext
+    run_dir: Path
+    options: EngineOptions
+
+    @classmethod
+    def of(cls, request: RunRequest, profile: Profile, context: RunContext, run_dir: Path) -> _Session:
+        """Everything checked that can be checked without touching the host."""
+        modelled = {PACKAGE_DIR.name: request.package_dir.absolute()} if request.package_dir else None
+        facts = Facts(LocalHost(), modelled)
+        secrets = Secrets(mappings=[os.environ, profile.parameters, request.parameters])
+        for element in [*leaves(profile.dependencies), *leaves(profile.monitors), *leaves(profile.actions)]:
+            secrets.add_from(element.parameters)
         planner = Planner(profile, run_variables(facts, run_dir, context.experiment_id, context.client_id))
         planner.validate()
-        journal.remember(resumed=[*journal.recall("resumed", []), now().isoformat()], exit_code=None)
         options = EngineOptions(
             request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
         )
-        preview = planner.preview(facts, only_dependencies=request.only_dependencies)
-        return _execute(planner, facts, journal, context, run_dir, secrets, options, progress, preview)
+        return cls(planner, facts, secrets, context, run_dir, options)
+
+    def preview(self) -> list[PlannedComponent]:
+        """What would be done now."""
+        return self.planner.preview(self.facts, only_dependencies=self.options.only_dependencies)
+
+    def execute(self, journal: Journal, progress: RunProgress) -> FinishedRun:
+        """Do what is not done yet, then judge it and write everything down."""
+        run_dir, secrets = self.run_dir, self.secrets
+        processes = LocalProcesses(self.context.run_id, secrets=secrets)
+        processes.kill_leftovers()
+        own_package_dir(self.facts[PACKAGE_DIR])
+        write_json(run_dir / RUN_FILE, self._describe(journal))
+        host = {"version": __version__, "platform": self.facts[PLATFORM]}
+        sinks: list[Sink] = [JsonlSink(run_dir / "metrics.jsonl"), CsvSink(run_dir / "metrics.csv", host)]
+        with configure(run_dir / "logs" / "vcagent.jsonl", secrets) as log, progress:
+            log.info(
+                "run started", run_id=self.context.run_id, profile=self.context.profile, version=__version__
+            )
+            progress.expect(_estimates(self.preview(), journal, self.options))
+            steps = StepRunner(
+                journal=journal,
+                recorder=Recorder(journal, sinks, self.context, run_dir, secrets.mask),
+                processes=processes,
+                progress=progress,
+                run_dir=run_dir,
+                package_dir=self.facts[PACKAGE_DIR],
+                log=log,
+            )
+            outcome = Engine(self.planner, self.facts, steps, self.options).run()
+            log.info("run ended", exit_code=int(outcome.exit_code), error=str(outcome.error or ""))
+        return self._finish(journal, outcome)
+
+    def _describe(self, journal: Journal, outcome: Outcome | None = None) -> dict[str, Any]:
+        return describe(
+            profile=self.planner.profile,
+            journal=journal,
+            context=self.context,
+            facts=self.facts.fresh(),
+            secrets=self.secrets,
+            outcome=outcome,
+        )
+
+    def _finish(self, journal: Journal, outcome: Outcome) -> FinishedRun:
+        from agent.report import write_report, write_rollup
+
+        report, description = None, {}
+        try:
+            journal.remember(exit_code=int(outcome.exit_code), ended=now().isoformat())
+            description = self._describe(journal, outcome)
+            write_json(self.run_dir / RUN_FILE, description)
+            write_rollup(self.run_dir)
+            report = write_report(self.run_dir)
+        except (OSError, sqlite3.Error) as error:
+            outcome.warnings.append(f"the report could not be written: {error}")
+            outcome.exit_code = outcome.exit_code or ExitCode.HOST_CANNOT_RUN
+        finally:
+            journal.close()
+        return FinishedRun(self.run_dir, outcome, description, report)
 
 
-def _execute(
-    planner: Planner,
-    facts: Facts,
-    journal: Journal,
-    context: RunContext,
-    run_dir: Path,
-    secrets: Secrets,
-    options: EngineOptions,
-    progress: RunProgress,
-    preview: Sequence[PlannedComponent],
-) -> FinishedRun:
-    package_dir = facts[PACKAGE_DIR]
-    sinks: list[Sink] = [
-        JsonlSink(run_dir / "metrics.jsonl"),
-        CsvSink(run_dir / "metrics.csv", {"version": __version__, "platform": facts[PLATFORM]}),
-    ]
-    recorder = Recorder(journal, sinks, context, run_dir, secrets.mask)
-    processes = LocalProcesses(secrets=secrets, run_id=context.run_id)
-    processes.kill_leftovers()
-    description = _describe(planner.profile, journal, context, facts, secrets)
-    write_json(run_dir / RUN_FILE, description)
-    with configure(run_dir / "logs" / "vcagent.jsonl", secrets) as log, progress:
-        log.info("run started", run_id=context.run_id, profile=context.profile, version=__version__)
-        progress.expect(_estimates(preview, journal, options))
-        engine = Engine(
-            planner=planner, facts=facts, journal=journal, recorder=recorder, processes=processes,
-            progress=progress, run_dir=run_dir, package_dir=package_dir, options=options, log=log,
-        )  # fmt: skip
-        outcome = engine.run()
-        log.info("run ended", exit_code=int(outcome.exit_code), error=str(outcome.error or ""))
-    return _finish(planner.profile, journal, context, facts, secrets, run_dir, outcome)
-
-
-def _finish(
-    profile: Profile,
-    journal: Journal,
-    context: RunContext,
-    facts: Facts,
-    secrets: Secrets,
-    run_dir: Path,
-    outcome: Outcome,
-) -> FinishedRun:
-    from agent.report import write_report, write_rollup
-
-    report = None
-    description: dict[str, Any] = {}
-    try:
-        journal.remember(exit_code=int(outcome.exit_code), ended=now().isoformat())
-        description = _describe(profile, journal, context, facts.fresh(), secrets, outcome)
-        write_json(run_dir / RUN_FILE, description)
-        write_rollup(run_dir)
-        report = write_report(run_dir)
-    except (OSError, sqlite3.Error) as error:
-        outcome.warnings.append(f"the report could not be written: {error}")
-        outcome.exit_code = outcome.exit_code or ExitCode.HOST_CANNOT_RUN
-    finally:
-        journal.close()
-    return FinishedRun(run_dir, outcome, description, report)
-
-
-def _describe(
-    profile: Profile,
-    journal: Journal,
-    context: RunContext,
-    facts: Facts,
-    secrets: Secrets,
-    outcome: Outcome | None = None,
-) -> dict[str, Any]:
-    """run.json: what was run, on what, and how it ended."""
-    cases = journal.cases()
-    verdict = _verdict(cases, outcome) if outcome else None
-    return {
-        "schema_version": 1,
-        "run_id": context.run_id,
-        "experiment_id": context.experiment_id,
-        "client_id": context.client_id,
-        "profile": {
-            "name": profile.name,
-            "description": profile.description,
-            "sources": [secrets.mask(source) for source in profile.sources],
-            "parameters": secrets.mask_value(dict(profile.parameters)),
-        },
-        "command_line": journal.recall("command_line", []),
-        "versions": journal.recall("versions", {}),
-        "metadata": dict(context.metadata),
-        "facts": secrets.mask_value(_facts_to_json(facts)),
-        "start": journal.recall("started"),
-        "resumed": journal.recall("resumed", []),
-        "end": journal.recall("ended") if outcome else None,
-        "verdict": verdict_to_json(verdict, secrets.mask),
-        "exit_code": int(outcome.exit_code) if outcome else None,
-        "exit_reason": secrets.mask(str(outcome.error)) if outcome and outcome.error else "",
-        "steps": [{**dataclasses.asdict(row), "status": row.status.value, "start": row.started, "end": row.ended}
-                  for row in journal.steps()],
-        "cases": cases,
-    }  # fmt: skip
-
-
-def _verdict(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> Verdict | None:
-    reasons = [
-        Reason(f"{case['scenario']}: {reason['message']}", reason["remedy"], reason["setting"], reason["value"],
-               reason["code"])
-        for case in cases
-        for reason in case["reasons"]
-    ]  # fmt: skip
-    reasons += [Reason(f"{key}: {error.message}", error.remedy or "") for key, error in outcome.failures]
-    if outcome.error and outcome.error not in [error for _, error in outcome.failures]:
-        reasons.append(Reason(outcome.error.message, outcome.error.remedy or ""))
-    warnings = (*outcome.warnings, *(f"{case['scenario']}: {text}" for case in cases for text in case["warnings"]))
-    judged = {case["validity"] for case in cases} - {None}
-    if outcome.exit_code is ExitCode.OK:
-        if not judged:
-            return None
-        validity = Validity.VALID if "VALID" in judged else Validity.NOT_APPLICABLE
-    elif outcome.exit_code is ExitCode.RESULT_INVALID:
-        validity = Validity.INVALID
-    else:
-        validity = Validity.FAILED
-    return Verdict(validity, tuple(reasons), warnings)
+def _new_context(request: RunRequest, profile: Profile) -> RunContext:
+    return RunContext(
+        experiment_id=request.experiment_id or str(uuid.uuid4()),
+        run_id=new_run_id(profile.name, now()),
+        client_id=request.client(),
+        profile=profile.name,
+        metadata=dict(request.metadata),
+    )
 
 
 def _profile(sources: Sequence[Source], request: RunRequest) -> Profile:
@@ -320,7 +239,7 @@ def _timeout(request: RunRequest, profile: Profile) -> Timeout | None:
     least = profile.minimum_required_execution_time_s
     if least is not None and timeout.duration_s is not None and timeout.duration_s < least:
         raise UsageError(
-            f"the timeout of {timeout.duration_s:g} s is shorter than the {least:g} s that the profile requires",
+            f"the timeout of {timeout.duration_s:g} s is shorter than the profile's least, {least:g} s",
             remedy=f"allow at least {least / 60:g} minutes, or leave --timeout out",
         )
     return timeout
@@ -338,67 +257,10 @@ def _refuse(preview: Sequence[PlannedComponent]) -> None:
         )
 
 
-def _secrets(profile: Profile, request: RunRequest) -> Secrets:
-    secrets = Secrets(mappings=[os.environ, profile.parameters, request.parameters])
-    for element in [*leaves(profile.dependencies), *leaves(profile.monitors), *leaves(profile.actions)]:
-        secrets.add_from(element.parameters)
-    return secrets
-
-
-def _facts(package_dir: Path | None) -> Facts:
-    return Facts(LocalHost(), {PACKAGE_DIR.name: package_dir.absolute()} if package_dir else None)
-
-
-def _facts_to_json(facts: Facts) -> dict[str, Any]:
-    values = {}
-    for name, fact in known_facts().items():
-        value = facts[fact]
-        if value is not None and name not in {"installed_packages"}:
-            values[name] = to_json(value)
-    return values
-
-
-def to_json(value: Any) -> Any:
-    """A fact's value as JSON: data classes become objects, paths become text."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: to_json(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_json(item) for item in value]
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-
-
-def _versions() -> dict[str, str]:
-    return {"vcagent": __version__, "python": platform.python_version()}
-
-
-def _client_id(request: RunRequest) -> str:
-    return request.client_id or socket.gethostname()
-
-
-def _request_to_json(request: RunRequest) -> dict[str, Any]:
-    values = dataclasses.asdict(request)
-    values["results_dir"] = str(Path(request.results_dir).absolute())
-    values["package_dir"] = str(request.package_dir.absolute()) if request.package_dir else None
-    return values
-
-
-def _request_from_json(values: dict[str, Any], parameters: Mapping[str, str]) -> RunRequest:
-    values = {
-        **values,
-        "profiles": tuple(values["profiles"]),
-        "results_dir": Path(values["results_dir"]),
-        "package_dir": Path(values["package_dir"]) if values["package_dir"] else None,
-        "parameters": {**values["parameters"], **parameters},
-    }
-    return RunRequest(**values)
-
-
 def _estimates(
     preview: Sequence[PlannedComponent], journal: Journal, options: EngineOptions
 ) -> list[float | None]:
-    done = {row.key for row in journal.steps() if row.status.value == "done"}
+    done = {row.key for row in journal.steps() if row.status is StepStatus.DONE}
     estimates: list[float | None] = []
     for component in preview:
         rounds = range(1, (options.iterations or 1) + 1) if component.element.kind == "action" else (None,)
@@ -406,7 +268,7 @@ def _estimates(
             scope = f"{number}:" if number else ""
             if component.standing is Standing.LATER:
                 estimates.append(None)
-            for step in component.plan.steps if component.plan else ():
-                if f"{scope}{component.element.key}/{step.name}" not in done:
-                    estimates.append(step.estimate_s)
+            steps = component.plan.steps if component.plan else ()
+            key = f"{scope}{component.element.key}"
+            estimates += [step.estimate_s for step in steps if f"{key}/{step.name}" not in done]
     return estimates

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.profile import Variables
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agent.facts import Facts
 
 __all__ = ["run_variables"]

@@ -26,5 +26,7 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
 
         records = finished.run_dir / "metrics.jsonl"
         lines = records.read_text(encoding="utf-8").splitlines() if records.is_file() else []
-        render_result(finished.description, [json.loads(line) for line in lines], Console(), run_dir=finished.run_dir)
+        render_result(
+            finished.description, [json.loads(line) for line in lines], Console(), run_dir=finished.run_dir
+        )
     raise typer.Exit(finished.outcome.exit_code)

@@ -26,7 +26,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Brings a host to the state a profile asks for, runs the benchmark, and says whether the result counts.\n\n"
+    help="Brings a host to the state a profile asks for, runs the benchmark, "
+    "and says whether the result counts.\n\n"
     "[bold]vcagent --profile PERF-CPU-MLPERF.yaml[/] runs a profile; all options: vcagent run --help.",
 )
 for command in (run, plan, resume, runs, report, show, profiles, facts, doctor, parse, convert):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from agent.run import RunRequest
+    from agent.request import RunRequest
 
 __all__ = [
     "AsJson",
@@ -20,17 +20,26 @@ __all__ = [
 
 Profiles = Annotated[
     list[str],
-    typer.Option("--profile", "-p", help="A profile: name, path or http(s) URI; several are merged.", show_default=False),
+    typer.Option(
+        "--profile",
+        "-p",
+        help="A profile: name, path or http(s) URI; several are merged.",
+        show_default=False,
+    ),
 ]
 Parameters = Annotated[
     list[str] | None,
-    typer.Option("--parameters", "--pm", help='Override parameters: "A=1,,,B=2" (or by , or ;).', show_default=False),
+    typer.Option(
+        "--parameters", "--pm", help='Override parameters: "A=1,,,B=2" (or by , or ;).', show_default=False
+    ),
 ]
 Metadata = Annotated[
     list[str] | None,
     typer.Option("--metadata", "--mt", help='Context for every record: "A=1,,,B=2".', show_default=False),
 ]
-Scenarios = Annotated[str, typer.Option("--scenarios", help="Run only these, or all but: a,b or -c.", show_default=False)]
+Scenarios = Annotated[
+    str, typer.Option("--scenarios", help="Run only these, or all but: a,b or -c.", show_default=False)
+]
 OnlyDependencies = Annotated[
     bool, typer.Option("--dependencies", "-d", help="Only bring the host to its state; run nothing.")
 ]
@@ -54,7 +63,7 @@ def request_of(
         UsageError: if parameters or metadata are not written name=value.
     """
     from agent.profile import parse_parameters
-    from agent.run import RunRequest
+    from agent.request import RunRequest
 
     def pairs(texts: list[str] | None) -> dict[str, str]:
         return {name: value for text in texts or [] for name, value in parse_parameters(text).items()}

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import typer
 
-from agent.cli.options import AsJson, OnlyDependencies, PackageDir, Parameters, Profiles, Scenarios, request_of
+from agent.cli.options import (
+    AsJson,
+    OnlyDependencies,
+    PackageDir,
+    Parameters,
+    Profiles,
+    Scenarios,
+    request_of,
+)
 
 __all__ = ["plan"]
 

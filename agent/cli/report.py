@@ -15,7 +15,8 @@ __all__ = ["report"]
 
 def report(
     run: Annotated[
-        str | None, typer.Argument(help="The run's id, its beginning, or its folder.", show_default="the latest")
+        str | None,
+        typer.Argument(help="The run's id, its beginning, or its folder.", show_default="the latest"),
     ] = None,
     results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,

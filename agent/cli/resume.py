@@ -14,7 +14,8 @@ __all__ = ["resume"]
 
 def resume(
     run: Annotated[
-        str | None, typer.Argument(help="The run's id, its beginning, or its folder.", show_default="the latest")
+        str | None,
+        typer.Argument(help="The run's id, its beginning, or its folder.", show_default="the latest"),
     ] = None,
     results_dir: ResultsDir = Path("results"),
     parameters: Parameters = None,

@@ -35,23 +35,33 @@ def run(
         typer.Option(
             "--timeout",
             "-t",
-            help="Repeat for minutes or hh:mm:ss, then stop at once; with ,deterministic when the action is done, "
+            help="Repeat for minutes or hh:mm:ss, then stop at once; "
+            "with ,deterministic when the action is done, "
             "with ,deterministic* when all are; never for no end.",
             show_default=False,
         ),
     ] = "",
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", "-f", help="End at the first failed action.")] = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", "-f", help="End at the first failed action.")
+    ] = False,
     results_dir: ResultsDir = Path("results"),
     package_dir: PackageDir = None,
-    experiment_id: Annotated[str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")] = "",
+    experiment_id: Annotated[
+        str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")
+    ] = "",
     client_id: Annotated[
-        str, typer.Option("--client-id", "--agent-id", help="This host's name in records.", show_default="host name")
+        str,
+        typer.Option(
+            "--client-id", "--agent-id", help="This host's name in records.", show_default="host name"
+        ),
     ] = "",
     metadata: Metadata = None,
     clean: Annotated[
         str,
         typer.Option(
-            "--clean", help="First remove logs, packages, state, temp or all (alone: all).", show_default=False
+            "--clean",
+            help="First remove logs, packages, state, temp or all (alone: all).",
+            show_default=False,
         ),
     ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -67,7 +77,9 @@ def run(
         if not profile:
             return
     if not profile:
-        raise UsageError("no profile is named", remedy="vcagent --profile NAME; vcagent profiles lists the names")
+        raise UsageError(
+            "no profile is named", remedy="vcagent --profile NAME, where vcagent profiles lists the names"
+        )
     from agent.cli.finish import finish
     from agent.progress import run_progress
     from agent.run import start

@@ -12,7 +12,7 @@ __all__ = ["show"]
 def show(profile: str, parameters: Parameters = None, as_json: AsJson = False) -> None:
     """Show a profile: what it is for, its parameters, and its elements in order."""
     from agent.profile import Element, find, load_sources, parse_parameters
-    from agent.run import to_json
+    from agent.run_description import to_json
     from agent.secrets import Secrets
 
     overrides = {name: value for text in parameters or [] for name, value in parse_parameters(text).items()}

@@ -4,7 +4,7 @@ from agent.profile.arguments import Timeout, TimeoutScope, parse_parameters, par
 from agent.profile.checking import check
 from agent.profile.conversion import convert
 from agent.profile.finding import Source, find, installed
-from agent.profile.loading import load
+from agent.profile.loading import load, load_sources
 from agent.profile.resolution import resolve, settle
 from agent.profile.schema import GROUPS, Element, Location, Profile, Scope, is_secret
 from agent.profile.selection import applies_to, select
@@ -32,6 +32,7 @@ __all__ = [
     "installed",
     "is_secret",
     "load",
+    "load_sources",
     "parse_parameters",
     "parse_timeout",
     "parse_timespan",

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from importlib.abc import Traversable
 
+    from agent.profile.finding import Source
     from agent.profile.schema import Profile
 
-__all__ = ["load"]
+__all__ = ["load", "load_sources"]
 
 
 def load(
@@ -36,7 +37,17 @@ def load(
     Raises:
         ProfileError: with every problem of a file, each with its line, key and the nearest known name.
     """
-    if not references:
+    sources = [find(reference, search=search) for reference in references]
+    return load_sources(sources, overrides=overrides, metadata=metadata)
+
+
+def load_sources(
+    sources: Sequence[Source],
+    *,
+    overrides: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Profile:
+    """As ``load``, from texts that are at hand."""
+    if not sources:
         raise ProfileError("no profile is given", remedy="name one with --profile")
-    profile = merge([read_profile(find(reference, search=search)) for reference in references])
-    return override(profile, overrides or {}, metadata or {})
+    return override(merge(list(map(read_profile, sources))), overrides or {}, metadata or {})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.records import MetricRecord
-
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from agent.journal import Journal
+    from agent.records import MetricRecord
 
 __all__ = ["FileSink", "Sink", "feed"]
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agent.records import MetricRecord
 from agent.sinks.base import FileSink
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from agent.records import MetricRecord
 
 __all__ = ["COLUMNS", "CsvSink"]
 
@@ -63,7 +66,9 @@ def _row(values: tuple[object, ...]) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    return ";".join(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items())
+    return ";".join(
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()
+    )
 
 
 def _time(moment: Any) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from agent.journal import record_to_json
-from agent.records import MetricRecord
 from agent.sinks.base import FileSink
+
+if TYPE_CHECKING:
+    from agent.records import MetricRecord
 
 __all__ = ["JsonlSink"]
 

@@ -1,0 +1,82 @@
+"""Monitors: each in a thread of its own, from the first action to the last."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agent.component import Monitor, MonitorContext
+from agent.errors import ProfileError
+from agent.step_runner import title_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from agent.facts import Facts
+    from agent.planning import Planner
+    from agent.processes import LocalProcesses
+    from agent.profile import Element
+    from agent.recorder import Recorder
+    from agent.records import Metric
+
+__all__ = ["monitors_beside"]
+
+END_WAIT_S = 10.0
+"""How long a monitor may take to end after the last action."""
+
+
+@contextmanager
+def monitors_beside(
+    elements: Sequence[Element],
+    *,
+    planner: Planner,
+    facts: Facts,
+    processes: LocalProcesses,
+    recorder: Recorder,
+    run_dir: Path,
+) -> Iterator[list[str]]:
+    """Run monitors while the context is open.
+
+    Yields:
+        A list that gets a line for each monitor that was skipped or ended early.
+
+    Raises:
+        ProfileError: if an element is no monitor.
+    """
+    ended = threading.Event()
+    notes: list[str] = []
+
+    def watch(element: Element, monitor: Monitor) -> None:
+        parameters = monitor.parameters
+
+        def emit(metrics: Sequence[Metric]) -> None:
+            scenario = parameters.scenario or element.type
+            recorder.emit(element.type, scenario, parameters.tags, parameters.metric_filters, metrics)
+
+        log = run_dir / "logs" / f"{element.key.replace('[', '-').replace(']', '')}.log"
+        try:
+            monitor.watch(MonitorContext(emit=emit, stop=ended, facts=facts, processes=processes, log=log))
+        except Exception as error:  # noqa: BLE001 - a monitor never ends a run; its end is told instead
+            log.write_text(processes.secrets.mask(traceback.format_exc()), encoding="utf-8")
+            notes.append(f"{title_of(element)} ended early: {error}")
+
+    threads = []
+    for element in elements:
+        if reason := planner.skipped(element, facts):
+            notes.append(f"{title_of(element)} was skipped: {reason}")
+            continue
+        monitor = planner.build(element)
+        if not isinstance(monitor, Monitor):
+            raise ProfileError(f"{element.type} is no monitor", where=str(element.location))
+        threads.append(threading.Thread(target=watch, args=(element, monitor), daemon=True))
+    for thread in threads:
+        thread.start()
+    try:
+        yield notes
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(END_WAIT_S)

@@ -1,0 +1,110 @@
+"""run.json: what was run, on what, and how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ExitCode
+from agent.facts import known_facts
+from agent.recorder import verdict_to_json
+from agent.records import Reason, Validity, Verdict
+
+if TYPE_CHECKING:
+    from agent.engine import Outcome
+    from agent.facts import Facts
+    from agent.journal import Journal, StepRow
+    from agent.profile import Profile
+    from agent.recorder import RunContext
+    from agent.secrets import Secrets
+
+__all__ = ["describe", "to_json"]
+
+
+def describe(
+    *,
+    profile: Profile,
+    journal: Journal,
+    context: RunContext,
+    facts: Facts,
+    secrets: Secrets,
+    outcome: Outcome | None = None,
+) -> dict[str, Any]:
+    """run.json: what was run, on what, and how it ended."""
+    cases = journal.cases()
+    verdict = _verdict(cases, outcome) if outcome else None
+    return {
+        "schema_version": 1,
+        "run_id": context.run_id,
+        "experiment_id": context.experiment_id,
+        "client_id": context.client_id,
+        "profile": {
+            "name": profile.name,
+            "description": profile.description,
+            "sources": [secrets.mask(source) for source in profile.sources],
+            "parameters": secrets.mask_value(dict(profile.parameters)),
+        },
+        "command_line": journal.recall("command_line", []),
+        "versions": journal.recall("versions", {}),
+        "metadata": dict(context.metadata),
+        "facts": secrets.mask_value(_facts_to_json(facts)),
+        "start": journal.recall("started"),
+        "resumed": journal.recall("resumed", []),
+        "end": journal.recall("ended") if outcome else None,
+        "verdict": verdict_to_json(verdict, secrets.mask),
+        "exit_code": int(outcome.exit_code) if outcome else None,
+        "exit_reason": secrets.mask(str(outcome.error)) if outcome and outcome.error else "",
+        "steps": [_step(row) for row in journal.steps()],
+        "cases": cases,
+    }  # fmt: skip
+
+
+def _step(row: StepRow) -> dict[str, Any]:
+    values = dataclasses.asdict(row)
+    return {**values, "status": row.status.value, "start": values.pop("started"), "end": values.pop("ended")}
+
+
+def _verdict(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> Verdict | None:
+    reasons = [
+        Reason(**{**reason, "message": f"{case['scenario']}: {reason['message']}"})
+        for case in cases
+        for reason in case["reasons"]
+    ]
+    reasons += [Reason(f"{key}: {error.message}", error.remedy or "") for key, error in outcome.failures]
+    if outcome.error and outcome.error not in [error for _, error in outcome.failures]:
+        reasons.append(Reason(outcome.error.message, outcome.error.remedy or ""))
+    warnings = (
+        *outcome.warnings,
+        *(f"{case['scenario']}: {text}" for case in cases for text in case["warnings"]),
+    )
+    judged = {case["validity"] for case in cases} - {None}
+    if outcome.exit_code is ExitCode.OK:
+        if not judged:
+            return None
+        validity = Validity.VALID if "VALID" in judged else Validity.NOT_APPLICABLE
+    elif outcome.exit_code is ExitCode.RESULT_INVALID:
+        validity = Validity.INVALID
+    else:
+        validity = Validity.FAILED
+    return Verdict(validity, tuple(reasons), warnings)
+
+
+def _facts_to_json(facts: Facts) -> dict[str, Any]:
+    values = {}
+    for name, fact in known_facts().items():
+        value = facts[fact]
+        if value is not None and fact.name != "installed_packages":
+            values[name] = to_json(value)
+    return values
+
+
+def to_json(value: Any) -> Any:
+    """A fact's value as JSON: data classes become objects, paths become text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: to_json(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_json(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

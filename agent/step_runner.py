@@ -1,0 +1,185 @@
+"""Runs one step: noted in the journal before and after, its records committed with its end."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from typing import TYPE_CHECKING
+
+from agent.component import Action, Component, Step, StepContext, StepOutcome
+from agent.errors import (
+    ActionFailedError,
+    DependencyFailedError,
+    HostError,
+    InterruptedRunError,
+    ProfileError,
+    VcagentError,
+)
+from agent.journal import Journal, StepRow, StepStatus, now
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from structlog.typing import FilteringBoundLogger
+
+    from agent.facts import Facts
+    from agent.processes import LocalProcesses
+    from agent.profile import Element
+    from agent.progress import RunProgress
+    from agent.recorder import Recorder
+
+__all__ = ["StepRunner", "of_kind", "title_of"]
+
+_KIND_ERROR: dict[str, type[VcagentError]] = {
+    "dependency": DependencyFailedError,
+    "action": ActionFailedError,
+}
+
+
+class StepRunner:
+    """Runs steps of a run.
+
+    Args:
+        journal: the run's journal.
+        recorder: takes what the steps find.
+        processes: runs commands; its ``stop`` event ends them.
+        progress: shows what happens.
+        run_dir: the run's folder.
+        package_dir: where environments and downloads are kept.
+        log: the structured log.
+    """
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        recorder: Recorder,
+        processes: LocalProcesses,
+        progress: RunProgress,
+        run_dir: Path,
+        package_dir: Path,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.journal = journal
+        self.recorder = recorder
+        self.processes = processes
+        self.progress = progress
+        self.run_dir = run_dir
+        self.package_dir = package_dir
+        self.log = log
+
+    def run(self, element: Element, component: Component, step: Step, facts: Facts, key: str) -> None:
+        """Run a step, unless the journal says that it is done.
+
+        A dependency's step is run again all the same: it was planned again because the host is not as
+        it should be, whatever the journal says.
+
+        Args:
+            element: the profile's element.
+            component: the element's component.
+            step: the step.
+            facts: the host as it was when the component was planned.
+            key: the step's key in the journal.
+
+        Raises:
+            InterruptedRunError: if the run was told to stop.
+            VcagentError: if the step failed; of the class that fits the element's kind.
+        """
+        before = self.journal.step(key)
+        if before and before.status is StepStatus.DONE and isinstance(component, Action):
+            return
+        mask = self.processes.secrets.mask
+        log = self.run_dir / "logs" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', key)}.log"
+        if before and before.status is StepStatus.FAILED:
+            log.with_suffix(".exit").unlink(missing_ok=True)
+        shown = self.progress.start(f"{title_of(element)}: {step.name}", step.estimate_s)
+        context = StepContext(
+            facts=facts,
+            processes=self.processes,
+            progress=shown,
+            stop=self.processes.stop,
+            run_dir=self.run_dir,
+            package_dir=self.package_dir,
+            log=log,
+            key=key,
+        )
+        started = now()
+        self.journal.start_step(
+            StepRow(
+                key=key,
+                component=key.rpartition("/")[0],
+                type=element.type,
+                kind=element.kind,
+                name=step.name,
+                reason=mask(step.reason),
+                command=mask(step.command),
+                log=str(log.relative_to(self.run_dir)),
+            )
+        )
+        self.log.info("step started", step=key, reason=step.reason)
+        try:
+            outcome = self._attempt(step, context)
+        except VcagentError as error:
+            interrupted = isinstance(error, InterruptedRunError) or self.processes.stop.is_set()
+            status = StepStatus.INTERRUPTED if interrupted else StepStatus.FAILED
+            self.journal.end_step(key, status, message=mask(str(error)))
+            self.progress.finish(shown, f"{status.value}: {mask(error.message).splitlines()[0]}")
+            self.log.warning("step ended", step=key, status=status.value, error=str(error))
+            if interrupted:
+                raise InterruptedRunError(f"{step.name} was interrupted") from error
+            raise of_kind(error, element) from error
+        parameters = component.parameters
+        self.recorder.finish_step(
+            key,
+            outcome.outputs,
+            started=started,
+            message=outcome.message,
+            case_dir=outcome.case_dir,
+            scenario=parameters.scenario or element.type,
+            tags=parameters.tags,
+            filters=parameters.metric_filters,
+        )
+        self.progress.finish(shown, mask(outcome.message) or "done")
+        self.log.info("step ended", step=key, status="done", message=outcome.message)
+
+    def _attempt(self, step: Step, context: StepContext) -> StepOutcome:
+        mask = self.processes.secrets.mask
+        try:
+            outcome = step.run(context) or StepOutcome()
+            if step.holds and not step.holds(context.facts.fresh()):
+                raise DependencyFailedError(
+                    f"{step.name} ended, but what it is for does not hold: {step.reason}",
+                    remedy=f"see {context.log}",
+                )
+        except VcagentError:
+            raise
+        except OSError as error:
+            raise HostError(
+                f"{step.name}: {error}", remedy="see whether the disk is full or read-only"
+            ) from error
+        except Exception as error:  # noqa: BLE001 - told as an error with a remedy, its traceback in the log
+            context.log.parent.mkdir(parents=True, exist_ok=True)
+            with context.log.open("a", encoding="utf-8") as file:
+                file.write(mask(traceback.format_exc()))
+            raise VcagentError(
+                f"unexpected {type(error).__name__} in {step.name}: {mask(str(error))}",
+                remedy=f"this is a defect of vcagent; please report it with {context.log}",
+            ) from None
+        return outcome
+
+
+def title_of(element: Element) -> str:
+    """What people call an element: its type and its scenario."""
+    from agent.names import canonical
+
+    scenario = next((value for key, value in element.parameters.items() if canonical(key) == "scenario"), "")
+    plain = isinstance(scenario, str) and not scenario.startswith("$") and "{" not in scenario
+    return f"{element.type} ({scenario})" if scenario and plain else element.type
+
+
+def of_kind(error: VcagentError, element: Element) -> VcagentError:
+    """The same error with the exit code of the phase it stopped; refusals keep their own."""
+    kind = _KIND_ERROR.get(element.kind)
+    if kind is None or isinstance(error, (HostError, ProfileError, InterruptedRunError, kind)):
+        return error
+    return kind(error.message, where=error.where, remedy=error.remedy, details=error.details)

@@ -1,0 +1,108 @@
+"""Component types for tests of the engine, registered beside the installed ones."""
+
+from importlib.metadata import EntryPoint
+
+from pydantic import Field
+
+from agent import registry
+from agent.component import (
+    Action,
+    ComponentParameters,
+    Dependency,
+    Monitor,
+    MonitorContext,
+    Plan,
+    Step,
+    StepContext,
+    StepOutcome,
+)
+from agent.errors import HostError
+from agent.facts import Facts
+from agent.names import canonical
+from agent.records import Metric, ParsedOutput, Reason, Validity, Verdict
+
+
+class MeasuringParameters(ComponentParameters):
+    metric: str = "answer"
+    value: float = 42.0
+    validity: str = "VALID"
+    steps: int = 1
+
+
+class Measuring(Action):
+    """Yields one metric a step."""
+
+    Parameters = MeasuringParameters
+    parameters: MeasuringParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        def measure(context: StepContext) -> StepOutcome:
+            folder = context.case_dir("measuring", self.parameters.metric)
+            reasons = () if self.parameters.validity == "VALID" else (Reason("too slow", "run faster", "speed", 2),)
+            output = ParsedOutput(
+                format="test",
+                tool_name="Measuring",
+                metrics=(Metric(self.parameters.metric, self.parameters.value, "count"),),
+                verdict=Verdict(Validity(self.parameters.validity), reasons),
+            )
+            return StepOutcome("measured", (output,), folder)
+
+        return Plan(
+            tuple(Step(f"measure-{n}", "a number is wanted", measure) for n in range(1, self.parameters.steps + 1))
+        )
+
+
+class FileParameters(ComponentParameters):
+    path: str = Field(..., description="A file that must exist.")
+    sabotage: bool = False
+    refuse: bool = False
+
+
+class FilePresence(Dependency):
+    """Converges: makes a file, and has nothing to do where it is."""
+
+    Parameters = FileParameters
+    parameters: FileParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        from pathlib import Path
+
+        path = Path(self.parameters.path)
+        if self.parameters.refuse:
+            raise HostError("this host has no files", remedy="buy one that has")
+        if path.exists():
+            return Plan(nothing_to_do=f"{path.name} is there")
+
+        def make(context: StepContext) -> None:
+            if not self.parameters.sabotage:
+                path.write_text("made\n")
+
+        return Plan((Step("make", f"{path.name} is missing", make, command=f"touch {path}"),))
+
+
+class Ticking(Monitor):
+    """Emits one metric when it starts and one when it ends."""
+
+    def watch(self, context: MonitorContext) -> None:
+        context.emit([Metric("tick", 1, "count")])
+        context.stop.wait(60)
+        context.emit([Metric("tock", 1, "count")])
+
+
+class Raising(Action):
+    """Fails in a way that nobody thought of."""
+
+    def plan(self, facts: Facts) -> Plan:
+        def fail(context: StepContext) -> None:
+            raise ZeroDivisionError("nobody thought of this")
+
+        return Plan((Step("fail", "to see what happens", fail),))
+
+
+def register() -> None:
+    """Make the types known in this process."""
+    known = registry._registered()
+    for cls in (Measuring, FilePresence, Ticking, Raising):
+        known[canonical(cls.__name__)] = EntryPoint(
+            cls.__name__, f"tests.agent.counting_components:{cls.__name__}", registry.COMPONENT_GROUP
+        )

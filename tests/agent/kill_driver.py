@@ -1,0 +1,50 @@
+"""Runs a profile and kills its own process with SIGKILL at the n-th thing that the journal is told.
+
+Usage: kill_driver.py N REQUEST.json — N counts both the moment before and the moment after each call.
+"""
+
+import functools
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agent.journal import Journal
+from agent.progress import RunProgress
+from agent.request import RunRequest
+from agent.run import start
+from tests.agent.counting_components import register
+
+WATCHED = ("remember", "start_step", "end_step", "add_records", "move_sink")
+
+
+def dying(method: Callable[..., Any], countdown: list[int]) -> Callable[..., Any]:
+    def tick() -> None:
+        countdown[0] -= 1
+        if countdown[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @functools.wraps(method)
+    def wrapper(*args: Any, **values: Any) -> Any:
+        tick()
+        result = method(*args, **values)
+        tick()
+        return result
+
+    return wrapper
+
+
+def main() -> None:
+    register()
+    countdown = [int(sys.argv[1])]
+    for name in WATCHED:
+        setattr(Journal, name, dying(getattr(Journal, name), countdown))
+    request = RunRequest.from_json(json.loads(Path(sys.argv[2]).read_text()), {})
+    sys.exit(start(request, RunProgress()).outcome.exit_code)
+
+
+if __name__ == "__main__":
+    main()
