@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.report.plots import DISTINCT_LINES, Axis, Band, Line, Mark, histogram, line_plot
-from agent.report.quantities import format_duration, quantity, words
+from agent.report.quantities import count_of, format_duration, quantity, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -108,12 +108,13 @@ def _range(distribution: Distribution, limit: float | None) -> tuple[float, floa
         high = LONG_TAIL * p99
     if limit is not None and high < limit < 2 * high:
         high = limit * 1.02
-    low = distribution.minimum_s if distribution.minimum_s > NARROW * high else 0.0
+    lowest = distribution.minimum_s
+    low = lowest - (high - lowest) * 0.05 if lowest > NARROW * high else 0.0
     return (low, high) if high > low else (low * 0.9, high * 1.1 or 1e-9)
 
 
 def _note(distribution: Distribution, high: float, limit: float | None) -> str:
-    parts = [f"{distribution.count:,} samples"]
+    parts = [count_of(distribution.count, "sample")]
     if not distribution.exact:
         parts.append(f"percentiles from {len(distribution.values_s):,} chosen at random")
     if distribution.maximum_s > high:
@@ -160,7 +161,7 @@ def _cumulative(title: str, distribution: Distribution, limit: float | None) -> 
 
 def _rates(statistics: SampleStatistics) -> list[Figure]:
     intervals = statistics.intervals
-    if not intervals:
+    if len(intervals) < 2:  # noqa: PLR2004 - one point makes no line
         return []
     width = f"means over {format_duration(intervals[0].end_s - intervals[0].start_s)}"
     figures = [_rate("Samples completed", "samples/s", intervals, lambda part: part.samples_per_s, width)]

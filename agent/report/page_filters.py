@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from agent.records import Metric, Relativity
 from agent.report.figures import PERCENTILES
-from agent.report.quantities import Quantity, format_duration, quantity, words
+from agent.report.quantities import Quantity, count_of, format_duration, quantity, words
 
 if TYPE_CHECKING:
     from agent.report.run_folder import CaseResult
@@ -80,6 +80,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "below": lambda path, folder: path.relative_to(folder).as_posix(),
     "better": lambda relativity: _BETTER.get(relativity, ""),
     "case_tone": _case_tone,
+    "count_of": count_of,
     "duration": format_duration,
     "file_size": file_size,
     "moment": moment,

@@ -13,7 +13,7 @@ from agent.errors import ParseError
 from agent.report.figures import LATENCIES, PERCENTILES, Figure, latency_limits, sample_figures
 from agent.report.headline import headline_metrics
 from agent.report.page_filters import moment, plain
-from agent.report.quantities import Quantity, format_duration, quantity
+from agent.report.quantities import Quantity, count_of, format_duration, quantity
 from agent.report.samples import SAMPLES_FILE, SampleStatistics, read_samples
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ def _samples(case_dir: Path) -> tuple[SampleStatistics | None, str]:
         return None, f"No distributions: {error}"
     notes = []
     if lost := statistics.issued - statistics.completed:
-        notes.append(f"{lost:,} of {statistics.issued:,} samples were issued and never completed.")
+        notes.append(f"{lost:,} of {count_of(statistics.issued, 'issued sample')} never completed.")
     if statistics.unread_rows:
-        notes.append(f"{statistics.unread_rows:,} rows of {SAMPLES_FILE} could not be read.")
+        notes.append(f"{count_of(statistics.unread_rows, 'row')} of {SAMPLES_FILE} could not be read.")
     return statistics, " ".join(notes)
 
 

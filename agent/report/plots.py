@@ -203,7 +203,7 @@ class _Frame:
                 place, kind = self.x(mark.value), "limit" if mark.is_limit else "mark"
                 hint = element("title", f"{mark.name}: {quantity(mark.value, self.x_axis.unit)}")
                 parts.append(
-                    element("line", hint, x1=place, x2=place, y1=level + 3, y2=self.floor, class_=kind)
+                    element("line", hint, x1=place, x2=place, y1=self.top - 3, y2=self.floor, class_=kind)
                 )
                 middle = min(place, WIDTH - len(mark.name) * CHARACTER_WIDTH / 2)
                 parts.append(text(mark.name, middle, level, class_=f"{kind}-name", anchor="middle"))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 __all__ = [
     "Quantity",
     "Scale",
+    "count_of",
     "format_duration",
     "format_number",
     "quantity",
@@ -147,6 +148,11 @@ def format_duration(seconds: float) -> str:
     hours, rest = divmod(whole, 3600)
     minutes, rest_s = divmod(rest, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest_s:02} s"
+
+
+def count_of(count: int, thing: str) -> str:
+    """``1 row``, ``2,001 rows``."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def words(name: str) -> str:

@@ -162,9 +162,9 @@ def test_a_cut_record_and_a_cut_sample_are_told_of(finished_run: Path) -> None:
     with (finished_run / "mlperf/server-performance/samples.csv").open("a", encoding="utf-8") as file:
         file.write("7,7,12.5,,,\n8,8")
     text = Page(write_report(finished_run)).text
-    assert "1 lines of metrics.jsonl were cut short" in text
-    assert "1 of 2,001 samples were issued and never completed." in text
-    assert "1 rows of samples.csv could not be read." in text
+    assert "1 line of metrics.jsonl could not be read" in text
+    assert "1 of 2,001 issued samples never completed." in text
+    assert "1 row of samples.csv could not be read." in text
 
 
 def test_a_broken_samples_file_costs_only_its_plots(finished_run: Path) -> None:

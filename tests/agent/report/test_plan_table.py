@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.component import Plan, Step
+from agent.errors import HostError
+from agent.planning import PlannedComponent, Standing
+from agent.profile.schema import Element, Location
+from agent.report import render_plan
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def element(type_name: str) -> Element:
+    return Element(kind="dependency", type=type_name, key="dependencies[0]", location=Location("p.yaml", 1))
+
+
+def test_a_plan_has_a_row_a_step_and_says_why_there_is_none(console: Console) -> None:
+    steps = (
+        Step(
+            "install", "550 is loaded, 570 is wanted", lambda _: None, "apt-get install -y nvidia-driver-570"
+        ),
+        Step("reboot", "the old module is loaded", lambda _: None),
+    )
+    refusal = HostError("no GPU has 80 GiB", remedy="choose a smaller [model]")
+    render_plan(
+        [
+            PlannedComponent(element("NvidiaCudaInstallation"), Standing.PLANNED, Plan(steps)),
+            PlannedComponent(element("DockerInstallation"), Standing.NOTHING_TO_DO, note="28.1 is running"),
+            PlannedComponent(element("LoadGenExecutor"), Standing.REFUSED, error=refusal),
+        ],
+        console,
+    )
+    text = console.export_text()
+    for part in (
+        "NvidiaCudaInstallation", "apt-get install -y", "550 is loaded", "28.1 is running", "refused",
+        "no GPU has 80 GiB", "→ choose a smaller [model]", "2 steps to do.",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_a_plan_with_nothing_to_do_says_so(console: Console) -> None:
+    render_plan([PlannedComponent(element("Docker"), Standing.NOTHING_TO_DO, note="it runs")], console)
+    assert console.export_text().splitlines()[-1] == "Nothing to do."
