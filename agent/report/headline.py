@@ -21,6 +21,9 @@ _ACCURACY = re.compile(r"accuracy|acc\b|rouge|exact_match|score", re.IGNORECASE)
 _PERCENTILES = ("p99", "p90", "p95", "p97", "p99_9", "p50", "mean")
 """The order in which a latency is taken: the one that MLPerf's limits apply to first."""
 
+_RATES = ("tokens/s", "samples/s", "queries/s")
+"""The order in which a throughput is taken: language models are compared by tokens."""
+
 
 def _is_throughput(metric: Metric) -> bool:
     return metric.unit.endswith("/s") and not metric.unit.lower().startswith("byte")
@@ -45,6 +48,8 @@ _KINDS: Mapping[str, Callable[[Metric], bool]] = {
 
 def _rank(metric: Metric) -> tuple[int, bool, int]:
     is_estimate = metric.name.startswith("early_stopping")
+    if metric.unit in _RATES:
+        return metric.verbosity, is_estimate, _RATES.index(metric.unit)
     for place, percentile in enumerate(_PERCENTILES):
         if re.search(rf"(^|_){percentile}($|_(?!\d))", metric.name):
             return metric.verbosity, is_estimate, place
@@ -54,8 +59,8 @@ def _rank(metric: Metric) -> tuple[int, bool, int]:
 def headline(metrics: Iterable[Metric]) -> dict[str, Metric]:
     """The one metric of each kind that stands for a case; kinds that it does not have are left out.
 
-    Among several of a kind the one with the lowest verbosity is taken, then the 99th percentile before
-    others, then the first.
+    Among several of a kind the one with the lowest verbosity is taken, then tokens before samples and
+    the 99th percentile before others, then the first.
     """
     known = list(metrics)
     chosen: dict[str, Metric] = {}
@@ -66,10 +71,17 @@ def headline(metrics: Iterable[Metric]) -> dict[str, Metric]:
 
 
 def headline_metrics(metrics: Iterable[Metric]) -> list[Metric]:
-    """The metrics to show at a glance: those of verbosity 1, else the headline of each kind."""
+    """The metrics to show at a glance: those of verbosity 1, else the headline of each kind.
+
+    The headline of each kind stands first, in the order throughput, latency, TTFT, TPOT, accuracy.
+    """
     known = list(metrics)
-    first = [metric for metric in known if metric.verbosity <= HEADLINE_VERBOSITY]
-    return first or list({metric.name: metric for metric in headline(known).values()}.values())
+    chosen = {metric.name: metric for metric in headline(known).values()}
+    first = {metric.name: metric for metric in known if metric.verbosity <= HEADLINE_VERBOSITY}
+    if not first:
+        return list(chosen.values())
+    names = [*(name for name in chosen if name in first), *(name for name in first if name not in chosen)]
+    return [first[name] for name in names]
 
 
 def headline_json(metrics: Iterable[Metric]) -> dict[str, Any]:

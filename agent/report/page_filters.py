@@ -12,6 +12,7 @@ from urllib.parse import quote
 from agent.records import Metric, Relativity
 from agent.report.figures import PERCENTILES
 from agent.report.quantities import Quantity, count_of, format_duration, quantity, words
+from agent.report.status import setting_to_change
 
 if TYPE_CHECKING:
     from agent.report.run_folder import CaseResult
@@ -86,6 +87,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "moment": moment,
     "plain": plain,
     "quantity": _quantity,
+    "setting_to_change": setting_to_change,
     "share": lambda value, most: round(100 * value / most, 1) if most else 0,
     "sign": lambda status: _SIGNS[_TONES.get(status.replace(" ", "_"), "none")],
     "step_sign": lambda status: _SIGNS[_STEP_TONES.get(status, "none")],

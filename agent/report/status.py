@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ExitCode
-from agent.records import Validity, Verdict
+from agent.records import Reason, Validity, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["run_outcome", "run_status"]
+__all__ = ["run_outcome", "run_status", "setting_to_change"]
 
 _BY_EXIT_CODE = {ExitCode.REBOOT_PENDING: "REBOOT PENDING", ExitCode.INTERRUPTED: "INTERRUPTED"}
 
@@ -31,3 +31,13 @@ def run_outcome(run: Mapping[str, Any]) -> str:
     known = {int(exit_code): exit_code.name.replace("_", " ").lower() for exit_code in ExitCode}
     name = f"exit code {code} ({known[code]})" if code in known and code else ""
     return " · ".join(part for part in (reason, name) if part)
+
+
+def setting_to_change(reason: Reason) -> tuple[str, str] | None:
+    """The setting to change and its new value, empty if unknown; None where the remedy already says it."""
+    if reason.setting is None:
+        return None
+    value = "" if reason.value is None else str(reason.value)
+    if reason.setting in reason.remedy and value in reason.remedy:
+        return None
+    return reason.setting, value

@@ -14,7 +14,7 @@ from agent.report.headline import headline_metrics
 from agent.report.html import REPORT_FILE
 from agent.report.quantities import quantity, words
 from agent.report.run_folder import RunResult, as_records, run_result
-from agent.report.status import run_status
+from agent.report.status import run_status, setting_to_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -162,13 +162,9 @@ def _print_reason(reason: Reason, console: Console, style: str) -> None:
     console.print(Padding(Text(reason.message, style=style), (0, 0, 0, 2), expand=False))
     if reason.remedy:
         console.print(Padding(Text(f"→ {reason.remedy}"), (0, 0, 0, 4), expand=False))
-    if reason.setting:
-        value = "" if reason.value is None else f" to {reason.value}"
-        console.print(
-            Padding(
-                Text("→ set ").append(f"{reason.setting}{value}", style="bold"), (0, 0, 0, 4), expand=False
-            )
-        )
+    if change := setting_to_change(reason):
+        text = Text("→ set ").append(" to ".join(filter(None, change)), style="bold")
+        console.print(Padding(text, (0, 0, 0, 4), expand=False))
 
 
 def _status(status: str) -> Text:

@@ -10,6 +10,7 @@ from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Ve
 from agent.report import write_case_summary, write_rollup
 from agent.report.figures import latency_limits
 from agent.report.headline import headline, headline_metrics
+from agent.report.status import setting_to_change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 HIGHER = Relativity.HIGHER
 SERVER = (
     Metric("scheduled_samples_per_second", 40.2, "samples/s", HIGHER, verbosity=2),
+    Metric("samples_per_second", 40.1, "samples/s", HIGHER),
     Metric("tokens_per_second", 4311.2, "tokens/s", HIGHER, "output tokens per second"),
     Metric("latency_mean", 9.0, "seconds", verbosity=2),
     Metric("latency_p99_9", 13.0, "seconds", verbosity=2),
@@ -39,9 +41,13 @@ def test_the_headline_is_one_metric_of_each_kind() -> None:
     }
 
 
-def test_at_a_glance_are_the_metrics_of_verbosity_one_or_else_the_headline() -> None:
-    assert [metric.name for metric in headline_metrics(SERVER)] == ["tokens_per_second", "bandwidth"]
-    assert [metric.name for metric in headline_metrics(SERVER[2:5])] == ["latency_p99"]
+def test_at_a_glance_are_the_headline_and_what_else_has_verbosity_one() -> None:
+    assert [metric.name for metric in headline_metrics(SERVER)] == [
+        "tokens_per_second",
+        "samples_per_second",
+        "bandwidth",
+    ]
+    assert [metric.name for metric in headline_metrics(SERVER[3:6])] == ["latency_p99"]
     assert headline_metrics([]) == []
 
 
@@ -75,7 +81,7 @@ def test_a_case_summary_has_verdict_headline_and_every_metric(tmp_path: Path) ->
     }  # fmt: skip
     assert summary["headline"]["ttft"] == {"metric": "ttft_p99", "value": 0.8, "unit": "seconds"}
     assert [metric["name"] for metric in summary["metrics"]] == [metric.name for metric in SERVER]
-    assert summary["metrics"][4]["metadata"] == {"tool_unit": "ns"}
+    assert summary["metrics"][5]["metadata"] == {"tool_unit": "ns"}
     assert summary["sources"] == ["mlperf_log_detail.txt", "/elsewhere/x"]
     assert list(tmp_path.iterdir()) == [path]
 
@@ -128,3 +134,18 @@ def test_limits_are_taken_only_from_settings_that_are_limits(
     details: dict[str, object], limits: dict[str, float]
 ) -> None:
     assert latency_limits(details) == limits
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [
+        (Reason("m", "lower the load", "target_qps", 34), ("target_qps", "34")),
+        (Reason("m", "lower the load", "target_qps"), ("target_qps", "")),
+        (Reason("m", "set target_qps to 34 or less", "target_qps", 34), None),
+        (Reason("m", "lower the load"), None),
+    ],
+)
+def test_a_change_that_the_remedy_names_is_not_told_twice(
+    reason: Reason, change: tuple[str, str] | None
+) -> None:
+    assert setting_to_change(reason) == change
