@@ -9,6 +9,7 @@ Here each of these is an error. Names, units and precedence follow TestSettings:
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -156,11 +157,11 @@ def read_user_conf(path: Path) -> dict[str, str]:
 
 def _number(text: str, where: str) -> Number:
     """Read a value as LoadGen does: a whole number in any base, else a fraction."""
-    for read in (lambda: int(text, 0), lambda: float(text)):
-        try:
-            return read()
-        except ValueError:
-            continue
+    with suppress(ValueError):
+        return int(text, 0)
+    with suppress(ValueError):
+        if math.isfinite(value := float(text)):
+            return value
     raise HarnessError("settings", f"{where}: {text!r} is not a number", "LoadGen's values are numbers")
 
 

@@ -96,36 +96,37 @@ class LoadGenSink:
                 responses.append(response(sample_id, address, size))
             self._report_first(responses)
         if self._recorder is not None:
+            first_token, in_flight = self._recorder.first_token, self._in_flight
             for sample_id, _ in tokens:
-                self._recorder.first_token[self._in_flight[sample_id]] = now
+                first_token[in_flight[sample_id]] = now
 
     def complete(self, sample_id: int, data: bytes, token_count: int) -> None:
         """Report a sample's answer."""
-        self.complete_many(((sample_id, data, token_count),))
+        self.complete_many([(sample_id, data, token_count)])
 
-    def complete_many(self, completions: Sequence[Completion | tuple[int, bytes, int]]) -> None:
+    def complete_many(self, completions: Sequence[Completion]) -> None:
         """Report several samples' answers, which exist at the same moment."""
         if self._failed:
             return
         now = self.last_progress = perf_counter()
         response, responses, buffers = self._response, [], _Buffers()
-        tokens = 0
         for sample_id, data, token_count in completions:
-            if token_count < 1 and self._tokens:
-                self.fail(sample_id, _no_tokens())
-                return
             address, size = buffers.hold(data)
             responses.append(response(sample_id, address, size, token_count))
-            tokens += token_count
-        slots = [self._in_flight.pop(completion[0]) for completion in completions]
+        counts = [count for _, _, count in completions]
+        if self._tokens and min(counts) < 1:
+            self.fail(completions[counts.index(min(counts))][0], _no_tokens())
+            return
+        pop = self._in_flight.pop
+        slots = [pop(sample_id) for sample_id, _, _ in completions]
         self._report_complete(responses)
         self.completed += len(slots)
-        self.output_tokens += tokens
+        self.output_tokens += sum(counts)
         if self._recorder is not None:
-            self._recorder.completed(now, slots, [completion[2] for completion in completions])
+            self._recorder.completed(now, slots, counts)
             if self._outputs is not None:
-                for slot, completion in zip(slots, completions, strict=True):
-                    self._outputs.write(self._recorder.index(slot), completion[1])
+                for slot, (_, data, _) in zip(slots, completions, strict=True):
+                    self._outputs.write(self._recorder.index(slot), data)
 
     def fail(self, sample_id: int, error: HarnessError) -> None:  # noqa: ARG002  (LoadGen is not told)
         """End the run: LoadGen cannot take a failure, and a made-up answer would be a lie."""
@@ -135,17 +136,20 @@ class LoadGenSink:
 
 
 class _Buffers:
-    """Keeps the bytes of one report in memory that LoadGen can read; the same bytes are copied once."""
+    """Keeps the bytes of one report in memory that LoadGen can read; the same bytes in a row share a copy."""
 
     def __init__(self) -> None:
-        self._held: dict[bytes, array[int]] = {}
+        self._held: list[array[int]] = []
+        self._data: bytes | None = None
+        self._where = (0, 0)
 
     def hold(self, data: bytes) -> tuple[int, int]:
         """The address and size of a copy of ``data``, valid as long as this object."""
-        buffer = self._held.get(data)
-        if buffer is None:
-            buffer = self._held[data] = array("B", data)
-        return buffer.buffer_info()
+        if data is not self._data:
+            buffer = array("B", data)
+            self._held.append(buffer)
+            self._data, self._where = data, buffer.buffer_info()
+        return self._where
 
 
 def _no_tokens() -> HarnessError:

@@ -42,19 +42,11 @@ class Batch(NamedTuple):
     indices: Sequence[int]
 
 
-class FirstToken(NamedTuple):
-    """A sample's first token, in the backend's data encoding."""
+FirstToken = tuple[int, bytes]
+"""A sample's id and its first token, in the backend's data encoding."""
 
-    sample_id: int
-    token: bytes
-
-
-class Completion(NamedTuple):
-    """A sample's whole answer, in the backend's data encoding, and its exact number of output tokens."""
-
-    sample_id: int
-    data: bytes
-    token_count: int
+Completion = tuple[int, bytes, int]
+"""A sample's id, its whole answer in the backend's data encoding, and its exact number of output tokens."""
 
 
 class Sink(Protocol):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from .base import BackendStats, Completion, FirstToken, checked
+from .base import BackendStats, checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,11 +59,10 @@ class NullBackend:
 
     def _first_tokens(self, batch: Batch, sink: Sink) -> None:
         if self._tokens:
-            sink.first_token_many([FirstToken(sample_id, b"null ") for sample_id in batch.ids])
+            sink.first_token_many(list(zip(batch.ids, repeat(b"null "))))
 
     def _complete(self, batch: Batch, sink: Sink) -> None:
-        data, tokens = self._data, self._tokens
-        sink.complete_many([Completion(sample_id, data, tokens) for sample_id in batch.ids])
+        sink.complete_many(list(zip(batch.ids, repeat(self._data), repeat(self._tokens))))
 
     def decode(self, data: bytes) -> str:
         """An answer as text."""
