@@ -1,0 +1,74 @@
+"""The distribution, its kernel and the platform."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from agent.facts.base import Fact, Host
+
+__all__ = ["ARCHITECTURE", "DISTRIBUTION", "KERNEL", "PLATFORM", "Distribution", "os_release", "platform_of"]
+
+_ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A Linux distribution as it describes itself (os-release(5)).
+
+    Args:
+        id: its short name, such as ``ubuntu``.
+        version: its version, such as ``22.04``; empty for a rolling one.
+        codename: such as ``jammy``; empty where it has none.
+        like: the distributions it derives from, nearest first.
+        name: its name for people.
+    """
+
+    id: str
+    version: str = ""
+    codename: str = ""
+    like: tuple[str, ...] = ()
+    name: str = ""
+
+    def is_like(self, family: str) -> bool:
+        """Whether it is this distribution or derives from it."""
+        return family in (self.id, *self.like)
+
+
+def os_release(text: str) -> Distribution:
+    """Read ``/etc/os-release``; where it names none the distribution is ``linux``, as os-release(5) says."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        name, separator, value = line.strip().partition("=")
+        if separator and not name.startswith("#"):
+            try:
+                values[name] = " ".join(shlex.split(value))
+            except ValueError:  # a quote without its end
+                values[name] = value.strip("\"'")
+    identifier = values.get("ID") or "linux"
+    return Distribution(
+        id=identifier.lower(),
+        version=values.get("VERSION_ID", ""),
+        codename=values.get("VERSION_CODENAME", ""),
+        like=tuple(values.get("ID_LIKE", "").lower().split()),
+        name=values.get("PRETTY_NAME", values.get("NAME", identifier)),
+    )
+
+
+def platform_of(machine: str) -> str:
+    """VirtualClient's name of a platform: ``x86_64`` is ``linux-x64``."""
+    return f"linux-{_ARCHITECTURES.get(machine, machine)}"
+
+
+def _machine(host: Host) -> str:
+    return (host.output(["uname", "-m"]) or "").strip()
+
+
+DISTRIBUTION: Fact[Distribution] = Fact(
+    "distribution",
+    "/etc/os-release",
+    lambda host: os_release(host.text("/etc/os-release") or host.text("/usr/lib/os-release") or ""),
+)
+KERNEL: Fact[str] = Fact("kernel", "uname -r", lambda host: (host.output(["uname", "-r"]) or "").strip())
+ARCHITECTURE: Fact[str] = Fact("architecture", "uname -m", _machine)
+PLATFORM: Fact[str] = Fact("platform", "uname -m", lambda host: platform_of(_machine(host)))

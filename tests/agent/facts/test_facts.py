@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.errors import HostError
+from agent.facts import Facts, LocalHost, known_facts
+from agent.facts.agent_paths import package_dir
+from agent.facts.containers import IN_CONTAINER, docker_version
+from agent.facts.files import exists, text_of
+from agent.facts.git import git_checkout
+from agent.facts.gpus import (
+    CUDA_VERSION,
+    DRIVER_VERSION,
+    GPU_COUNT,
+    GPU_MEMORY_MIB,
+    GPU_NAME,
+    GPUS,
+    NVSWITCH_COUNT,
+    Gpu,
+)
+from agent.facts.linux import PLATFORM, Distribution, os_release, platform_of
+from agent.facts.memory import Memory, meminfo
+from agent.facts.packages import InstalledPackage, PackageLock, dpkg_packages, lists_age_s, lock_holder
+from agent.facts.processor import Processor, cpuinfo
+from agent.facts.python import PYTHON, interpreter, interpreter_answer
+from agent.facts.storage import df_mounts, free_bytes, mount_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class RecordedHost:
+    """A host made of recorded answers: a command or file that was not recorded is absent."""
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+
+    def output(self, command: Sequence[str], *, timeout_s: float = 10) -> str | None:
+        assert timeout_s > 0
+        return next(
+            (text for start, text in self.outputs.items() if " ".join(command).startswith(start)), None
+        )
+
+    def text(self, path: str) -> str | None:
+        return self.files.get(path)
+
+    def names(self, folder: str) -> list[str]:
+        prefix = folder.rstrip("/") + "/"
+        return sorted({path[len(prefix) :].split("/")[0] for path in self.files if path.startswith(prefix)})
+
+
+def test_every_fact_of_this_host_can_be_read() -> None:
+    facts = Facts(LocalHost())
+    for name, fact in known_facts().items():
+        assert fact.name == name
+        assert fact.source
+        facts[fact]
+
+
+UBUNTU = """\
+PRETTY_NAME="Ubuntu 22.04.4 LTS"
+NAME="Ubuntu"
+VERSION_ID="22.04"
+VERSION_CODENAME=jammy
+ID=ubuntu
+ID_LIKE=debian
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (UBUNTU, Distribution("ubuntu", "22.04", "jammy", ("debian",), "Ubuntu 22.04.4 LTS")),
+        (
+            'ID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.3"\n',
+            Distribution("rocky", "9.3", "", ("rhel", "centos", "fedora"), "rocky"),
+        ),
+        ("# nothing\nNAME='unclosed\n", Distribution("linux", name="unclosed")),
+        ("", Distribution("linux", name="linux")),
+    ],
+)
+def test_os_release(text: str, expected: Distribution) -> None:
+    assert os_release(text) == expected
+
+
+def test_a_derived_distribution_is_like_its_parent() -> None:
+    assert os_release(UBUNTU).is_like("debian")
+    assert not os_release(UBUNTU).is_like("rhel")
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"), [("x86_64", "x64"), ("aarch64", "arm64"), ("riscv64", "riscv64")]
+)
+def test_platform(machine: str, name: str) -> None:
+    assert platform_of(machine) == f"linux-{name}"
+    assert Facts(RecordedHost(outputs={"uname -m": f"{machine}\n"}))[PLATFORM] == f"linux-{name}"
+
+
+def _core(number: int, package: int, core: int, flags: str) -> str:
+    return (
+        f"processor\t: {number}\nmodel name\t: Xeon 8480C\nphysical id\t: {package}\ncore id\t\t: {core}\n"
+        f"flags\t\t: {flags}\n"
+    )
+
+
+def test_cpuinfo_with_two_sockets_and_hyperthreads() -> None:
+    cores = [(package, core) for package in (0, 1) for core in (0, 1)] * 2
+    text = "\n".join(_core(number, *place, "fpu avx2 amx_tile sse") for number, place in enumerate(cores))
+    assert cpuinfo(text) == Processor("Xeon 8480C", 8, 4, 2, frozenset({"avx2", "amx_tile"}))
+
+
+def test_cpuinfo_of_arm64_takes_cores_from_sysfs() -> None:
+    text = "\n\n".join(f"processor\t: {n}\nFeatures\t: fp asimd sve" for n in range(2))
+    places = {"cpu0": ("0", "0"), "cpu1": ("0", "1")}
+    assert cpuinfo(text, places) == Processor(None, 2, 2, 1, frozenset({"asimd", "sve"}))
+    assert cpuinfo(text).physical_cores is None
+
+
+def test_without_proc_there_is_a_remedy() -> None:
+    for read in (cpuinfo, meminfo):
+        with pytest.raises(HostError) as error:
+            read("")
+        assert error.value.remedy == "mount /proc"
+
+
+def test_meminfo() -> None:
+    text = "MemTotal:       16 kB\nMemFree: 1 kB\nMemAvailable:  8 kB\nSwapTotal: 0 kB\nHugePages_Total: 0\n"
+    assert meminfo(text) == Memory(16384, 8192, 0)
+    assert meminfo("MemTotal: 16 kB").available_bytes is None
+
+
+DF = """\
+Mounted on           Type      1B-blocks        Avail
+/                    overlay       1000          400
+/data with blank     xfs           9000         5000
+/data                ext4          5000          300
+/broken              nfs              -            -
+"""
+
+
+def test_free_space_is_that_of_the_mount_that_holds_a_path() -> None:
+    mounts = df_mounts(DF)
+    assert [str(mount.target) for mount in mounts] == ["/", "/data with blank", "/data"]
+    expected = {"/data/x/not/yet": 300, "/database": 400, "/data with blank/x": 5000, "/broken": 400}
+    assert {path: free_bytes(mounts, Path(path)) for path in expected} == expected
+    assert mount_of((), Path("/x")) is None
+
+
+def _pci(bus: dict[str, tuple[str, str, str]]) -> dict[str, str]:
+    return {
+        f"/sys/bus/pci/devices/{address}/{name}": f"{value}\n"
+        for address, values in bus.items()
+        for name, value in zip(("vendor", "class", "device"), values, strict=True)
+    }
+
+
+H100 = ("0x10de", "0x030200", "0x2330")
+BUS = _pci(
+    {
+        "0000:00:1f.0": ("0x8086", "0x060100", "0x7000"),
+        "0000:05:00.0": ("0x10de", "0x068000", "0x22a3"),
+        "0000:06:00.0": H100,
+        "0000:3b:00.0": H100,
+        "0000:3b:00.1": ("0x10de", "0x040300", "0x0000"),
+    }
+)
+
+
+def test_gpus_without_a_driver_come_from_the_bus() -> None:
+    facts = Facts(RecordedHost(BUS))
+    assert [gpu.bus_id for gpu in facts[GPUS]] == ["0000:06:00.0", "0000:3b:00.0"]
+    assert facts[GPU_COUNT] == 2
+    assert facts[NVSWITCH_COUNT] == 1
+    for fact in (GPU_NAME, GPU_MEMORY_MIB, DRIVER_VERSION, CUDA_VERSION):
+        assert facts[fact] is None
+
+
+def test_gpus_with_a_driver() -> None:
+    answer = (
+        "00000000:06:00.0, NVIDIA H100 80GB HBM3, 81559, 580.159.04, Disabled\n"
+        "00000000:3B:00.0, NVIDIA H100 80GB HBM3, [N/A], 580.159.04, [Not Supported]\n"
+    )
+    host = RecordedHost(
+        BUS
+        | {
+            "/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  "
+            "Release Build  (root@x)\nGCC version: gcc 12.3.0\n"
+        },
+        {"nvidia-smi --query-gpu": answer, "nvidia-smi": (_HERE / "h100_nvidia_smi.txt").read_text()},
+    )
+    facts = Facts(host)
+    first, second = facts[GPUS]
+    assert first == Gpu("0000:06:00.0", "0x2330", "NVIDIA H100 80GB HBM3", 81559, "580.159.04", mig=False)
+    assert (second.memory_mib, second.mig, second.pci_id) == (None, None, "0x2330")
+    assert facts[GPU_NAME] == "NVIDIA H100 80GB HBM3"
+    assert facts[DRIVER_VERSION] == "580.159.04"
+    assert facts[CUDA_VERSION] == "13.0"
+
+
+def test_a_driver_that_does_not_answer_says_nothing() -> None:
+    text = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
+    facts = Facts(RecordedHost(BUS, {"nvidia-smi": text}))
+    assert facts[GPU_COUNT] == 2
+    assert facts[GPU_NAME] is None
+
+
+def test_no_bus_and_no_answer_is_unknown_not_zero() -> None:
+    facts = Facts(RecordedHost())
+    assert (facts[GPU_COUNT], facts[NVSWITCH_COUNT]) == (None, None)
+    cpu_host = Facts(RecordedHost(_pci({"0000:00:1f.0": ("0x8086", "0x060100", "0x7000")})))
+    assert (cpu_host[GPU_COUNT], cpu_host[NVSWITCH_COUNT]) == (0, 0)
+
+
+def test_dpkg_states() -> None:
+    text = (
+        "bash\t5.2\tii \t\n"
+        "apache2\t2.4\trc \t\n"
+        "libc6:amd64\t2.36\tii \tlibc6-2.36\n"
+        "libc6:i386\t2.35\trc \t\n"
+        "docker.io\t20\tiF \t\n"
+        "linux-image\t6.1\thi \t\n"
+        "mawk\t1.3\tii \tawk, editor (= 1)\n"
+        "awk\t\tun \t\n"
+    )
+    packages = dpkg_packages(text)
+    installed = {name for name, package in packages.items() if package.installed}
+    assert installed == {"bash", "libc6:amd64", "libc6", "libc6-2.36", "linux-image", "mawk", "awk", "editor"}
+    assert packages["libc6"] == InstalledPackage("2.36", "ii")
+    assert not packages["apache2"].installed
+    assert packages["docker.io"].broken
+    assert not packages["apache2"].broken
+
+
+def test_the_holder_of_a_lock_is_found_by_inode() -> None:
+    locks = (
+        "1: FLOCK  ADVISORY  WRITE 11 fe:00:4242 0 EOF\n"
+        "2: POSIX  ADVISORY  READ 12 fe:00:4242 0 EOF\n"
+        "3: POSIX  ADVISORY  WRITE 4711 00:2f:777 0 EOF\n"
+        "3: -> POSIX  ADVISORY  WRITE 9 00:2f:777 0 EOF\n"
+    )
+    files = {"/var/lib/dpkg/lock-frontend": 777}
+    assert lock_holder(locks, files, {4711: "apt-get"}) == PackageLock(
+        4711, "apt-get", "/var/lib/dpkg/lock-frontend"
+    )
+    assert lock_holder(locks, {"/x": 1}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "changed", "age"),
+    [
+        (["deb.debian.org_dists_x_main_binary-amd64_Packages", "lock"], [100, 900], 100),
+        (["x_Packages.lz4"], [2000], 0),
+        (["lock", "partial"], [900], None),
+        ([], [], None),
+    ],
+)
+def test_age_of_apt_lists(names: list[str], changed: list[int], age: int | None) -> None:
+    assert lists_age_s(names, changed, 1000) == age
+
+
+def test_package_dir() -> None:
+    chosen = package_dir({"VCAGENT_PACKAGE_DIR": "/data/p"}, root=True)
+    assert chosen == Path("/data/p")
+    assert package_dir({}, root=True) == Path("/var/cache/vcagent/packages")
+    assert package_dir({"HOME": "/home/a"}, root=False) == Path("/home/a/.cache/vcagent/packages")
+    assert package_dir({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, root=False) == Path("/c/vcagent/packages")
+
+
+def test_docker_and_containers() -> None:
+    assert docker_version("Docker version 24.0.7, build afdd53b\n") == "24.0.7"
+    assert docker_version(None) is None
+    assert Facts(RecordedHost({"/.dockerenv": ""}))[IN_CONTAINER]
+    assert not Facts(RecordedHost({"/etc/hostname": ""}))[IN_CONTAINER]
+
+
+def test_python_interpreters() -> None:
+    facts = Facts(LocalHost())
+    own = facts[PYTHON]
+    assert own
+    assert own.version == sys.version.split()[0]
+    assert own.venv
+    assert facts[interpreter("no-such-python")] is None
+    assert interpreter_answer("garbage") is None
+    assert interpreter_answer('{"path": "/x"}') is None
+
+
+def test_files_and_checkouts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    facts = Facts(LocalHost())
+    assert facts[text_of(tmp_path / "file")] == "text"
+    assert facts[exists(tmp_path / "link")]
+    assert not facts[exists(tmp_path / "none")]
+    repository = tmp_path / "repository"
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "init", "-q", "-b", "main", str(repository)], check=True)
+    assert Facts(LocalHost())[git_checkout(repository)] is None, "nothing is committed"
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    subprocess.run([*git, "tag", "v1"], check=True)
+    (repository / "below").mkdir()
+    checkout = facts[git_checkout(repository)]
+    assert checkout
+    assert (checkout.branch, checkout.tags, checkout.uri) == ("main", ("v1",), None)
+    assert all(checkout.is_at(revision) for revision in ("main", "v1", checkout.commit, checkout.commit[:7]))
+    assert not any(checkout.is_at(revision) for revision in ("v2", checkout.commit[:3], "0000000"))
+    assert facts[git_checkout(repository / "below")] is None, "a folder in a checkout is no checkout"
+
+
+def test_the_lock_of_this_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agent.facts import packages
+
+    lock = tmp_path / "lock"
+    monkeypatch.setattr(packages, "_LOCKS", (str(lock),))
+    with lock.open("w") as file:
+        assert Facts(LocalHost())[packages.PACKAGE_LOCK] is None
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        holder = Facts(LocalHost())[packages.PACKAGE_LOCK]
+    assert holder
+    assert holder.path == str(lock)
+    assert "python" in holder.name or "pytest" in holder.name

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import base64
+import json
+import traceback
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.secrets import MASK, LineMasker, Secrets, is_secret_name
+
+SECRET = "p@ss'w\"ord/+1 é"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "hfToken",
+        "GITHUB-TOKEN",
+        "Password",
+        "db_passwd",
+        "ApiKey",
+        "AWS_SECRET_ACCESS_KEY",
+        "key",
+        "ssh_private_key",
+        "Credential",
+        "passphrase",
+        "NGC_API_KEY",
+        "secrets",
+    ],
+)
+def test_secret_names(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max_tokens",
+        "tokenizer",
+        "TokenLatencies",
+        "token_count",
+        "key_path",
+        "KeyFile",
+        "keyboard",
+        "monkey",
+        "scenario_key",
+        "PATH",
+        "tokens_per_second",
+        "passes",
+    ],
+)
+def test_names_that_only_look_like_it(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SECRET,
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        json.dumps({"x": SECRET}),
+        repr(SECRET),
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.b64encode(f"user:{SECRET}".encode()).decode(),
+        base64.b64encode(f"a:{SECRET}:b".encode()).decode(),
+        base64.urlsafe_b64encode(f"ab{SECRET}".encode()).decode(),
+    ],
+)
+def test_a_secret_is_masked_in_every_form(text: str) -> None:
+    secrets = Secrets([SECRET])
+    masked = secrets.mask(f"before {text} after")
+    assert MASK in masked
+    assert masked.startswith("before ")
+    assert masked.endswith(" after")
+    for piece in (SECRET, "ord/+1", "ord/%2B1", base64.b64encode(SECRET.encode()).decode()[4:12]):
+        assert piece not in masked
+
+
+PLANTED = "aB3dE5gH7jK9mN1pQ3sT5"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"https://user:{PLANTED}@host/path",
+        f"git clone https://{PLANTED}@github.com/a/b",
+        f"postgres://user:{PLANTED}@db:5432/x",
+        f"Authorization: Bearer {PLANTED}",
+        f'{{"Authorization": "Basic {PLANTED}"}}',
+        f"using bearer {PLANTED}",
+        f"hf_{PLANTED}",
+        f"url?token={PLANTED}&x=1",
+        f"HF_TOKEN={PLANTED} python x.py",
+        f'"api_key": "{PLANTED}"',
+        f"login --password {PLANTED}",
+        f"login --registry-token '{PLANTED}'",
+        f"ghp_{PLANTED}",
+        f"nvapi-{PLANTED}",
+    ],
+)
+def test_secrets_are_known_by_their_shape(text: str) -> None:
+    masked = Secrets().mask(text)
+    assert PLANTED not in masked
+    assert MASK in masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens=1234567",
+        "--max-tokens 1234567",
+        "ssh://git@github.com/a/b.git",
+        "hf_hub_download",
+        "tokens: 123456789",
+        "https://host/path?x=user:y@z",
+        "mail me@example.org",
+    ],
+)
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert Secrets(["unrelated"]).mask(text) == text
+
+
+def test_short_and_plain_values_are_not_literals() -> None:
+    secrets = Secrets(mappings=[{"TOKEN": "abc", "PASSWORD": "enabled", "API_KEY": True, "X_KEY": None}])
+    assert secrets.mask("abc enabled True None") == "abc enabled True None"
+
+
+def test_values_come_from_environments_and_parameters_at_any_depth() -> None:
+    secrets = Secrets(mappings=[{"env": {"HF_TOKEN": ' "first-secret" '}, "Passwords": ["second-secret"]}])
+    assert secrets.mask("first-secret, second-secret, HF_TOKEN") == f"{MASK}, {MASK}, HF_TOKEN"
+
+
+def test_a_longer_secret_wins_over_its_beginning() -> None:
+    assert Secrets(["secret-1", "secret-1-and-more"]).mask("secret-1-and-more") == MASK
+
+
+def test_a_private_key_is_masked_line_by_line() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END PRIVATE KEY-----"
+    assert Secrets([key]).mask("got MIIEvQIBADANBg\nkqhkiG9w0BAQEF.") == f"got {MASK}\n{MASK}."
+
+
+def test_structures() -> None:
+    secrets = Secrets(["planted-secret"])
+    value = {
+        "password": "abc",
+        "token": None,
+        "api_key": ["a", "b"],
+        "credentials": {"user": "x"},
+        "max_tokens": 10,
+        "path": Path("/x/planted-secret"),
+        "list": ["planted-secret", 3, 1.5, True],
+        "raw": b"planted-secret",
+    }
+    assert secrets.mask_value(value) == {
+        "password": MASK,
+        "token": None,
+        "api_key": [MASK, MASK],
+        "credentials": {"user": MASK},
+        "max_tokens": 10,
+        "path": Path("/x") / MASK,
+        "list": [MASK, 3, 1.5, True],
+        "raw": MASK.encode(),
+    }
+
+
+def test_a_traceback_is_masked() -> None:
+    try:
+        raise ValueError(f"no access with {SECRET}")
+    except ValueError:
+        text = Secrets([SECRET]).mask(traceback.format_exc())
+    assert SECRET not in text
+    assert "ValueError: no access with ***" in text
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.sampled_from(["\n", "\r\n", "\r", " "]))
+def test_a_secret_split_over_pieces(first: int, second: int, separator: str) -> None:
+    text = f"see {SECRET}{separator}and {SECRET}\n".encode()
+    one, two = sorted((first, second))
+    masker = LineMasker(Secrets([SECRET]))
+    output = "".join(
+        [masker.feed(text[:one]), masker.feed(text[one:two]), masker.feed(text[two:]), masker.close()]
+    )
+    expected = separator if separator == " " else "\n"
+    assert output == f"see {MASK}{expected}and {MASK}\n"
+
+
+@given(st.integers(0, 300), st.integers(1, 40))
+def test_a_line_without_end_is_passed_on_without_cutting_a_secret(padding: int, piece: int) -> None:
+    text = ("x" * padding + "planted-secret-value" + "y" * 300).encode()
+    masker = LineMasker(Secrets(["planted-secret-value"]), longest=64)
+    parts = [masker.feed(text[at : at + piece]) for at in range(0, len(text), piece)]
+    output = "".join([*parts, masker.close()])
+    assert output == "x" * padding + MASK + "y" * 300 + "\n"
