@@ -5,7 +5,7 @@ from agent.profile.checking import check
 from agent.profile.conversion import convert
 from agent.profile.finding import Source, find, installed
 from agent.profile.loading import load, load_sources
-from agent.profile.resolution import resolve, settle
+from agent.profile.resolution import resolve, resolve_one, settle
 from agent.profile.schema import GROUPS, Element, Location, Profile, Scope, is_secret
 from agent.profile.selection import applies_to, select
 from agent.profile.timespan import format_timespan, parse_timespan
@@ -37,6 +37,7 @@ __all__ = [
     "parse_timeout",
     "parse_timespan",
     "resolve",
+    "resolve_one",
     "select",
     "settle",
 ]

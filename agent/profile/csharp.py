@@ -14,22 +14,11 @@ from datetime import timedelta
 
 from agent.errors import ProfileError
 from agent.profile.timespan import parse_timespan
+from agent.profile.tokens import tokenize
 
-__all__ = ["Expression", "matching_brace", "parse_expression"]
+__all__ = ["Expression", "parse_expression"]
 
-_MAXIMUM_TOKENS = 400
 _MAXIMUM_DEPTH = 30
-_TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<span>\d+\.\d\d?:\d\d:\d\d(?:\.\d{1,7})?|\d+:\d\d:\d\d(?:\.\d{1,7})?)
-    | (?P<number>(?:0[xX][0-9a-fA-F]{1,16}|(?:\d{1,30}(?:\.\d{1,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,3})?)
-        [uUlLfFdDmM]{0,2})
-    | (?P<text>@"(?:[^"]|"")*"|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
-    | (?P<name>[A-Za-z_]\w*)
-    | (?P<operator>&&|\|\||==|!=|<=|>=|[-+*/%<>!?:().,&|^~])
-    )""",
-    re.VERBOSE | re.ASCII | re.DOTALL,
-)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'"}
 _CASTS = {
     **dict.fromkeys(("byte", "sbyte", "short", "ushort", "int", "uint", "long", "ulong"), "int.cast"),
@@ -75,60 +64,18 @@ def parse_expression(source: str) -> Expression:
     return _Parser(source).parse()
 
 
-def matching_brace(text: str, start: int) -> int | None:
-    """Where the brace closes that opens at ``start``, quoted text left out; None if it never does."""
-    depth = 0
-    quote = ""
-    position = start
-    while position < len(text):
-        character = text[position]
-        if quote:
-            if character == "\\" and quote != "@":
-                position += 1
-            elif character == ('"' if quote == "@" else quote):
-                quote = ""
-        elif character in "\"'":
-            quote = "@" if text[position - 1 : position] == "@" else character
-        elif character in "{}":
-            depth += 1 if character == "{" else -1
-            if depth == 0:
-                return position
-        position += 1
-    return None
-
-
 class _Parser:
     def __init__(self, source: str) -> None:
         self.expression = Expression(source)
         self.depth = 0
-        self.tokens: list[tuple[str, str]] = []
+        self.tokens = tokenize(source)
         self.at = 0
-        self._tokenize()
 
     def parse(self) -> Expression:
         self.expression.node = self._ternary()
         if self.at < len(self.tokens):
             raise self._problem()
         return self.expression
-
-    def _tokenize(self) -> None:
-        text = self.expression.source.rstrip()
-        position = 0
-        while position < len(text):
-            start = position + len(text[position:]) - len(text[position:].lstrip())
-            if text.startswith("{", start):
-                end = matching_brace(text, start)
-                if end is None:
-                    raise ProfileError("calculate: a brace is not closed")
-                self.tokens.append(("brace", text[start : end + 1]))
-                position = end + 1
-            elif match := _TOKEN.match(text, position):
-                self.tokens.append((str(match.lastgroup), match[0].strip()))
-                position = match.end()
-            else:
-                raise ProfileError(f"calculate: '{text[start : start + 20]}' is not understood")
-            if len(self.tokens) > _MAXIMUM_TOKENS:
-                raise ProfileError("calculate: the expression is too long")
 
     def _ternary(self) -> ast.expr:
         self.depth += 1

@@ -99,11 +99,15 @@ def _read(file: Traversable, label: str) -> Source:
 
 def _fetch(uri: str) -> Source:
     from http.client import HTTPException
+    from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
     import agent
 
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise ProfileError("the profile's URI cannot be read", remedy="check its host name") from error
     label = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if parts.scheme.lower() not in {"http", "https"}:
         raise ProfileError(
@@ -114,6 +118,8 @@ def _fetch(uri: str) -> Source:
         with urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
             content = response.read(MAXIMUM_BYTES + 1)
     except (OSError, HTTPException, ValueError) as error:
+        if isinstance(error, HTTPError):
+            error.close()
         reason = str(getattr(error, "reason", "") or error).replace(uri, label)
         raise ProfileError(
             f"the profile cannot be fetched: {reason}", where=label, remedy="check the URI and the network"

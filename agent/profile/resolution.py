@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent.profile.schema import Element, Profile, Scope
     from agent.profile.variables import Variables
 
-__all__ = ["resolve", "settle"]
+__all__ = ["known_lookup", "resolve", "resolve_one", "settle"]
 
 _LONGEST_TEXT = 1_000_000
 
@@ -26,7 +26,7 @@ _LONGEST_TEXT = 1_000_000
 def resolve(element: Element, profile: Profile, variables: Variables) -> dict[str, Any]:
     """An element's parameters (not its components') with every reference and expression resolved.
 
-    A parameter that is one expression keeps the type of its value; one that holds text beside it becomes text.
+    A parameter that is one expression keeps the type of its value; with text beside it, it becomes text.
 
     Raises:
         VariableUnavailableError: if the host does not have something now.
@@ -34,14 +34,30 @@ def resolve(element: Element, profile: Profile, variables: Variables) -> dict[st
     """
     profile = settle(profile, variables)
     resolver = _Resolver(Names.of(element, profile, variables))
-    resolved: dict[str, Any] = {}
+    return {slot.name: _told(resolver, slot, element) for slot in resolver.names.own()}
+
+
+def resolve_one(name: str, element: Element, profile: Profile, variables: Variables) -> Any:
+    """One of an element's parameters resolved, whatever becomes of the others; None if it is missing.
+
+    Raises:
+        VariableUnavailableError: see ``resolve``.
+        ProfileError: likewise.
+    """
+    profile = settle(profile, variables)
+    resolver = _Resolver(Names.of(element, profile, variables))
     for slot in resolver.names.own():
-        try:
-            resolved[slot.name] = _plain(resolver.slot(slot, ()))
-        except ProfileError as error:
-            where = f"{element.where(slot.name)}: {element.key}.parameters.{slot.name}"
-            raise type(error)(error.message, where=where, remedy=error.remedy) from None
-    return resolved
+        if canonical(slot.name) == canonical(name):
+            return _told(resolver, slot, element)
+    return None
+
+
+def _told(resolver: _Resolver, slot: Slot, element: Element) -> Any:
+    try:
+        return _plain(resolver.slot(slot, ()))
+    except ProfileError as error:
+        where = f"{element.where(slot.name)}: {element.key}.parameters.{slot.name}"
+        raise type(error)(error.message, where=where, remedy=error.remedy) from None
 
 
 def settle(profile: Profile, variables: Variables) -> Profile:

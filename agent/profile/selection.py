@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ProfileError, UsageError
 from agent.names import canonical, did_you_mean
-from agent.profile.resolution import resolve
+from agent.profile.resolution import resolve_one
 from agent.profile.schema import GROUPS
+from agent.profile.values import text_of
 from agent.profile.variables import Variables
 
 if TYPE_CHECKING:
@@ -95,14 +96,12 @@ class _Filter:
 
 
 def _scenario(element: Element, profile: Profile, variables: Variables) -> str:
-    for name, value in element.parameters.items():
-        if canonical(name) == "scenario":
-            only = replace(element, parameters={**element.parameters, name: value})
-            try:
-                return str(resolve(only, profile, variables)[name])
-            except ProfileError:
-                return str(value)
-    return ""
+    try:
+        return text_of(resolve_one("Scenario", element, profile, variables))
+    except ProfileError:
+        # It depends on what the host does not have now: then its text names it.
+        texts = {canonical(name): str(text) for name, text in element.parameters.items()}
+        return texts.get("scenario", "")
 
 
 def applies_to(
@@ -115,8 +114,8 @@ def applies_to(
 ) -> str | None:
     """Why an element is not meant for a host, or None where it is.
 
-    Asked are ``SupportedPlatforms``, ``SupportedLinuxDistributions`` and ``Role``, among the parameters first,
-    then the metadata.
+    ``SupportedPlatforms``, ``SupportedLinuxDistributions`` and ``Role`` are looked for among the parameters
+    first, then in the metadata.
 
     Args:
         element: the element.

@@ -1,8 +1,8 @@
 """Which parts of a text are expressions, and which are braces that a shell, awk or JSON needs.
 
-An expression is ``$.Parameters.Name``, or one of these in braces, no blank after the opening one:
-``Name``, ``Name.TotalSeconds``, ``PackageDir:name``, ``calculate(…)``. Everything else stays as it is; so does
-``${…}``, and what stands in double braces.
+An expression is ``$.Parameters.Name``, or one of these in braces (no blank after the first):
+``Name``, ``Name.TotalSeconds``, ``PackageDir:name``, ``calculate(…)``. Everything else stays as it is; so
+does ``${…}``, and what stands in double braces.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from functools import lru_cache
 from agent.errors import ProfileError
 from agent.names import did_you_mean, nearest
 from agent.profile.calculate import check_functions
-from agent.profile.csharp import Expression, matching_brace, parse_expression
+from agent.profile.csharp import Expression, parse_expression
 from agent.profile.functions import TOTALS
+from agent.profile.tokens import matching_brace
 
 __all__ = ["Calculation", "Lookup", "Part", "Reference", "parse_template"]
 

@@ -18,9 +18,10 @@ MAXIMUM_S = 366 * 86400 * 100
 
 _CLOCK = re.compile(
     r"(?P<sign>-?)(?:(?P<days>\d{1,7})\.)?(?P<hours>\d{1,7}):(?P<minutes>[0-5]?\d)"
-    r"(?::(?P<seconds>[0-5]?\d)(?P<fraction>\.\d{1,7})?)?"
+    r"(?::(?P<seconds>[0-5]?\d)(?P<fraction>\.\d{1,7})?)?",
+    re.ASCII,
 )
-_NUMBER = re.compile(r"(?P<number>\d{1,12}(?:\.\d{1,9})?)\s*(?P<unit>[A-Za-z]*)")
+_NUMBER = re.compile(r"(?P<number>\d{1,12}(?:\.\d{1,9})?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
 _UNITS_S = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 

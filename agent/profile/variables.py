@@ -88,8 +88,8 @@ class Variables:
     ) -> None:
         self._values = {_key(name): read for name, read in (values or {}).items()}
         self._lookups = {_key(name): read for name, read in (lookups or {}).items()}
-        self._names = {_key(name): name for name in (*(values or {}), *ALIASES, *VARIABLES)}
-        self._lookup_names = {_key(name): name for name in (*(lookups or {}), *ALIASES, *LOOKUPS)}
+        self._names = _spellings(values or {}, VARIABLES)
+        self._lookup_names = _spellings(lookups or {}, LOOKUPS)
 
     @classmethod
     def of(cls, **values: Any) -> Variables:
@@ -98,7 +98,7 @@ class Variables:
 
     def __contains__(self, name: str) -> bool:
         """Whether a name is a variable's, be it available or not."""
-        return _key(name) in self._names
+        return canonical(name) in self._names
 
     def __iter__(self) -> Iterator[str]:
         """The names of all variables."""
@@ -114,15 +114,14 @@ class Variables:
         value = read() if read else None
         if value is None:
             raise VariableUnavailableError(
-                f"{{{name}}} ({VARIABLES.get(self._names.get(_key(name), name), 'a variable')}) "
-                "has no value on this host now",
+                f"{{{name}}} ({_MEANINGS.get(_key(name), 'a variable')}) has no value on this host now",
                 remedy="set the parameter that uses it with --parameters, or run where the host has it",
             )
         return value
 
     def is_lookup(self, head: str) -> bool:
         """Whether ``{head:name}`` looks something up."""
-        return _key(head) in self._lookup_names
+        return canonical(head) in self._lookup_names
 
     @property
     def lookup_names(self) -> list[str]:
@@ -149,10 +148,17 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _spellings(given: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+    """All names that may be written, aliases included, by their canonical form."""
+    names = {canonical(name): name for name in (*known, *given)}
+    aliases = {canonical(alias): alias for alias, name in ALIASES.items() if canonical(name) in names}
+    return {**aliases, **names}
+
+
 def _key(name: str) -> str:
-    return canonical(ALIASES_BY_KEY.get(canonical(name), name))
+    """The canonical form of the name that a spelling stands for."""
+    return _ALIAS_KEYS.get(canonical(name), canonical(name))
 
 
-ALIASES_BY_KEY: Mapping[str, str] = MappingProxyType(
-    {canonical(alias): name for alias, name in ALIASES.items()}
-)
+_ALIAS_KEYS = {canonical(alias): canonical(name) for alias, name in ALIASES.items()}
+_MEANINGS = {canonical(name): meaning for name, meaning in VARIABLES.items()}

@@ -26,6 +26,7 @@ _BASED = re.compile(r"0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}")
 _FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?", re.ASCII)
 _AS_WRITTEN = re.compile(r"[-+]?(?:0\d.*|\d+\.(?:0{2,}|\d*[1-9]0+))", re.ASCII)
 _TAG = "tag:yaml.org,2002:"
+_UNSEEN = re.compile("[^\n -~\xa0-\u2027\u2030-\ufefe\uff00-\uffff]")
 _PLAIN = "plain"
 _TEXT = _TAG + "str"
 _TYPES = {
@@ -151,7 +152,7 @@ def _problem(node: Node, message: str) -> SyntaxProblem:
 
 
 def write_yaml(data: Any, *, block: bool = True) -> str:
-    """Data as YAML that every reader understands alike: what YAML 1.1 or 1.2 might take for a number is quoted.
+    """Data as YAML that all readers understand alike: text that YAML 1.1 or 1.2 takes for a number is quoted.
 
     Args:
         data: what ``read_yaml`` gives.
@@ -162,12 +163,11 @@ def write_yaml(data: Any, *, block: bool = True) -> str:
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - every value is written out
             return True
 
-        def increase_indent(self, flow: bool = False, *_: bool) -> None:  # noqa: FBT001, FBT002
-            super().increase_indent(flow, False)
-
     def represent(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
         style = None
-        if block and "\n" in text:
+        if _UNSEEN.search(text):
+            style = '"'
+        elif block and "\n" in text:
             style = "|"
         elif plain_scalar(text) != text:
             style = "'"

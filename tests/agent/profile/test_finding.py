@@ -1,0 +1,143 @@
+"""A profile's text is found by name, path or URI, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.errors import ProfileError
+from agent.profile import find, installed
+from agent.profile.finding import MAXIMUM_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TEXT = "Description: d\nActions: [{Type: X}]\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "profiles"
+    found.mkdir()
+    (found / "PERF-GPU-MLPERF.yaml").write_text(TEXT)
+    (found / "SETUP-GPU.json").write_text('{"Description": "d"}')
+    (found / "__init__.py").write_text("")
+    return found
+
+
+@pytest.mark.parametrize(
+    "reference", ["PERF-GPU-MLPERF", "perf-gpu-mlperf", "PERF-GPU-MLPERF.yaml", "perf-gpu-mlperf.YAML"]
+)
+def test_an_installed_name(folder: Path, reference: str) -> None:
+    source = find(reference, search=[folder])
+    assert (source.name, source.format, source.text) == ("PERF-GPU-MLPERF", "yaml", TEXT)
+    assert list(installed([folder])) == ["PERF-GPU-MLPERF.yaml", "SETUP-GPU.json"]
+
+
+def test_the_package_s_profiles_are_searched() -> None:
+    assert isinstance(installed(), dict)
+
+
+def test_a_path_and_a_file_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find(str(folder / "SETUP-GPU.json"), search=[]).format == "json"
+    monkeypatch.chdir(folder)
+    assert find("SETUP-GPU.json", search=[]).label == "SETUP-GPU.json"
+
+
+def test_a_missing_one_names_the_nearest(folder: Path) -> None:
+    with pytest.raises(ProfileError, match="'PERF-GPU-MLPREF' is neither") as caught:
+        find("PERF-GPU-MLPREF", search=[folder])
+    assert caught.value.remedy == "did you mean PERF-GPU-MLPERF?"
+    with pytest.raises(ProfileError, match="is a folder"):
+        find(str(folder), search=[folder])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x7fELF\x00\x01\xff\xfe", "not a text file"),
+        (b"Description: \x00", "binary"),
+        (b"a" * (MAXIMUM_BYTES + 1), "longer than 1 MiB"),
+    ],
+)
+def test_what_is_no_profile(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ProfileError, match=message):
+        find(str(file))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_encodings_that_editors_of_windows_write(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_bytes("Description: é\n".encode(encoding))
+    assert find(str(file)).text == "Description: é\n"
+
+
+@pytest.mark.parametrize(("text", "expected"), [('{"a": 1}', "json"), ("// c\n{}", "json"), ("a: 1", "yaml")])
+def test_the_format_of_a_file_without_extension(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "profile"
+    file.write_text(text)
+    assert find(str(file)).format == expected
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if "missing" in self.path:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"a" * (MAXIMUM_BYTES + 1) if "huge" in self.path else TEXT.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"127.0.0.1:{http.server_port}"
+        http.shutdown()
+        thread.join()
+
+
+def test_a_uri(server: str) -> None:
+    source = find(f"http://{server}/some/PERF-X.yml?sig=hunter2")
+    assert (source.name, source.format, source.text) == ("PERF-X", "yaml", TEXT)
+    assert source.label == f"http://{server}/some/PERF-X.yml"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("missing.yaml", "cannot be fetched: HTTP Error 404|Not Found"), ("huge.yaml", "1 MiB")],
+)
+def test_a_uri_that_gives_no_profile(server: str, path: str, message: str) -> None:
+    with pytest.raises(ProfileError, match=message) as caught:
+        find(f"http://{server}/{path}?sig=hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "ftp://host/x.yaml",
+        "file:///etc/passwd",
+        "http://127.0.0.1:1/x.yaml?sig=hunter2",
+        "http://user:hunter2@127.0.0.1:1/x.yaml",
+        "http://[bad/x",
+        "http://host:hunter2/x",
+        "https:///x",
+    ],
+)
+def test_a_uri_that_leads_nowhere(uri: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        find(uri)
+    if "@" in uri or "?" in uri:
+        assert "hunter2" not in str(caught.value)
