@@ -159,7 +159,7 @@ class PlainProgress(RunProgress):
             )
 
     def _finished(self, step: StepProgress, outcome: str) -> None:
-        self.note(f"    {outcome} ({duration(step.elapsed_s)})")
+        self.note(f"    {step.title}: {outcome} ({duration(step.elapsed_s)})")
 
 
 class LiveProgress(RunProgress):

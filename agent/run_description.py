@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode
+from agent.errors import ExitCode, VcagentError
 from agent.facts import known_facts
 from agent.recorder import verdict_to_json
 from agent.records import Reason, Validity, Verdict
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from agent.secrets import Secrets
 
 __all__ = ["describe", "to_json"]
+
+_LONG_FACTS = frozenset({"installed_packages", "available_packages"})
+"""Thousands of entries, which no reader of a run looks for."""
 
 
 def describe(
@@ -93,8 +96,13 @@ def _verdict(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> Verdict | 
 def _facts_to_json(facts: Facts) -> dict[str, Any]:
     values = {}
     for name, fact in known_facts().items():
-        value = facts[fact]
-        if value is not None and fact.name != "installed_packages":
+        if name in _LONG_FACTS:
+            continue
+        try:
+            value = facts[fact]
+        except VcagentError:
+            continue
+        if value is not None:
             values[name] = to_json(value)
     return values
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import typer
@@ -23,10 +22,8 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
         from rich.console import Console
 
         from agent.report import render_result
+        from agent.report.run_folder import read_records
 
-        records = finished.run_dir / "metrics.jsonl"
-        lines = records.read_text(encoding="utf-8").splitlines() if records.is_file() else []
-        render_result(
-            finished.description, [json.loads(line) for line in lines], Console(), run_dir=finished.run_dir
-        )
+        records = read_records(finished.run_dir / "metrics.jsonl")
+        render_result(finished.description, records, Console(), run_dir=finished.run_dir)
     raise typer.Exit(finished.outcome.exit_code)

@@ -24,6 +24,7 @@ def report(
     """Show a run's result, and write its report and rollup anew from what is in its folder."""
     from agent.errors import UsageError
     from agent.report import render_result, write_report, write_rollup
+    from agent.report.run_folder import read_records
     from agent.results import RUN_FILE, ResultsFolder
 
     folder = ResultsFolder(results_dir).find(run)
@@ -42,6 +43,4 @@ def report(
         return
     from rich.console import Console
 
-    records = folder / "metrics.jsonl"
-    lines = records.read_text(encoding="utf-8").splitlines() if records.is_file() else []
-    render_result(description, [json.loads(line) for line in lines], Console(), run_dir=folder)
+    render_result(description, read_records(folder / "metrics.jsonl"), Console(), run_dir=folder)

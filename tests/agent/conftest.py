@@ -1,0 +1,45 @@
+"""A run in a folder of its own, with the test component types registered."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import registry
+from agent.progress import RunProgress
+from agent.request import RunRequest
+from agent.run import FinishedRun, start
+from tests.agent.counting_components import register
+
+
+@pytest.fixture(autouse=True)
+def _test_types() -> Iterator[None]:
+    register()
+    yield
+    registry._registered.cache_clear()
+
+
+@pytest.fixture
+def run_profile(tmp_path: Path) -> Callable[..., FinishedRun]:
+    """Write a profile and run it: ``run_profile({"actions": [...]}, iterations=2)``."""
+
+    def run(profile: dict[str, Any], **options: Any) -> FinishedRun:
+        path = tmp_path / "TEST.json"
+        path.write_text(json.dumps({"Description": "A test.", **profile}))
+        request = RunRequest(
+            (str(path),),
+            results_dir=tmp_path / "results",
+            package_dir=tmp_path / "packages",
+            client_id="host",
+            **options,
+        )
+        return start(request, RunProgress())
+
+    return run
+
+
+def records_of(finished: FinishedRun) -> list[dict[str, Any]]:
+    """The run's records as the JSON lines have them."""
+    return [json.loads(line) for line in (finished.run_dir / "metrics.jsonl").read_text().splitlines()]

@@ -1,0 +1,281 @@
+"""A run does what its profile says, in order, and tells what came of it."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ExitCode, HostError, ProfileError, UsageError
+from agent.run import FinishedRun
+from tests.agent.conftest import records_of
+
+Run = Callable[..., FinishedRun]
+
+
+def element(kind: str, scenario: str = "", **parameters: Any) -> dict[str, Any]:
+    return {"Type": kind, "Parameters": {"Scenario": scenario, **parameters}}
+
+
+def steps_of(finished: FinishedRun) -> list[tuple[str, str]]:
+    return [(step["key"], step["status"]) for step in finished.description["steps"]]
+
+
+def test_a_run_leaves_records_with_context_and_a_verdict(run_profile: Run, tmp_path: Path) -> None:
+    finished = run_profile(
+        {
+            "Dependencies": [element("FilePresence", "File", path=str(tmp_path / "f"))],
+            "Actions": [element("Measuring", "A", tags="one,two", value=2.5)],
+        },
+        metadata={"rack": "7"},
+        experiment_id="e-1",
+    )
+    assert finished.outcome.exit_code is ExitCode.OK
+    assert finished.description["verdict"]["validity"] == "VALID"
+    assert steps_of(finished) == [("dependencies[0]/make", "done"), ("1:actions[0]/measure-1", "done")]
+    (record,) = records_of(finished)
+    assert record["record_id"] == 1
+    assert {key: record[key] for key in ("experiment_id", "client_id", "profile", "scenario", "metric")} == {
+        "experiment_id": "e-1",
+        "client_id": "host",
+        "profile": "TEST",
+        "scenario": "A",
+        "metric": "answer",
+    }
+    assert (record["value"], record["unit"], record["tags"]) == (2.5, "count", ["one", "two"])
+    assert record["metadata"] == {"rack": "7"}
+    assert (finished.run_dir / "measuring/answer/summary.json").is_file()
+    assert (finished.run_dir / "rollup/run_rollup.json").is_file()
+    assert finished.report
+    assert finished.report.is_file()
+    assert (tmp_path / "results/latest").resolve() == finished.run_dir
+
+
+def test_a_dependency_that_is_right_already_has_no_steps(run_profile: Run, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("")
+    finished = run_profile({"Dependencies": [element("FilePresence", path=str(tmp_path / "f"))]})
+    assert finished.outcome.exit_code is ExitCode.OK
+    assert steps_of(finished) == []
+    assert finished.description["verdict"]["validity"] is None
+
+
+def test_a_dependency_that_ran_without_effect_fails_the_run(run_profile: Run, tmp_path: Path) -> None:
+    finished = run_profile(
+        {
+            "Dependencies": [element("FilePresence", path=str(tmp_path / "f"), sabotage=True)],
+            "Actions": [element("Measuring")],
+        }
+    )
+    assert finished.outcome.exit_code is ExitCode.DEPENDENCY_FAILED
+    assert "not as it should be: f is missing" in finished.description["exit_reason"]
+    assert records_of(finished) == []
+    assert finished.description["verdict"]["validity"] == "FAILED"
+    assert finished.report
+
+
+def test_a_host_that_cannot_do_it_is_left_as_it_was(run_profile: Run, tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="no files") as caught:
+        run_profile(
+            {"Dependencies": [element("FilePresence", path=str(tmp_path / "f"), refuse=True)]},
+        )
+    assert "buy one that has" in str(caught.value)
+    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "packages").exists()
+
+
+def test_unknown_types_are_told_all_at_once_before_anything(run_profile: Run, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError) as caught:
+        run_profile(
+            {
+                "Dependencies": [
+                    element("FilePresense", path=str(tmp_path / "f")),
+                    element("FilePresence", path=str(tmp_path / "g")),
+                ],
+                "Actions": [element("Mesuring")],
+            }
+        )
+    text = str(caught.value)
+    assert caught.value.exit_code is ExitCode.PROFILE_INVALID
+    assert "'FilePresense' is not implemented; nearest known types: FilePresence" in text
+    assert "'Mesuring' is not implemented; nearest known types: Measuring" in text
+    assert "TEST.json:1" in text
+    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"valeu": 1}, "has no parameter 'valeu'; did you mean value"),
+        ({"value": "much"}, "value: Input should be a valid number"),
+    ],
+)
+def test_wrong_parameters_are_named(run_profile: Run, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        run_profile({"Actions": [element("Measuring", **parameters)]})
+    assert message in str(caught.value)
+
+
+def test_a_missing_parameter_is_named_with_its_meaning(run_profile: Run) -> None:
+    with pytest.raises(ProfileError, match="needs the parameter 'path': A file that must exist"):
+        run_profile({"Dependencies": [element("FilePresence")]})
+
+
+def test_a_type_in_the_wrong_place_is_named(run_profile: Run) -> None:
+    with pytest.raises(ProfileError, match="Ticking is no action"):
+        run_profile({"Actions": [element("Ticking")]})
+
+
+def test_actions_go_on_after_a_failure_and_the_run_fails(run_profile: Run) -> None:
+    finished = run_profile({"Actions": [element("Raising", "R"), element("Measuring", "A")]})
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+    assert steps_of(finished) == [("1:actions[0]/fail", "failed"), ("1:actions[1]/measure-1", "done")]
+    log = (finished.run_dir / "logs/1-actions-0-fail.log").read_text()
+    assert "ZeroDivisionError: nobody thought of this" in log
+    assert any("nobody thought of this" in reason["message"] for reason in finished.description["verdict"]["reasons"])
+
+
+def test_fail_fast_ends_at_the_first_failure(run_profile: Run) -> None:
+    finished = run_profile({"Actions": [element("Raising"), element("Measuring")]}, fail_fast=True)
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+    assert steps_of(finished) == [("1:actions[0]/fail", "failed")]
+
+
+def test_an_invalid_result_has_its_own_exit_code_and_its_reasons(run_profile: Run) -> None:
+    finished = run_profile({"Actions": [element("Measuring", "A", validity="INVALID")]})
+    assert finished.outcome.exit_code is ExitCode.RESULT_INVALID
+    verdict = finished.description["verdict"]
+    assert verdict["validity"] == "INVALID"
+    assert verdict["reasons"] == [
+        {"code": "", "message": "A: too slow", "remedy": "run faster", "setting": "speed", "value": 2}
+    ]
+
+
+def test_a_failed_case_is_a_failed_action(run_profile: Run) -> None:
+    finished = run_profile({"Actions": [element("Measuring", "A", validity="FAILED")]})
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+
+
+def test_monitors_run_from_the_first_action_to_the_last(run_profile: Run) -> None:
+    finished = run_profile({"Monitors": [element("Ticking", "T")], "Actions": [element("Measuring", "A")]})
+    assert [record["metric"] for record in records_of(finished)][-1] == "tock"
+    assert {record["metric"] for record in records_of(finished)} == {"tick", "answer", "tock"}
+
+
+def test_groups_and_rounds_run_as_often_as_they_say(run_profile: Run) -> None:
+    finished = run_profile(
+        {
+            "Actions": [
+                {
+                    "Type": "SequentialExecution",
+                    "Parameters": {"LoopCount": 2},
+                    "Components": [element("Measuring", "S", metric="s"), element("Measuring", "S", metric="t")],
+                },
+                {
+                    "Type": "ParallelExecution",
+                    "Components": [element("Measuring", "P", metric="p"), element("Measuring", "P", metric="q")],
+                },
+                {
+                    "Type": "ParallelLoopExecution",
+                    "Parameters": {"Duration": "00:00:00", "MinimumIterations": 3},
+                    "Components": [element("Measuring", "L", metric="l")],
+                },
+            ]
+        },
+        iterations=2,
+    )
+    assert finished.outcome.exit_code is ExitCode.OK
+    metrics = [record["metric"] for record in records_of(finished)]
+    assert {name: metrics.count(name) for name in "stpql"} == {"s": 4, "t": 4, "p": 2, "q": 2, "l": 6}
+    assert metrics[:4] == ["s", "t", "s", "t"]
+    assert sorted(path.name for path in (finished.run_dir / "measuring").iterdir())[:3] == ["l", "l-2", "l-3"]
+
+
+def test_metric_filters_keep_what_they_should(run_profile: Run) -> None:
+    finished = run_profile(
+        {"Actions": [element("Measuring", metric="keep"), element("Measuring", metric="drop", MetricFilters="-drop")]}
+    )
+    assert [record["metric"] for record in records_of(finished)] == ["keep"]
+
+
+def test_elements_for_other_platforms_are_skipped(run_profile: Run) -> None:
+    finished = run_profile(
+        {"Actions": [element("Raising", SupportedPlatforms="win-x64"), element("Measuring", "A")]}
+    )
+    assert finished.outcome.exit_code is ExitCode.OK
+    assert steps_of(finished) == [("1:actions[1]/measure-1", "done")]
+
+
+def test_only_dependencies(run_profile: Run, tmp_path: Path) -> None:
+    finished = run_profile(
+        {
+            "Dependencies": [element("FilePresence", path=str(tmp_path / "f"))],
+            "Actions": [element("Measuring")],
+        },
+        only_dependencies=True,
+    )
+    assert steps_of(finished) == [("dependencies[0]/make", "done")]
+
+
+def sleeping(seconds: float, scenario: str) -> dict[str, Any]:
+    return element("ExecuteCommand", scenario, Command=f"sleep {seconds}")
+
+
+def test_a_timeout_stops_in_the_middle_of_the_first_round(run_profile: Run) -> None:
+    began = time.monotonic()
+    finished = run_profile({"Actions": [sleeping(30, "long")]}, timeout="00:00:01")
+    assert time.monotonic() - began < 15
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+    assert "deterministic" in finished.description["exit_reason"]
+    assert steps_of(finished) == [("1:actions[0]/execute", "interrupted")] or finished.description["steps"]
+
+
+def test_a_deterministic_timeout_lets_the_action_end(run_profile: Run) -> None:
+    finished = run_profile(
+        {"Actions": [sleeping(1.5, "a"), element("Measuring", "b")]}, timeout="00:00:01,deterministic"
+    )
+    assert finished.outcome.exit_code is ExitCode.OK
+    assert [step["status"] for step in finished.description["steps"]] == ["done"]
+    assert finished.description["verdict"] is not None
+
+
+def test_a_timeout_repeats_the_actions_until_it_is_over(run_profile: Run) -> None:
+    finished = run_profile({"Actions": [sleeping(0.3, "a"), element("Measuring", "b")]}, timeout="00:00:01,deterministic*")
+    rounds = [record["metric"] for record in records_of(finished)].count("answer")
+    assert 2 <= rounds <= 4
+    assert finished.outcome.exit_code is ExitCode.OK
+
+
+def test_a_timeout_shorter_than_the_profile_requires_is_refused(run_profile: Run, tmp_path: Path) -> None:
+    profile = {"Metadata": {}, "MinimumRequiredExecutionTime": "00:10:00", "Actions": [element("Measuring")]}
+    with pytest.raises(UsageError, match="shorter than"):
+        run_profile(profile, timeout="00:01:00")
+    assert not (tmp_path / "results").exists()
+
+
+def test_iterations_and_timeout_exclude_each_other(run_profile: Run) -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        run_profile({"Actions": [element("Measuring")]}, timeout="00:01:00", iterations=2)
+
+
+def test_a_planted_secret_is_in_no_file(run_profile: Run, tmp_path: Path) -> None:
+    secret = "hunter2-correct-horse"
+    finished = run_profile(
+        {
+            "Parameters": {"ApiToken": ""},
+            "Actions": [
+                element("ExecuteCommand", "leak", Command="echo the token is $.Parameters.ApiToken; false"),
+                element("Measuring", "m $.Parameters.ApiToken", metric="x"),
+            ],
+        },
+        parameters={"ApiToken": secret},
+    )
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+    files = [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
+    assert len(files) > 8
+    for path in files:
+        assert secret.encode() not in path.read_bytes(), path
+    assert "***" in json.dumps(finished.description)
+    assert secret not in json.dumps(finished.description)
