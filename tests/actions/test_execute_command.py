@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from actions.execute_command import ExecuteCommand, ExecuteCommandParameters, environment_variables
+from agent.component import Action, Dependency, Step, StepContext
+from agent.errors import ActionFailedError, InterruptedRunError, ProfileError
+from agent.facts import Facts
+from agent.processes import LocalProcesses
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Said:
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        assert done is None
+        assert total is None
+        self.messages.append(message)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> StepContext:
+    stop = threading.Event()
+    return StepContext(
+        facts=Facts(None, {}),
+        processes=LocalProcesses("run-x", stop=stop),
+        progress=Said(),
+        stop=stop,
+        run_dir=tmp_path,
+        package_dir=tmp_path / "packages",
+        log=tmp_path / "logs" / "step.log",
+    )
+
+
+def the_step(**parameters: Any) -> Step:
+    component = ExecuteCommand(ExecuteCommandParameters.model_validate(parameters))
+    (step,) = component.plan(Facts(None, {})).steps
+    return step
+
+
+def test_it_is_both_an_action_and_a_dependency() -> None:
+    assert issubclass(ExecuteCommand, Action)
+    assert issubclass(ExecuteCommand, Dependency)
+
+
+@pytest.mark.parametrize("command", [None, "", "  "])
+def test_without_a_command_the_profile_is_wrong(command: str | None) -> None:
+    with pytest.raises(ProfileError, match="no command") as error:
+        the_step(Command=command)
+    assert "--parameters" in str(error.value)
+
+
+def test_the_plan_shows_the_command() -> None:
+    assert the_step(Command=" uname -a ").command == "uname -a"
+
+
+def test_chains_stop_at_the_first_failure(context: StepContext) -> None:
+    folder = context.run_dir
+    outcome = the_step(Command="echo 1 > a && echo 2 > b", WorkingDirectory=folder).run(context)
+    assert outcome
+    assert outcome.message.startswith("exit code 0")
+    with pytest.raises(ActionFailedError, match="exit code 1"):
+        the_step(Command="echo no space left && false && echo > c", WorkingDirectory=folder).run(context)
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {"a", "b"}
+
+
+def test_a_failure_shows_the_end_of_the_output(context: StepContext) -> None:
+    with pytest.raises(ActionFailedError) as error:
+        the_step(Command="echo no space left; exit 9").run(context)
+    assert "no space left" in error.value.details
+    assert "exit code 9" in str(error.value)
+
+
+def test_a_finished_command_is_not_run_again_but_a_failed_one_is(context: StepContext) -> None:
+    folder = context.run_dir
+    step = the_step(Command="echo x >> count", WorkingDirectory=folder)
+    step.run(context)
+    again = step.run(context)
+    assert again
+    assert "had finished before" in again.message
+    assert (folder / "count").read_text() == "x\n"
+
+    failing = the_step(Command="echo x >> tries; test -e gate", WorkingDirectory=folder)
+    with pytest.raises(ActionFailedError):
+        failing.run(context)
+    (folder / "gate").touch()
+    failing.run(context)
+    assert (folder / "tries").read_text() == "x\nx\n"
+
+
+def test_retries(context: StepContext) -> None:
+    command = "echo x >> tries; test $(wc -l < tries) = 2"
+    the_step(Command=command, MaxRetries=1, WorkingDirectory=context.run_dir).run(context)
+    assert (context.run_dir / "tries").read_text() == "x\nx\n"
+    assert isinstance(context.progress, Said)
+    assert "attempt 2 of 2" in context.progress.messages
+
+
+def test_a_timeout(context: StepContext) -> None:
+    with pytest.raises(ActionFailedError, match="did not end within"):
+        the_step(Command="sleep 60", Timeout="0.2s").run(context)
+
+
+def test_told_to_stop(context: StepContext) -> None:
+    context.stop.set()
+    with pytest.raises(InterruptedRunError):
+        the_step(Command="sleep 60").run(context)
+
+
+def test_the_log_is_copied_to_where_virtualclient_has_it(context: StepContext) -> None:
+    step = the_step(Command="echo seen; false", LogFileName="mine.log", LogFolderName="tool")
+    with pytest.raises(ActionFailedError):
+        step.run(context)
+    assert "seen" in (context.run_dir / "logs" / "tool" / "mine.log").read_text()
+    for name in ("../x", "/etc/x"):
+        with pytest.raises(ValidationError, match="below"):
+            the_step(Command="x", LogFileName=name)
+
+
+def test_variables_and_working_directory(context: StepContext) -> None:
+    (context.run_dir / "tool").write_text("#!/bin/sh\necho $A $B\n")
+    (context.run_dir / "tool").chmod(0o755)
+    the_step(Command="tool", EnvironmentVariables="A=1,,,B=two", WorkingDirectory=context.run_dir).run(
+        context
+    )
+    assert "\n1 two\n" in context.log.read_text()
+    assert environment_variables("P=+/x; Q=+/y", {"P": "/a"}) == {"P": "/a:/x", "Q": "/y"}
+    with pytest.raises(ValidationError, match="is no variable"):
+        the_step(Command="x", EnvironmentVariables="A")
