@@ -14,7 +14,7 @@ __all__ = ["convert"]
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="Profile: a name, a path or a URI.")],
     target: Annotated[
-        Path | None, typer.Argument(metavar="[OUT]", help="File to write; standard output if not given.")
+        Path | None, typer.Argument(metavar="OUT", help="File to write; standard output if not given.")
     ] = None,
     to: Annotated[str, typer.Option(help="yaml or json; by OUT's extension, else the other format.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite OUT.")] = False,

@@ -39,21 +39,11 @@ def convert(text: str, from_format: str, *, label: str = "profile") -> str:
 def _to_yaml(data: Any, label: str) -> str:
     from agent.profile.yaml_text import read_yaml, write_yaml
 
-    if not _is_unicode(data):
-        raise ProfileError("half of a surrogate pair is no character: YAML cannot say it", where=label)
     for block in (True, False):
         text = write_yaml(data, block=block)
         if _same(read_yaml(text).data, data):
             return text
     raise ProfileError("holds a value that YAML cannot say", where=label)
-
-
-def _is_unicode(data: Any) -> bool:
-    try:
-        json.dumps(data, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _same(one: Any, other: Any) -> bool:

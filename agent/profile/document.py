@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,23 @@ from agent.profile.schema import Location
 if TYPE_CHECKING:
     from agent.profile.finding import Source
 
-__all__ = ["MAXIMUM_DEPTH", "MAXIMUM_NODES", "Document", "Path", "SyntaxProblem", "read_document"]
+__all__ = [
+    "MAXIMUM_DEPTH",
+    "MAXIMUM_NODES",
+    "Document",
+    "Path",
+    "SyntaxProblem",
+    "has_half_pair",
+    "read_document",
+]
 
 MAXIMUM_DEPTH = 50
 """How deep lists and mappings may be nested."""
 
 MAXIMUM_NODES = 200_000
 """How many values there may be, those that YAML aliases repeat included."""
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 Path = tuple[str | int, ...]
 
@@ -58,6 +69,11 @@ class Document:
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path)
+
+
+def has_half_pair(text: str) -> bool:
+    """Whether an escape in the text stands for half of a surrogate pair, which nothing can write."""
+    return _HALF_PAIR.search(text) is not None
 
 
 def read_document(source: Source) -> Document:

@@ -73,17 +73,21 @@ def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Sour
     """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", reference):
         return _fetch(reference)
-    path = Path(reference).expanduser()
     known = installed(search)
     if not (os.sep in reference or "\\" in reference):
         wanted = reference.lower()
         for name, file in known.items():
             if wanted in {name.lower(), PurePosixPath(name).stem.lower()}:
                 return _read(file, str(file))
-    if not path.is_file():
+    try:
+        path = Path(reference).expanduser()
+        found, is_folder = path.is_file(), path.is_dir()
+    except (OSError, RuntimeError) as error:
+        raise ProfileError(f"'{reference[:100]}' is no path: {error}") from error
+    if not found:
         names = sorted({PurePosixPath(name).stem for name in known})
         stem = re.sub(r"\.(ya?ml|json)$", "", path.name, flags=re.IGNORECASE)
-        what = "is a folder, not a profile" if path.is_dir() else "is neither an installed profile nor a file"
+        what = "is a folder, not a profile" if is_folder else "is neither an installed profile nor a file"
         raise ProfileError(f"'{reference}' {what}", remedy=did_you_mean(stem, names))
     return _read(path, str(path))
 

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from agent.profile.document import MAXIMUM_DEPTH, Document, Path, SyntaxProblem
+from agent.profile.document import MAXIMUM_DEPTH, Document, Path, SyntaxProblem, has_half_pair
 
 __all__ = ["read_json"]
 
@@ -84,6 +84,8 @@ class _Reader:
         except json.JSONDecodeError as error:
             self.at = error.pos
             raise self._problem(error.msg[:1].lower() + error.msg[1:].removesuffix(" at")) from None
+        if has_half_pair(value):
+            raise self._problem("half of a surrogate pair is no character")
         return str(value)
 
     def _mapping(self, path: Path) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from agent.profile.document import MAXIMUM_DEPTH, MAXIMUM_NODES, Document, Path, SyntaxProblem
+from agent.profile.document import MAXIMUM_DEPTH, MAXIMUM_NODES, Document, Path, SyntaxProblem, has_half_pair
+from agent.profile.timespan import is_timespan
 
 __all__ = ["plain_scalar", "read_yaml"]
 
@@ -26,7 +27,7 @@ _BASED = re.compile(r"0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}")
 _FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?", re.ASCII)
 _AS_WRITTEN = re.compile(r"[-+]?(?:0\d.*|\d+\.(?:0{2,}|\d*[1-9]0+))", re.ASCII)
 _TAG = "tag:yaml.org,2002:"
-_UNSEEN = re.compile("[^\n -~\xa0-\u2027\u2030-\ufefe\uff00-\uffff]")
+_UNSEEN = re.compile("[^\n -~\xa0-\u2027\u2030-\ufefe\uff00-\ufffd\U00010000-\U0010fffe]")
 _PLAIN = "plain"
 _TEXT = _TAG + "str"
 _TYPES = {
@@ -78,6 +79,8 @@ def read_yaml(text: str) -> Document:
         before = text[: error.position] if isinstance(error.position, int) else ""
         message = f"the character U+{int(error.character):04X} is not allowed"
         raise SyntaxProblem(message, before.count("\n") + 1, len(before) - before.rfind("\n")) from None
+    except (ValueError, OverflowError):
+        raise SyntaxProblem("an escape such as \\UFFFFFFFF is no character", 1, 1) from None
     except RecursionError:
         raise SyntaxProblem(f"nested deeper than {MAXIMUM_DEPTH}", 1, 1) from None
     reader = _Reader()
@@ -118,6 +121,7 @@ class _Reader:
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
                 raise _problem(key, "a key must be a word")
+            _scalar(key)
             if key.value == _MERGE and key.tag == _PLAIN:
                 merged += value.value if isinstance(value, SequenceNode) else [value]
                 continue
@@ -137,6 +141,8 @@ class _Reader:
 
 def _scalar(node: ScalarNode) -> str | int | float | bool | None:
     text: str = node.value
+    if has_half_pair(text):
+        raise _problem(node, "half of a surrogate pair is no character")
     if node.tag == _TEXT:
         return text
     value = plain_scalar(text)
@@ -152,7 +158,7 @@ def _problem(node: Node, message: str) -> SyntaxProblem:
 
 
 def write_yaml(data: Any, *, block: bool = True) -> str:
-    """Data as YAML that all readers understand alike: text that YAML 1.1 or 1.2 takes for a number is quoted.
+    """Data as YAML that all readers understand alike: text that some take for a number is quoted.
 
     Args:
         data: what ``read_yaml`` gives.
@@ -169,7 +175,7 @@ def write_yaml(data: Any, *, block: bool = True) -> str:
             style = '"'
         elif block and "\n" in text:
             style = "|"
-        elif plain_scalar(text) != text:
+        elif plain_scalar(text) != text or is_timespan(text) or _AS_WRITTEN.fullmatch(text):
             style = "'"
         return dumper.represent_scalar(_TEXT, text, style)
 

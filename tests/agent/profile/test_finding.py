@@ -56,6 +56,12 @@ def test_a_missing_one_names_the_nearest(folder: Path) -> None:
         find(str(folder), search=[folder])
 
 
+@pytest.mark.parametrize("reference", ["", "~nobody-of-that-name/x.yaml", "x" * 5000, "a/\0"])
+def test_what_is_no_path(folder: Path, reference: str) -> None:
+    with pytest.raises(ProfileError):
+        find(reference, search=[folder])
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

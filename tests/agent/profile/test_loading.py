@@ -167,6 +167,16 @@ def test_metadata_of_the_command_line_wins() -> None:
     assert metadata["Team"] == "a"
 
 
+def test_the_example_of_the_documentation_is_a_profile(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "profiles.md").read_text(encoding="utf-8")
+    profile = load([write(tmp_path, "p.yaml", text.split("```yaml\n")[1].split("```")[0])])
+    check(profile)
+    variables = Variables({"LogicalCoreCount": lambda: 8}, {"PackageDir": lambda name: f"/packages/{name}"})
+    assert resolve(profile.actions[0], profile, variables)["Command"] == (
+        "/packages/llama/bench --model llama3.1-8b --threads 4 --seconds 600"
+    )
+
+
 def test_no_reference_is_an_error() -> None:
     with pytest.raises(ProfileError, match="no profile is given"):
         load([])
