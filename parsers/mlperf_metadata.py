@@ -33,8 +33,9 @@ _SIZE_LIMIT = 4 << 20
 _PERCENT = ("f1", "rouge", "map", "acc", "clip", "auc", "exact_match")
 _DETAILS = (
     "benchmark_full", "benchmark_short", "config_name", "system_name", "scenario", "scenario_key",
-    "test_mode", "summary_string", "tensorrt_version", "effective_min_duration_ms", "effective_min_query_count",
-    "effective_samples_per_query", "early_stopping_met", "satisfies_query_constraint", "result_validity",
+    "test_mode", "summary_string", "tensorrt_version", "effective_min_duration_ms",
+    "effective_min_query_count", "effective_samples_per_query", "early_stopping_met",
+    "satisfies_query_constraint", "result_validity",
 )  # fmt: skip
 
 

@@ -218,5 +218,5 @@ def _floor(value: float, digits: int) -> float:
 
 
 def _seconds(value: float) -> str:
-    """A duration for people: 5.0 s, 12.3 ms."""
-    return f"{value:.1f} s" if value >= 1 else f"{value * 1000:.3g} ms"
+    """A duration for people: 5.002 s, 12.3 ms; enough digits to tell it from the limit it missed."""
+    return f"{value:.4g} s" if value >= 1 else f"{value * 1000:.4g} ms"

@@ -34,6 +34,16 @@ _MESSAGE_LIMIT = 300
 # time_ms beyond this is an unsigned underflow: 2^64 ns are 1.8e13 ms (a real log has 18446744073709.23)
 _TIME_LIMIT_MS = 1e12
 
+_KEPT_LIMIT = 1 << 12  # longest line that is kept until another replaces it
+_ADDED_UP = {
+    b"loaded_qsl_set",
+    b"result_validity",
+    b"power_end",
+    b"generated_query_count",
+    b"generated_samples_per_query",
+}
+_WHOLE = (b"}\n", b"}\r\n")
+_HEAD = re.compile(rb':::MLLOG\s*\{\s*"key"\s*:\s*"([^"\\]{1,200})"')
 _KEY = re.compile(rb'"key"\s*:\s*"([^"\\]{1,200})"')
 _IS_ERROR = re.compile(rb'"is_error"\s*:\s*true')
 _IS_WARNING = re.compile(rb'"is_warning"\s*:\s*true')
@@ -69,9 +79,22 @@ class Messages:
     count: int = 0
     distinct: dict[str, int] = field(default_factory=dict)
     _first: dict[str, str] = field(default_factory=dict, repr=False)
+    _raw: dict[bytes, str] = field(default_factory=dict, repr=False)
 
-    def add(self, text: str) -> None:
-        """Count one message."""
+    def add_record(self, line: bytes, name: bytes) -> None:
+        """Count the message of a record; the same text is decoded once."""
+        raw = line[: line.rfind(b'"time_ms"')]
+        text = self._raw.get(raw)
+        if text is None:
+            text = self.add(_message(line, name))
+            if len(self._raw) < _DISTINCT_MESSAGES:
+                self._raw[raw] = text
+            return
+        self.count += 1
+        self.distinct[text] += 1
+
+    def add(self, text: str) -> str:
+        """Count one message; returns the text it is counted under."""
         self.count += 1
         text = text[:_MESSAGE_LIMIT]
         kind = re.sub(r"\d+", "#", text)
@@ -81,6 +104,7 @@ class Messages:
             if first is text:
                 self._first[kind] = text
         self.distinct[first] = self.distinct.get(first, 0) + 1
+        return first
 
 
 @dataclass(slots=True)
@@ -176,6 +200,9 @@ class DetailLog:
 def read_detail(path: Path) -> DetailLog:
     """Read a detail log of any size.
 
+    Of a key that comes again only the last record counts, so most lines are kept as they are until another
+    replaces them, and JSON is decoded once a key.
+
     Args:
         path: the file.
 
@@ -183,16 +210,28 @@ def read_detail(path: Path) -> DetailLog:
         ParseError: if the file cannot be read or holds no LoadGen record at all.
     """
     log = DetailLog(path)
-    piece = b"\n"
-    ended = True
+    latest: dict[bytes, bytes] = {}
+    piece, ended = b"\n", True
     try:
         with path.open("rb", buffering=1 << 20) as file:
             for piece in iter(partial(file.readline, _LINE_LIMIT), b""):
-                if ended:  # else it continues a line longer than a piece, whose key was read already
-                    _take(log, piece)
+                if not ended:  # continues a line longer than a piece, whose key was read already
+                    ended = piece.endswith(b"\n")
+                    continue
                 ended = piece.endswith(b"\n")
+                head = _HEAD.match(piece)
+                if head is None or not _is_plain(head[1], piece, head.end()):
+                    for name in _KEY.findall(piece):
+                        _flush(log, latest, name)
+                    _take(log, piece)
+                    continue
+                log.records += 1
+                if head[1].startswith(_WANTED) and (head[1] in latest or len(latest) < _KEY_LIMIT):
+                    latest[head[1]] = piece
     except OSError as error:
         raise ParseError(f"cannot read the log: {error.strerror}", where=str(path)) from error
+    for name in list(latest):
+        _flush(log, latest, name)
     log.cut = not ended and _decode(piece) is None
     if not log.records:
         raise ParseError(
@@ -201,6 +240,24 @@ def read_detail(path: Path) -> DetailLog:
             remedy="name the folder that LoadGen wrote to; an empty log means that the run never started",
         )
     return log
+
+
+def _is_plain(name: bytes, line: bytes, after_key: int) -> bool:
+    """Whether only the last record of this key counts: one whole record, no error, nothing to add up."""
+    return (
+        name not in _ADDED_UP
+        and not name.startswith(b"error")
+        and line.endswith(_WHOLE)
+        and len(line) < _KEPT_LIMIT
+        and line.find(MARKER, after_key) == -1
+        and not (b"true" in line and (_IS_ERROR.search(line) or _IS_WARNING.search(line)))
+    )
+
+
+def _flush(log: DetailLog, latest: dict[bytes, bytes], name: bytes) -> None:
+    """Decode the last line that was kept for a key, if there is one."""
+    if (line := latest.pop(name, None)) is not None:
+        _keep(log, name.decode("ascii", "replace"), line)
 
 
 def _take(log: DetailLog, line: bytes) -> None:
@@ -230,9 +287,9 @@ def _take_record(log: DetailLog, line: bytes) -> None:
         log.sample_sets += 1
     if b"true" in line or name.startswith(b"error"):
         if _IS_ERROR.search(line) or name.startswith(b"error"):
-            log.errors.add(_message(line, name))
+            log.errors.add_record(line, name)
         elif _IS_WARNING.search(line):
-            log.warnings.add(_message(line, name))
+            log.warnings.add_record(line, name)
 
 
 def _keep(log: DetailLog, key: str, line: bytes) -> None:

@@ -81,8 +81,9 @@ _RULES = (
     _rate("result_token_throughput_with_loadgen_overhead", "tokens_per_second_with_loadgen_overhead",
           "tokens/s", "output tokens per second of issuing"),
     # results.cc divides by a latency in nanoseconds and does not convert
-    _Rule(re.compile("result_token_throughput"), "tokens_per_second_without_loadgen_overhead", "tokens/s",
-          Relativity.HIGHER, "output tokens of a query per second of its latency", factor=1e9, tool_unit="tokens/ns"),
+    _Rule(re.compile("result_token_throughput"), "tokens_per_second_without_loadgen_overhead",
+          "tokens/s", Relativity.HIGHER, "output tokens of a query per second of its latency",
+          factor=1e9, tool_unit="tokens/ns"),
     _latency(f"result_{_STATISTIC}_latency_ns", "latency_{}", "latency of a sample"),
     _latency(f"result_{_PERCENTILE}_latency_ns", "latency_{}", "latency of a sample"),
     _latency(f"result_{_STATISTIC}_query_latency_ns", "query_latency_{}", "latency of a query"),

@@ -1,0 +1,222 @@
+"""nvidia-smi's output in its shapes; what it could not tell is absent."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import ParseError
+from parsers.nvidia_smi import PARSER, gpus, parse_text, virtualclient_metrics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WITH_UNITS = """\
+index, name, uuid, driver_version, memory.total [MiB], memory.used [MiB], utilization.gpu [%], \
+power.draw [W], temperature.gpu, clocks.current.sm [MHz], mig.mode.current
+0, NVIDIA L40S, GPU-a, 560.35.03, 46068 MiB, 3 MiB, 7 %, 70.89 W, 26, 345 MHz, [N/A]
+1, NVIDIA L4, GPU-b, 560.35.03, 23034 MiB, [Not Supported], N/A, [N/A], 31, 300 MHz, [N/A]
+"""
+XML = """\
+<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">
+<nvidia_smi_log>
+  <driver_version>580.95.05</driver_version>
+  <gpu id="00000000:19:00.0">
+    <product_name>NVIDIA H100 80GB HBM3</product_name>
+    <uuid>GPU-1</uuid>
+    <mig_mode><current_mig>Enabled</current_mig></mig_mode>
+    <mig_devices><mig_device><index>0</index><uuid>MIG-1</uuid></mig_device></mig_devices>
+    <fan_speed>N/A</fan_speed>
+    <fb_memory_usage><total>81559 MiB</total><used>0 MiB</used></fb_memory_usage>
+    <utilization><gpu_util>N/A</gpu_util><memory_util>3 %</memory_util></utilization>
+    <pci><pci_gpu_link_info><link_widths><current_link_width>16x</current_link_width></link_widths>
+    </pci_gpu_link_info></pci>
+    <gpu_power_readings><average_power_draw>70.75 W</average_power_draw></gpu_power_readings>
+  </gpu>
+</nvidia_smi_log>
+"""
+LIST = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaa)
+  MIG 3g.20gb     Device  0: (UUID: MIG-1)
+  MIG 3g.20gb     Device  1: (UUID: MIG-2)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbb)
+"""
+C2C = """\
+GPU 0: NVIDIA GH200 480GB (UUID: GPU-c)
+\t C2C Link 0: 44.712 GB/s
+\t C2C Link 1: <inactive>
+GPU 1: NVIDIA GH200 480GB (UUID: GPU-d)
+\t C2C Link 0: 44.7 GB/s
+"""
+
+
+def values(text: str) -> dict[str, tuple[float, str]]:
+    return {metric.name: (metric.value, metric.unit) for metric in parse_text(text).metrics}
+
+
+def test_a_query_with_units_in_its_values() -> None:
+    assert values(WITH_UNITS) == {
+        "gpu0_utilization": (0.07, "ratio"),
+        "gpu0_temperature": (26, "celsius"),
+        "gpu0_power_draw_average": (70.89, "watts"),
+        "gpu0_sm_clock": (345e6, "hertz"),
+        "gpu0_memory_total": (46068 * 1024**2, "bytes"),
+        "gpu0_memory_used": (3 * 1024**2, "bytes"),
+        "gpu1_temperature": (31, "celsius"),
+        "gpu1_sm_clock": (300e6, "hertz"),
+        "gpu1_memory_total": (23034 * 1024**2, "bytes"),
+    }
+
+
+def test_units_in_the_header_alone_are_the_same() -> None:
+    without = WITH_UNITS
+    for unit in (" MiB,", " %,", " W,", " MHz,"):
+        without = without.replace(unit, ",")
+    assert without != WITH_UNITS
+    assert values(without) == values(WITH_UNITS)
+
+
+def test_a_metric_tells_its_gpu_and_the_tools_own_number() -> None:
+    metric = next(metric for metric in parse_text(WITH_UNITS).metrics if metric.name == "gpu0_memory_used")
+    assert metric.metadata["gpu_index"] == 0
+    assert metric.metadata["gpu_name"] == "NVIDIA L40S"
+    assert metric.metadata["gpu_uuid"] == "GPU-a"
+    assert (metric.metadata["tool_value"], metric.metadata["tool_unit"]) == (3, "MiB")
+    assert "gpu_mig_mode" not in metric.metadata
+
+
+def test_a_row_shorter_than_its_header_has_what_it_has() -> None:
+    short = WITH_UNITS.splitlines()[0] + "\n0, NVIDIA L4, GPU-b, 560.35.03, 23034 MiB\n"
+    assert set(values(short)) == {"gpu0_memory_total"}
+
+
+def test_rows_without_an_index_are_counted() -> None:
+    assert [gpu.index for gpu in gpus("name, memory.total [MiB]\nNVIDIA L4, 1 MiB\nNVIDIA L4, 1 MiB\n")] == [
+        0,
+        1,
+    ]
+
+
+def test_a_repeated_query_has_the_times_of_its_rows() -> None:
+    rows = "2026/01/02 03:04:05.500, 0, 70 W\n2026/01/02 03:04:06.500, 0, 80 W\n"
+    text = f"timestamp, index, power.draw [W]\n{rows}"
+    output = parse_text(text)
+    assert [metric.value for metric in output.metrics] == [70, 80]
+    assert output.metrics[0].timestamp == datetime(2026, 1, 2, 3, 4, 5, 500_000, tzinfo=timezone.utc)
+    assert output.end == datetime(2026, 1, 2, 3, 4, 6, 500_000, tzinfo=timezone.utc)
+
+
+def test_xml_says_the_same_under_the_same_names() -> None:
+    assert values(XML) == {
+        "gpu0_memory_utilization": (0.03, "ratio"),
+        "gpu0_power_draw_average": (70.75, "watts"),
+        "gpu0_memory_total": (81559 * 1024**2, "bytes"),
+        "gpu0_memory_used": (0, "bytes"),
+        "gpu0_pcie_width": (16, "lanes"),
+    }
+    assert parse_text(XML).tool_version == "580.95.05"
+
+
+def test_no_entity_of_a_dtd_expands() -> None:
+    bomb = XML.replace(
+        '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">',
+        '<!DOCTYPE nvidia_smi_log [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>',
+    ).replace("GPU-1", "&b;")
+    with pytest.raises(ParseError, match="entity"):
+        parse_text(bomb)
+
+
+def test_the_gpus_of_every_shape() -> None:
+    (h100,) = gpus(XML)
+    assert (h100.name, h100.memory_bytes, h100.driver_version) == (
+        "NVIDIA H100 80GB HBM3",
+        81559 * 1024**2,
+        "580.95.05",
+    )
+    assert (h100.uuid, h100.mig_mode, h100.mig_devices) == ("GPU-1", "Enabled", ("MIG-1",))
+    l40s, l4 = gpus(WITH_UNITS)
+    assert (l40s.name, l4.name) == ("NVIDIA L40S", "NVIDIA L4")
+    split, whole = gpus(LIST)
+    assert split.mig_devices == ("MIG-1", "MIG-2")
+    assert (whole.mig_devices, whole.memory_bytes) == ((), None)
+
+
+def test_chip_to_chip_links() -> None:
+    assert values(C2C) == {
+        "gpu0_c2c_link0_speed": (44_712_000_000, "bytes/s"),
+        "gpu1_c2c_link0_speed": (44_700_000_000, "bytes/s"),
+    }
+    names = [(metric.name, metric.value, metric.unit) for metric in virtualclient_metrics(parse_text(C2C))]
+    assert names == [("gpu0_link0_speed", 44.712, "GB/s"), ("gpu1_link0_speed", 44.7, "GB/s")]
+
+
+def test_colours_and_redraws_are_no_part_of_it() -> None:
+    assert values(C2C.replace("44.712", "\x1b[32m44.712\x1b[0m").replace("\n", "\r\n")) == values(C2C)
+
+
+def test_what_has_no_number_is_an_error() -> None:
+    with pytest.raises(ParseError, match="holds no number"):
+        parse_text(LIST)
+    with pytest.raises(ParseError, match="neither a query"):
+        parse_text("No devices were found\n")
+    with pytest.raises(ParseError, match="cut or broken"):
+        parse_text(XML[: len(XML) // 2])
+
+
+@given(cut=st.integers(0, len(WITH_UNITS)))
+def test_a_query_cut_anywhere_gives_whole_rows_or_an_error(cut: int) -> None:
+    try:
+        output = parse_text(WITH_UNITS[:cut])
+    except ParseError:
+        return
+    assert {metric.name for metric in output.metrics} <= set(values(WITH_UNITS))
+
+
+def test_a_folder_gives_each_file(tmp_path: Path) -> None:
+    (tmp_path / "before.csv").write_text(WITH_UNITS)
+    (tmp_path / "after.xml").write_text(XML)
+    (tmp_path / "gpus.txt").write_text(LIST)
+    (tmp_path / "notes.txt").write_text("index, of, things\n")
+    assert PARSER.recognise(tmp_path)
+    assert [output.scenario for output in PARSER.parse(tmp_path)] == ["after.xml/gpu", "before.csv/gpu"]
+
+
+def _virtualclient(shared: Path, name: str) -> dict[str, float]:
+    (output,) = PARSER.parse(shared / "peers/virtualclient/results" / name)
+    return {metric.name: metric.value for metric in virtualclient_metrics(output)}
+
+
+def test_virtualclients_own_files_give_its_numbers(shared: Path) -> None:
+    h100 = _virtualclient(shared, "query-gpu-1xH100.csv")
+    assert len(h100) == 31
+    assert h100["gpu0_power_draw_average"] == 70.89
+    assert h100["gpu0_memory_used"] == 3
+    assert h100["gpu0_%_utilization"] == 1
+    assert h100["gpu0_ecc_aggregate_total_uncorrected_errors"] == 20
+    t4 = _virtualclient(shared, "query-gpu-1xT4-NA.csv")
+    assert len(t4) == 29
+    assert {"gpu0_power_draw_average", "gpu0_memory_temperature"}.isdisjoint(t4)
+    links = _virtualclient(shared, "query-c2c.txt")
+    assert len(links) == 10
+    assert links["gpu0_link0_speed"] == 44.712
+
+
+def test_our_own_metrics_are_as_many(shared: Path) -> None:
+    folder = shared / "peers/virtualclient/results"
+    counts = [len(PARSER.parse(folder / f"query-gpu-1x{name}.csv")[0].metrics) for name in ("H100", "T4-NA")]
+    assert counts == [31, 29]
+
+
+def test_a_real_h100_in_both_shapes(shared: Path) -> None:
+    (query,) = PARSER.parse(shared / "fixtures/nvidia_smi/h100_smi-query.csv")
+    (xml,) = PARSER.parse(shared / "fixtures/nvidia_smi/h100_smi-q.xml")
+    in_query = {metric.name: metric.value for metric in query.metrics}
+    in_xml = {metric.name: metric.value for metric in xml.metrics}
+    assert in_query["gpu0_memory_total"] == in_xml["gpu0_memory_total"] == 81559 * 1024**2
+    assert in_query["gpu0_power_limit"] == in_xml["gpu0_power_limit"] == 700
+    assert "gpu0_fan_speed" not in in_xml
