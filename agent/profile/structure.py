@@ -193,14 +193,16 @@ class _Structure:
             conditions.append(Condition(expression, parameters, self._location(path), key))
         return tuple(conditions)
 
-    def _timespan(self, data: Mapping[str, Any], written: str | None) -> float | None:
+    def _timespan(self, data: Mapping[str, Any], written: str | None, path: Path = ()) -> float | None:
         value = None if written is None else data[written]
         if written is None or value is None:
             return None
         try:
             return parse_timespan(value)
         except ProfileError as error:
-            self._add((written,), written, error.message, error.remedy or "")
+            self._add(
+                (*path, written), ".".join(map(str, (*path, written))), error.message, error.remedy or ""
+            )
             return None
 
     def _required_time(
@@ -211,7 +213,7 @@ class _Structure:
             return self._timespan(data, keys["MinimumRequiredExecutionTime"])
         for name in metadata:
             if canonical(name) == canonical("MinimumRequiredExecutionTime"):
-                return self._timespan(metadata, name)
+                return self._timespan(metadata, name, (keys["Metadata"],))
         return None
 
 

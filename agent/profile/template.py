@@ -132,6 +132,8 @@ def _part(text: str, start: int, opening: str, closes: dict[int, int]) -> tuple[
     if end is None or end - start > _LONGEST_EXPRESSION:
         return None, start + 1
     part = _expression(text[start + 1 : end], text[start : end + 1])
+    if part is None and _CALCULATE_START.match(text, start):
+        raise ProfileError("calculate( is not closed by )}")
     return part, start + 1 if part is None else end + 1
 
 

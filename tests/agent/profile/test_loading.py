@@ -177,6 +177,38 @@ def test_the_example_of_the_documentation_is_a_profile(tmp_path: Path) -> None:
     )
 
 
+def test_anchors_merge_keys_tags_and_versions_of_yaml(tmp_path: Path) -> None:
+    text = """
+    Description: d
+    x-common: &common {Type: X, Role: Server}
+    Parameters:
+      {Version: 12.10, Id: 007, Text: !!str 5, Number: !!float 5, Switch: on, Time: 00:01:00, Hex: 0x1F}
+    Actions:
+    - <<: *common
+      Parameters: {A: 1}
+    - <<: [*common, {Notes: second}]
+    """
+    profile = load([write(tmp_path, "p.yaml", text)])
+    assert profile.parameters == {
+        "Version": "12.10",
+        "Id": "007",
+        "Text": "5",
+        "Number": 5,
+        "Switch": "on",
+        "Time": "00:01:00",
+        "Hex": 31,
+    }
+    assert [(element.type, dict(element.parameters)) for element in profile.actions] == [
+        ("X", {"A": 1, "Role": "Server"}),
+        ("X", {"Role": "Server"}),
+    ]
+
+
+def test_the_required_time_may_stand_in_the_metadata(tmp_path: Path) -> None:
+    text = "Description: d\nMetadata: {MinimumRequiredExecutionTime: 00:02:00}\nActions: [{Type: X}]\n"
+    assert load([write(tmp_path, "p.yaml", text)]).minimum_required_execution_time_s == 120
+
+
 def test_no_reference_is_an_error() -> None:
     with pytest.raises(ProfileError, match="no profile is given"):
         load([])

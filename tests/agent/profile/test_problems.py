@@ -42,6 +42,15 @@ def test_a_broken_profile(case: dict[str, Any], tmp_path: Path) -> None:
     assert caught.value.exit_code is ExitCode.PROFILE_INVALID
 
 
+def test_no_error_is_longer_than_a_screen_or_two(tmp_path: Path) -> None:
+    file = tmp_path / "profile.yaml"
+    file.write_text("Description: d\nActions: [" + "x, " * 200 + "]\n", encoding="utf-8")
+    with pytest.raises(ProfileError, match="200 problems") as caught:
+        load([str(file)])
+    assert caught.value.details[-1] == "… and 150 more"
+    assert len(caught.value.details) == 51
+
+
 @pytest.mark.parametrize("case", cases("unresolvable.yaml"))
 def test_check(case: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "profile.yaml"
