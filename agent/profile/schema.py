@@ -51,7 +51,7 @@ class Element:
 
     Args:
         kind: ``dependency``, ``action`` or ``monitor``.
-        type: the component's type, as written.
+        type: the component's type, as written; a group's as in ``GROUPS``.
         key: where it stands: ``actions[2]``, or ``actions[1].components[0]`` in a group. In a merged
             profile the numbers count through all sources.
         parameters: as written; expressions are not resolved.

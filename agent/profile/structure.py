@@ -30,6 +30,7 @@ _PROFILE_KEYS = (
     *KINDS.values(),
     *_INFORMATION,
 )
+_GROUP_NAMES = {canonical(name): name for name in GROUPS}
 _ELEMENT_KEYS = ("Type", "Metadata", "Parameters", "Components", "Role", *_INFORMATION)
 
 
@@ -154,6 +155,7 @@ class _Structure:
             return Element(kind, "", key)
         keys = self._keys(data, _ELEMENT_KEYS, path, key)
         kind_name = self._text(data, keys, "Type", path, key)
+        kind_name = _GROUP_NAMES.get(canonical(kind_name), kind_name)
         parameters, locations = self._mapping(data, keys.get("Parameters"), path, key)
         metadata, _ = self._mapping(data, keys.get("Metadata"), path, key)
         components = self._elements(kind, data, keys.get("Components"), path, key)

@@ -187,6 +187,8 @@ def test_anchors_merge_keys_tags_and_versions_of_yaml(tmp_path: Path) -> None:
     - <<: *common
       Parameters: {A: 1}
     - <<: [*common, {Notes: second}]
+    - type: sequential_execution
+      components: [{type: Y}]
     """
     profile = load([write(tmp_path, "p.yaml", text)])
     assert profile.parameters == {
@@ -201,6 +203,7 @@ def test_anchors_merge_keys_tags_and_versions_of_yaml(tmp_path: Path) -> None:
     assert [(element.type, dict(element.parameters)) for element in profile.actions] == [
         ("X", {"A": 1, "Role": "Server"}),
         ("X", {"Role": "Server"}),
+        ("SequentialExecution", {}),
     ]
 
 
