@@ -14,7 +14,7 @@ from agent.profile import GROUPS, Profile, Variables, VariableUnavailableError, 
 PROFILES = Path(__file__).parent / "profiles"
 JSON = str(PROFILES / "PERF-EXAMPLE.json")
 YAML = str(PROFILES / "PERF-EXAMPLE.yaml")
-VIRTUALCLIENT = Path(os.environ.get("VCAGENT_TEST_VIRTUALCLIENT_PROFILES", "no-such-folder"))
+VIRTUALCLIENT = Path(os.environ.get("VCAGENT_TEST_VIRTUALCLIENT_PROFILES") or "no-such-folder")
 HOST = Variables.of(LogicalCoreCount=8, Platform="linux-x64")
 
 
