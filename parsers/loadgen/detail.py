@@ -33,6 +33,7 @@ _DISTINCT_MESSAGES = 20
 _MESSAGE_LIMIT = 300
 # time_ms beyond this is an unsigned underflow: 2^64 ns are 1.8e13 ms (a real log has 18446744073709.23)
 _TIME_LIMIT_MS = 1e12
+_LARGEST = 1e25  # LoadGen's numbers have 64 bits, so that sums and products of them stay finite
 
 _KEPT_LIMIT = 1 << 12  # longest line that is kept until another replaces it
 _ADDED_UP = {
@@ -142,14 +143,11 @@ class DetailLog:
     last_time_ms: float | None = None
 
     def number(self, key: str) -> float | None:
-        """The value of a key as a finite number, None where it is absent or no number."""
+        """The value of a key as a number, None where it is absent, no number, or garbled beyond 64 bits."""
         value = self.values.get(key)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > _LARGEST:
             return None
-        try:
-            return float(value)
-        except OverflowError:
-            return None
+        return float(value) if abs(value) > 1 / _LARGEST else 0.0
 
     def flag(self, key: str) -> bool | None:
         """The value of a key as a truth value, None where it is absent or none."""

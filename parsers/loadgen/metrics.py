@@ -102,7 +102,7 @@ _RULES = (
           "time over which the prepared queries were scheduled", divisor=NANOSECONDS, tool_unit="ns"),
     _Rule(re.compile("get_sut_name_duration_ns"), "get_sut_name_duration", "seconds", Relativity.LOWER,
           "time of one call into the system under test", divisor=NANOSECONDS, tool_unit="ns"),
-    _count("(logger_.*)", "{}", "contention in LoadGen's logger", Relativity.LOWER),
+    _count(r"(logger_\w+)", "{}", "contention in LoadGen's logger", Relativity.LOWER),
 )  # fmt: skip
 _UNKNOWN_UNITS = (
     ("_ns", "seconds", NANOSECONDS, Relativity.LOWER),
@@ -163,7 +163,7 @@ def metric_of(key: str, value: float) -> Metric | None:
     if not math.isfinite(converted):
         return None
     return Metric(
-        name=rule.name.format(group),
+        name=rule.name.replace("{}", group),
         value=converted,
         unit=rule.unit,
         relativity=rule.relativity,
@@ -235,7 +235,9 @@ def _rule(key: str) -> tuple[_Rule | None, str]:
         return None, ""
     for ending, unit, divisor, relativity in _UNKNOWN_UNITS:
         if key.endswith(ending):
-            name = key.removeprefix("result_").removesuffix("_ns").replace(".", "_")
+            name = re.sub(r"\W+", "_", key.removeprefix("result_").removesuffix("_ns"), flags=re.ASCII)
+            if not name.strip("_"):
+                break
             tool_unit = "ns" if divisor != 1 else ""
             return _Rule(re.compile(re.escape(key)), name, unit, relativity, key, 1.0, divisor, tool_unit), ""
     return None, ""

@@ -158,8 +158,8 @@ CASES: dict[str, tuple[str, str, str, float, float, int]] = {
 UNREAD = (
     "loadgen_build", "loadgen_git", "loadgen_file_sha1", "get_sut_name", "qsl_name", "_rng_seed",
     "accuracy_log", "print_timestamps", "find_peak", "coalesce", "logger_", "loaded_qsl_set", "95.00",
-    "97.00", "issue_query_threads", "issue_same", "issue_unique", "async_queries", "max_query_count", "_override",
-    "max_duration",
+    "97.00", "issue_query_threads", "issue_same", "issue_unique", "async_queries", "max_query_count",
+    "_override", "max_duration",
 )  # fmt: skip
 
 

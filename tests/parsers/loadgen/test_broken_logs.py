@@ -95,6 +95,42 @@ def test_a_changed_byte_never_ends_in_a_traceback(data: st.DataObject) -> None:
     assert output.verdict is not None
 
 
+ODD = (
+    b"nan",
+    b"-inf",
+    b"-1",
+    b"0",
+    b"1e999",
+    b"9" * 400,
+    b"5e-324",
+    b"1e300",
+    b'""',
+    b'"x"',
+    b"{}",
+    b"null",
+    b"true",
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_an_odd_value_or_key_never_ends_in_a_traceback(data: st.DataObject) -> None:
+    lines = DETAIL[data.draw(st.sampled_from(CASES))].splitlines(keepends=True)
+    for _ in range(data.draw(st.integers(1, 4))):
+        number = data.draw(st.integers(0, len(lines) - 1))
+        before, _, after = lines[number].partition(b'"value": ')
+        lines[number] = (
+            before + b'"value": ' + data.draw(st.sampled_from(ODD)) + after[after.find(b', "time_ms"') :]
+        )
+    for key in (b"result_", b"result_{", b"result_._ns", b"early_stopping_latency_", b"logger_ {}"):
+        lines.append(b':::MLLOG {"key": "' + key + b'", "value": 1, "time_ms": 1.0, "metadata": {}}\n')
+    try:
+        output = parse_bytes(b"".join(lines))
+    except ParseError:
+        return
+    assert output.verdict is not None
+
+
 @settings(max_examples=100, deadline=None)
 @given(content=st.binary(max_size=400))
 def test_any_bytes_are_an_error_of_ours(content: bytes) -> None:
