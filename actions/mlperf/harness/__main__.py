@@ -2,7 +2,7 @@
 
 Progress goes to standard output as JSON lines, words for people to standard error, and the result to
 ``harness_result.json`` in the output folder. Exit code 0: completed (LoadGen says in its logs whether the
-result is valid); 1: failed; 2: the configuration cannot be used; 143 or 130: stopped by a signal.
+result is valid); 1: failed; 2: the configuration cannot be used; 143: stopped by a signal.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def main(arguments: list[str]) -> int:
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(run.execute())
+        _write(run.output_dir, run.result(None))
     except HarnessError as error:
         _fail(run, error)
     except Exception as error:  # noqa: BLE001  (the last frame: it becomes a failed result)
         _fail(run, run.internal(error))
-    _write(run.output_dir, run.result(None))
     loop.close()
     return 0
 
@@ -52,9 +52,12 @@ def main(arguments: list[str]) -> int:
 def _fail(run: Run, error: HarnessError) -> NoReturn:
     """Write the failed result and exit at once: LoadGen offers no way to stop a test."""
     _say(error)
-    _write(run.output_dir, run.result(error))
     run.kill()
-    run.close_outputs()
+    try:
+        _write(run.output_dir, run.result(error))
+        run.close_outputs()
+    except OSError as problem:
+        sys.stderr.write(f"the result cannot be written to {run.output_dir}: {problem.strerror}\n")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(_EXIT_TERMINATED if error.kind == "interrupted" else _EXIT_FAILED)

@@ -126,7 +126,7 @@ class LoadGenTest:
         self,
         on_issue: Callable[[Sequence[int], Sequence[int]], None],
         on_flush: Callable[[], None],
-        on_end: Callable[[], object],
+        on_end: Callable[[Exception | None], object],
     ) -> None:
         """Start the test and return.
 
@@ -134,7 +134,7 @@ class LoadGenTest:
             on_issue: called in LoadGen's thread with the ids and indices of the samples of a query; it
                 must be fast, since LoadGen issues the next query only after it returns, and never raise.
             on_flush: called in LoadGen's thread when all is issued.
-            on_end: called in LoadGen's thread when the last answer is logged.
+            on_end: called in LoadGen's thread when the last answer is logged, with what LoadGen raised.
         """
         threading.Thread(
             target=self._run, args=(on_issue, on_flush, on_end), name="loadgen", daemon=True
@@ -144,18 +144,20 @@ class LoadGenTest:
         self,
         on_issue: Callable[[Sequence[int], Sequence[int]], None],
         on_flush: Callable[[], None],
-        on_end: Callable[[], object],
+        on_end: Callable[[Exception | None], object],
     ) -> None:
         lg = self._lg
         # The "fast" system under test gets plain lists of numbers instead of an object for each sample.
         sut = lg.ConstructFastSUT(on_issue, on_flush)
         qsl = lg.ConstructQSL(self._sample_count, self._performance_count, _nothing, _nothing)
+        problem = None
         try:
             lg.StartTestWithLogSettings(sut, qsl, self.settings, self._logs, self._audit_config)
-        finally:
-            lg.DestroyQSL(qsl)
-            lg.DestroyFastSUT(sut)
-            on_end()
+        except Exception as error:  # noqa: BLE001  (the last frame of the thread: it is handed over)
+            problem = error
+        lg.DestroyQSL(qsl)
+        lg.DestroyFastSUT(sut)
+        on_end(problem)
 
 
 def _nothing(*_: object) -> None:

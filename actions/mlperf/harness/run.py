@@ -190,12 +190,12 @@ class Run:
             on_failure=self.fail,
         )
         feed = Feed(loop, backend, sink)
-        ended = asyncio.Event()
+        ended: asyncio.Future[None] = loop.create_future()
         self._progress = Progress(test.expected_samples())
         gc.collect()
         gc.freeze()  # what lives now lives to the end: the collector need not look at it in the timed part
         self._started_at = _now()
-        test.start(feed.issue, feed.flush, lambda: loop.call_soon_threadsafe(ended.set))
+        test.start(feed.issue, feed.flush, lambda error: loop.call_soon_threadsafe(_settle, ended, error))
         await self._watch(sink, feed, ended)
         if not sink.issued or sink.outstanding:
             raise HarnessError(
@@ -204,18 +204,17 @@ class Run:
                 f"see {self.output_dir / 'mlperf_log_detail.txt'}",
             )
 
-    async def _watch(self, sink: LoadGenSink, feed: Feed, ended: asyncio.Event) -> None:
+    async def _watch(self, sink: LoadGenSink, feed: Feed, ended: asyncio.Future[None]) -> None:
         """Report progress until the end, and fail where nothing moves any more."""
         timeout_s = self.config.sample_timeout_s
-        waiter = asyncio.ensure_future(ended.wait())
         while True:
             phase = "drain" if feed.all_issued else "run"
             self._progress.report(
                 phase, issued=sink.issued, completed=sink.completed, tokens=sink.output_tokens
             )
-            done, _ = await asyncio.wait({waiter}, timeout=min(_TICK_S, timeout_s / 2))
+            done, _ = await asyncio.wait({ended}, timeout=min(_TICK_S, timeout_s / 2))
             if done:
-                return
+                return await ended
             if sink.outstanding and perf_counter() - sink.last_progress > timeout_s:
                 raise HarnessError(
                     "stalled",
@@ -240,7 +239,7 @@ class Run:
     def internal(self, error: BaseException | None, message: str = "") -> HarnessError:
         """A failure that nobody foresaw; its traceback goes to a file."""
         path = self.output_dir / "harness_traceback.txt"
-        if error is not None:
+        if error is not None and self.output_dir.is_dir():
             path.write_text("".join(traceback.format_exception(None, error, error.__traceback__)), "utf-8")
         what = f"{type(error).__name__}: {error}" if error is not None else message
         return HarnessError("internal", f"the harness failed: {what}", f"report it with {path}")
@@ -288,6 +287,14 @@ class Run:
             "load_share": self._load,
             "engine": dict(self._engine),
         }
+
+
+def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
+    """Say that LoadGen has ended, well or not."""
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(HarnessError("loadgen", f"LoadGen failed: {error}", "see LoadGen's detail log"))
 
 
 def _now() -> str:

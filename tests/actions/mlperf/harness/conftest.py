@@ -49,11 +49,14 @@ class Outcome:
         return [dict(zip(header.split(","), row.split(","), strict=True)) for row in rows]
 
 
-def start_process(python: Path, *arguments: str, cwd: Path, **env: str) -> subprocess.Popen[str]:
+def start_process(
+    python: Path, *arguments: str, cwd: Path, quiet: bool = False, **env: str
+) -> subprocess.Popen[str]:
+    output = subprocess.DEVNULL if quiet else subprocess.PIPE
     return subprocess.Popen(
         [python, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         text=True,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(MLPERF), **env},

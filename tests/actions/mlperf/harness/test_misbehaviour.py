@@ -245,6 +245,19 @@ def test_an_unknown_key_of_the_configuration_is_named(harness: Callable[..., Out
     assert "did you mean 'warmup_samples'?" in outcome.error["message"]
 
 
+def test_a_folder_that_cannot_be_written_is_said_in_words(
+    bench_python: Path, config: Callable[..., Path], dataset: Path, tmp_path: Path
+) -> None:
+    path = config(output_dir=str(dataset / "below_a_file"))
+
+    process = start_process(bench_python, "-m", "harness", str(path), cwd=tmp_path)
+    _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert stderr.startswith("config: output_dir ")
+    assert "Traceback" not in stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_run_at_once(
     bench_python: Path, config: Callable[..., Path], tmp_path: Path, number: signal.Signals
