@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from agent.facts.base import Fact
+from agent.facts.base import Fact, Host
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-__all__ = ["exists", "text_of"]
+__all__ = ["exists", "link_target", "text_of"]
 
 
 def text_of(path: Path) -> Fact[str | None]:
@@ -20,3 +17,13 @@ def text_of(path: Path) -> Fact[str | None]:
 def exists(path: Path) -> Fact[bool]:
     """Whether something of that name is there: file, folder or link."""
     return Fact(f"exists[{path}]", str(path), lambda host: path.name in host.names(str(path.parent)))
+
+
+def link_target(path: Path) -> Fact[Path | None]:
+    """Where a symbolic link points; None where there is no link."""
+
+    def read(host: Host) -> Path | None:
+        target = (host.output(["readlink", "--", str(path)]) or "").strip()
+        return Path(target) if target else None
+
+    return Fact(f"link_target[{path}]", f"readlink {path}", read)

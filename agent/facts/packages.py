@@ -165,7 +165,7 @@ def _age_s(host: Host) -> int | None:
 
 
 PACKAGE_MANAGER: Fact[str | None] = Fact("package_manager", "/usr/bin", _manager)
-INSTALLED_PACKAGES: Fact[dict[str, InstalledPackage]] = Fact(
+INSTALLED_PACKAGES: Fact[Mapping[str, InstalledPackage]] = Fact(
     "installed_packages",
     "dpkg-query --show",
     lambda host: dpkg_packages(host.output(_DPKG_QUERY, timeout_s=30) or ""),

@@ -1,0 +1,188 @@
+"""Clones a git repository."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from typing import TYPE_CHECKING
+
+from pydantic import Field, field_validator
+
+from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.errors import ActionFailedError, DependencyFailedError, HostError
+from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.files import exists
+from agent.facts.git import GIT_VERSION, git_checkout
+from dependencies.package_folder import locked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.facts import Facts
+
+__all__ = ["GitRepoClone", "GitRepoCloneParameters", "same_repository"]
+
+_ENVIRONMENT = {
+    # Nobody is there to answer: fail instead of asking for a user name or a host key.
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "GIT_SSH_COMMAND": "ssh -o BatchMode=yes",
+}
+
+_REMEDIES = (
+    (
+        r"Authentication failed|could not read Username|Permission denied",
+        "give this user access to the repository",
+    ),
+    (
+        r"Could not resolve host|unable to access|Connection (?:refused|timed out)",
+        "see whether this host reaches it",
+    ),
+    (
+        r"[Rr]emote branch .* not found|couldn't find remote ref|did not match any",
+        "correct Branch, Commit or Checkout",
+    ),
+    (r"not found|does not exist|does not appear to be a git repository", "correct RepoUri"),
+    (r"No space left on device", "free some space, or choose another folder for packages"),
+)
+
+
+class GitRepoCloneParameters(ComponentParameters):
+    """VirtualClient's parameters (GitRepoClone.cs), and Branch, Commit and Depth."""
+
+    repo_uri: str = Field(..., min_length=1, description="The address of the repository.")
+    package_name: str = Field("", description="Its folder's name; by default the repository's own.")
+    branch: str = Field("", description="A branch or tag to check out.")
+    commit: str = Field("", description="A commit to check out.")
+    checkout: str = Field("", description="A branch, tag or commit to check out.")
+    depth: int | None = Field(None, ge=1, description="How many commits of history to fetch; all by default.")
+
+    @field_validator("repo_uri", "branch", "commit", "checkout")
+    @classmethod
+    def _no_option(cls, value: str) -> str:
+        if value.startswith("-"):
+            raise ValueError("it must not begin with a dash")
+        return value
+
+    @field_validator("package_name")
+    @classmethod
+    def _one_folder(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", value):
+            raise ValueError("it must be the name of a folder: letters, digits, . _ -")
+        return value
+
+    @property
+    def revision(self) -> str:
+        """What to check out; empty for the default branch."""
+        return self.commit or self.checkout or self.branch
+
+    @property
+    def folder_name(self) -> str:
+        """The folder below the package folder."""
+        own = re.sub(r"[^A-Za-z0-9._-]", "-", self.repo_uri.rstrip("/").rpartition("/")[2])
+        return self.package_name or own.removesuffix(".git") or "repository"
+
+
+def same_repository(one: str | None, other: str) -> bool:
+    """Whether two addresses mean one repository: with or without ``.git``, a last slash, a password."""
+
+    def plain(uri: str) -> str:
+        return re.sub(r"(?<=://)[^/@]*@", "", uri).rstrip("/").removesuffix(".git")
+
+    return one is not None and plain(one) == plain(other)
+
+
+class GitRepoClone(Dependency):
+    """Has a repository in the package folder, at the revision that is asked for."""
+
+    Parameters = GitRepoCloneParameters
+    parameters: GitRepoCloneParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        """Clone it, or check the revision out in the clone that is there."""
+        parameters = self.parameters
+        folder = facts[PACKAGE_DIR] / parameters.folder_name
+        if facts[exists(folder)]:
+            checkout = facts[git_checkout(folder)]
+            if checkout is None or not same_repository(checkout.uri, parameters.repo_uri):
+                what = f"a clone of {checkout.uri or 'nothing'}" if checkout else "no clone"
+                raise HostError(
+                    f"{folder} is there and is {what}, not of {parameters.repo_uri}",
+                    remedy="move it away, or choose another PackageName; it is never deleted",
+                )
+            if not parameters.revision or checkout.is_at(parameters.revision):
+                return Plan(nothing_to_do=f"{folder} is at {checkout.branch or checkout.commit}")
+        if facts[GIT_VERSION] is None:
+            raise HostError(
+                f"git is needed to clone {parameters.repo_uri}",
+                remedy="install git: a LinuxPackageInstallation with Packages: git before this element",
+            )
+        if facts[exists(folder)]:
+            reason = f"{folder} is not at {parameters.revision}"
+            commands = self._checkout_commands(folder)
+            return Plan((Step("checkout", reason, self._checkout, _shown(commands), self._holds),))
+        commands = self._clone_commands(folder)
+        return Plan((Step("clone", f"{folder} is not there", self._clone, _shown(commands), self._holds),))
+
+    def _holds(self, facts: Facts) -> bool:
+        return not self.plan(facts).steps
+
+    def _clone_commands(self, folder: Path) -> list[list[str]]:
+        parameters = self.parameters
+        depth = [f"--depth={parameters.depth}"] if parameters.depth else []
+        late = bool(parameters.commit or parameters.checkout)
+        branch = [f"--branch={parameters.branch}"] if parameters.branch and not late else []
+        clone = ["git", "clone", "--progress", *depth, *branch, "--", parameters.repo_uri, str(folder)]
+        return [clone, *(self._checkout_commands(folder) if late else ())]
+
+    def _checkout_commands(self, folder: Path) -> list[list[str]]:
+        git = ["git", "-C", str(folder)]
+        revision = self.parameters.revision
+        if self.parameters.depth:
+            depth = f"--depth={self.parameters.depth}"
+            fetch = [*git, "fetch", "--progress", depth, "--force", "origin", revision]
+            return [fetch, [*git, "checkout", "--detach", "FETCH_HEAD"]]
+        return [[*git, "fetch", "--progress", "--tags", "origin"], [*git, "checkout", revision]]
+
+    def _clone(self, context: StepContext) -> StepOutcome:
+        name = self.parameters.folder_name
+        folder = context.package_dir / name
+        part = context.package_dir / f".{name}.part"
+        with locked(context.package_dir, name, context):
+            if not self._holds_now(context, folder):
+                if part.exists():
+                    shutil.rmtree(part)  # what a clone that was cut short left
+                for command in self._clone_commands(part):
+                    self._git(context, command)
+                part.rename(folder)
+        return StepOutcome(f"cloned into {folder}")
+
+    def _checkout(self, context: StepContext) -> StepOutcome:
+        folder = context.package_dir / self.parameters.folder_name
+        with locked(context.package_dir, self.parameters.folder_name, context):
+            for command in self._checkout_commands(folder):
+                self._git(context, command)
+        return StepOutcome(f"checked out {self.parameters.revision}")
+
+    def _holds_now(self, context: StepContext, folder: Path) -> bool:
+        """Whether another agent was faster."""
+        facts = context.facts.fresh()
+        return facts[exists(folder)] and self._holds(facts)
+
+    def _git(self, context: StepContext, command: list[str]) -> None:
+        def show(line: str) -> None:
+            match = re.match(r"(?:remote: )?(.*?):\s+(\d+)% ", line)
+            if match:
+                context.progress.update(match.group(1), done=float(match.group(2)), total=100)
+
+        try:
+            context.processes.run(command, log=context.log, env=_ENVIRONMENT, on_line=show)
+        except ActionFailedError as error:
+            output = "\n".join(error.details)
+            remedy = next((text for pattern, text in _REMEDIES if re.search(pattern, output)), error.remedy)
+            raise DependencyFailedError(error.message, remedy=remedy, details=error.details) from error
+
+
+def _shown(commands: list[list[str]]) -> str:
+    return " && ".join(map(shlex.join, commands))
