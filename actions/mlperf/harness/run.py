@@ -83,13 +83,14 @@ class Run:
         self._clear_output_dir()
         samples = read_dataset(Path(config.dataset))
         loadgen.load()
-        self._ask(samples, {})  # a wrong setting is found before the engine is asked anything
+        self._asked = self._ask(samples, {})  # a wrong setting is found before the engine is asked anything
 
         context = BackendContext(samples, config.scenario, config.max_output_tokens, config.sample_timeout_s)
         backend = self._backend = load_backend(config.backend, context)
         self._progress.report("connect")
         self._engine = await backend.start()
-        self._asked = self._ask(samples, await self._warm_up(backend, len(samples)))
+        load = await self._warm_up(backend, len(samples), self._asked)
+        self._asked = self._ask(samples, load)
         backend.stats = BackendStats()
 
         self._test = loadgen.LoadGenTest(
@@ -143,7 +144,7 @@ class Run:
             )
         return asked
 
-    async def _warm_up(self, backend: Backend, sample_count: int) -> dict[str, float]:
+    async def _warm_up(self, backend: Backend, sample_count: int, asked: Asked) -> dict[str, float]:
         """Warm the engine up, and return the load to ask for where that is to follow from it."""
         config = self.config
 
@@ -163,8 +164,9 @@ class Run:
             measured = self._warmup.samples_per_second or 0.0
             name, value = "target_qps", share * measured
         else:
+            # LoadGen's own number where none is asked for: *.MultiStream.samples_per_query of its mlperf.conf
             per_query = (
-                int(config.settings.get("samples_per_query", 8)) if self._scenario == "MultiStream" else 1
+                int(asked.values.get("samples_per_query", 8)) if self._scenario == "MultiStream" else 1
             )
             self._warmup = await warmup.latency(samples, per_query)
             measured = self._warmup.latency_s or 0.0
