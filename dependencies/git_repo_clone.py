@@ -142,7 +142,9 @@ class GitRepoClone(Dependency):
         if self.parameters.depth:
             depth = f"--depth={self.parameters.depth}"
             fetch = [*git, "fetch", "--progress", depth, "--force", "origin", revision]
-            return [fetch, [*git, "checkout", "--detach", "FETCH_HEAD"]]
+            # A branch of that name tells what was fetched: a shallow fetch brings no names.
+            name = ["--detach"] if re.fullmatch(r"[0-9a-f]{7,}", revision) else ["-B", revision]
+            return [fetch, [*git, "checkout", *name, "FETCH_HEAD"]]
         return [[*git, "fetch", "--progress", "--tags", "origin"], [*git, "checkout", revision]]
 
     def _clone(self, context: StepContext) -> StepOutcome:

@@ -45,7 +45,7 @@ _UNREACHABLE = (
 _REMEDIES = (
     (
         _UNREACHABLE,
-        "no package index is reached: set HTTPS_PROXY or PIP_INDEX_URL, or give wheelsDir, a folder of wheels",
+        "no package index is reached: set HTTPS_PROXY or PIP_INDEX_URL, or give wheelsDir, some wheels",
     ),
     (r"No space left on device", "free some space, or choose another folder for packages"),
     (

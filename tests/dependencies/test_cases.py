@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from agent.component import ComponentParameters, Dependency
 from agent.errors import HostError
 from agent.facts import Facts
 from agent.facts.git import GitCheckout
@@ -27,6 +26,8 @@ from dependencies.python_environment_installation import PythonEnvironmentInstal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from agent.component import ComponentParameters, Dependency
 
 INSTALLERS: dict[str, type[Dependency]] = {
     "git_repo_clone": GitRepoClone,

@@ -193,8 +193,8 @@ def test_gpus_with_a_driver() -> None:
     host = RecordedHost(
         BUS
         | {
-            "/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  "
-            "Release Build  (root@x)\nGCC version: gcc 12.3.0\n"
+            "/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  "
+            "580.159.04  Release Build  (root@x)\nGCC version: gcc 12.3.0\n"
         },
         {"nvidia-smi --query-gpu": answer, "nvidia-smi": (_HERE / "h100_nvidia_smi.txt").read_text()},
     )

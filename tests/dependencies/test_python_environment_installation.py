@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from agent.errors import DependencyFailedError, InterruptedRunError
+from dependencies.package_folder import locked
+from dependencies.python_environment_installation import (
+    PipProgress,
+    PythonEnvironmentInstallation,
+    PythonEnvironmentInstallationParameters,
+    pip_remedy,
+    split_requirements,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.dependencies.conftest import RealHost
+
+
+def make_wheel(folder: Path, name: str, version: str, requires: str = "") -> None:
+    """A wheel with one module, as small as they get (PEP 427)."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": f"VERSION = {version!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + (f"Requires-Dist: {requires}\n" if requires else ""),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = []
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        record.append(f"{path},sha256={digest},{len(text)}\n")
+    files[f"{info}/RECORD"] = "".join(record) + f"{info}/RECORD,,\n"
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    folder = tmp_path / "wheels"
+    make_wheel(folder, "tiny_one", "1.0", requires="tiny_two")
+    make_wheel(folder, "tiny_one", "2.0")
+    make_wheel(folder, "tiny_two", "1.0")
+    return folder
+
+
+def installation(wheels: Path, *requirements: str, **more: Any) -> PythonEnvironmentInstallation:
+    own = {"packageName": "tiny", "requiredSpace": 0}
+    values = {**own, "requirements": list(requirements), "wheelsDir": wheels, **more}
+    return PythonEnvironmentInstallation(PythonEnvironmentInstallationParameters.model_validate(values))
+
+
+def imported(host: RealHost, module: str) -> str:
+    python = host.context.package_dir / "tiny" / "bin" / "python"
+    command = [str(python), "-c", f"import {module}; print({module}.VERSION)"]
+    return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
+
+
+def test_an_environment_from_made_to_mended(real_host: RealHost, wheels: Path) -> None:
+    wish = installation(wheels, "tiny_one==1.0", 'tiny_one==9; python_version < "3"')
+    assert real_host.apply(wish) == ["install"]
+    assert (imported(real_host, "tiny_one"), imported(real_host, "tiny_two")) == ("1.0", "1.0")
+    assert any(text.startswith("2 of 2 packages: processing tiny") for text in real_host.messages.texts)
+    assert real_host.apply(wish) == []
+
+    # A package that somebody removed, a marker that was never written.
+    environment = (real_host.context.package_dir / "tiny").resolve()
+    note = json.loads((environment / "vcagent-environment.json").read_text())
+    assert note["distributions"]["tiny_two"] == "1.0"
+    next(environment.glob("lib/python*/site-packages/tiny_two-1.0.dist-info/METADATA")).unlink()
+    assert "was changed: tiny_two" in wish.plan(real_host.facts.fresh()).steps[0].reason
+    (environment / "vcagent-environment.json").unlink()
+    (environment / "rubbish").touch()
+    assert "half-made" in wish.plan(real_host.facts.fresh()).steps[0].reason
+    assert real_host.apply(wish) == ["install"]
+    assert not (environment / "rubbish").exists()
+
+    # Another wish leaves the environment alone and moves the link.
+    assert real_host.apply(installation(wheels, "tiny_one==2.0", no_deps=True)) == ["install"]
+    assert (imported(real_host, "tiny_one"), imported(real_host, "tiny_two")) == ("2.0", "")
+    assert (environment / "vcagent-environment.json").exists()
+
+
+def test_a_missing_wheel(real_host: RealHost, wheels: Path) -> None:
+    with pytest.raises(DependencyFailedError) as error:
+        real_host.apply(installation(wheels, "no-such-thing==1"))
+    assert "no wheel of no-such-thing==1 fits" in (error.value.remedy or "")
+    assert not (real_host.context.package_dir / "tiny").exists()
+
+
+AGENT = """
+import sys, threading
+from pathlib import Path
+from agent.component import StepContext
+from agent.facts import Facts, LocalHost
+from agent.processes import LocalProcesses
+from dependencies.python_environment_installation import *
+
+class Progress:
+    def update(self, message, **_): pass
+
+folder, wheels = map(Path, sys.argv[1:])
+facts, stop = Facts(LocalHost(), {"package_dir": folder}), threading.Event()
+wish = PythonEnvironmentInstallation(PythonEnvironmentInstallationParameters.model_validate(
+    {"packageName": "tiny", "requirements": ["tiny_one==1.0"], "wheelsDir": wheels, "requiredSpace": 0}))
+(step,) = wish.plan(facts).steps
+processes = LocalProcesses("run-killed")
+step.run(StepContext(facts, processes, Progress(), stop, folder / "run", folder, folder / "log"))
+"""
+
+
+def test_killed_in_the_middle_it_is_made_anew(real_host: RealHost, wheels: Path) -> None:
+    packages = real_host.context.package_dir
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(packages), str(wheels)], start_new_session=True
+    )
+    deadline = time.monotonic() + 20
+    while not list(packages.glob(".environments/tiny-*/bin/python")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(agent.pid, signal.SIGKILL)
+    agent.wait()
+    assert not (packages / "tiny").exists()
+    type(real_host.context.processes)("run-killed").kill_leftovers()  # type: ignore[call-arg]
+    assert real_host.apply(installation(wheels, "tiny_one==1.0")) == ["install"]
+    assert imported(real_host, "tiny_one") == "1.0"
+
+
+def test_another_agent_is_waited_for_and_named(real_host: RealHost) -> None:
+    context = real_host.context
+    entered = threading.Event()
+
+    def second() -> None:
+        with locked(context.package_dir, "tiny", context, poll_s=0.01):
+            entered.set()
+
+    with locked(context.package_dir, "tiny", context):
+        thread = threading.Thread(target=second)
+        thread.start()
+        deadline = time.monotonic() + 10
+        while not real_host.messages.texts:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert real_host.messages.texts[0] == f"waiting for process {os.getpid()}, which prepares tiny"
+        assert not entered.is_set()
+    thread.join(10)
+    assert entered.is_set()
+    with locked(context.package_dir, "tiny", context):
+        context.stop.set()
+        with pytest.raises(InterruptedRunError), locked(context.package_dir, "tiny", context):
+            pass
+
+
+def test_requirements_in_one_string() -> None:
+    text = "a>=1,<2, b[x,y]==3 ,c; python_version in '3.10,3.11'\n# comment\nd @ https://h/d.whl"
+    expected = ["a>=1,<2", "b[x,y]==3", "c; python_version in '3.10,3.11'", "d @ https://h/d.whl"]
+    assert split_requirements(text) == expected
+
+
+@pytest.mark.parametrize("value", ["a==", "--index-url=x", ["-r x"], "", []])
+def test_what_is_no_requirement(value: object) -> None:
+    with pytest.raises(ValidationError):
+        PythonEnvironmentInstallationParameters.model_validate({"packageName": "x", "requirements": value})
+
+
+UNREACHABLE = """\
+WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(': Failed to establish a new \
+connection: [Errno 111] Connection refused')': /simple/tiny-one/
+ERROR: Could not find a version that satisfies the requirement tiny_one (from versions: none)
+ERROR: No matching distribution found for tiny_one
+"""
+
+
+def test_progress_and_remedies() -> None:
+    progress = PipProgress(2)
+    assert progress.read("Collecting numpy==1") == "1 of 2 packages: collecting numpy==1"
+    assert (
+        progress.read("  Downloading https://x/numpy-1.whl (1 MB)")
+        == "1 of 2 packages: downloading numpy-1.whl"
+    )
+    assert progress.read("Installing collected packages: a, b") == "installing 2 packages"
+    assert progress.read("anything") is None
+    assert "HTTPS_PROXY" in (pip_remedy(UNREACHABLE) or "")
+    assert pip_remedy("anything") is None
