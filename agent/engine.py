@@ -21,6 +21,7 @@ from agent.errors import (
     InterruptedRunError,
     VcagentError,
 )
+from agent.journal import StepStatus
 from agent.monitoring import monitors_beside
 from agent.names import canonical
 from agent.planning import Planner, is_group, leaves
@@ -302,6 +303,7 @@ class Engine:
         if planned.error:
             raise of_kind(planned.error, element)
         component_key = f"{scope}{element.key}"
+        known = [row for row in self.steps.journal.steps() if row.component == component_key]
         if planned.plan is None:
             self.steps.log.info(
                 "no steps",
@@ -310,7 +312,12 @@ class Engine:
                 why=planned.standing.value,
                 note=planned.note,
             )
-            if all(row.component != component_key for row in self.steps.journal.steps()):
+            for row in known:
+                if row.status is not StepStatus.DONE:  # cut after its work was done, before that was noted
+                    self.steps.journal.end_step(
+                        row.key, StepStatus.DONE, message=f"found done: {planned.note}"
+                    )
+            if not known:
                 self.steps.progress.note(f"{title_of(element)}: {planned.standing.value}: {planned.note}")
             return
         component = self.planner.build(element)

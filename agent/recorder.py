@@ -87,9 +87,10 @@ class Recorder:
         ended = now()
         cases, records = [], []
         for output in outputs:
-            output = replace(  # noqa: PLW2901 - the same output, its gaps filled
+            output = replace(  # noqa: PLW2901 - the same output, its gaps filled and secrets masked
                 output,
-                scenario=output.scenario or scenario,
+                scenario=self._mask(output.scenario or scenario),
+                details=self._masked(output.details),
                 start=output.start or started,
                 end=output.end or ended,
             )
@@ -126,7 +127,7 @@ class Recorder:
             "end": output.end.isoformat() if output.end else None,
             "case_dir": str(case_dir.relative_to(self._run_dir)) if case_dir else None,
             "complete": output.complete,
-            "details": self._masked(output.details),
+            "details": dict(output.details),
         }
 
     def _record(self, metric: Metric, output: ParsedOutput, tags: str) -> MetricRecord:

@@ -88,6 +88,8 @@ class LocalProcesses:
             runner.run_to_end(argv, timeout_s)
         finally:
             self._forget(runner)
+        if marker and runner.ended_by != "itself":  # what it noted is how it was stopped, not how it ended
+            marker.unlink(missing_ok=True)
         if runner.ended_by == "stop":
             raise InterruptedRunError(f"`{shown}` was stopped", details=runner.output.lines(_ERROR_LINES))
         result = ProcessResult(

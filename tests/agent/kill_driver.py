@@ -37,14 +37,15 @@ def dying(method: Callable[..., Any], countdown: list[int]) -> Callable[..., Any
     return wrapper
 
 
-def main() -> None:
+def run_until(n: int, request_file: str) -> None:
+    """Run the request in this process, which ends with the run's exit code or at the n-th moment."""
     register()
-    countdown = [int(sys.argv[1])]
+    countdown = [n]
     for name in WATCHED:
         setattr(Journal, name, dying(getattr(Journal, name), countdown))
-    request = RunRequest.from_json(json.loads(Path(sys.argv[2]).read_text()), {})
+    request = RunRequest.from_json(json.loads(Path(request_file).read_text()), {})
     sys.exit(start(request, RunProgress()).outcome.exit_code)
 
 
 if __name__ == "__main__":
-    main()
+    run_until(int(sys.argv[1]), sys.argv[2])

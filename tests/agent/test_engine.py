@@ -134,7 +134,9 @@ def test_actions_go_on_after_a_failure_and_the_run_fails(run_profile: Run) -> No
     assert steps_of(finished) == [("1:actions[0]/fail", "failed"), ("1:actions[1]/measure-1", "done")]
     log = (finished.run_dir / "logs/1-actions-0-fail.log").read_text()
     assert "ZeroDivisionError: nobody thought of this" in log
-    assert any("nobody thought of this" in reason["message"] for reason in finished.description["verdict"]["reasons"])
+    assert any(
+        "nobody thought of this" in reason["message"] for reason in finished.description["verdict"]["reasons"]
+    )
 
 
 def test_fail_fast_ends_at_the_first_failure(run_profile: Run) -> None:
@@ -171,11 +173,17 @@ def test_groups_and_rounds_run_as_often_as_they_say(run_profile: Run) -> None:
                 {
                     "Type": "SequentialExecution",
                     "Parameters": {"LoopCount": 2},
-                    "Components": [element("Measuring", "S", metric="s"), element("Measuring", "S", metric="t")],
+                    "Components": [
+                        element("Measuring", "S", metric="s"),
+                        element("Measuring", "S", metric="t"),
+                    ],
                 },
                 {
                     "Type": "ParallelExecution",
-                    "Components": [element("Measuring", "P", metric="p"), element("Measuring", "P", metric="q")],
+                    "Components": [
+                        element("Measuring", "P", metric="p"),
+                        element("Measuring", "P", metric="q"),
+                    ],
                 },
                 {
                     "Type": "ParallelLoopExecution",
@@ -195,7 +203,12 @@ def test_groups_and_rounds_run_as_often_as_they_say(run_profile: Run) -> None:
 
 def test_metric_filters_keep_what_they_should(run_profile: Run) -> None:
     finished = run_profile(
-        {"Actions": [element("Measuring", metric="keep"), element("Measuring", metric="drop", MetricFilters="-drop")]}
+        {
+            "Actions": [
+                element("Measuring", metric="keep"),
+                element("Measuring", metric="drop", MetricFilters="-drop"),
+            ]
+        }
     )
     assert [record["metric"] for record in records_of(finished)] == ["keep"]
 
@@ -242,7 +255,9 @@ def test_a_deterministic_timeout_lets_the_action_end(run_profile: Run) -> None:
 
 
 def test_a_timeout_repeats_the_actions_until_it_is_over(run_profile: Run) -> None:
-    finished = run_profile({"Actions": [sleeping(0.3, "a"), element("Measuring", "b")]}, timeout="00:00:01,deterministic*")
+    finished = run_profile(
+        {"Actions": [sleeping(0.3, "a"), element("Measuring", "b")]}, timeout="00:00:01,deterministic*"
+    )
     rounds = [record["metric"] for record in records_of(finished)].count("answer")
     assert 2 <= rounds <= 4
     assert finished.outcome.exit_code is ExitCode.OK
