@@ -180,8 +180,8 @@ def test_what_is_no_requirement(value: object) -> None:
 
 
 UNREACHABLE = """\
-WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(': Failed to establish a new \
-connection: [Errno 111] Connection refused')': /simple/tiny-one/
+WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(': Failed to establish a \
+new connection: [Errno 111] Connection refused')': /simple/tiny-one/
 ERROR: Could not find a version that satisfies the requirement tiny_one (from versions: none)
 ERROR: No matching distribution found for tiny_one
 """

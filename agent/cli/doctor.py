@@ -1,0 +1,61 @@
+"""``vcagent doctor``: whether this host is fit to run, in general or for a profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.cli.options import AsJson, PackageDir, Parameters, request_of
+
+__all__ = ["doctor"]
+
+OptionalProfiles = Annotated[
+    list[str] | None,
+    typer.Option("--profile", "-p", help="Also see whether this profile can run here.", show_default=False),
+]
+
+
+def doctor(
+    profile: OptionalProfiles = None,
+    parameters: Parameters = None,
+    package_dir: PackageDir = None,
+    results_dir: Annotated[Path, typer.Option(help="Where results will be written.")] = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Look at what a run needs of this host and say what to do about what is missing; changes nothing."""
+    import tempfile
+
+    from agent.doctor import Status, check_host, check_plan
+    from agent.errors import ExitCode
+    from agent.facts import Facts, LocalHost
+    from agent.facts.agent_paths import PACKAGE_DIR
+
+    modelled = {PACKAGE_DIR.name: package_dir.absolute()} if package_dir else {}
+    facts = Facts(LocalHost(), modelled)
+    checks = check_host(facts, results_dir.absolute(), Path(tempfile.gettempdir()))
+    if profile:
+        from agent.run import plan
+
+        _, planned = plan(request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir))
+        checks += check_plan(planned)
+    if as_json:
+        import dataclasses
+
+        from agent.cli.output import print_json
+
+        print_json([dataclasses.asdict(check) for check in checks])
+    else:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        styles = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
+        table = Table("", "check", "found", "what to do", box=None, pad_edge=False, header_style="bold")
+        for check in checks:
+            status = Text(check.status.value, styles[check.status])
+            table.add_row(status, Text(check.name), Text(check.message), Text(check.remedy))
+        Console(highlight=False).print(table)
+    if any(check.status is Status.PROBLEM for check in checks):
+        raise typer.Exit(ExitCode.HOST_CANNOT_RUN)
