@@ -38,6 +38,8 @@ __all__ = ["LoadGenExecutor"]
 _GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 _SYNTHETIC_SAMPLES = 256
 _OVERHEAD_S = 10.0
+_LOADGEN_DURATION_S = 600.0
+"""LoadGen's own min_duration (mlcommons/inference, loadgen/mlperf.conf)."""
 _HEADLINES = 2
 
 
@@ -80,9 +82,15 @@ class LoadGenExecutor(Action):
             f"scenario on {engine}",
             run=self._run,
             command=shlex.join(harness_command(asked, f"mlperf/{asked.case}/{CONFIG_NAME}")),
-            estimate_s=_OVERHEAD_S + (asked.min_duration or 0.0),
+            estimate_s=_OVERHEAD_S + self._timed_s(),
         )
         return Plan((step,))
+
+    def _timed_s(self) -> float:
+        """Seconds that the timed part lasts at least; an accuracy run ends with its samples."""
+        if self.asked.mode == "accuracy":
+            return 0.0
+        return _LOADGEN_DURATION_S if self.asked.min_duration is None else self.asked.min_duration
 
     def _check_files(self) -> None:
         asked = self.asked
@@ -162,6 +170,7 @@ class LoadGenExecutor(Action):
             "request": {**(_GREEDY if engine.server else {}), **asked.request},
             "api_key_env": asked.api_key_env or None,
             "api_key_file": None if asked.api_key_file is None else str(asked.api_key_file.absolute()),
+            "connect_timeout_s": asked.connect_timeout,
             "max_in_flight": asked.max_in_flight,
         }
 

@@ -73,6 +73,7 @@ class LoadGenParameters(ComponentParameters):
     api_key_env: str = Field("", description="Environment variable that holds the endpoint's key.")
     api_key_file: Path | None = Field(None, description="File that holds the endpoint's key.")
     request: dict[str, Any] = Field(default_factory=dict, description="Further fields of every request.")
+    connect_timeout: Seconds = Field(10.0, description="Time the endpoint may take to be there and loaded.")
     max_in_flight: int = Field(512, ge=1, description="Requests under way at once.")
 
     dataset: str = Field("short-prompts", description="A shipped set, a file of JSON lines, or synthetic.")

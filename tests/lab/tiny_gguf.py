@@ -1,4 +1,4 @@
-"""Makes a llama GGUF of 5 M random parameters with SmolLM2's tokenizer: ``tiny_gguf.py SOURCE.gguf OUT.gguf``.
+"""Makes a llama GGUF of 5 M random parameters with SmolLM2's tokenizer: ``tiny_gguf.py SOURCE OUT``.
 
 Runs inside a benchmark environment that has ``gguf`` and ``numpy``. The same source gives the same bytes. It
 answers as fast as an engine can be driven, and its answers are nonsense: both are what tests need.

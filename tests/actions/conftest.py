@@ -1,0 +1,47 @@
+"""A step's context with real processes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.component import StepContext
+from agent.facts import Facts
+from agent.processes import LocalProcesses
+from tests.lab.engine import smollm2_gguf, tiny_gguf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["smollm2_gguf", "tiny_gguf"]
+
+
+@dataclass
+class ToldProgress:
+    """Keeps what a step told of its progress."""
+
+    told: list[tuple[str, float | None, float | None]] = field(default_factory=list)
+
+    def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        self.told.append((message, done, total))
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[StepContext]:
+    stop = threading.Event()
+    processes = LocalProcesses("test-run", stop=stop)
+    yield StepContext(
+        facts=Facts(modelled={}),
+        processes=processes,
+        progress=ToldProgress(),
+        stop=stop,
+        run_dir=tmp_path / "run",
+        package_dir=tmp_path / "packages",
+        log=tmp_path / "step.log",
+        key="actions[0]/step",
+    )
+    processes.stop_all()
