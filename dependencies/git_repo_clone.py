@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["GitRepoClone", "GitRepoCloneParameters", "same_repository"]
 
 _ENVIRONMENT = {
-    # Nobody is there to answer: fail instead of asking for a user name or a host key.
+    # Nobody is there to answer: fail instead of asking. ssh has no terminal to ask on anyway.
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "true",
-    "GIT_SSH_COMMAND": "ssh -o BatchMode=yes",
+    "SSH_ASKPASS_REQUIRE": "never",
 }
 
 _REMEDIES = (

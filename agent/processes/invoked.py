@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import threading
 import time
@@ -66,6 +67,7 @@ class TreeRunner(Local):
         self._grace_s = grace_s
         self._argv: Sequence[str] = ()
         self._deadline: float | None = None
+        self._abandoned = False
         self._promise: Promise | None = None
         self._started = time.monotonic()
         self.duration_s = 0.0
@@ -90,7 +92,7 @@ class TreeRunner(Local):
             promise = self.run(argv[0], asynchronous=True, in_stream=False, warn=True)
             self._promise = cast("Promise", promise)
         except OSError as error:
-            self.output.write(f"{error.strerror}: {error.filename}\n")
+            self.output.note(f"{error.strerror}: {error.filename}")
             if self._cwd and not self._cwd.is_dir():
                 raise ActionFailedError(f"the working directory {self._cwd} does not exist") from error
             raise ActionFailedError(
@@ -122,17 +124,21 @@ class TreeRunner(Local):
             if not self.finished and self.process:
                 self.ended_by = "stop"
                 end_tree(self.process.pid, self._mark, grace_s)
-                self.process.wait()
+                if self.process.poll() is None:
+                    self._abandoned = True
+                    self.output.note("it cannot be ended: it waits for a disk or a network file system")
 
     @property
     def finished(self) -> bool:
-        """Whether the command has ended."""
-        return self.process is None or self.process.poll() is not None
+        """Whether the command has ended, or cannot be ended."""
+        return self.process is None or self._abandoned or self.process.poll() is not None
 
     @property
     def exit_code(self) -> int:
         """Its exit code; negative for a signal's number; 127 if it could not be started."""
-        return _NOT_FOUND if self.process is None else int(self.process.wait())
+        if self.process is None:
+            return _NOT_FOUND
+        return -signal.SIGKILL if self._abandoned else int(self.process.wait())
 
     @property
     def process_id(self) -> int:
@@ -198,7 +204,7 @@ class TreeRunner(Local):
                     break
                 self.output.feed(stream, data)
             elif self.finished:
-                self.output.write(f"[{stream} is still held by a process in the background]\n")
+                self.output.note(f"{stream} is still held by a process in the background")
                 break
         self.output.feed(stream, b"")
 

@@ -69,7 +69,7 @@ class LocalProcesses:
     ) -> ProcessResult:
         """See ProcessRunner."""
         argv, shown = self._spelled(command)
-        mark = fingerprint(argv, cwd, env or {})
+        mark = fingerprint(argv, cwd)
         if marker and (ended := read_marker(marker, mark)):
             output = last_output(log, shown)
             result = ProcessResult(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 __all__ = ["Ended", "fingerprint", "read_marker", "wrapped"]
@@ -38,10 +38,12 @@ class Ended:
     duration_s: float
 
 
-def fingerprint(argv: Sequence[str], cwd: Path | None, env: Mapping[str, str]) -> str:
-    """What tells one command from another; a marker counts for the very same command alone."""
-    parts = (*argv, "", str(cwd or ""), *(f"{name}={value}" for name, value in sorted(env.items())))
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+def fingerprint(argv: Sequence[str], cwd: Path | None) -> str:
+    """What tells one command from another; a marker counts for the very same command alone.
+
+    The environment does not count: a resume, such as the one after a reboot, has another PATH.
+    """
+    return hashlib.sha256("\0".join((*argv, str(cwd or ""))).encode()).hexdigest()[:32]
 
 
 def wrapped(argv: Sequence[str], marker: Path, mark: str) -> tuple[list[str], dict[str, str]]:

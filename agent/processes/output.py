@@ -58,7 +58,7 @@ class OutputLog:
         self._maskers = {name: LineMasker(secrets) for name in ("stdout", "stderr")}
         self._tails = {name: Tail() for name in ("stdout", "stderr")}
         self._both = Tail()
-        self.write(header(command))
+        self._write(header(command))
 
     def feed(self, stream: str, data: bytes) -> None:
         """Take bytes of ``stdout`` or ``stderr``; empty at its end."""
@@ -67,18 +67,17 @@ class OutputLog:
         if not text:
             return
         with self._lock:
-            self.write(text)
+            self._write(text)
             self._tails[stream].append(text)
             self._both.append(text)
             if self._on_line:
                 for line in text.splitlines():
                     self._on_line(line)
 
-    def write(self, text: str) -> None:
-        """Write a line of the agent's own; ignored once the log is closed."""
-        if not self._file.closed:
-            self._file.write(text)
-            self._file.flush()
+    def note(self, text: str) -> None:
+        """Write a line of the agent's own."""
+        with self._lock:
+            self._write(f"[{text}]\n")
 
     def text(self, stream: str) -> str:
         """The last part of a stream."""
@@ -93,8 +92,13 @@ class OutputLog:
     def close(self, footer: str) -> None:
         """Write how it ended and close the log; the second time nothing happens."""
         with self._lock:
-            self.write(f"{footer}\n")
+            self._write(f"{footer}\n")
             self._file.close()
+
+    def _write(self, text: str) -> None:
+        if not self._file.closed:
+            self._file.write(text)
+            self._file.flush()
 
 
 def header(command: str) -> str:

@@ -22,6 +22,10 @@ __all__ = ["PROCESS_VARIABLE", "RUN_VARIABLE", "end_all", "end_tree", "processes
 RUN_VARIABLE = "VCAGENT_RUN"
 PROCESS_VARIABLE = "VCAGENT_PROCESS"
 
+_ROUNDS = 3
+_DEATH_S = 3.0
+"""Seconds that a killed process may take: one that waits for a dead disk or network mount never dies."""
+
 
 def processes_carrying(variable: str, value: str) -> list[psutil.Process]:
     """The processes of this user with that environment variable; never this process or its ancestors."""
@@ -61,8 +65,10 @@ def end_tree(pid: int, mark: str, grace_s: float) -> None:
         return members
 
     end_all(tree(), grace_s)
-    # What was forked while the signals went round.
-    while left := {process for process in tree() if _alive(process)}:
+    for _ in range(_ROUNDS):  # for what was forked while the signals went round
+        left = {process for process in tree() if _alive(process)}
+        if not left:
+            break
         end_all(left, 0)
 
 
@@ -77,7 +83,7 @@ def end_all(processes: Iterable[psutil.Process], grace_s: float) -> None:
             time.sleep(0.01)
     for process in processes:
         _signal(process, kill=True)
-    deadline = time.monotonic() + 5  # a process in uninterruptible sleep dies when its disk answers
+    deadline = time.monotonic() + _DEATH_S
     while any(map(_alive, processes)) and time.monotonic() < deadline:
         time.sleep(0.005)
 

@@ -183,6 +183,20 @@ def test_told_to_stop_ends_the_tree_at_once(log: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "later").exists()
 
 
+def test_a_stopped_command_leaves_no_marker(log: Path, tmp_path: Path) -> None:
+    stop = threading.Event()
+    processes = LocalProcesses("run-3", stop=stop)
+    marker = tmp_path / "marker"
+    # The command ends itself, with a code of its own, when it is told to stop.
+    command = "trap 'exit 5' TERM; touch ready; while :; do sleep 0.01; done"
+    thread = threading.Thread(target=lambda: (wait_for((tmp_path / "ready").exists), stop.set()))
+    thread.start()
+    with pytest.raises(InterruptedRunError):
+        processes.run(command, log=log, cwd=tmp_path, marker=marker)
+    thread.join()
+    assert not marker.exists()
+
+
 def test_a_service_left_in_the_background_lives_and_does_not_hold_the_run(
     processes: LocalProcesses, log: Path, tmp_path: Path
 ) -> None:
@@ -229,7 +243,7 @@ def test_a_finished_command_is_not_run_again(processes: LocalProcesses, log: Pat
     marker = tmp_path / "state" / "step.ended"
     command = "echo ran >> count; echo output"
     first = processes.run(command, log=log, cwd=tmp_path, marker=marker)
-    again = processes.run(command, log=log, cwd=tmp_path, marker=marker)
+    again = processes.run(command, log=log, cwd=tmp_path, marker=marker, env={"PATH": "/bin"})
     assert (first.adopted, again.adopted) == (False, True)
     assert (tmp_path / "count").read_text() == "ran\n"
     assert "output\n" in again.stdout

@@ -4,13 +4,18 @@ import base64
 import json
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.secrets import MASK, LineMasker, Secrets, is_secret_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECRET = "p@ss'w\"ord/+1 é"
 
@@ -167,6 +172,22 @@ def test_structures() -> None:
         "list": [MASK, 3, 1.5, True],
         "raw": MASK.encode(),
     }
+
+
+@given(
+    st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=6, max_size=40),
+    st.text(max_size=20),
+    st.sampled_from([str, quote, repr, json.dumps, lambda text: base64.b64encode(text.encode()).decode()]),
+)
+def test_any_secret_in_any_form_and_place(secret: str, around: str, form: Callable[[str], str]) -> None:
+    secrets = Secrets()
+    secrets.add(secret)
+    bare = secret.strip("\"'")
+    hypothesis.assume(len(bare) >= 6 and bare.lower() not in ("default", "enabled", "disabled", "required"))
+    masked = secrets.mask(f"{around} {form(bare)} {around}")
+    assert MASK in masked
+    hypothesis.assume(bare not in "***" + around)
+    assert bare not in masked
 
 
 def test_a_traceback_is_masked() -> None:
