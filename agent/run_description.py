@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "to_json"]
 
+_DETAIL_LINES = 6
 _LONG_FACTS = frozenset({"installed_packages", "available_packages"})
 """Thousands of entries, which no reader of a run looks for."""
 
@@ -74,9 +75,10 @@ def _verdict(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> Verdict | 
         for case in cases
         for reason in case["reasons"]
     ]
-    reasons += [Reason(f"{key}: {error.message}", error.remedy or "") for key, error in outcome.failures]
-    if outcome.error and outcome.error not in [error for _, error in outcome.failures]:
-        reasons.append(Reason(outcome.error.message, outcome.error.remedy or ""))
+    failures = outcome.failures
+    if outcome.error and outcome.error not in [error for _, error in failures]:
+        failures = [*failures, ("", outcome.error)]
+    reasons += [_reason_of(key, error) for key, error in failures]
     warnings = (
         *outcome.warnings,
         *(f"{case['scenario']}: {text}" for case in cases for text in case["warnings"]),
@@ -91,6 +93,12 @@ def _verdict(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> Verdict | 
     else:
         validity = Validity.FAILED
     return Verdict(validity, tuple(reasons), warnings)
+
+
+def _reason_of(key: str, error: VcagentError) -> Reason:
+    """An error as a reason: what happened with the last lines of what was said, and what to do."""
+    lines = [f"{key}: {error.message}" if key else error.message, *error.details[-_DETAIL_LINES:]]
+    return Reason("\n".join(lines), error.remedy or "")
 
 
 def _facts_to_json(facts: Facts) -> dict[str, Any]:
@@ -113,6 +121,8 @@ def to_json(value: Any) -> Any:
         return {item.name: to_json(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(to_json, value))
+    if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
