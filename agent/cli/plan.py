@@ -32,9 +32,13 @@ def plan(
     from agent.run import plan as plan_run
 
     request = request_of(
-        profile, parameters, scenarios=scenarios, only_dependencies=dependencies, package_dir=package_dir,
+        profile,
+        parameters,
+        scenarios=scenarios,
+        only_dependencies=dependencies,
+        package_dir=package_dir,
         results_dir=Path("results"),
-    )  # fmt: skip
+    )
     planned_profile, planned = plan_run(request)
     if as_json:
         from agent.cli.output import print_json
@@ -51,15 +55,19 @@ def plan(
                         "note": component.note,
                         "remedy": component.error.remedy if component.error else None,
                         "steps": [
-                            {"name": step.name, "reason": step.reason, "command": step.command,
-                             "estimate_s": step.estimate_s}
+                            {
+                                "name": step.name,
+                                "reason": step.reason,
+                                "command": step.command,
+                                "estimate_s": step.estimate_s,
+                            }
                             for step in (component.plan.steps if component.plan else ())
                         ],
                     }
                     for component in planned
                 ],
             }
-        )  # fmt: skip
+        )
     else:
         from rich.console import Console
 

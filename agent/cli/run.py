@@ -85,8 +85,17 @@ def run(
     from agent.run import start
 
     request = request_of(
-        profile, parameters, metadata, scenarios=scenarios, only_dependencies=dependencies, iterations=iterations,
-        timeout=timeout, fail_fast=fail_fast, results_dir=results_dir, package_dir=package_dir,
-        experiment_id=experiment_id, client_id=client_id,
-    )  # fmt: skip
+        profile,
+        parameters,
+        metadata,
+        scenarios=scenarios,
+        only_dependencies=dependencies,
+        iterations=iterations,
+        timeout=timeout,
+        fail_fast=fail_fast,
+        results_dir=results_dir,
+        package_dir=package_dir,
+        experiment_id=experiment_id,
+        client_id=client_id,
+    )
     finish(start(request, run_progress(quiet=quiet or as_json)), as_json=as_json)

@@ -38,7 +38,9 @@ class Measuring(Action):
     def plan(self, facts: Facts) -> Plan:
         def measure(context: StepContext) -> StepOutcome:
             folder = context.case_dir("measuring", self.parameters.metric)
-            reasons = () if self.parameters.validity == "VALID" else (Reason("too slow", "run faster", "speed", 2),)
+            reasons = (
+                () if self.parameters.validity == "VALID" else (Reason("too slow", "run faster", "speed", 2),)
+            )
             output = ParsedOutput(
                 format="test",
                 tool_name="Measuring",
@@ -48,7 +50,10 @@ class Measuring(Action):
             return StepOutcome("measured", (output,), folder)
 
         return Plan(
-            tuple(Step(f"measure-{n}", "a number is wanted", measure) for n in range(1, self.parameters.steps + 1))
+            tuple(
+                Step(f"measure-{n}", "a number is wanted", measure)
+                for n in range(1, self.parameters.steps + 1)
+            )
         )
 
 

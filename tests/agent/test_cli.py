@@ -13,7 +13,19 @@ import pytest
 from agent.cli.main import _arguments, main
 from agent.errors import ExitCode
 
-COMMANDS = ("run", "plan", "resume", "runs", "report", "show", "profiles", "facts", "doctor", "parse", "convert")
+COMMANDS = [
+    "run",
+    "plan",
+    "resume",
+    "runs",
+    "report",
+    "show",
+    "profiles",
+    "facts",
+    "doctor",
+    "parse",
+    "convert",
+]
 
 
 def vcagent(
@@ -54,33 +66,35 @@ def test_every_command_has_help(
     assert f"vcagent {command}" in out.replace("\n", " ")
 
 
+EXECUTE = "actions:\n- type: ExecuteCommand\n  parameters: "
 BAD_PROFILES = {
     "missing": (None, "is neither an installed profile nor a file"),
     "broken YAML": ("description: x\nactions: [\n", "TEST.yaml:3"),
     "not a profile": ("- just\n- a list\n", "TEST.yaml"),
     "empty": ("", "TEST.yaml"),
     "unknown key": ("description: x\nactoins: []\n", "did you mean"),
-    "unknown type": ("description: x\nactions:\n- type: ExecuteComand\n", "nearest known types: ExecuteCommand"),
+    "unknown type": (
+        "description: x\nactions:\n- type: ExecuteComand\n",
+        "nearest known types: ExecuteCommand",
+    ),
     "unknown parameter": (
-        "description: x\nactions:\n- type: ExecuteCommand\n  parameters:\n    comand: ls\n",
+        f"description: x\n{EXECUTE}\n    comand: ls\n",
         "TEST.yaml:5: ExecuteCommand has no parameter 'comand'; did you mean command",
     ),
     "wrong value": (
-        "description: x\nactions:\n- type: ExecuteCommand\n  parameters: {command: ls, max_retries: often}\n",
+        f"description: x\n{EXECUTE}{{command: ls, max_retries: often}}\n",
         "max_retries",
     ),
     "reference to nothing": (
-        "description: x\nparameters: {Folder: /}\nactions:\n"
-        "- type: ExecuteCommand\n  parameters: {command: ls $.Parameters.Foldr}\n",
+        f"description: x\nparameters: {{Folder: /}}\n{EXECUTE}{{command: ls $.Parameters.Foldr}}\n",
         "Folder",
     ),
     "cycle": (
-        "description: x\nparameters:\n  A: '{B}'\n  B: '{A}'\nactions:\n"
-        "- type: ExecuteCommand\n  parameters: {command: 'ls {A}'}\n",
+        f"description: x\nparameters:\n  A: '{{B}}'\n  B: '{{A}}'\n{EXECUTE}{{command: 'ls {{A}}'}}\n",
         "A",
     ),
     "component outside a group": (
-        "description: x\nactions:\n- type: ExecuteCommand\n  components: [{type: ExecuteCommand}]\n  parameters: {command: ls}\n",
+        "description: x\nactions:\n- {type: ExecuteCommand, components: [{type: ExecuteCommand}]}\n",
         "TEST.yaml",
     ),
 }
@@ -115,8 +129,14 @@ def test_a_bad_profile_is_an_error_before_anything_is_done(
         (["run", "--profile", "P", "--iterations", "0"], "--iterations"),
         (["run", "--profile", "P", "--nonsense"], "--nonsense"),
         (["run", "--profile", "EXECUTE-COMMAND", "--parameters", "Command"], "name=value"),
-        (["run", "--profile", "EXECUTE-COMMAND", "--parameters", "Command=true", "--timeout", "soon"], "not a timeout"),
-        (["run", "--profile", "EXECUTE-COMMAND", "--parameters", "Command=true", "--scenarios", "Excute"], "scenario"),
+        (
+            ["run", "-p", "EXECUTE-COMMAND", "--parameters", "Command=true", "--timeout", "soon"],
+            "not a timeout",
+        ),
+        (
+            ["run", "-p", "EXECUTE-COMMAND", "--parameters", "Command=true", "--scenarios", "Excute"],
+            "scenario",
+        ),
         (["run", "--clean=everything"], "cannot remove 'everything'"),
         (["resume"], "there are no runs"),
         (["report", "x"], "there are no runs"),
@@ -178,7 +198,9 @@ def test_show_masks_secrets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "TEST.yaml"
-    path.write_text("description: x\nparameters: {ApiToken: hunter2-horse}\nactions: [{type: ExecuteCommand}]\n")
+    path.write_text(
+        "description: x\nparameters: {ApiToken: hunter2-horse}\nactions: [{type: ExecuteCommand}]\n"
+    )
     code, out, _ = vcagent(capsys, monkeypatch, "show", str(path), "--json")
     assert code == 0
     assert json.loads(out)["description"] == "x"
@@ -210,14 +232,12 @@ def test_clean_removes_runs_and_packages_of_ours_alone(
 def test_a_disk_that_fills_in_the_middle_is_told(tmp_path: Path) -> None:
     """A limit on the size of files stands for the full disk: writes fail with an error all the same."""
     profile = tmp_path / "TEST.yaml"
-    profile.write_text(
-        "description: x\nactions:\n- type: ExecuteCommand\n  parameters: {command: 'seq 1 400000; true'}\n"
-    )
+    profile.write_text(f"description: x\n{EXECUTE}{{command: 'seq 1 400000; true'}}\n")
     result = subprocess.run(
         [sys.executable, "-c", "from agent.cli.main import main; main()", "--profile", str(profile), "-q"],
         cwd=tmp_path,
         env={**os.environ, "VCAGENT_PACKAGE_DIR": str(tmp_path / "packages")},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),  # noqa: PLW1509
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
         capture_output=True,
         text=True,
         check=False,
@@ -237,5 +257,7 @@ def test_help_and_version_start_without_the_heavy_imports() -> None:
         "heavy = {'pydantic', 'jinja2', 'structlog', 'invoke', 'psutil', 'sqlite3', 'yaml', 'simpleeval'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert result.stdout.endswith("HEAVY []\n")

@@ -55,7 +55,9 @@ def test_a_record_survives_its_way_through_json() -> None:
 def test_a_step_is_found_again_after_the_file_is_opened_anew(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     journal.start_step(row())
-    journal.end_step("actions[0]/go", StepStatus.DONE, message="ok", cases=[{"scenario": "s"}], records=[record()])
+    journal.end_step(
+        "actions[0]/go", StepStatus.DONE, message="ok", cases=[{"scenario": "s"}], records=[record()]
+    )
     journal.close()
 
     again = Journal(tmp_path / "journal.sqlite")

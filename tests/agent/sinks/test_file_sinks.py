@@ -97,7 +97,7 @@ def test_csv_has_virtualclients_columns_and_quotes_every_field(journal: Journal,
     assert row["Tags"] == "a,b"
 
 
-def test_a_run_without_records_leaves_a_csv_header_and_an_empty_jsonl(journal: Journal, tmp_path: Path) -> None:
+def test_a_run_without_records_leaves_a_header_and_an_empty_jsonl(journal: Journal, tmp_path: Path) -> None:
     feed(journal, [JsonlSink(tmp_path / "m.jsonl"), CsvSink(tmp_path / "m.csv", {})])
     assert (tmp_path / "m.jsonl").read_text() == ""
     assert len((tmp_path / "m.csv").read_text().splitlines()) == 1
