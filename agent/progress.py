@@ -170,15 +170,16 @@ class LiveProgress(RunProgress):
         from rich.console import Console
         from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
+        from rich.table import Column
 
         self._console = Console(file=stream)
         self._bars: RichProgress = RichProgress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[share]:>4}"),
-            TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[note]}"),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[share]:>4}", table_column=Column(min_width=4)),
+            TimeElapsedColumn(table_column=Column(min_width=7)),
+            TextColumn("[dim]{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True)),
             console=self._console,
             transient=True,
         )

@@ -16,6 +16,7 @@ from agent.errors import (
     VcagentError,
 )
 from agent.journal import Journal, StepRow, StepStatus, now
+from agent.names import canonical
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +93,7 @@ class StepRunner:
         log = self.run_dir / "logs" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', key)}.log"
         if before and before.status is StepStatus.FAILED:
             log.with_suffix(".exit").unlink(missing_ok=True)
-        shown = self.progress.start(f"{title_of(element)}: {step.name}", step.estimate_s)
+        shown = self.progress.start(_step_title(element, step), step.estimate_s)
         context = StepContext(
             facts=facts,
             processes=self.processes,
@@ -170,11 +171,20 @@ class StepRunner:
 
 def title_of(element: Element) -> str:
     """What people call an element: its type and its scenario."""
-    from agent.names import canonical
+    scenario = _scenario_of(element)
+    return f"{element.type} ({scenario})" if scenario else element.type
 
+
+def _scenario_of(element: Element) -> str:
     scenario = next((value for key, value in element.parameters.items() if canonical(key) == "scenario"), "")
-    plain = isinstance(scenario, str) and not scenario.startswith("$") and "{" not in scenario
-    return f"{element.type} ({scenario})" if scenario and plain else element.type
+    return (
+        scenario if isinstance(scenario, str) and not scenario.startswith("$") and "{" not in scenario else ""
+    )
+
+
+def _step_title(element: Element, step: Step) -> str:
+    name = _scenario_of(element) or element.type
+    return name if step.name == name else f"{name}: {step.name}"
 
 
 def of_kind(error: VcagentError, element: Element) -> VcagentError:
