@@ -216,6 +216,7 @@ def main() -> None:
         run_bare(contender, scenario, json.loads(settings), Path(folder))
         return
     results: dict[str, Any] = {}
+    load_before = os.getloadavg()[0]
     for name in arguments.only or MEASUREMENTS:
         run, unit, contenders = MEASUREMENTS[name]
         found: dict[str, list[float]] = {contender: [] for contender in contenders}
@@ -233,6 +234,7 @@ def main() -> None:
         "command": " ".join(["BENCH_PYTHON", "benchmarks/harness_overhead.py", *sys.argv[1:]]),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": {"cpu": cpu.split(": ", 1)[1], "cpus": os.cpu_count(), "kernel": platform.release()},
+        "load_average": {"before": load_before, "after": os.getloadavg()[0]},  # ours alone adds up to 2
         "versions": {"python": platform.python_version(), "mlcommons-loadgen": version("mlcommons-loadgen")},
         "results": results,
     }
