@@ -15,6 +15,7 @@ import sys
 __all__ = ["main"]
 
 _PARENT_CHECK_S = 1.0
+_WARNINGS = 2
 
 
 def _arguments() -> argparse.Namespace:
@@ -61,6 +62,7 @@ def main() -> int:
     params.fit_params = False  # what was asked for, or a failure: never a silently smaller context
     params.endpoint_metrics = True
     params.ui = False
+    params.verbosity = _WARNINGS  # one level more writes eight lines for each request
 
     server = xllamacpp.Server(params)
     listening = {
