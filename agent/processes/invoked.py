@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["TreeRunner"]
 
 _NOT_FOUND = 127
+_REAP_S = 5.0
 _DRAIN_S = 1.0
 """Seconds of silence after a command's end before a pipe that its background children hold is left."""
 
@@ -124,7 +125,9 @@ class TreeRunner(Local):
             if not self.finished and self.process:
                 self.ended_by = "stop"
                 end_tree(self.process.pid, self._mark, grace_s)
-                if self.process.poll() is None:
+                try:  # a zombie with many threads is not reaped at once
+                    self.process.wait(_REAP_S)
+                except subprocess.TimeoutExpired:
                     self._abandoned = True
                     self.output.note("it cannot be ended: it waits for a disk or a network file system")
 
