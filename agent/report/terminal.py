@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["render_plan", "render_result"]
 
 HEADLINE_LIMIT = 6
+_WIDE = 100
 _STYLES = {
     "VALID": "bold green",
     "INVALID": "bold yellow",
@@ -55,7 +56,7 @@ def render_result(
     result = run_result(run, as_records(records), run_dir or Path())
     status = run_status(result.verdict, run)
     if result.cases:
-        console.print(_case_table(result))
+        console.print(_case_table(result, console.width))
     _print_reasons(result, console)
     line = Text("Result: ").append_text(_status(status))
     if reason := str(run.get("exit_reason") or ""):
@@ -102,7 +103,7 @@ def _note(component: PlannedComponent) -> Text:
     return text.append(f"\n→ {component.error.remedy}") if component.error.remedy else text
 
 
-def _case_table(run: RunResult) -> Table:
+def _case_table(run: RunResult, width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("Case", overflow="fold", style="bold")
     table.add_column("Verdict", no_wrap=True)
@@ -112,7 +113,9 @@ def _case_table(run: RunResult) -> Table:
     for case in run.cases:
         table.add_section()
         validity = case.verdict.validity.value if case.verdict else "NO VERDICT"
-        first: tuple[Text, Text] = (Text(case.scenario), _status(validity))
+        # A narrow terminal would break the name in the middle of a word: break it after the model instead.
+        name = case.scenario if width >= _WIDE else case.scenario.replace("/", "/\n", 1)
+        first: tuple[Text, Text] = (Text(name), _status(validity))
         metrics = headline_metrics(case.metrics)[:HEADLINE_LIMIT]
         if not metrics:
             table.add_row(*first, Text("no numbers", style="dim"), "", "")
