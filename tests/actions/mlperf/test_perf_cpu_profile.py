@@ -38,6 +38,7 @@ def test_the_small_form() -> None:
 
 def test_the_requirements_are_whole_and_exact() -> None:
     profile = load(["PERF-CPU-MLPERF.yaml"])
-    requirements = profile.dependencies[0].parameters["requirements"]
+    (environment,) = (each for each in profile.dependencies if each.type == "PythonEnvironmentInstallation")
+    requirements = environment.parameters["requirements"]
     assert all("==" in requirement for requirement in requirements)
     assert len(requirements) == 14

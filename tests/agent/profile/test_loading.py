@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from agent.profile import GROUPS, Profile, Variables, VariableUnavailableError, 
 PROFILES = Path(__file__).parent / "profiles"
 JSON = str(PROFILES / "PERF-EXAMPLE.json")
 YAML = str(PROFILES / "PERF-EXAMPLE.yaml")
-VIRTUALCLIENT = Path(os.environ.get("VCAGENT_TEST_VIRTUALCLIENT_PROFILES") or "no-such-folder")
 HOST = Variables.of(LogicalCoreCount=8, Platform="linux-x64")
 
 
@@ -217,9 +215,9 @@ def test_no_reference_is_an_error() -> None:
         load([])
 
 
-@pytest.mark.skipif(not VIRTUALCLIENT.is_dir(), reason="VCAGENT_TEST_VIRTUALCLIENT_PROFILES names no folder")
-def test_virtualclient_s_own_profiles_load_and_resolve() -> None:
-    files = [file for file in sorted(VIRTUALCLIENT.iterdir()) if file.suffix in {".json", ".yml"}]
+def test_virtualclient_s_own_profiles_load_and_resolve(shared: Path) -> None:
+    folder = shared / "peers/virtualclient/profiles"
+    files = [file for file in sorted(folder.iterdir()) if file.suffix in {".json", ".yml"}]
     assert files
     for file in files:
         try:
