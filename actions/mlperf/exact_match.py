@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["Reference", "Score", "find_reference", "is_right", "score"]
 
 _REFERENCES = Path(__file__).with_name("sample_sets") / "references.json"
-_NOT_WORDS = re.compile(r"[^\w]+")
+
+# Blanks, quotes, brackets and other marks; not the sign or the point of a number.
+_LEAD = r"(?:[^\w\-.,]|_|[\-.,](?!\d))*"
+_AFTER_ANSWER = " \t\r\n.,;:!?"
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+"""How the names of letters begin that are written without blanks between words, or before a particle."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Score:
 
     @property
     def total(self) -> int:
-        """How many samples have a known answer."""
+        """How many of the samples that were asked have a known answer."""
         return len(self.right) + len(self.wrong)
 
     @property
@@ -64,61 +70,133 @@ class Reference:
     is_same_file: bool = True
 
 
-def is_right(text: str, answers: tuple[str, ...]) -> bool:
-    """Whether a completion begins with one of the answers, as words, without case and punctuation."""
-    words = _words(text)
-    return any(words[: len(answer)] == answer for answer in map(_words, answers))
+def is_right(text: str, answers: tuple[str, ...], *, symbol: bool = False) -> bool:
+    """Whether a completion begins with one of the answers, as whole words and numbers.
+
+    Case, blanks and marks before the answer do not count; a sign, a decimal, a symbol within it (C++) do.
+
+    Args:
+        text: the completion.
+        answers: the right ones.
+        symbol: they are symbols: their case counts, and no further word may follow on the line, so that
+            "He" is not found in "he" or "He is a man".
+    """
+    return any(_begins_with(text, answer, symbol=symbol) for answer in answers)
 
 
-def _words(text: str) -> list[str]:
-    return _NOT_WORDS.sub(" ", text.casefold()).split()
+def _begins_with(text: str, answer: str, *, symbol: bool) -> bool:
+    text, answer = (_normal(part, keep_case=symbol) for part in (text, answer))
+    words = answer.rstrip(_AFTER_ANSWER).split()
+    found = re.match(_LEAD + r"\s+".join(map(re.escape, words)), text) if words else None
+    if found is None:
+        return False
+    rest = text[found.end() :]
+    if symbol and rest.lstrip(" \t")[:1].isalnum():
+        return False
+    return _is_whole(words[-1][-1], rest)
 
 
-def score(outputs: Path, samples: SampleSet) -> Score:
+def _normal(text: str, *, keep_case: bool) -> str:
+    text = text.replace("\u2212", "-")  # the minus sign
+    return unicodedata.normalize("NFC", text if keep_case else text.casefold())
+
+
+def _is_whole(last: str, rest: str) -> bool:
+    """Whether a word or number that ends in ``last`` ends there, before ``rest``."""
+    following = rest[:1]
+    kind = unicodedata.category(following)[0] if following else ""
+    if last.isdigit() and re.match(r"[.,]\d", rest):
+        return False
+    if last.isalpha() and following and following in "+#":
+        return False
+    if kind == "M":
+        return False
+    return kind not in {"L", "N"} or unicodedata.name(last, "").startswith(_UNSPACED)
+
+
+def score(outputs: Path, samples: SampleSet, asked: int | None = None) -> Score:
     """Score ``outputs.jsonl``.
 
     Args:
         outputs: the harness's file: an object with ``id`` and ``text`` a line.
         samples: the set, with known answers.
+        asked: how many of its samples were asked on purpose (``accuracy_sample_count_override``); those of
+            the file are scored then. All if None.
 
     Raises:
-        ParseError: if the file is missing, or a line is not whole.
+        ParseError: if the file is missing, a line is not whole, or not all that was asked was answered.
     """
+    texts = _read(outputs)
+    needed = len(samples.ids) if not asked else min(asked, len(samples.ids))
+    known = sum(name in texts for name in samples.ids)
+    if known < needed or len(texts) > known:
+        foreign = f", {len(texts) - known} others are not of the set" if len(texts) > known else ""
+        raise ParseError(
+            f"{known} of {needed} samples of {samples.name} were answered{foreign}",
+            where=str(outputs),
+            remedy="the accuracy run left samples out: see the step's log and run it again",
+        )
+    right, wrong = [], {}
+    for name, answers in samples.answers.items():
+        if name not in texts:
+            continue
+        if is_right(texts[name], answers, symbol=name in samples.symbols):
+            right.append(name)
+        else:
+            wrong[name] = texts[name]
+    if not right and not wrong:
+        raise ParseError(
+            f"none of the {known} samples that were answered has a known answer",
+            where=str(outputs),
+            remedy="ask more samples, or use a set in which each has answers",
+        )
+    return Score(tuple(right), wrong)
+
+
+def _read(outputs: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     try:
-        for line in outputs.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            texts[str(row["id"])] = str(row["text"])
+        # Not splitlines: an answer may hold U+2028, and JSON leaves it as it is.
+        for line in outputs.read_text(encoding="utf-8").split("\n"):
+            if line.strip():
+                row = json.loads(line)
+                texts[str(row["id"])] = str(row["text"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ParseError(
             f"the answers cannot be read: {error}",
             where=str(outputs),
             remedy="the accuracy run wrote no whole answers: see the step's log and run it again",
         ) from error
-    right = tuple(name for name, answers in samples.answers.items() if is_right(texts.get(name, ""), answers))
-    wrong = {name: texts.get(name, "") for name in samples.answers if name not in right}
-    return Score(right, wrong)
+    return texts
 
 
-def find_reference(model: str, model_sha256: str, samples: SampleSet) -> Reference | None:
-    """What ships for a model and a set; for the same samples where the set is only a part of it.
+def find_reference(
+    model: str, model_sha256: str, samples: SampleSet, scored: Score | None = None
+) -> Reference | None:
+    """What ships for a model and a set, found by its content; of the same samples where it is a part.
+
+    None where nothing ships, and where the model is known to answer none right: any engine would pass.
 
     Args:
         model: the model's name in the records.
         model_sha256: of its file; empty where it is not known, as behind an endpoint.
         samples: the set.
+        scored: the score that is judged by it; of all samples if None.
     """
     entries = [
         entry
         for entry in json.loads(_REFERENCES.read_text(encoding="utf-8"))
-        if entry["model"] == model and entry["set"] == samples.name
+        if entry["model"] == model and entry["set_sha256"] == samples.source_sha256
     ]
-    if not entries or not samples.answers:
+    names = samples.answers.keys() if scored is None else {*scored.right, *scored.wrong}
+    if not entries or not names:
         return None
     entry = next((entry for entry in entries if entry["file_sha256"] == model_sha256), entries[0])
-    known_right = set(entry["right"])
+    known_right = len(names & set(entry["right"]))
+    if not known_right:
+        return None
     return Reference(
-        exact_match=sum(name in known_right for name in samples.answers) / len(samples.answers),
+        exact_match=known_right / len(names),
         source=f"{entry['file']}, {entry['engine']}",
         is_same_file=entry["file_sha256"] == model_sha256,
     )

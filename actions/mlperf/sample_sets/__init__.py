@@ -1,13 +1,14 @@
 """Sets of samples that ship with the agent, and any other in the same form: JSON lines.
 
-A line has ``id``, ``prompt`` (text) or ``token_ids``, and, where the right completion is known, ``answers``.
+A line has ``id``, ``prompt`` (text) or ``token_ids``, and, where the right completion is known, ``answers``;
+``"symbol": true`` where they are symbols, such as Fe, that count only as they are spelt.
 The folder is not called datasets: it lies on the harness's import path, where that name is Hugging Face's.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -36,12 +37,16 @@ class SampleSet:
         path: JSON lines.
         ids: the samples' names, in order.
         answers: the right completions by sample; empty where they are not known.
+        symbols: the samples whose answers are symbols (see exact_match).
+        source_sha256: of the file that this set is, or is the beginning of; empty where there is none.
     """
 
     name: str
     path: Path
     ids: tuple[str, ...]
     answers: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    symbols: frozenset[str] = frozenset()
+    source_sha256: str = ""
 
     @property
     def sha256(self) -> str:
@@ -50,11 +55,11 @@ class SampleSet:
 
     def first(self, count: int, path: Path) -> SampleSet:
         """The first ``count`` samples, written to ``path``."""
-        lines = [line for line in self.path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in self.path.read_text(encoding="utf-8").split("\n") if line.strip()]
         path.write_text("\n".join(lines[:count]) + "\n", encoding="utf-8")
         ids = self.ids[:count]
         answers = {name: self.answers[name] for name in ids if name in self.answers}
-        return SampleSet(self.name, path, ids, answers)
+        return replace(self, path=path, ids=ids, answers=answers, symbols=self.symbols & answers.keys())
 
 
 def shipped() -> dict[str, Path]:
@@ -81,9 +86,9 @@ def open_sample_set(name: str) -> SampleSet:
             f"the data set {name} cannot be read: {cause}",
             remedy=f"name a file of JSON lines or a shipped set; {did_you_mean(name, [*own, SYNTHETIC])}",
         ) from error
-    rows = [
-        _row(path, number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()
-    ]
+    # Not splitlines: JSON's strings may hold U+2028 and other line ends of Unicode's.
+    lines = enumerate(text.split("\n"), start=1)
+    rows = [_row(path, number, line) for number, line in lines if line.strip()]
     if not rows:
         raise HostError(f"the data set {path} holds no sample", remedy="name another one")
     # The harness names a sample without an id by its place.
@@ -95,7 +100,8 @@ def open_sample_set(name: str) -> SampleSet:
         for name, row in zip(ids, rows, strict=True)
         if row.get("answers")
     }
-    return SampleSet(path.stem, path, ids, MappingProxyType(answers))
+    symbols = frozenset(name for name, row in zip(ids, rows, strict=True) if row.get("symbol"))
+    return SampleSet(path.stem, path, ids, MappingProxyType(answers), symbols, sha256_of(path))
 
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -109,6 +115,16 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
             where=f"{path}:{number}",
             remedy='write lines such as {"id": "7", "prompt": "The sun rises in the", "answers": ["east"]}',
         )
-    if not isinstance(row.get("answers", []), list):
+    answers = row.get("answers", [])
+    if not isinstance(answers, list):
         raise HostError("answers is not a list of texts", where=f"{path}:{number}", remedy="use a list")
+    for answer in answers:
+        if not isinstance(answer, str | int | float) or not any(map(str.isalnum, str(answer))):
+            raise HostError(
+                f"the answer {answer!r} has neither a word nor a number: any completion would begin with it",
+                where=f"{path}:{number}",
+                remedy="give the words or the number that the completion must begin with",
+            )
+    if not isinstance(row.get("symbol", False), bool):
+        raise HostError("symbol is neither true nor false", where=f"{path}:{number}", remedy="use true")
     return row

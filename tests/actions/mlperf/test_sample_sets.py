@@ -47,6 +47,10 @@ def test_every_fact_has_an_answer_and_none_is_in_its_own_question() -> None:
         ("[1]\n", "not a sample"),
         ('{"id": "1", "prompt": "a"}\n{"id": 1, "prompt": "b"}\n', "same id"),
         ('{"prompt": "a", "answers": "b"}\n', "answers is not a list"),
+        ('{"prompt": "a", "answers": [""]}\n', "neither a word nor a number"),
+        ('{"prompt": "a", "answers": ["b", "…!"]}\n', "neither a word nor a number"),
+        ('{"prompt": "a", "answers": [null]}\n', "neither a word nor a number"),
+        ('{"prompt": "a", "answers": ["b"], "symbol": "yes"}\n', "neither true nor false"),
     ],
 )
 def test_a_broken_set_is_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -56,12 +60,23 @@ def test_a_broken_set_is_refused(text: str, message: str, tmp_path: Path) -> Non
         open_sample_set(str(path))
 
 
+def test_a_line_separator_within_a_text_ends_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    rows = [{"id": str(number), "prompt": f"two\u2028lines\u0085{number}"} for number in range(3)]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    samples = open_sample_set(str(path))
+    assert samples.ids == ("0", "1", "2")
+    assert open_sample_set(str(samples.first(2, tmp_path / "part").path)).ids == ("0", "1")
+
+
 def test_a_part_keeps_ids_and_answers(tmp_path: Path) -> None:
     part = open_sample_set("simple-facts").first(3, tmp_path / "part.jsonl")
     again = open_sample_set(str(part.path))
     assert part.ids == again.ids
     assert dict(part.answers) == dict(again.answers)
     assert len(part.ids) == 3
+    symbols = open_sample_set("simple-facts").first(24, tmp_path / "more.jsonl").symbols
+    assert symbols == {"fact-022", "fact-023"}
 
 
 def test_synthetic_samples_depend_on_the_seed_alone(tmp_path: Path) -> None:
@@ -100,19 +115,100 @@ def test_synthetic_lengths_have_the_mean_asked_for() -> None:
         (" 50, 60", ("50",), True),
         (" 5", ("50",), False),
         ("", ("50",), False),
+        (" \u201cParis\u201d", ("Paris",), True),
+        ("**Paris**", ("Paris.",), True),
+        (" New\n York", ("New York",), True),
+        ("anything", ("",), False),
+        ("anything", ("\u2026!",), False),
+        (" 5", ("-5",), False),
+        (" -5", ("5",), False),
+        (" \u22125.", ("-5",), True),
+        (" - 5", ("5",), True),
+        (" 5.5 is", ("5",), False),
+        (" 5. Then", ("5",), True),
+        (" .5", ("5",), False),
+        (" 3 14", ("3.14",), False),
+        (" 3.14.", ("3.14",), True),
+        (" 50,000 people", ("50",), False),
+        (" 50,000 people", ("50,000",), True),
+        (" 5th", ("5",), False),
+        (" C is a letter", ("C++",), False),
+        (" C++ is a language", ("C",), False),
+        (" c++, of course", ("C++",), True),
+        (" Caf\u0065\u0301", ("caf\u00e9",), True),
+        (" \u5df4\u9ece\u662f", ("\u5df4\u9ece",), True),  # Paris, and a verb
+        (" \ud30c\ub9ac\ub294", ("\ud30c\ub9ac",), True),  # Paris, and a particle
+        (" \u0926\u093f\u0932\u094d\u0932\u0940", ("\u0926\u093f\u0932\u094d\u0932\u0940",), True),  # Delhi
+        (" \u0926\u093f\u0932\u094d\u0932\u0940", ("\u0926\u093f\u0932",), False),  # not heart
+        (" \u041f\u0430\u0440\u0438\u0436.", ("\u043f\u0430\u0440\u0438\u0436",), True),
     ],
 )
 def test_is_right(text: str, answers: tuple[str, ...], right: bool) -> None:  # noqa: FBT001
     assert is_right(text, answers) is right
 
 
-def test_unanswered_samples_are_wrong(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        (" He.\n\nThe chemical formula", True),
+        (" He\nHydrogen is H", True),
+        (" He (a noble gas)", True),
+        (" He is a man", False),
+        (" he", False),
+        (" Hello", False),
+    ],
+)
+def test_a_symbol_stands_alone_and_as_it_is_spelt(text: str, right: bool) -> None:  # noqa: FBT001
+    assert is_right(text, ("He",), symbol=True) is right
+
+
+@settings(deadline=None)
+@given(st.text(), st.text())
+def test_any_text_is_right_or_wrong_and_an_answer_is_right_itself(text: str, answer: str) -> None:
+    is_right(text, (answer,))
+    if any(map(str.isalnum, answer)):
+        assert is_right(answer, (answer,))
+
+
+def write_outputs(path: Path, texts: dict[str, str]) -> Path:
+    rows = [{"sample_index": 0, "id": name, "text": text} for name, text in texts.items()]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_a_line_separator_within_an_answer_ends_no_line(tmp_path: Path) -> None:
+    samples = open_sample_set("simple-facts").first(2, tmp_path / "part")
+    texts = {"fact-000": " Paris.\u2028Next\u0085", "fact-001": " Bonn"}
+    found = score(write_outputs(tmp_path / "outputs.jsonl", texts), samples)
+    assert (found.right, found.wrong) == (("fact-000",), {"fact-001": " Bonn"})
+
+
+def test_a_sample_without_an_answer_is_an_error_unless_fewer_were_asked(tmp_path: Path) -> None:
     samples = open_sample_set("simple-facts")
-    outputs = tmp_path / "outputs.jsonl"
-    outputs.write_text('{"sample_index": 0, "id": "fact-000", "text": " Paris"}\n', encoding="utf-8")
-    found = score(outputs, samples)
-    assert found.right == ("fact-000",)
-    assert found.total == 96
+    outputs = write_outputs(tmp_path / "outputs.jsonl", {"fact-000": " Paris", "fact-003": " Barcelona"})
+    for asked in (None, 0, 3, 200):
+        with pytest.raises(ParseError, match=r"2 of \d+ samples of simple-facts were answered"):
+            score(outputs, samples, asked)
+    found = score(outputs, samples, asked=2)
+    assert (found.right, found.total) == (("fact-000",), 2)
+    reference = find_reference("smollm2-135m", "", samples, found)
+    assert reference is not None
+    assert reference.exact_match == 0.5  # the model is known to say Barcelona
+
+
+def test_answers_of_another_set_are_an_error(tmp_path: Path) -> None:
+    samples = open_sample_set("simple-facts").first(1, tmp_path / "part")
+    outputs = write_outputs(tmp_path / "outputs.jsonl", {"fact-000": " Paris", "other": ""})
+    with pytest.raises(ParseError, match="1 others are not of the set"):
+        score(outputs, samples)
+
+
+def test_a_score_of_nothing_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_text('{"id": "a", "prompt": "b", "answers": ["c"]}\n{"id": "d", "prompt": "e"}\n')
+    outputs = write_outputs(tmp_path / "outputs.jsonl", {"d": ""})
+    with pytest.raises(ParseError, match="has a known answer"):
+        score(outputs, open_sample_set(str(path)), asked=1)
 
 
 @pytest.mark.parametrize("text", [None, '{"id": "fact-000", "te'])
@@ -134,3 +230,27 @@ def test_the_reference_of_a_part_is_that_of_the_same_samples(tmp_path: Path) -> 
     assert part.exact_match * 10 == pytest.approx(round(part.exact_match * 10))
     assert not whole.is_same_file
     assert find_reference("another-model", "", samples) is None
+
+
+def test_a_set_of_the_same_name_has_no_reference_but_a_copy_has(tmp_path: Path) -> None:
+    shipped_set = open_sample_set("simple-facts")
+    own = tmp_path / "simple-facts.jsonl"
+    own.write_text('{"id": "fact-000", "prompt": "2 + 2 =", "answers": ["4"]}\n', encoding="utf-8")
+    assert find_reference("smollm2-135m", "", open_sample_set(str(own))) is None
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(shipped_set.path.read_bytes())
+    assert find_reference("smollm2-135m", "", open_sample_set(str(copy))) is not None
+
+
+def test_a_reference_of_0_is_none(tmp_path: Path) -> None:
+    samples = open_sample_set("simple-facts")
+    scored = score(write_outputs(tmp_path / "outputs.jsonl", {"fact-003": " garbage"}), samples, asked=1)
+    assert find_reference("smollm2-135m", "", samples, scored) is None
+
+
+def test_the_references_are_of_the_sets_that_ship() -> None:
+    entries = json.loads((shipped()["simple-facts"].parent / "references.json").read_text())
+    for entry in entries:
+        samples = open_sample_set(entry["set"])
+        assert entry["set_sha256"] == samples.source_sha256
+        assert set(entry["right"]) <= set(samples.answers)
