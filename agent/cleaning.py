@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agent.errors import UsageError
+from agent.errors import HostError, UsageError, host_errors
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.names import did_you_mean
-from agent.results import ResultsFolder
+from agent.results import ResultsFolder, open_own
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["TARGETS", "clean", "own_package_dir"]
+__all__ = ["TARGETS", "check_targets", "clean", "own_package_dir", "package_dir_in_use"]
 
 TARGETS = ("logs", "packages", "state", "temp", "all")
 PACKAGE_MARKER = ".vcagent-packages"
-"""Stands in every package folder that vcagent made; a folder without it is never emptied."""
+"""Stands in every package folder that vcagent made, and is locked while a run uses the folder. A folder
+without it is never emptied."""
+
+
+def check_targets(targets: str) -> set[str]:
+    """The names in a list that is separated by commas.
+
+    Raises:
+        UsageError: for an unknown one.
+    """
+    wanted = {name.strip() for name in targets.split(",") if name.strip()}
+    for name in sorted(wanted - set(TARGETS)):
+        raise UsageError(f"--clean cannot remove {name!r}", remedy=did_you_mean(name, TARGETS))
+    return wanted
 
 
 def clean(targets: str, results_dir: Path, package_dir: Path | None) -> list[Path]:
@@ -27,33 +44,35 @@ def clean(targets: str, results_dir: Path, package_dir: Path | None) -> list[Pat
     Args:
         targets: names of TARGETS, separated by commas. A run's logs, journal and temporary files are one
             folder, so ``logs``, ``state`` and ``temp`` each remove the runs.
-        results_dir: the folder of all runs; only folders that hold a journal are removed.
-        package_dir: the package folder; None for the default.
+        results_dir: the folder of all runs; only folders that are runs by their name and content go.
+        package_dir: the package folder; None for the default. Emptied only if vcagent made it.
 
     Returns:
         What was removed.
 
     Raises:
         UsageError: for an unknown target, before anything is removed.
-        HostError: if a run is going on in the results folder.
+        HostError: if a run is going on there, or a file cannot be removed.
     """
-    wanted = {name.strip() for name in targets.split(",") if name.strip()}
-    for name in sorted(wanted - set(TARGETS)):
-        raise UsageError(f"--clean cannot remove {name!r}", remedy=did_you_mean(name, TARGETS))
+    wanted = check_targets(targets)
     removed: list[Path] = []
-    if wanted & {"logs", "state", "temp", "all"} and results_dir.is_dir():
-        folder = ResultsFolder(results_dir)
-        with folder.locked("--clean"):
-            for run in folder.runs():
-                shutil.rmtree(run)
-                removed.append(run)
-            latest = folder.path / "latest"
-            if latest.is_symlink() and not latest.exists():
-                latest.unlink()
-    packages = package_dir or Facts(LocalHost())[PACKAGE_DIR]
-    if wanted & {"packages", "all"} and (packages / PACKAGE_MARKER).is_file():
-        shutil.rmtree(packages)
-        removed.append(packages)
+    with host_errors("what is to be cleaned"):
+        if wanted & {"logs", "state", "temp", "all"} and results_dir.is_dir():
+            folder = ResultsFolder(results_dir)
+            with folder.locked("--clean"):
+                for run in folder.runs():
+                    shutil.rmtree(run)
+                    removed.append(run)
+                folder.forget_latest()
+        packages = package_dir or Facts(LocalHost())[PACKAGE_DIR]
+        if wanted & {"packages", "all"} and (packages / PACKAGE_MARKER).is_file():
+            with _locked(packages, fcntl.LOCK_EX):
+                for entry in sorted(packages.iterdir()):
+                    if entry.is_dir() and not entry.is_symlink():
+                        shutil.rmtree(entry)
+                    elif entry.name != PACKAGE_MARKER:
+                        entry.unlink()
+            removed.append(packages)
     return removed
 
 
@@ -61,4 +80,34 @@ def own_package_dir(package_dir: Path) -> None:
     """Make the package folder, and mark it as vcagent's unless something else was in it before."""
     package_dir.mkdir(parents=True, exist_ok=True)
     if not any(package_dir.iterdir()):
-        (package_dir / PACKAGE_MARKER).write_text("Made by vcagent; --clean=packages removes this folder.\n")
+        (package_dir / PACKAGE_MARKER).write_text("Made by vcagent; --clean=packages empties this folder.\n")
+
+
+@contextmanager
+def package_dir_in_use(package_dir: Path) -> Iterator[None]:
+    """Keep ``--clean`` from a package folder while a run uses it.
+
+    Raises:
+        HostError: if it is being cleaned now.
+    """
+    if not (package_dir / PACKAGE_MARKER).is_file():
+        yield
+        return
+    with _locked(package_dir, fcntl.LOCK_SH):
+        yield
+
+
+@contextmanager
+def _locked(package_dir: Path, mode: int) -> Iterator[None]:
+    descriptor = open_own(package_dir / PACKAGE_MARKER)
+    try:
+        fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise HostError(
+            f"the packages in {package_dir} are in use by another vcagent", remedy="wait until it has ended"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)

@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from agent.metric_filters import parse_filters
 from agent.names import canonical
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ class ComponentParameters(BaseModel):
             return values
         fields = {canonical(name): name for name in cls.model_fields}
         return {fields.get(canonical(str(key)), key): value for key, value in values.items()}
+
+    @field_validator("metric_filters")
+    @classmethod
+    def _filters(cls, value: str) -> str:
+        parse_filters(value)
+        return value
 
 
 class Progress(Protocol):
@@ -160,9 +167,11 @@ class Plan:
     nothing_to_do: str = ""
 
     def __post_init__(self) -> None:
-        """A plan says what it does or why it does nothing."""
+        """A plan says what it does or why it does nothing, and each step has a name of its own."""
         if bool(self.steps) == bool(self.nothing_to_do):
             raise ValueError("a plan has either steps or a reason for having none")
+        if len({step.name for step in self.steps}) < len(self.steps):
+            raise ValueError(f"two steps have one name: {[step.name for step in self.steps]}")
 
 
 class Component(ABC):  # noqa: B024 - its subclasses say what they can do

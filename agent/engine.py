@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
 import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from agent.component import Action
 from agent.errors import (
@@ -20,18 +16,22 @@ from agent.errors import (
     HostError,
     InterruptedRunError,
     VcagentError,
+    unexpected,
 )
+from agent.groups import GroupParameters, is_group
 from agent.journal import StepStatus
 from agent.monitoring import monitors_beside
 from agent.names import canonical
-from agent.planning import Planner, is_group, leaves
-from agent.profile import Element, Timeout, TimeoutScope, parse_timespan, resolve
+from agent.planning import Planner, leaves
+from agent.run_clock import RunClock
 from agent.step_runner import StepRunner, of_kind, title_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from agent.facts import Facts
+    from agent.interruption import Interruption
+    from agent.profile import Element, Timeout
 
 __all__ = ["Engine", "EngineOptions", "Outcome"]
 
@@ -63,46 +63,52 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
 
 
-class GroupParameters(BaseModel):
-    """Parameters of the groups: LoopCount of SequentialExecution, the others of ParallelLoopExecution."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    loopcount: int = Field(1, ge=1)
-    duration: str | float = 0.0
-    minimumiterations: int = Field(1, ge=1)
-
-
 class Engine:
     """One execution of a profile, from its beginning or from where it stopped.
+
+    A resumed run first goes through all that the journal knows, whatever its clock says: what is done is
+    passed over, what failed or was cut is tried again.
 
     Args:
         planner: builds and plans the profile's components.
         facts: the host.
         steps: runs steps.
         options: how often and how long.
+        interruption: whether the run is asked to end.
     """
 
-    def __init__(self, planner: Planner, facts: Facts, steps: StepRunner, options: EngineOptions) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        facts: Facts,
+        steps: StepRunner,
+        options: EngineOptions,
+        interruption: Interruption,
+    ) -> None:
         self.planner = planner
         self.facts = facts
         self.steps = steps
         self.options = options
-        self.stop = steps.processes.stop
-        self.interrupted_by = ""
+        self.interruption = interruption
+        self.stop = interruption.stop
         self.outcome = Outcome()
-        self._timed_out = False
-        self._began = time.monotonic()
-        self._spent_s: float = steps.journal.recall("spent_s", 0.0)
+        self._clock = RunClock(options.timeout, steps.journal, self.stop)
+        self._known = {row.component for row in steps.journal.steps() if row.kind == "action"}
+        self._ended_early = threading.Event()
+        self._not_before = 0.0
 
     def run(self) -> Outcome:
-        """Do what is not done yet; what a profile, a host or a workload can do wrong is in the outcome."""
+        """Do what is not done yet; whatever goes wrong is in the outcome."""
         outcome = self.outcome
         try:
-            with self._signals():
-                self._run_dependencies()
-                if not self.options.only_dependencies:
-                    self._run_actions()
+            self._run_dependencies()
+            if not self.options.only_dependencies:
+                self._run_actions()
+        except InterruptedRunError:
+            by = f" by {self.interruption.by}" if self.interruption.by else ""
+            outcome.error = InterruptedRunError(
+                f"interrupted{by}", remedy=f"go on with: vcagent resume {self.steps.run_dir.name}"
+            )
         except VcagentError as error:
             outcome.error = error
         except (OSError, sqlite3.Error) as error:
@@ -111,6 +117,9 @@ class Engine:
                 where=str(self.steps.run_dir),
                 remedy="see whether the disk is full or read-only, then go on with vcagent resume",
             )
+        except Exception as error:
+            self.steps.log.exception("the engine failed")
+            outcome.error = unexpected(error, "the engine")
         finally:
             self.steps.processes.stop_all()
         self._judge()
@@ -121,12 +130,12 @@ class Engine:
         try:
             self.steps.recorder.feed()
             validities = {case["validity"] for case in self.steps.journal.cases()}
+            if outcome.error is None:
+                self._take_over_failures()
         except (OSError, sqlite3.Error) as error:
             outcome.warnings.append(f"the journal could not be read at the end: {error}")
         outcome.warnings += self.steps.recorder.failures
-        if isinstance(outcome.error, InterruptedRunError):
-            outcome.exit_code = ExitCode.INTERRUPTED
-        elif outcome.error:
+        if outcome.error:
             outcome.exit_code = outcome.error.exit_code
         elif outcome.failures:
             outcome.exit_code = outcome.failures[0][1].exit_code
@@ -135,129 +144,92 @@ class Engine:
         elif "INVALID" in validities:
             outcome.exit_code = ExitCode.RESULT_INVALID
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        def interrupt(number: int, _frame: object) -> None:
-            self.interrupted_by = signal.Signals(number).name
-            self.stop.set()
-
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _take_over_failures(self) -> None:
+        """What an earlier process left failed or cut, and this one did not come to, is still a failure."""
+        told = {key for key, _ in self.outcome.failures}
+        for row in self.steps.journal.steps():
+            if row.status not in (StepStatus.DONE, StepStatus.CUT) and row.component not in told:
+                kind = DependencyFailedError if row.kind == "dependency" else ActionFailedError
+                message = row.message or "it was cut before it was done"
+                self.outcome.failures.append((row.component, kind(message, remedy=f"see {row.log}")))
 
     def _check_stop(self) -> None:
         if self.stop.is_set():
             raise InterruptedRunError("the run was told to stop")
 
-    def _interruption(self) -> InterruptedRunError:
-        run_id = self.steps.run_dir.name
-        by = f" by {self.interrupted_by}" if self.interrupted_by else ""
-        return InterruptedRunError(f"interrupted{by}", remedy=f"go on with: vcagent resume {run_id}")
-
     def _run_dependencies(self) -> None:
-        try:
-            for element in leaves(self.planner.profile.dependencies):
-                self._check_stop()
-                self._run_leaf(element, "")
-        except InterruptedRunError as error:
-            raise self._interruption() from error
+        for element in leaves(self.planner.profile.dependencies):
+            self._check_stop()
+            self._run_leaf(element, "")
 
     def _run_actions(self) -> None:
         steps = self.steps
-        monitors = list(leaves(self.planner.profile.monitors))
-        with monitors_beside(
-            monitors,
+        monitors = monitors_beside(
+            list(leaves(self.planner.profile.monitors)),
             planner=self.planner,
-            facts=self.facts,
+            facts=self.facts.fresh(),
             processes=steps.processes,
             recorder=steps.recorder,
             run_dir=steps.run_dir,
-        ) as notes:
-            watchdog = self._watchdog()
-            try:
-                self._run_rounds()
-            except InterruptedRunError as error:
-                if self.interrupted_by or not self._timed_out:
-                    raise self._interruption() from error
-                self.stop.clear()
-            finally:
-                watchdog.cancel()
-                steps.journal.remember(spent_s=self._elapsed_s())
-        self.outcome.warnings += notes
+            notes=self.outcome.warnings,
+        )
+        with monitors, self._clock.running():
+            self._run_rounds()
 
     def _run_rounds(self) -> None:
-        timeout = self.options.timeout
+        known = max((int(component.partition(":")[0]) for component in self._known), default=0)
         number = 0
         while True:
             number += 1
+            self._check_stop()
+            before = self.steps.count
             try:
                 self._run_round(number)
             except InterruptedRunError as error:
-                if self._timed_out and not self.interrupted_by:
-                    self._time_cut(number, error)
-                raise
-            if timeout is None:
+                if not self._clock.timed_out or self.interruption.by:
+                    raise
+                self._time_cut(number, error)
+                return
+            if number < known:
+                continue
+            if self.options.timeout is None:
                 if number >= (self.options.iterations or 1):
                     return
-            elif self._time_is_up():
+            elif self._clock.is_up or self._ended_early.is_set():
+                return
+            elif self.steps.count == before and number > known:  # no action runs here: monitors may
+                if self.planner.profile.monitors:
+                    self.stop.wait(self._clock.left_s)
                 return
 
     def _run_round(self, number: int) -> None:
-        profile, timeout = self.planner.profile, self.options.timeout
-        for position, element in enumerate(profile.actions, 1):
+        actions = self.planner.profile.actions
+        least_s = self.planner.profile.minimum_execution_interval_s or 0.0
+        for position, element in enumerate(actions, 1):
+            if (wait_s := self._not_before - time.monotonic()) > 0:
+                self.stop.wait(wait_s)
             self._check_stop()
-            started = time.monotonic()
-            self._run_element(element, f"{number}:")
-            self.steps.journal.remember(spent_s=self._elapsed_s())
-            if timeout and timeout.scope is TimeoutScope.ACTION and self._time_is_up():
-                if number == 1 and position < len(profile.actions):
-                    self.outcome.warnings.append(
-                        f"the timeout ended the run after {position} of {len(profile.actions)} actions"
-                    )
+            if self._clock.ends_between_actions and not self._known:
+                if number == 1:
+                    text = f"the timeout ended the run after {position - 1} of {len(actions)} actions"
+                    self.outcome.warnings.append(text)
                 return
-            left_s = (profile.minimum_execution_interval_s or 0.0) - (time.monotonic() - started)
-            if left_s > 0:
-                self.stop.wait(left_s)
-
-    def _watchdog(self) -> threading.Timer:
-        """A timer that stops the run at once when its time is up, if that is what was asked for."""
-        timeout = self.options.timeout
-        at_once = timeout and timeout.duration_s is not None and timeout.scope is TimeoutScope.NOTHING
-
-        def expire() -> None:
-            self._timed_out = True
-            self.stop.set()
-
-        left_s = max(0.0, timeout.duration_s - self._elapsed_s()) if timeout and timeout.duration_s else 0.0
-        watchdog = threading.Timer(min(left_s, threading.TIMEOUT_MAX), expire)
-        watchdog.daemon = True
-        if at_once:
-            watchdog.start()
-        return watchdog
+            started, before = time.monotonic(), self.steps.count
+            self._run_element(element, f"{number}:")
+            self._clock.save()
+            if self.steps.count > before:
+                self._not_before = started + least_s
 
     def _time_cut(self, number: int, error: InterruptedRunError) -> None:
         """The time was over in the middle of a round: of the first one, nothing whole is left."""
-        text = f"the timeout ended round {number} of the actions before it was complete"
-        if number > 1:
-            self.outcome.warnings.append(text)
-            return
         self.stop.clear()
-        raise ActionFailedError(
-            text, remedy="allow more time, or let the running action end: --timeout …,deterministic"
-        ) from error
-
-    def _elapsed_s(self) -> float:
-        return self._spent_s + time.monotonic() - self._began
-
-    def _time_is_up(self) -> bool:
-        timeout = self.options.timeout
-        return bool(timeout and timeout.duration_s is not None and self._elapsed_s() >= timeout.duration_s)
+        text = f"the timeout ended round {number} of the actions before it was complete"
+        if number == 1:
+            raise ActionFailedError(
+                text, remedy="allow more time, or let the running action end: --timeout …,deterministic"
+            ) from error
+        self.steps.journal.mark_cut()
+        self.outcome.warnings.append(text)
 
     def _run_element(self, element: Element, scope: str) -> None:
         if is_group(element):
@@ -271,69 +243,104 @@ class Engine:
             self._check_stop()
             self.outcome.failures.append((f"{scope}{element.key}", error))
             if self.options.fail_fast:
+                self._ended_early.set()
                 raise
 
     def _run_group(self, group: Element, scope: str) -> None:
-        values = resolve(group, self.planner.profile, self.planner.variables)
-        parameters = GroupParameters.model_validate({canonical(key): value for key, value in values.items()})
+        if reason := self.planner.skipped(group, self.facts):
+            self.steps.progress.note(f"{title_of(group)}: skipped: {reason}")
+            return
+        parameters = self.planner.group_parameters(group)
 
         def once(child: Element, loop: int = 0) -> None:
             self._check_stop()
-            self._run_element(child, f"{scope}{group.key}@{loop}:" if loop else scope)
-
-        def looping(child: Element) -> None:
-            until = time.monotonic() + parse_timespan(parameters.duration)
-            loop = 0
-            while loop < parameters.minimumiterations or time.monotonic() < until:
-                loop += 1
-                once(child, loop)
+            if not self._ended_early.is_set():
+                self._run_element(child, f"{scope}{group.key}@{loop}:" if loop else scope)
 
         match canonical(group.type):
             case "sequentialexecution":
-                for loop in range(1, parameters.loopcount + 1):
+                for loop in range(1, parameters.loop_count + 1):
                     for child in group.components:
                         once(child, loop)
             case "parallelexecution":
                 _in_parallel(once, group.components)
             case _:
-                _in_parallel(looping, group.components)
+                self._run_loops(f"{scope}{group.key}", group, parameters, once)
+
+    def _run_loops(
+        self, key: str, group: Element, parameters: GroupParameters, once: Callable[[Element, int], None]
+    ) -> None:
+        """Repeat each component for a time; a resume goes on with what is left of it."""
+        journal = self.steps.journal
+        spent_s, ended = journal.recall(f"loop {key}", (0.0, False))
+        until = time.monotonic() + (0.0 if ended else parameters.duration - spent_s)
+        known = self._known_loops(key)
+
+        def looping(child: Element) -> None:
+            loop = 0
+            while loop < max(parameters.minimum_iterations, known) or time.monotonic() < until:
+                if self._ended_early.is_set():
+                    return
+                loop += 1
+                once(child, loop)
+                left_s = max(0.0, until - time.monotonic())
+                journal.remember(**{f"loop {key}": (parameters.duration - left_s, ended)})
+
+        _in_parallel(looping, group.components)
+        journal.remember(**{f"loop {key}": (parameters.duration, True)})
+
+    def _known_loops(self, key: str) -> int:
+        """How many loops of a group the journal knows."""
+        loops = [component[len(key) + 1 :] for component in self._known if component.startswith(f"{key}@")]
+        return max((int(loop.partition(":")[0]) for loop in loops), default=0)
 
     def _run_leaf(self, element: Element, scope: str) -> None:
-        planned = self.planner.plan(element, self.facts.fresh())
-        if planned.error:
-            raise of_kind(planned.error, element)
         component_key = f"{scope}{element.key}"
-        known = [row for row in self.steps.journal.steps() if row.component == component_key]
-        if planned.plan is None:
-            self.steps.log.info(
-                "no steps",
-                component=component_key,
-                type=element.type,
-                why=planned.standing.value,
-                note=planned.note,
-            )
-            for row in known:
-                if row.status is not StepStatus.DONE:  # cut after its work was done, before that was noted
-                    self.steps.journal.end_step(
-                        row.key, StepStatus.DONE, message=f"found done: {planned.note}"
-                    )
-            if not known:
-                self.steps.progress.note(f"{title_of(element)}: {planned.standing.value}: {planned.note}")
-            return
-        component = self.planner.build(element)
-        facts = self.facts.fresh()
-        for step in planned.plan.steps:
-            self._check_stop()
-            self.steps.run(element, component, step, facts, f"{component_key}/{step.name}")
-        if not isinstance(component, Action):
-            again = self.planner.plan(element, self.facts.fresh())
-            if again.plan or again.error:
-                left = "; ".join(step.reason for step in again.plan.steps) if again.plan else again.note
-                raise DependencyFailedError(
-                    f"{title_of(element)} ran, but the host is not as it should be: {left}",
-                    where=str(element.location),
-                    remedy=f"see the logs in {self.steps.run_dir / 'logs'}",
+        steps, journal = self.steps, self.steps.journal
+        try:
+            if element.kind == "action" and journal.recall(f"done {component_key}"):
+                return
+            planned = self.planner.plan(element, self.facts.fresh())
+            if planned.error:
+                raise of_kind(planned.error, element)
+            if planned.plan is None or planned.component is None:
+                self._settle(element, component_key, f"{planned.standing.value}: {planned.note}")
+                return
+            for step in planned.plan.steps:
+                self._check_stop()
+                steps.run(
+                    element,
+                    planned.component,
+                    step,
+                    planned.facts or self.facts,
+                    f"{component_key}/{step.name}",
                 )
+            if not isinstance(planned.component, Action):
+                self._check_effect(element)
+            journal.remember(**{f"done {component_key}": True})
+        finally:
+            self._known.discard(component_key)
+
+    def _settle(self, element: Element, component_key: str, why: str) -> None:
+        """There is nothing to do: a step of a dependency that was cut had done its work after all."""
+        rows = self.steps.journal.steps_of(component_key)
+        self.steps.log.info("no steps", component=component_key, type=element.type, why=why)
+        for row in rows:
+            if row.kind == "dependency" and row.status is not StepStatus.DONE:
+                self.steps.journal.end_step(row.key, StepStatus.DONE, message=f"found done: {why}")
+        if not rows:
+            self.steps.progress.note(f"{title_of(element)}: {why}")
+
+    def _check_effect(self, element: Element) -> None:
+        """A dependency is done when the host says so, not when its commands returned 0."""
+        again = self.planner.plan(element, self.facts.fresh())
+        if again.plan or again.error:
+            left = "; ".join(step.reason for step in again.plan.steps) if again.plan else again.note
+            raise DependencyFailedError(
+                f"{title_of(element)} ran, but the host is not as it should be: {left}",
+                where=str(element.location),
+                remedy=f"see the logs in {self.steps.run_dir / 'logs'}",
+            )
 
 
 def _in_parallel(call: Callable[[Element], None], elements: Sequence[Element]) -> None:

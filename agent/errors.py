@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
+from contextlib import contextmanager
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "ActionFailedError",
@@ -15,6 +21,9 @@ __all__ = [
     "ResultInvalidError",
     "UsageError",
     "VcagentError",
+    "host_errors",
+    "masking",
+    "unexpected",
 ]
 
 
@@ -65,6 +74,13 @@ class VcagentError(Exception):
         self.where = where
         self.remedy = remedy
         self.details = details
+
+    def masked(self, mask: Callable[[str], str]) -> None:
+        """Take secrets out of everything that is shown."""
+        self.message, self.args = mask(self.message), (mask(self.message),)
+        self.where = self.where and mask(self.where)
+        self.remedy = self.remedy and mask(self.remedy)
+        self.details = tuple(map(mask, self.details))
 
     def __str__(self) -> str:
         """One paragraph: place, message, details, remedy."""
@@ -127,3 +143,36 @@ class InterruptedRunError(VcagentError):
     """The run was told to stop; `vcagent resume` goes on with it."""
 
     exit_code = ExitCode.INTERRUPTED
+
+
+def unexpected(error: Exception, what: str) -> VcagentError:
+    """An error that nobody thought of, told as one; the place it happened at is in its details."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return VcagentError(
+        f"unexpected {type(error).__name__} in {what}: {error}",
+        details=tuple(f"at {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames[-1:]),
+        remedy="this is a defect of vcagent; please report it with the logs of the run",
+    )
+
+
+@contextmanager
+def masking(mask: Callable[[str], str]) -> Iterator[None]:
+    """Take secrets out of every error that leaves the context."""
+    try:
+        yield
+    except VcagentError as error:
+        error.masked(mask)
+        raise
+
+
+@contextmanager
+def host_errors(what: str) -> Iterator[None]:
+    """Tell files and databases that cannot be used as an error with a remedy."""
+    import sqlite3
+
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise HostError(
+            f"{what} cannot be used: {error}", remedy="see whether the disk is full, read-only or not yours"
+        ) from error

@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS steps (
     status TEXT NOT NULL, attempts INTEGER NOT NULL, started TEXT, ended TEXT,
     message TEXT NOT NULL DEFAULT ''
 );
+CREATE INDEX IF NOT EXISTS steps_of_component ON steps (component);
 CREATE TABLE IF NOT EXISTS cases (
     id INTEGER PRIMARY KEY AUTOINCREMENT, step TEXT NOT NULL REFERENCES steps(key), value TEXT NOT NULL
 );
@@ -55,6 +56,8 @@ class StepStatus(str, Enum):
     DONE = "done"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    CUT = "cut"
+    """By the run's timeout, as it was meant to be."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,8 @@ class Journal:
             self._database.executescript(_SCHEMA)
         except sqlite3.DatabaseError as error:
             raise UsageError(
-                f"{path} is not a journal of vcagent: {error}",
-                remedy="start the profile anew; the raw results in its folder are untouched",
+                f"{path} cannot be read as a journal of vcagent: {error}",
+                remedy="see whether the disk is full; the raw results in its folder are untouched",
             ) from error
 
     def close(self) -> None:
@@ -112,10 +115,10 @@ class Journal:
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
+                self._database.execute("COMMIT")
+            finally:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
 
     def _rows(self, query: str, arguments: Sequence[Any] = ()) -> list[sqlite3.Row]:
         with self._lock:
@@ -193,6 +196,15 @@ class Journal:
         """A step by its key, or None if it never started."""
         rows = self._rows("SELECT * FROM steps WHERE key = ?", (key,))
         return _step(rows[0]) if rows else None
+
+    def steps_of(self, component: str) -> list[StepRow]:
+        """The steps of one component that ever started."""
+        return [_step(row) for row in self._rows("SELECT * FROM steps WHERE component = ?", (component,))]
+
+    def mark_cut(self) -> None:
+        """The run's timeout ended what was interrupted: that is no failure."""
+        with self._transaction() as database:
+            database.execute("UPDATE steps SET status = 'cut' WHERE status = 'interrupted'")
 
     def cases(self) -> list[dict[str, Any]]:
         """The cases of all finished steps, in the order in which they ended."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agent.errors import ProfileError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -25,7 +23,7 @@ def parse_filters(text: str) -> Callable[[Iterable[Metric]], list[Metric]]:
             expression keeps names that it is found in, ``-`` before one drops them. Case is ignored.
 
     Raises:
-        ProfileError: if an expression is not a regular expression.
+        ValueError: if an expression is not a regular expression.
     """
     most_verbose: int | None = None
     wanted: list[re.Pattern[str]] = []
@@ -37,10 +35,7 @@ def parse_filters(text: str) -> Callable[[Iterable[Metric]], list[Metric]]:
         try:
             pattern = re.compile(item.removeprefix("-"), re.IGNORECASE)
         except re.error as error:
-            raise ProfileError(
-                f"metric filter {item!r} is not a regular expression: {error}",
-                remedy="write verbosity:1, a regular expression, or a regular expression after a minus",
-            ) from error
+            raise ValueError(f"{item!r} is not a regular expression: {error}") from error
         (unwanted if item.startswith("-") else wanted).append(pattern)
 
     def keep(metrics: Iterable[Metric]) -> list[Metric]:

@@ -37,17 +37,23 @@ def monitors_beside(
     processes: LocalProcesses,
     recorder: Recorder,
     run_dir: Path,
-) -> Iterator[list[str]]:
+    notes: list[str],
+) -> Iterator[None]:
     """Run monitors while the context is open.
 
-    Yields:
-        A list that gets a line for each monitor that was skipped or ended early.
+    Args:
+        elements: the profile's monitors.
+        planner: builds them.
+        facts: the host.
+        processes: runs commands for them.
+        recorder: takes their metrics.
+        run_dir: the run's folder.
+        notes: gets a line for each monitor that was skipped or ended early.
 
     Raises:
         ProfileError: if an element is no monitor.
     """
     ended = threading.Event()
-    notes: list[str] = []
 
     def watch(element: Element, monitor: Monitor) -> None:
         parameters = monitor.parameters
@@ -75,7 +81,7 @@ def monitors_beside(
     for thread in threads:
         thread.start()
     try:
-        yield notes
+        yield
     finally:
         ended.set()
         for thread in threads:

@@ -75,7 +75,7 @@ def parse_path(path: Path, format: str | None = None) -> list[ParsedOutput]:  # 
 
 def exit_code(outputs: Sequence[ParsedOutput]) -> ExitCode:
     """What a command that judges these outputs ends with: the worst of them."""
-    validities = {output.verdict.validity for output in outputs if output.verdict is not None}
+    validities = {output.validity for output in outputs}
     if Validity.FAILED in validities or not all(output.complete for output in outputs):
         return ExitCode.ACTION_FAILED
     return ExitCode.RESULT_INVALID if Validity.INVALID in validities else ExitCode.OK

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from agent.component import Action, Component, Dependency, Monitor, Plan
-from agent.errors import HostError, ProfileError, VcagentError
+from agent.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan
+from agent.errors import HostError, ProfileError, VcagentError, unexpected
 from agent.facts.linux import DISTRIBUTION, PLATFORM
+from agent.groups import GroupParameters, is_group
 from agent.names import canonical, did_you_mean
 from agent.profile import (
-    GROUPS,
     Element,
     Profile,
     Variables,
@@ -23,13 +23,16 @@ from agent.profile import (
 from agent.registry import component_class, unknown_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pydantic import ValidationError
 
     from agent.facts import Facts
+    from agent.secrets import Secrets
 
-__all__ = ["PlannedComponent", "Planner", "Standing", "is_group", "leaves"]
+__all__ = ["PlannedComponent", "Planner", "Standing", "leaves"]
+
+ParametersT = TypeVar("ParametersT", bound=ComponentParameters)
 
 _CLASS_OF_KIND: dict[str, type[Component]] = {"dependency": Dependency, "action": Action, "monitor": Monitor}
 
@@ -54,6 +57,8 @@ class PlannedComponent:
         plan: its steps, where there are any.
         note: why there is nothing to do, why it is skipped or refused, or what must come first.
         error: the refusal.
+        component: the component that made the plan.
+        facts: the host that it was made for.
     """
 
     element: Element
@@ -61,11 +66,19 @@ class PlannedComponent:
     plan: Plan | None = None
     note: str = ""
     error: VcagentError | None = None
+    component: Component | None = None
+    facts: Facts | None = None
 
-
-def is_group(element: Element) -> bool:
-    """Whether an element only orders others."""
-    return canonical(element.type) in {canonical(name) for name in GROUPS}
+    def masked(self, mask: Callable[[str], str]) -> PlannedComponent:
+        """The same without secrets, fit to be shown."""
+        if self.error:
+            self.error.masked(mask)
+        steps = [
+            replace(step, reason=mask(step.reason), command=mask(step.command))
+            for step in (self.plan.steps if self.plan else ())
+        ]
+        plan = self.plan and replace(self.plan, steps=tuple(steps))
+        return replace(self, note=mask(self.note), plan=plan)
 
 
 def leaves(elements: tuple[Element, ...]) -> Iterator[Element]:
@@ -82,12 +95,14 @@ class Planner:
 
     Args:
         profile: the profile.
-        variables: gives the host's and the run's variables for a set of facts.
+        variables: the host's and the run's variables.
+        secrets: learns the values of parameters whose names say that they are secret.
     """
 
-    def __init__(self, profile: Profile, variables: Variables) -> None:
+    def __init__(self, profile: Profile, variables: Variables, secrets: Secrets) -> None:
         self.profile = profile
         self.variables = variables
+        self.secrets = secrets
 
     def validate(self) -> None:
         """Check everything that can be known of the profile without planning it.
@@ -104,9 +119,12 @@ class Planner:
             raise error
         check(self.profile, self.variables)
         problems = []
-        for element in elements:
+        for element in self.profile.elements():
             try:
-                self.build(element)
+                if is_group(element):
+                    self.group_parameters(element)
+                else:
+                    self.build(element)
             except VariableUnavailableError:
                 continue
             except ProfileError as error:
@@ -125,8 +143,6 @@ class Planner:
         Raises:
             ProfileError: if its type cannot stand where it stands, or a parameter is unknown or wrong.
         """
-        from pydantic import ValidationError
-
         implementation = component_class(element.type)
         where = f"{element.location}: {element.key} ({element.type})"
         if not issubclass(implementation, _CLASS_OF_KIND[element.kind]):
@@ -134,12 +150,25 @@ class Planner:
             raise ProfileError(
                 f"{element.type} is no {element.kind}", where=where, remedy=f"it is: {' or '.join(kinds)}"
             )
+        return implementation(self._parameters(element, implementation.Parameters))
+
+    def group_parameters(self, group: Element) -> GroupParameters:
+        """The parameters of a group.
+
+        Raises:
+            ProfileError: if one is unknown or wrong.
+        """
+        return self._parameters(group, GroupParameters)
+
+    def _parameters(self, element: Element, model: type[ParametersT]) -> ParametersT:
+        from pydantic import ValidationError
+
         values = resolve(element, self.profile, self.variables)
+        self.secrets.add_from(values)
         try:
-            parameters = implementation.Parameters.model_validate(values)
+            return model.model_validate(values)
         except ValidationError as error:
-            raise _parameter_error(element, implementation, error, where) from error
-        return implementation(parameters)
+            raise _parameter_error(element, model, error) from error
 
     def skipped(self, element: Element, facts: Facts) -> str | None:
         """Why an element does not apply to this host, or None."""
@@ -162,9 +191,13 @@ class Planner:
             plan = component.plan(facts)
         except (HostError, VariableUnavailableError) as error:
             return PlannedComponent(element, Standing.REFUSED, note=error.message, error=error)
+        except VcagentError:
+            raise
+        except Exception as error:
+            raise unexpected(error, f"planning {element.type}") from error
         if plan.nothing_to_do:
             return PlannedComponent(element, Standing.NOTHING_TO_DO, note=plan.nothing_to_do)
-        return PlannedComponent(element, Standing.PLANNED, plan)
+        return PlannedComponent(element, Standing.PLANNED, plan, component=component, facts=facts)
 
     def preview(self, facts: Facts, *, only_dependencies: bool = False) -> list[PlannedComponent]:
         """What the profile would do on this host as it is now.
@@ -194,9 +227,9 @@ class Planner:
 
 
 def _parameter_error(
-    element: Element, implementation: type[Component], error: ValidationError, where: str
+    element: Element, model: type[ComponentParameters], error: ValidationError
 ) -> ProfileError:
-    fields = implementation.Parameters.model_fields
+    fields = model.model_fields
     lines = []
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
@@ -219,4 +252,5 @@ def _parameter_error(
             lines.append(f"{place}: {path or element.type}: {problem['msg']}")
     if len(lines) == 1:
         return ProfileError(lines[0])
+    where = f"{element.location}: {element.key} ({element.type})"
     return ProfileError("wrong parameters", where=where, details=tuple(lines))

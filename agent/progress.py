@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
@@ -139,7 +140,8 @@ class PlainProgress(RunProgress):
     def note(self, text: str) -> None:
         """See RunProgress."""
         moment = duration(self._clock() - self._begun)
-        print(f"[{moment:>9}] {text}", file=self._stream, flush=True)
+        with suppress(OSError, ValueError):  # nobody reads any more: the run goes on
+            print(f"[{moment:>9}] {text}", file=self._stream, flush=True)
 
     def _started(self, step: StepProgress) -> None:
         usual = f" (usually {duration(step.estimate_s)})" if step.estimate_s else ""

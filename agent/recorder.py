@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -9,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from agent.journal import Journal, StepStatus, now
 from agent.metric_filters import parse_filters
-from agent.records import Metric, MetricRecord, ParsedOutput, Verdict
+from agent.records import MetadataValue, Metric, MetricRecord, ParsedOutput, Verdict, verdict_to_json
 from agent.report.case_summary import write_case_summary
 from agent.sinks import Sink, feed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
-__all__ = ["Recorder", "RunContext", "verdict_to_json"]
+__all__ = ["Recorder", "RunContext"]
 
 FEED_INTERVAL_S = 5.0
 """How long a monitor's records may wait until the sinks get them."""
@@ -85,15 +86,16 @@ class Recorder:
     ) -> None:
         """Commit a step's end, its cases and its records together, then feed the sinks."""
         ended = now()
+        taken = {case["scenario"] for case in self.journal.cases()}
         cases, records = [], []
         for output in outputs:
-            output = replace(  # noqa: PLW2901 - the same output, its gaps filled and secrets masked
-                output,
-                scenario=self._mask(output.scenario or scenario),
-                details=self._masked(output.details),
+            output = replace(  # noqa: PLW2901 - the same output, its gaps filled
+                self._masked_output(output),
+                scenario=_unique(self._mask(output.scenario or scenario), taken),
                 start=output.start or started,
                 end=output.end or ended,
             )
+            taken.add(output.scenario)
             if case_dir:
                 write_case_summary(case_dir, output)
             cases.append(self._case(output, case_dir))
@@ -105,9 +107,11 @@ class Recorder:
     def emit(self, tool_name: str, scenario: str, tags: str, filters: str, metrics: Sequence[Metric]) -> None:
         """Take a monitor's metrics."""
         moment = now()
-        output = ParsedOutput(format="", tool_name=tool_name, scenario=scenario, start=moment, end=moment)
         kept = parse_filters(filters)(metrics)
-        self.journal.add_records([self._record(metric, output, tags) for metric in kept])
+        output = self._masked_output(
+            ParsedOutput("", tool_name, scenario=scenario, metrics=tuple(kept), start=moment, end=moment)
+        )
+        self.journal.add_records([self._record(metric, output, tags) for metric in output.metrics])
         if time.monotonic() >= self._next_feed:
             self.feed()
 
@@ -122,7 +126,8 @@ class Recorder:
             "scenario": output.scenario,
             "tool_name": output.tool_name,
             "tool_version": output.tool_version,
-            **verdict_to_json(output.verdict, self._mask),
+            **verdict_to_json(output.verdict),
+            "validity": output.validity.value if output.validity else None,
             "start": output.start.isoformat() if output.start else None,
             "end": output.end.isoformat() if output.end else None,
             "case_dir": str(case_dir.relative_to(self._run_dir)) if case_dir else None,
@@ -143,7 +148,7 @@ class Recorder:
             profile=self.context.profile,
             tool_name=output.tool_name,
             tool_version=output.tool_version,
-            scenario=self._mask(metric.scenario or output.scenario),
+            scenario=metric.scenario or output.scenario,
             scenario_start=start,
             scenario_end=end,
             metric=metric.name,
@@ -151,30 +156,42 @@ class Recorder:
             unit=metric.unit,
             relativity=metric.relativity,
             verbosity=metric.verbosity,
-            description=self._mask(metric.description),
+            description=metric.description,
             tags=own_tags + metric.tags,
-            metadata=self._masked({**self.context.metadata, **metric.metadata}),
+            metadata={**self.context.metadata, **metric.metadata},
         )
 
-    def _masked(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: self._mask(value) if isinstance(value, str) else value for key, value in values.items()}
+    def _masked_output(self, output: ParsedOutput) -> ParsedOutput:
+        """The output without secrets; what JSON cannot carry becomes text."""
+        mask = self._mask
+        metrics = tuple(
+            replace(
+                metric,
+                scenario=metric.scenario and mask(metric.scenario),
+                description=mask(metric.description),
+                metadata=self._masked(metric.metadata),
+            )
+            for metric in output.metrics
+        )
+        verdict = output.verdict and Verdict(
+            output.verdict.validity,
+            tuple(
+                replace(reason, message=mask(reason.message), remedy=mask(reason.remedy))
+                for reason in output.verdict.reasons
+            ),
+            tuple(map(mask, output.verdict.warnings)),
+        )
+        return replace(output, metrics=metrics, verdict=verdict, details=self._masked(output.details))
+
+    def _masked(self, values: Mapping[str, Any]) -> dict[str, MetadataValue]:
+        return {
+            key: value if isinstance(value, (bool, int, float)) else self._mask(str(value))
+            for key, value in values.items()
+            if value is not None
+        }
 
 
-def verdict_to_json(verdict: Verdict | None, mask: Callable[[str], str]) -> dict[str, Any]:
-    """A verdict as run.json and the journal have it; an output without one has validity None."""
-    if verdict is None:
-        return {"validity": None, "reasons": [], "warnings": []}
-    return {
-        "validity": verdict.validity.value,
-        "reasons": [
-            {
-                "code": reason.code,
-                "message": mask(reason.message),
-                "remedy": mask(reason.remedy),
-                "setting": reason.setting,
-                "value": reason.value,
-            }
-            for reason in verdict.reasons
-        ],
-        "warnings": [mask(warning) for warning in verdict.warnings],
-    }
+def _unique(scenario: str, taken: Collection[str]) -> str:
+    """The scenario's name, with a number where another case of the run has it already."""
+    names = itertools.chain([scenario], (f"{scenario}#{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
-__all__ = ["Metric", "MetricRecord", "ParsedOutput", "Parser", "Reason", "Relativity", "Validity", "Verdict"]
+__all__ = [
+    "MetadataValue",
+    "Metric",
+    "MetricRecord",
+    "ParsedOutput",
+    "Parser",
+    "Reason",
+    "Relativity",
+    "Validity",
+    "Verdict",
+    "verdict_to_json",
+]
 
 MetadataValue = str | int | float | bool
 
@@ -106,6 +117,17 @@ class Verdict:
     warnings: tuple[str, ...] = ()
 
 
+def verdict_to_json(verdict: Verdict | None) -> dict[str, Any]:
+    """A verdict as run.json and the journal have it; an output without one has validity None."""
+    if verdict is None:
+        return {"validity": None, "reasons": [], "warnings": []}
+    return {
+        "validity": verdict.validity.value,
+        "reasons": [asdict(reason) for reason in verdict.reasons],
+        "warnings": list(verdict.warnings),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedOutput:
     """What one log, or one folder of logs, says.
@@ -135,6 +157,13 @@ class ParsedOutput:
     complete: bool = True
     details: Mapping[str, MetadataValue] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+
+    @property
+    def validity(self) -> Validity | None:
+        """The verdict's validity; output that was cut and judged by nobody is FAILED."""
+        if self.verdict:
+            return self.verdict.validity
+        return None if self.complete else Validity.FAILED
 
 
 @dataclass(frozen=True, slots=True)

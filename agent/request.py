@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ProfileError
+from agent.errors import ProfileError, UsageError
+from agent.names import canonical
 from agent.profile import Source, find
+from agent.secrets import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,22 +57,42 @@ class RunRequest:
         return self.client_id or socket.gethostname()
 
     def to_json(self) -> dict[str, Any]:
-        """Values that JSON can carry; folders absolute, so that a resume may start anywhere."""
+        """Values that JSON can carry; paths absolute, so that a resume may start anywhere."""
         values = dataclasses.asdict(self)
+        values["profiles"] = [
+            str(Path(reference).absolute()) if Path(reference).is_file() else reference
+            for reference in self.profiles
+        ]
         values["results_dir"] = str(self.results_dir.absolute())
         values["package_dir"] = str(self.package_dir.absolute()) if self.package_dir else None
         return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], parameters: Mapping[str, str]) -> RunRequest:
-        """The inverse of ``to_json``; ``parameters`` replace those that were not kept, being secret."""
+        """The inverse of ``to_json``; ``parameters`` replace those that were not kept, being secret.
+
+        Raises:
+            UsageError: if one that was not kept is not given again.
+        """
+        missing = [
+            name
+            for name, value in values["parameters"].items()
+            if MASK in str(value) and canonical(name) not in map(canonical, parameters)
+        ]
+        if missing:
+            raise UsageError(
+                f"the run was started with {', '.join(missing)}, which is secret and was not kept",
+                remedy=f'give it again: vcagent resume --parameters "{missing[0]}=…"',
+            )
+        given = set(map(canonical, parameters))
+        kept = {name: value for name, value in values["parameters"].items() if canonical(name) not in given}
         return cls(
             **{
                 **values,
                 "profiles": tuple(values["profiles"]),
                 "results_dir": Path(values["results_dir"]),
                 "package_dir": Path(values["package_dir"]) if values["package_dir"] else None,
-                "parameters": {**values["parameters"], **parameters},
+                "parameters": {**kept, **parameters},
             }
         )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import re
 import secrets
 import shutil
+import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-__all__ = ["JOURNAL", "RUN_FILE", "ResultsFolder", "new_run_id", "write_json"]
+__all__ = ["JOURNAL", "RUN_FILE", "ResultsFolder", "new_run_id", "open_own", "write_json"]
 
 JOURNAL = "journal.sqlite"
 RUN_FILE = "run.json"
 LATEST = "latest"
 LOCK = ".vcagent.lock"
+RUN_ID = re.compile(r"\d{8}T\d{6}Z-[a-z0-9-]+-[0-9a-f]{4}")
 LEAST_FREE_BYTES = 64 * 2**20
 """Below this a run could not even keep its own logs."""
 
@@ -36,10 +39,25 @@ def new_run_id(profile_name: str, moment: datetime) -> str:
     return f"{moment:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(2)}"
 
 
+def open_own(path: Path) -> int:
+    """Open a lock file for reading and writing, made if it is missing; never through a link.
+
+    Raises:
+        OSError: if it is a link or no ordinary file: in a folder that others write to, somebody may have
+            put it there so that root would write to another file.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    return descriptor
+
+
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file so that a reader finds the old one or the new one, never half of one."""
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    part.write_text(text, encoding="utf-8", errors="backslashreplace")
     part.replace(path)
 
 
@@ -51,7 +69,7 @@ class ResultsFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+        self.path = path.resolve()
 
     def prepare(self) -> None:
         """Make the folder and see that it can be written to.
@@ -61,8 +79,9 @@ class ResultsFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            probe = self.path / f".write-test-{os.getpid()}"
-            probe.write_bytes(b"vcagent")
+            probe = self.path / f".write-test-{secrets.token_hex(8)}"
+            with probe.open("xb") as file:
+                file.write(b"vcagent")
             probe.unlink()
             free_bytes = shutil.disk_usage(self.path).free
         except OSError as error:
@@ -83,10 +102,10 @@ class ResultsFolder:
         Raises:
             HostError: if another agent holds it; names that agent.
         """
-        with (self.path / LOCK).open("a+") as lock:
+        with os.fdopen(open_own(self.path / LOCK), "r+", encoding="utf-8") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            except BlockingIOError as error:
                 lock.seek(0)
                 holder: dict[str, Any] = {}
                 with suppress(ValueError):
@@ -107,18 +126,27 @@ class ResultsFolder:
         """Make a run's folder and let ``latest`` point to it."""
         run_dir = self.path / run_id
         (run_dir / "logs").mkdir(parents=True)
-        link = self.path / f".{LATEST}-{os.getpid()}"
-        link.unlink(missing_ok=True)
-        link.symlink_to(run_id)
-        link.replace(self.path / LATEST)
+        latest = self.path / LATEST
+        if latest.is_symlink() or not latest.exists():  # somebody's own file of that name stays
+            link = self.path / f".{LATEST}-{secrets.token_hex(8)}"
+            link.symlink_to(run_id)
+            link.replace(latest)
         return run_dir
+
+    def forget_latest(self) -> None:
+        """Remove ``latest`` if it points to no run any more."""
+        latest = self.path / LATEST
+        if latest.is_symlink() and not latest.exists():
+            latest.unlink()
 
     def runs(self) -> list[Path]:
         """The folders of all runs, oldest first."""
         if not self.path.is_dir():
             return []
         return sorted(
-            path for path in self.path.iterdir() if not path.is_symlink() and (path / JOURNAL).is_file()
+            path
+            for path in self.path.iterdir()
+            if RUN_ID.fullmatch(path.name) and not path.is_symlink() and (path / JOURNAL).is_file()
         )
 
     def find(self, run: str | None) -> Path:
@@ -129,7 +157,7 @@ class ResultsFolder:
         """
         runs = {path.name: path for path in self.runs()}
         if run and (Path(run) / JOURNAL).is_file():
-            return Path(run).absolute()
+            return Path(run).resolve()
         if not runs:
             raise UsageError(
                 f"there are no runs in {self.path}", remedy="name the folder of the runs with --results-dir"

@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-import sqlite3
 import sys
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent import __version__
-from agent.cleaning import own_package_dir
+from agent.cleaning import own_package_dir, package_dir_in_use
 from agent.engine import Engine, EngineOptions, Outcome
-from agent.errors import ExitCode, HostError, UsageError
+from agent.errors import ExitCode, HostError, UsageError, host_errors, masking
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.linux import PLATFORM
+from agent.interruption import Interruption
 from agent.journal import Journal, StepStatus, now
 from agent.logs import configure
-from agent.planning import PlannedComponent, Planner, Standing, leaves
+from agent.planning import PlannedComponent, Planner, Standing
 from agent.processes import LocalProcesses
 from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, select
 from agent.recorder import Recorder, RunContext
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from agent.progress import RunProgress
 
-__all__ = ["FinishedRun", "plan", "resume", "start"]
+__all__ = ["FinishedRun", "Session", "check", "plan", "resume", "start"]
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,26 @@ class FinishedRun:
 
 
 def plan(request: RunRequest) -> tuple[Profile, list[PlannedComponent]]:
-    """What a run would do on this host, changing nothing.
+    """What a run would do on this host, changing nothing; secrets masked.
 
     Raises:
         ProfileError: if the profile cannot be used.
     """
-    profile = _profile([find(reference) for reference in request.profiles], request)
-    context = _new_context(request, profile)
-    session = _Session.of(request, profile, context, request.results_dir.absolute() / context.run_id)
-    return profile, session.preview()
+    session = check(request)
+    with masking(session.secrets.mask):
+        planned = session.preview()
+    return session.planner.profile, [component.masked(session.secrets.mask) for component in planned]
+
+
+def check(request: RunRequest) -> Session:
+    """Everything that can be checked without touching the host.
+
+    Raises:
+        ProfileError: if the profile cannot be used.
+        UsageError: if the options contradict each other or the profile.
+    """
+    sources = [find(reference) for reference in request.profiles]
+    return _session(request, sources, None, ResultsFolder(request.results_dir).path)
 
 
 def start(request: RunRequest, progress: RunProgress) -> FinishedRun:
@@ -69,27 +80,27 @@ def start(request: RunRequest, progress: RunProgress) -> FinishedRun:
     Raises:
         ProfileError: if the profile cannot be used.
         HostError: if the host cannot run it; nothing was changed then.
-        UsageError: if the timeout cannot be used.
+        UsageError: if the options contradict each other or the profile.
     """
-    sources = [find(reference) for reference in request.profiles]
-    profile = _profile(sources, request)
-    context = _new_context(request, profile)
-    folder = ResultsFolder(request.results_dir)
-    session = _Session.of(request, profile, context, folder.path / context.run_id)
-    _refuse(session.preview())
-    folder.prepare()
-    with folder.locked(context.run_id):
-        journal = Journal(folder.create(context.run_id) / JOURNAL)
-        mask = session.secrets.mask
-        journal.remember(
-            request=session.secrets.mask_value(request.to_json()),
-            context=session.secrets.mask_value(dataclasses.asdict(context)),
-            sources=keep_sources(sources, mask),
-            command_line=[mask(argument) for argument in sys.argv],
-            versions={"vcagent": __version__, "python": platform.python_version()},
-            started=now().isoformat(),
-        )
-        return session.execute(journal, progress)
+    session = check(request)
+    with masking(session.secrets.mask), host_errors("the run's folder"):
+        _refuse(session.preview())
+        folder = ResultsFolder(request.results_dir)
+        folder.prepare()
+        with folder.locked(session.context.run_id):
+            own_package_dir(session.facts[PACKAGE_DIR])
+            journal = Journal(folder.create(session.context.run_id) / JOURNAL)
+            secrets = session.secrets
+            kept = dataclasses.replace(request, package_dir=session.facts[PACKAGE_DIR])
+            journal.remember(
+                request=secrets.mask_value(kept.to_json()),
+                context=secrets.mask_value(dataclasses.asdict(session.context)),
+                sources=keep_sources(session.sources, secrets.mask),
+                command_line=[secrets.mask(argument) for argument in sys.argv],
+                versions={"vcagent": __version__, "python": platform.python_version()},
+                started=now().isoformat(),
+            )
+            return session.execute(journal, progress)
 
 
 def resume(
@@ -104,13 +115,13 @@ def resume(
         parameters: secrets that were given with ``--parameters`` and were not kept.
 
     Raises:
-        UsageError: if there is no such run, or it is complete.
+        UsageError: if there is no such run, it is complete, or a secret is to be given again.
         HostError: if another agent is at it.
     """
     run_dir = ResultsFolder(results_dir).find(run)
     folder = ResultsFolder(run_dir.parent)
     folder.prepare()
-    with folder.locked(run_dir.name):
+    with host_errors("the run's folder"), folder.locked(run_dir.name):
         journal = Journal(run_dir / JOURNAL)
         if journal.recall("exit_code") in (ExitCode.OK, ExitCode.RESULT_INVALID):
             raise UsageError(
@@ -121,16 +132,18 @@ def resume(
                 f"run {run_dir.name} was killed before it had begun", remedy="start the profile anew"
             )
         request = RunRequest.from_json(journal.recall("request"), parameters or {})
-        profile = _profile(kept_sources(journal.recall("sources"), request.profiles), request)
-        session = _Session.of(request, profile, RunContext(**journal.recall("context")), run_dir)
+        sources = kept_sources(journal.recall("sources"), request.profiles)
+        session = _session(request, sources, RunContext(**journal.recall("context")), run_dir.parent)
         journal.remember(resumed=[*journal.recall("resumed", []), now().isoformat()], exit_code=None)
-        return session.execute(journal, progress)
+        with masking(session.secrets.mask):
+            return session.execute(journal, progress)
 
 
 @dataclass(frozen=True)
-class _Session:
+class Session:
     """What one process needs to work on a run."""
 
+    sources: tuple[Source, ...]
     planner: Planner
     facts: Facts
     secrets: Secrets
@@ -138,31 +151,21 @@ class _Session:
     run_dir: Path
     options: EngineOptions
 
-    @classmethod
-    def of(cls, request: RunRequest, profile: Profile, context: RunContext, run_dir: Path) -> _Session:
-        """Everything checked that can be checked without touching the host."""
-        modelled = {PACKAGE_DIR.name: request.package_dir.absolute()} if request.package_dir else None
-        facts = Facts(LocalHost(), modelled)
-        secrets = Secrets(mappings=[os.environ, profile.parameters, request.parameters])
-        for element in [*leaves(profile.dependencies), *leaves(profile.monitors), *leaves(profile.actions)]:
-            secrets.add_from(element.parameters)
-        planner = Planner(profile, run_variables(facts, run_dir, context.experiment_id, context.client_id))
-        planner.validate()
-        options = EngineOptions(
-            request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
-        )
-        return cls(planner, facts, secrets, context, run_dir, options)
-
     def preview(self) -> list[PlannedComponent]:
         """What would be done now."""
         return self.planner.preview(self.facts, only_dependencies=self.options.only_dependencies)
 
     def execute(self, journal: Journal, progress: RunProgress) -> FinishedRun:
         """Do what is not done yet, then judge it and write everything down."""
+        interruption = Interruption()
+        with interruption.listening(), package_dir_in_use(self.facts[PACKAGE_DIR]):
+            outcome = self._carry_out(journal, progress, interruption)
+            return self._finish(journal, outcome)
+
+    def _carry_out(self, journal: Journal, progress: RunProgress, interruption: Interruption) -> Outcome:
         run_dir, secrets = self.run_dir, self.secrets
-        processes = LocalProcesses(self.context.run_id, secrets=secrets)
+        processes = LocalProcesses(self.context.run_id, secrets=secrets, stop=interruption.stop)
         processes.kill_leftovers()
-        own_package_dir(self.facts[PACKAGE_DIR])
         write_json(run_dir / RUN_FILE, self._describe(journal))
         host = {"version": __version__, "platform": self.facts[PLATFORM]}
         sinks: list[Sink] = [JsonlSink(run_dir / "metrics.jsonl"), CsvSink(run_dir / "metrics.csv", host)]
@@ -180,9 +183,9 @@ class _Session:
                 package_dir=self.facts[PACKAGE_DIR],
                 log=log,
             )
-            outcome = Engine(self.planner, self.facts, steps, self.options).run()
+            outcome = Engine(self.planner, self.facts, steps, self.options, interruption).run()
             log.info("run ended", exit_code=int(outcome.exit_code), error=str(outcome.error or ""))
-        return self._finish(journal, outcome)
+        return outcome
 
     def _describe(self, journal: Journal, outcome: Outcome | None = None) -> dict[str, Any]:
         return describe(
@@ -195,21 +198,54 @@ class _Session:
         )
 
     def _finish(self, journal: Journal, outcome: Outcome) -> FinishedRun:
+        """Write what people and programs read; the exit code is remembered last, when all of it is there."""
         from agent.report import write_report, write_rollup
 
         report, description = None, {}
         try:
-            journal.remember(exit_code=int(outcome.exit_code), ended=now().isoformat())
+            journal.remember(ended=now().isoformat())
             description = self._describe(journal, outcome)
             write_json(self.run_dir / RUN_FILE, description)
             write_rollup(self.run_dir)
             report = write_report(self.run_dir)
-        except (OSError, sqlite3.Error) as error:
+            journal.remember(exit_code=int(outcome.exit_code))
+        except Exception as error:  # noqa: BLE001 - the result is told even if it cannot be written down
             outcome.warnings.append(f"the report could not be written: {error}")
+            if outcome.error is None:
+                outcome.error = HostError(
+                    f"the report could not be written: {error}",
+                    where=str(self.run_dir),
+                    remedy=f"see whether the disk is full, then: vcagent resume {self.run_dir.name}",
+                )
             outcome.exit_code = outcome.exit_code or ExitCode.HOST_CANNOT_RUN
         finally:
             journal.close()
         return FinishedRun(self.run_dir, outcome, description, report)
+
+
+def _session(
+    request: RunRequest, sources: Sequence[Source], context: RunContext | None, results_dir: Path
+) -> Session:
+    profile = load_sources(sources, overrides=request.parameters, metadata=request.metadata)
+    context = context or _new_context(request, profile)
+    run_dir = results_dir / context.run_id
+    modelled = {PACKAGE_DIR.name: request.package_dir.absolute()} if request.package_dir else None
+    facts = Facts(LocalHost(), modelled)
+    variables = run_variables(facts, run_dir, context.experiment_id, context.client_id)
+    secrets = Secrets(mappings=[os.environ, request.parameters, request.metadata])
+    for scope in profile.scopes:
+        for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
+            secrets.add_from(parameters)
+    context = dataclasses.replace(context, metadata=secrets.mask_value(context.metadata))
+    with masking(secrets.mask):
+        if request.scenarios:
+            profile = select(profile, request.scenarios, variables)
+        planner = Planner(profile, variables, secrets)
+        planner.validate()
+        options = EngineOptions(
+            request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
+        )
+    return Session(tuple(sources), planner, facts, secrets, context, run_dir, options)
 
 
 def _new_context(request: RunRequest, profile: Profile) -> RunContext:
@@ -218,13 +254,12 @@ def _new_context(request: RunRequest, profile: Profile) -> RunContext:
         run_id=new_run_id(profile.name, now()),
         client_id=request.client(),
         profile=profile.name,
-        metadata=dict(request.metadata),
+        metadata={
+            name: str(value)
+            for name, value in profile.metadata.items()
+            if not isinstance(value, (dict, list))
+        },
     )
-
-
-def _profile(sources: Sequence[Source], request: RunRequest) -> Profile:
-    profile = load_sources(sources, overrides=request.parameters, metadata=request.metadata)
-    return select(profile, request.scenarios) if request.scenarios else profile
 
 
 def _timeout(request: RunRequest, profile: Profile) -> Timeout | None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ExitCode, VcagentError
 from agent.facts import known_facts
-from agent.recorder import verdict_to_json
-from agent.records import Reason, Validity, Verdict
+from agent.records import Reason, Validity, Verdict, verdict_to_json
 
 if TYPE_CHECKING:
     from agent.engine import Outcome
@@ -56,7 +55,7 @@ def describe(
         "start": journal.recall("started"),
         "resumed": journal.recall("resumed", []),
         "end": journal.recall("ended") if outcome else None,
-        "verdict": verdict_to_json(verdict, secrets.mask),
+        "verdict": secrets.mask_value(verdict_to_json(verdict)),
         "exit_code": int(outcome.exit_code) if outcome else None,
         "exit_reason": secrets.mask(str(outcome.error)) if outcome and outcome.error else "",
         "steps": [_step(row) for row in journal.steps()],
@@ -84,6 +83,8 @@ def _verdict(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> Verdict | 
         *(f"{case['scenario']}: {text}" for case in cases for text in case["warnings"]),
     )
     judged = {case["validity"] for case in cases} - {None}
+    if outcome.exit_code is ExitCode.INTERRUPTED:
+        return None
     if outcome.exit_code is ExitCode.OK:
         if not judged:
             return None

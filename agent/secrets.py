@@ -50,6 +50,9 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(canonical(name)) is not None
 
 
+_REFERENCE = re.compile(r"\$\.|\$?\{")
+"""A reference to a secret, as profiles and shells write it, tells nothing."""
+
 Spans = Iterator[tuple[int, int]]
 Detector = tuple[tuple[str, ...], "re.Pattern[str]"]
 
@@ -74,14 +77,14 @@ _DETECTORS: tuple[Detector, ...] = (
         ("token", "passw", "passphrase", "secret", "credential", "key"),
         re.compile(
             r"(?i)(?:token|passwd|password|passphrase|secret|credentials?|(?:api|access|private)[_-]?key)"
-            r"(?:[\"']?\s*=\s*|[\"']\s*:\s*)[\"']?([^\s\"'&,;]{6,})"
+            r"(?:[\"']?\s*=\s*|[\"']\s*:\s*)[\"']?(?![${])([^\s\"'&,;]{6,})"
         ),
     ),
     # --name value
     (
         ("--",),
         re.compile(
-            r"(?i)--[\w-]*(?:token|passwd|password|passphrase|secret|credentials?|key)\s+[\"']?([^\s\"'-][^\s\"']*)"
+            r"(?i)--[\w-]*(?:token|passwd|password|passphrase|secret|credentials?|key)\s+[\"']?(?![${])([^\s\"'-][^\s\"']*)"
         ),
     ),
 )
@@ -153,7 +156,8 @@ class Secrets:
                 self.add_from(value)
             elif is_secret_name(str(name)) and value is not None and not isinstance(value, bool):
                 for item in value if isinstance(value, (list, tuple)) else (value,):
-                    self.add(str(item))
+                    if not _REFERENCE.match(str(item)):
+                        self.add(str(item))
 
     def mask(self, text: str) -> str:
         """The text with every secret replaced by ``***``."""

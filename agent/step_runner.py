@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import traceback
 from typing import TYPE_CHECKING
 
-from agent.component import Action, Component, Step, StepContext, StepOutcome
+from agent.component import Action, Component, ComponentParameters, Step, StepContext, StepOutcome
 from agent.errors import (
     ActionFailedError,
     DependencyFailedError,
@@ -14,11 +15,13 @@ from agent.errors import (
     InterruptedRunError,
     ProfileError,
     VcagentError,
+    unexpected,
 )
 from agent.journal import Journal, StepRow, StepStatus, now
 from agent.names import canonical
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from agent.recorder import Recorder
 
 __all__ = ["StepRunner", "of_kind", "title_of"]
+
+_HOST_ERRNOS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
+"""A file that cannot be written for reasons of the host's own."""
 
 _KIND_ERROR: dict[str, type[VcagentError]] = {
     "dependency": DependencyFailedError,
@@ -68,6 +74,8 @@ class StepRunner:
         self.run_dir = run_dir
         self.package_dir = package_dir
         self.log = log
+        self.count = 0
+        """How many steps this process has started."""
 
     def run(self, element: Element, component: Component, step: Step, facts: Facts, key: str) -> None:
         """Run a step, unless the journal says that it is done.
@@ -105,6 +113,7 @@ class StepRunner:
             key=key,
         )
         started = now()
+        self.count += 1
         self.journal.start_step(
             StepRow(
                 key=key,
@@ -120,6 +129,7 @@ class StepRunner:
         self.log.info("step started", step=key, reason=step.reason)
         try:
             outcome = self._attempt(step, context)
+            self._commit(component.parameters, element, key, outcome, started)
         except VcagentError as error:
             interrupted = isinstance(error, InterruptedRunError) or self.processes.stop.is_set()
             status = StepStatus.INTERRUPTED if interrupted else StepStatus.FAILED
@@ -129,22 +139,10 @@ class StepRunner:
             if interrupted:
                 raise InterruptedRunError(f"{step.name} was interrupted") from error
             raise of_kind(error, element) from error
-        parameters = component.parameters
-        self.recorder.finish_step(
-            key,
-            outcome.outputs,
-            started=started,
-            message=outcome.message,
-            case_dir=outcome.case_dir,
-            scenario=parameters.scenario or element.type,
-            tags=parameters.tags,
-            filters=parameters.metric_filters,
-        )
         self.progress.finish(shown, mask(outcome.message) or "done")
         self.log.info("step ended", step=key, status="done", message=outcome.message)
 
     def _attempt(self, step: Step, context: StepContext) -> StepOutcome:
-        mask = self.processes.secrets.mask
         try:
             outcome = step.run(context) or StepOutcome()
             if step.holds and not step.holds(context.facts.fresh()):
@@ -154,19 +152,38 @@ class StepRunner:
                 )
         except VcagentError:
             raise
-        except OSError as error:
-            raise HostError(
-                f"{step.name}: {error}", remedy="see whether the disk is full or read-only"
-            ) from error
-        except Exception as error:  # noqa: BLE001 - told as an error with a remedy, its traceback in the log
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _HOST_ERRNOS:
+                raise HostError(
+                    f"{step.name}: {error}", remedy="see whether the disk is full or read-only"
+                ) from error
             context.log.parent.mkdir(parents=True, exist_ok=True)
             with context.log.open("a", encoding="utf-8") as file:
-                file.write(mask(traceback.format_exc()))
-            raise VcagentError(
-                f"unexpected {type(error).__name__} in {step.name}: {mask(str(error))}",
-                remedy=f"this is a defect of vcagent; please report it with {context.log}",
-            ) from None
+                file.write(self.processes.secrets.mask(traceback.format_exc()))
+            raise unexpected(error, step.name) from error
         return outcome
+
+    def _commit(
+        self,
+        parameters: ComponentParameters,
+        element: Element,
+        key: str,
+        outcome: StepOutcome,
+        started: datetime,
+    ) -> None:
+        try:
+            self.recorder.finish_step(
+                key,
+                outcome.outputs,
+                started=started,
+                message=outcome.message,
+                case_dir=outcome.case_dir,
+                scenario=parameters.scenario or element.type,
+                tags=parameters.tags,
+                filters=parameters.metric_filters,
+            )
+        except (TypeError, ValueError) as error:
+            raise unexpected(error, f"what {key} returned") from error
 
 
 def title_of(element: Element) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,16 +16,32 @@ __all__ = ["finish"]
 
 def finish(finished: FinishedRun, *, as_json: bool) -> None:
     """Print the result and end with the run's exit code."""
-    if as_json:
-        from agent.cli.output import print_json
+    outcome = finished.outcome
+    try:
+        if not finished.description:
+            _tell_without_report(finished)
+        elif as_json:
+            from agent.cli.output import print_json
 
-        print_json({**finished.description, "report": str(finished.report) if finished.report else None})
-    else:
-        from rich.console import Console
+            print_json({**finished.description, "report": str(finished.report) if finished.report else None})
+        else:
+            from rich.console import Console
 
-        from agent.report import render_result
-        from agent.report.run_folder import read_records
+            from agent.report import render_result
+            from agent.report.run_folder import read_records
 
-        records = read_records(finished.run_dir / "metrics.jsonl")
-        render_result(finished.description, records, Console(), run_dir=finished.run_dir)
-    raise typer.Exit(finished.outcome.exit_code)
+            records = read_records(finished.run_dir / "metrics.jsonl")
+            render_result(finished.description, records, Console(), run_dir=finished.run_dir)
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads the result: it is what it is
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise typer.Exit(outcome.exit_code)
+
+
+def _tell_without_report(finished: FinishedRun) -> None:
+    from agent.cli.output import print_error
+
+    if finished.outcome.error:
+        print_error(finished.outcome.error)
+    for warning in finished.outcome.warnings:
+        print(f"warning: {warning}", file=sys.stderr)

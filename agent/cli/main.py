@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 
 import typer
@@ -19,6 +21,9 @@ from agent.cli.runs import runs
 from agent.cli.show import show
 
 __all__ = ["app", "main"]
+
+_TYPER_INTERRUPTED = 130
+"""What typer ends with on Ctrl-C outside of a run."""
 
 app = typer.Typer(
     name="vcagent",
@@ -51,6 +56,11 @@ def main() -> None:
 
         print(f"vcagent {__version__}")
         return
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    # Bytes that are no text in this locale would end as a traceback wherever they are written later.
+    sys.argv[1:] = [os.fsencode(argument).decode("utf-8", "replace") for argument in sys.argv[1:]]
     try:
         app(args=_arguments(sys.argv[1:]))
     except VcagentError as error:
@@ -58,9 +68,7 @@ def main() -> None:
 
         print_error(error)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(ExitCode.OK)
+    except SystemExit as end:
+        if end.code == _TYPER_INTERRUPTED:
+            sys.exit(ExitCode.INTERRUPTED)
+        raise

@@ -95,7 +95,8 @@ def _table(metrics: list[Metric]) -> Any:
 
 
 def _as_dict(output: ParsedOutput) -> dict[str, Any]:
-    verdict = output.verdict
+    from agent.records import verdict_to_json
+
     return {
         "format": output.format,
         "tool_name": output.tool_name,
@@ -104,21 +105,7 @@ def _as_dict(output: ParsedOutput) -> dict[str, Any]:
         "complete": output.complete,
         "start": output.start.isoformat() if output.start else None,
         "end": output.end.isoformat() if output.end else None,
-        "verdict": verdict
-        and {
-            "validity": verdict.validity.value,
-            "reasons": [
-                {
-                    "code": reason.code,
-                    "message": reason.message,
-                    "remedy": reason.remedy,
-                    "setting": reason.setting,
-                    "value": reason.value,
-                }
-                for reason in verdict.reasons
-            ],
-            "warnings": list(verdict.warnings),
-        },
+        "verdict": verdict_to_json(output.verdict),
         "metrics": [
             {
                 "name": metric.name,

@@ -68,21 +68,21 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a profile: bring the host to its state, run its actions, judge and record the results."""
+    from agent.cleaning import check_targets
+    from agent.cleaning import clean as clean_up
     from agent.errors import UsageError
 
-    if clean:
-        from agent.cleaning import clean as clean_up
-
-        clean_up(clean, results_dir, package_dir)
-        if not profile:
-            return
-    if not profile:
+    check_targets(clean)
+    if not profile and not clean:
         raise UsageError(
             "no profile is named", remedy="vcagent --profile NAME, where vcagent profiles lists the names"
         )
+    if not profile:
+        clean_up(clean, results_dir, package_dir)
+        return
     from agent.cli.finish import finish
     from agent.progress import run_progress
-    from agent.run import start
+    from agent.run import check, start
 
     request = request_of(
         profile,
@@ -98,4 +98,7 @@ def run(
         experiment_id=experiment_id,
         client_id=client_id,
     )
+    if clean:
+        check(request)
+        clean_up(clean, results_dir, package_dir)
     finish(start(request, run_progress(quiet=quiet or as_json)), as_json=as_json)

@@ -43,7 +43,8 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
     table = Table("run", "profile", "start (UTC)", "end", "verdict", "exit code")
     for row in rows:
         start, end = ((row[key] or "")[:19].replace("T", " ") for key in ("start", "end"))
-        state = row["verdict"] or ("done" if row["exit_code"] == 0 else "unfinished")
+        ended = {0: "done", 8: "reboot pending", 9: "interrupted"}
+        state = row["verdict"] or ended.get(row["exit_code"], "unfinished")
         table.add_row(row["run_id"], row["profile"] or "", start, end[11:], state, str(row["exit_code"] or 0)
                       if row["exit_code"] is not None else "")  # fmt: skip
     Console().print(table if rows else f"there are no runs in {results_dir}")

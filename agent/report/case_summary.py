@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.records import verdict_to_json
 from agent.report.headline import headline_json
 from agent.results import write_json
 
 if TYPE_CHECKING:
-    from agent.records import Metric, ParsedOutput, Verdict
+    from agent.records import Metric, ParsedOutput
 
-__all__ = ["SCHEMA_VERSION", "SUMMARY_FILE", "metric_json", "verdict_json", "write_case_summary"]
+__all__ = ["SCHEMA_VERSION", "SUMMARY_FILE", "metric_json", "write_case_summary"]
 
 SCHEMA_VERSION = 1
 SUMMARY_FILE = "summary.json"
-
-
-def verdict_json(verdict: Verdict | None) -> dict[str, Any] | None:
-    """A verdict with all of its reasons."""
-    if verdict is None:
-        return None
-    return {
-        "validity": verdict.validity.value,
-        "reasons": [asdict(reason) for reason in verdict.reasons],
-        "warnings": list(verdict.warnings),
-    }
 
 
 def metric_json(metric: Metric) -> dict[str, Any]:
@@ -73,7 +62,7 @@ def write_case_summary(case_dir: Path, output: ParsedOutput) -> Path:
         "start": output.start.isoformat() if output.start else None,
         "end": output.end.isoformat() if output.end else None,
         "complete": output.complete,
-        "verdict": verdict_json(output.verdict),
+        "verdict": verdict_to_json(output.verdict),
         "headline": headline_json(output.metrics),
         "metrics": [metric_json(metric) for metric in output.metrics],
         "details": dict(output.details),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.report.case_summary import metric_json, verdict_json
+from agent.records import verdict_to_json
+from agent.report.case_summary import metric_json
 from agent.report.headline import headline_json, headline_metrics
 from agent.report.run_folder import CaseResult, RunResult, read_run
 from agent.results import write_json
@@ -52,14 +53,14 @@ def _rollup(run: RunResult) -> dict[str, Any]:
         "duration_s": run.duration_s,
         "exit_code": run.values.get("exit_code"),
         "exit_reason": run.values.get("exit_reason") or "",
-        "verdict": verdict_json(run.verdict),
+        "verdict": verdict_to_json(run.verdict),
         "steps": {status: statuses.count(status) for status in dict.fromkeys(statuses)},
         "cases": [_case(case, run) for case in run.cases],
     }
 
 
 def _case(case: CaseResult, run: RunResult) -> dict[str, Any]:
-    verdict = verdict_json(case.verdict) or {"validity": None, "reasons": [], "warnings": []}
+    verdict = verdict_to_json(case.verdict)
     return {
         "scenario": case.scenario,
         "tool": {"name": case.tool_name, "version": case.tool_version},

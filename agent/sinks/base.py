@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,10 @@ class Sink(ABC):
     """
 
     name: str
+
+    def intact(self, position: int) -> bool:  # noqa: ARG002 - for sinks that can tell
+        """Whether everything up to the position is still there; if not, all records are written anew."""
+        return True
 
     @abstractmethod
     def write(self, records: list[MetricRecord], position: int) -> int:
@@ -51,6 +56,10 @@ class FileSink(Sink):
     def line(self, record: MetricRecord) -> str:
         """A record as text, with its line end."""
 
+    def intact(self, position: int) -> bool:
+        """See Sink; a crash of the host may have taken the end of the file."""
+        return position == 0 or (self.path.is_file() and self.path.stat().st_size >= position)
+
     def write(self, records: list[MetricRecord], position: int) -> int:
         """See Sink."""
         with self.path.open("r+b" if self.path.exists() else "w+b") as file:
@@ -59,6 +68,8 @@ class FileSink(Sink):
             if position == 0:
                 file.write(self.header.encode())
             file.write("".join(map(self.line, records)).encode())
+            file.flush()
+            os.fsync(file.fileno())
             return file.tell()
 
 
@@ -72,6 +83,8 @@ def feed(journal: Journal, sinks: Iterable[Sink]) -> list[str]:
     for sink in sinks:
         record_id, position = journal.sink_position(sink.name)
         try:
+            if not sink.intact(position):
+                record_id, position = 0, 0
             while True:
                 records = journal.records_after(record_id)
                 if not records and position:

@@ -27,6 +27,7 @@ class MeasuringParameters(ComponentParameters):
     value: float = 42.0
     validity: str = "VALID"
     steps: int = 1
+    api_key: str = ""
 
 
 class Measuring(Action):
@@ -38,14 +39,25 @@ class Measuring(Action):
     def plan(self, facts: Facts) -> Plan:
         def measure(context: StepContext) -> StepOutcome:
             folder = context.case_dir("measuring", self.parameters.metric)
+            cut = self.parameters.validity == "none"
             reasons = (
                 () if self.parameters.validity == "VALID" else (Reason("too slow", "run faster", "speed", 2),)
             )
             output = ParsedOutput(
                 format="test",
                 tool_name="Measuring",
-                metrics=(Metric(self.parameters.metric, self.parameters.value, "count"),),
-                verdict=Verdict(Validity(self.parameters.validity), reasons),
+                metrics=(
+                    Metric(
+                        self.parameters.metric,
+                        self.parameters.value,
+                        "count",
+                        description=f"key {self.parameters.api_key}",
+                        metadata={"key": self.parameters.api_key} if self.parameters.api_key else {},
+                    ),
+                ),
+                verdict=None if cut else Verdict(Validity(self.parameters.validity), reasons),
+                complete=not cut,
+                details={"key": self.parameters.api_key, "folder": folder},  # type: ignore[dict-item]
             )
             return StepOutcome("measured", (output,), folder)
 

@@ -215,13 +215,14 @@ def test_clean_removes_runs_and_packages_of_ours_alone(
     monkeypatch.setenv("VCAGENT_PACKAGE_DIR", str(packages))
     vcagent(capsys, monkeypatch, "--profile", "EXECUTE-COMMAND", "--parameters", "Command=true", "-q")
     (tmp_path / "results/mine").mkdir()
+    (tmp_path / "results/mine/journal.sqlite").write_text("somebody's own diary")
     assert len(list((tmp_path / "results").glob("2*"))) == 1
     code, _, _ = vcagent(capsys, monkeypatch, "--clean")
     assert code == 0
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [".vcagent.lock", "mine"]
-    assert not packages.exists()
+    assert [path.name for path in packages.iterdir()] == [".vcagent-packages"]
 
-    packages.mkdir()
+    (packages / ".vcagent-packages").unlink()
     (packages / "precious").write_text("not vcagent's")
     vcagent(capsys, monkeypatch, "--profile", "EXECUTE-COMMAND", "--parameters", "Command=true", "-q")
     vcagent(capsys, monkeypatch, "--clean=packages")

@@ -108,7 +108,7 @@ def test_a_file_that_is_no_journal_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     path.write_text("this is not SQLite, but long enough to be looked at as a header" * 40)
     before = path.read_bytes()
-    with pytest.raises(UsageError, match="not a journal"):
+    with pytest.raises(UsageError, match="cannot be read as a journal"):
         Journal(path)
     assert path.read_bytes() == before
 

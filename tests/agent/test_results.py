@@ -11,6 +11,8 @@ from agent.errors import HostError, UsageError
 from agent.journal import Journal
 from agent.results import JOURNAL, ResultsFolder, new_run_id, write_json
 
+A, B = "20260401T120000Z-perf-0a1b", "20260402T120000Z-perf-2c3d"
+
 
 def made(folder: ResultsFolder, *run_ids: str) -> None:
     folder.prepare()
@@ -27,24 +29,24 @@ def test_run_ids_sort_by_time_and_are_safe_as_names() -> None:
 
 def test_latest_follows_the_newest_run(tmp_path: Path) -> None:
     folder = ResultsFolder(tmp_path / "deep" / "results")
-    made(folder, "1-a", "2-b")
-    assert (folder.path / "latest").resolve().name == "2-b"
-    assert folder.find(None).name == "2-b"
-    assert folder.find("1").name == "1-a"
-    assert folder.find(str(folder.path / "1-a")).name == "1-a"
-    assert [path.name for path in folder.runs()] == ["1-a", "2-b"]
+    made(folder, A, B)
+    assert (folder.path / "latest").resolve().name == B
+    assert folder.find(None).name == B
+    assert folder.find("20260401T1").name == A
+    assert folder.find(str(folder.path / A)).name == A
+    assert [path.name for path in folder.runs()] == [A, B]
 
 
 def test_a_run_that_does_not_exist_is_named_with_the_nearest(tmp_path: Path) -> None:
     folder = ResultsFolder(tmp_path)
     with pytest.raises(UsageError, match="there are no runs"):
         folder.find(None)
-    made(folder, "20260401-perf", "20260402-perf")
+    made(folder, A, B)
     with pytest.raises(UsageError, match="fits several runs"):
         folder.find("2026")
     with pytest.raises(UsageError) as caught:
-        folder.find("20260401-prf")
-    assert "20260401-perf" in str(caught.value)
+        folder.find("20260401T120000Z-prf-0a1b")
+    assert A in str(caught.value)
 
 
 def test_a_second_agent_is_told_who_is_at_it(tmp_path: Path) -> None:
@@ -79,3 +81,23 @@ def test_json_is_replaced_whole(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_json(path, {"a": object()})
     assert path.read_text() == '{\n  "a": 1\n}\n'
+
+
+def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = ResultsFolder(tmp_path / "results")
+    folder.prepare()
+    (folder.path / ".vcagent.lock").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic link"), folder.locked("run"):
+        pass
+    assert victim.read_text() == "precious"
+
+
+def test_somebody_s_own_latest_stays(tmp_path: Path) -> None:
+    folder = ResultsFolder(tmp_path)
+    folder.prepare()
+    (tmp_path / "latest").write_text("mine")
+    made(folder, A)
+    assert (tmp_path / "latest").read_text() == "mine"
+    assert folder.find(None).name == A

@@ -136,7 +136,7 @@ def test_what_was_killed_in_the_middle_of_a_command_is_run_again_and_leaves_no_p
     assert effects.read_text().split() == lines
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_everything_and_the_run_can_be_resumed(tmp_path: Path, number: int) -> None:
     gate, mark = tmp_path / "gate", tmp_path / "mark"
     command = f"touch {mark}; (while [ ! -e {gate} ]; do sleep 0.1; done) & wait"
@@ -214,6 +214,51 @@ def test_a_profile_with_a_secret_is_read_again_and_must_be_the_same(tmp_path: Pa
     request_for(tmp_path, {**profile, "Metadata": {"changed": True}})
     with pytest.raises(ProfileError, match="has changed since the run began"):
         resume(tmp_path / "results", None, RunProgress())
+
+
+def test_a_failure_is_not_forgotten_because_the_time_is_up(tmp_path: Path) -> None:
+    profile = {
+        "Actions": [element("Measuring", "M"), element("ExecuteCommand", "c", Command="sleep 1.1; false")]
+    }
+    first = start(request_for(tmp_path, profile, timeout="00:00:01,deterministic"), RunProgress())
+    assert first.outcome.exit_code is ExitCode.ACTION_FAILED
+    again = resume(tmp_path / "results", None, RunProgress())
+    assert again.outcome.exit_code is ExitCode.ACTION_FAILED
+
+
+def test_a_secret_must_be_given_again(tmp_path: Path) -> None:
+    lengths = tmp_path / "lengths"
+    command = f"printf %s '$.Parameters.ApiToken' | wc -c >> {lengths}; test -e {tmp_path / 'gate'}"
+    profile = {"Parameters": {"ApiToken": ""}, "Actions": [element("ExecuteCommand", "c", Command=command)]}
+    start(request_for(tmp_path, profile, parameters={"ApiToken": "hunter2-correct-horse"}), RunProgress())
+    (tmp_path / "gate").write_text("")
+    with pytest.raises(UsageError, match="ApiToken, which is secret and was not kept"):
+        resume(tmp_path / "results", None, RunProgress())
+    finished = resume(tmp_path / "results", None, RunProgress(), {"apitoken": "hunter2-correct-horse"})
+    assert finished.outcome.exit_code is ExitCode.OK
+    assert lengths.read_text().split() == ["21", "21"]
+
+
+def test_a_loop_that_has_ended_is_not_repeated(tmp_path: Path) -> None:
+    gate, effects = tmp_path / "gate", tmp_path / "effects"
+    group = {
+        "Type": "ParallelLoopExecution",
+        "Parameters": {"Duration": "00:00:01"},
+        "Components": [element("ExecuteCommand", "e", Command=f"echo x >> {effects}; sleep 0.2")],
+    }
+    profile = {"Actions": [group, element("ExecuteCommand", "c", Command=f"test -e {gate}")]}
+    start(request_for(tmp_path, profile), RunProgress())
+    before = effects.read_text()
+    gate.write_text("")
+    assert resume(tmp_path / "results", None, RunProgress()).outcome.exit_code is ExitCode.OK
+    assert effects.read_text() == before
+
+
+def test_a_resume_through_latest_is_the_same_run(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    start(request_for(tmp_path, {"Actions": [element("Raising")]}), RunProgress())
+    finished = resume(folder, str(folder / "latest"), RunProgress())
+    assert finished.run_dir == folder.resolve() / (folder / "latest").resolve().name
 
 
 def test_a_run_that_is_going_on_is_not_taken_over(tmp_path: Path) -> None:

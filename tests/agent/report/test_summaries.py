@@ -88,7 +88,7 @@ def test_a_case_summary_has_verdict_headline_and_every_metric(tmp_path: Path) ->
 
 def test_output_without_a_verdict_has_none(tmp_path: Path) -> None:
     summary = json.loads(write_case_summary(tmp_path, ParsedOutput("x", "x")).read_text(encoding="utf-8"))
-    assert summary["verdict"] is None
+    assert summary["verdict"] == {"validity": None, "reasons": [], "warnings": []}
     assert summary["headline"] == {}
 
 
@@ -118,7 +118,7 @@ def test_a_rollup_tells_runs_apart_and_their_cases(finished_run: Path) -> None:
 def test_a_run_that_failed_early_has_a_rollup(failed_run: Path) -> None:
     rollup = json.loads(write_rollup(failed_run).read_text(encoding="utf-8"))
     assert rollup["cases"] == []
-    assert rollup["verdict"] is None
+    assert rollup["verdict"] == {"validity": None, "reasons": [], "warnings": []}
     assert rollup["exit_code"] == 5
 
 

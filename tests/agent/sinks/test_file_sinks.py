@@ -101,3 +101,14 @@ def test_a_run_without_records_leaves_a_header_and_an_empty_jsonl(journal: Journ
     feed(journal, [JsonlSink(tmp_path / "m.jsonl"), CsvSink(tmp_path / "m.csv", {})])
     assert (tmp_path / "m.jsonl").read_text() == ""
     assert len((tmp_path / "m.csv").read_text().splitlines()) == 1
+
+
+def test_a_file_that_lost_its_end_is_written_anew(journal: Journal, tmp_path: Path) -> None:
+    """As after a crash of the host, which takes what was not yet on the disk."""
+    journal.add_records([record(1), record(2)])
+    feed(journal, [JsonlSink(tmp_path / "m.jsonl"), CsvSink(tmp_path / "m.csv", {})])
+    (tmp_path / "m.jsonl").write_text("")
+    (tmp_path / "m.csv").unlink()
+    feed(journal, [JsonlSink(tmp_path / "m.jsonl"), CsvSink(tmp_path / "m.csv", {})])
+    assert jsonl_values(tmp_path / "m.jsonl") == [1, 2]
+    assert len((tmp_path / "m.csv").read_text().splitlines()) == 3
