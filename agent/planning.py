@@ -137,6 +137,17 @@ class Planner:
                 details=tuple(line for problem in problems for line in str(problem).splitlines()),
             )
 
+    def check_host(self, facts: Facts) -> None:
+        """See whether the profile as a whole is meant for this host.
+
+        Raises:
+            HostError: if its metadata names other platforms.
+        """
+        profile = self.profile
+        whole = Element("profile", profile.name, "metadata", metadata=profile.metadata)
+        if reason := applies_to(whole, facts[PLATFORM]):
+            raise HostError(f"{profile.name} is {reason}", where=profile.sources[0])
+
     def build(self, element: Element) -> Component:
         """The component of an element, its parameters resolved and validated.
 

@@ -40,6 +40,7 @@ class StepProgress:
     estimate_s: float | None
     changed: Callable[[StepProgress], None]
     started: float = 0.0
+    clock: Callable[[], float] = time.monotonic
     message: str = ""
     done: float | None = None
     total: float | None = None
@@ -52,7 +53,7 @@ class StepProgress:
     @property
     def elapsed_s(self) -> float:
         """Seconds since the step started."""
-        return time.monotonic() - self.started
+        return self.clock() - self.started
 
     @property
     def fraction(self) -> float | None:
@@ -109,7 +110,7 @@ class RunProgress:
             self.count += 1
             self.expected = max(self.expected, self.count)
             self._later_s = max(0.0, self._later_s - (estimate_s or 0.0))
-            step = StepProgress(title, estimate_s, self._changed, started=self._clock())
+            step = StepProgress(title, estimate_s, self._changed, self._clock(), self._clock)
             self._started(step)
             return step
 

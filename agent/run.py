@@ -242,6 +242,7 @@ def _session(
             profile = select(profile, request.scenarios, variables)
         planner = Planner(profile, variables, secrets)
         planner.validate()
+        planner.check_host(facts)
         options = EngineOptions(
             request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
         )

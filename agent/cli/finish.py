@@ -25,13 +25,12 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
 
             print_json({**finished.description, "report": str(finished.report) if finished.report else None})
         else:
-            from rich.console import Console
-
+            from agent.cli.output import console
             from agent.report import render_result
             from agent.report.run_folder import read_records
 
             records = read_records(finished.run_dir / "metrics.jsonl")
-            render_result(finished.description, records, Console(), run_dir=finished.run_dir)
+            render_result(finished.description, records, console(), run_dir=finished.run_dir)
         sys.stdout.flush()
     except BrokenPipeError:  # nobody reads the result: it is what it is
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,9 +7,22 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from agent.errors import VcagentError
 
-__all__ = ["print_error", "print_json"]
+__all__ = ["console", "print_error", "print_json"]
+
+
+def console() -> Console:
+    """Standard output for people; a reader that has gone is a BrokenPipeError, not rich's own exit code."""
+    from rich.console import Console
+
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return PipedConsole()
 
 
 def print_json(value: Any) -> None:

@@ -262,3 +262,21 @@ def test_help_and_version_start_without_the_heavy_imports() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert result.stdout.endswith("HEAVY []\n")
+
+
+@pytest.mark.parametrize(("command", "code"), [("true", ExitCode.OK), ("false", ExitCode.ACTION_FAILED)])
+def test_nobody_reading_changes_neither_the_run_nor_its_exit_code(
+    command: str, code: int, tmp_path: Path
+) -> None:
+    program = f"{sys.executable} -c 'from agent.cli.main import main; main()'"
+    arguments = f"--profile EXECUTE-COMMAND --parameters Command={command}"
+    result = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {program} {arguments} 2> >(true) | true; exit ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path,
+        env={**os.environ, "VCAGENT_PACKAGE_DIR": str(tmp_path / "packages")},
+        check=False,
+        timeout=60,
+    )
+    assert result.returncode == code
+    (run,) = (tmp_path / "results").glob("2*")
+    assert (run / "report.html").is_file()

@@ -1,6 +1,7 @@
 """A run does what its profile says, in order, and tells what came of it."""
 
 import json
+import signal
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -337,7 +338,13 @@ def test_cases_of_one_name_are_told_apart(run_profile: Run) -> None:
     assert found == {("S", 1), ("S#2", 2), ("S#3", 1), ("S#4", 2)}
     rollup = json.loads((finished.run_dir / "rollup/run_rollup.json").read_text())
     assert [case["scenario"] for case in rollup["cases"]] == ["S", "S#2", "S#3", "S#4"]
-    assert [[metric["value"] for metric in case["metrics"]] for case in rollup["cases"]] == [[1], [2], [1], [2]]
+    cases = [[metric["value"] for metric in case["metrics"]] for case in rollup["cases"]]
+    assert cases == [[1], [2], [1], [2]]
+        [1],
+        [2],
+        [1],
+        [2],
+    ]
 
 
 def test_a_case_that_was_cut_and_judged_by_nobody_is_a_failure(run_profile: Run) -> None:
@@ -416,3 +423,28 @@ def test_secrets_that_only_resolving_shows_are_in_no_file(
             content = path.read_bytes()
             assert secret.encode() not in content, path
             assert b"planted-pass-42" not in content, path
+
+
+def test_a_profile_for_another_platform_is_refused(run_profile: Run, tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="meant for win-x64; this host is linux"):
+        run_profile({"Metadata": {"SupportedPlatforms": "win-x64"}, "Actions": [element("Measuring")]})
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_signal_while_the_end_is_written_changes_nothing(
+    run_profile: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import agent.report
+
+    written = agent.report.write_report
+
+    def interrupted(run_dir: Path) -> Path:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        return written(run_dir)
+
+    monkeypatch.setattr(agent.report, "write_report", interrupted)
+    finished = run_profile({"Actions": [element("Measuring")]})
+    assert finished.outcome.exit_code is ExitCode.OK
+    assert json.loads((finished.run_dir / "run.json").read_text())["exit_code"] == 0
+    assert finished.report
