@@ -265,9 +265,7 @@ def test_help_and_version_start_without_the_heavy_imports() -> None:
 
 
 @pytest.mark.parametrize(("command", "code"), [("true", ExitCode.OK), ("false", ExitCode.ACTION_FAILED)])
-def test_nobody_reading_changes_neither_the_run_nor_its_exit_code(
-    command: str, code: int, tmp_path: Path
-) -> None:
+def test_nobody_reading_changes_nothing(command: str, code: int, tmp_path: Path) -> None:
     program = f"{sys.executable} -c 'from agent.cli.main import main; main()'"
     arguments = f"--profile EXECUTE-COMMAND --parameters Command={command}"
     result = subprocess.run(

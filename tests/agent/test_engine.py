@@ -340,11 +340,6 @@ def test_cases_of_one_name_are_told_apart(run_profile: Run) -> None:
     assert [case["scenario"] for case in rollup["cases"]] == ["S", "S#2", "S#3", "S#4"]
     cases = [[metric["value"] for metric in case["metrics"]] for case in rollup["cases"]]
     assert cases == [[1], [2], [1], [2]]
-        [1],
-        [2],
-        [1],
-        [2],
-    ]
 
 
 def test_a_case_that_was_cut_and_judged_by_nobody_is_a_failure(run_profile: Run) -> None:
