@@ -7,7 +7,6 @@ and a killed run leaves half a line, so nothing here trusts that a line is JSON.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from agent.errors import ParseError
+from parsers.loadgen.record import decode, message_of, salvage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,9 @@ _TIME_LIMIT_MS = 1e12
 _LARGEST = 1e25  # LoadGen's numbers have 64 bits, so that sums and products of them stay finite
 
 _KEPT_LIMIT = 1 << 12  # longest line that is kept until another replaces it
+_HEADS = {b"loadgen_version", b"test_datetime", b"requested_scenario"}  # each once a run
 _ADDED_UP = {
+    *_HEADS,
     b"loaded_qsl_set",
     b"result_validity",
     b"power_end",
@@ -48,7 +50,6 @@ _HEAD = re.compile(rb':::MLLOG\s*\{\s*"key"\s*:\s*"([^"\\]{1,200})"')
 _KEY = re.compile(rb'"key"\s*:\s*"([^"\\]{1,200})"')
 _IS_ERROR = re.compile(rb'"is_error"\s*:\s*true')
 _IS_WARNING = re.compile(rb'"is_warning"\s*:\s*true')
-_FIELDS = re.compile(r'"value"\s*:\s*(?P<value>.*?)\s*,\s*"time_ms"\s*:\s*(?P<time>[^,}\s]+)', re.DOTALL)
 _WANTED = (
     b"result_",
     b"early_stopping_",
@@ -87,7 +88,7 @@ class Messages:
         raw = line[: line.rfind(b'"time_ms"')]
         text = self._raw.get(raw)
         if text is None:
-            text = self.add(_message(line, name))
+            text = self.add(message_of(line, name))
             if len(self._raw) < _DISTINCT_MESSAGES:
                 self._raw[raw] = text
             return
@@ -124,6 +125,8 @@ class DetailLog:
         cut: whether the last line is incomplete.
         sample_sets: sample sets loaded: rounds of an accuracy run.
         rounds_ended: rounds that ended (power_end).
+        round_ended_ms: when the last of them did, in ms since LoadGen's start; None where that is garbled.
+        heads: how often each record came that a run writes once.
         samples_generated: samples that all rounds were to issue.
         last_time_ms: the largest plausible time of a record that matters, in ms since LoadGen's start.
     """
@@ -139,6 +142,8 @@ class DetailLog:
     cut: bool = False
     sample_sets: int = 0
     rounds_ended: int = 0
+    round_ended_ms: float | None = None
+    heads: dict[str, int] = field(default_factory=dict)
     samples_generated: int = 0
     last_time_ms: float | None = None
 
@@ -158,6 +163,11 @@ class DetailLog:
         """The value of a key as text, empty where it is absent."""
         value = self.values.get(key, "")
         return value if isinstance(value, str) else str(value)
+
+    @property
+    def runs(self) -> int:
+        """How many runs the log holds: more than one where logs were appended to each other."""
+        return max(self.heads.values(), default=1)
 
     @property
     def version(self) -> str:
@@ -230,7 +240,7 @@ def read_detail(path: Path) -> DetailLog:
         raise ParseError(f"cannot read the log: {error.strerror}", where=str(path)) from error
     for name in list(latest):
         _flush(log, latest, name)
-    log.cut = not ended and _decode(piece) is None
+    log.cut = not ended and decode(piece) is None
     if not log.records:
         raise ParseError(
             "holds no LoadGen record (a line that starts with :::MLLOG)",
@@ -291,12 +301,14 @@ def _take_record(log: DetailLog, line: bytes) -> None:
 
 
 def _keep(log: DetailLog, key: str, line: bytes) -> None:
-    decoded = _decode(line) or (_salvage(line) if line.endswith(b"\n") else None)
+    decoded = decode(line) or (salvage(line) if line.endswith(b"\n") else None)
     if decoded is None:
         log.broken_lines += 1
         return
     value, time_ms = decoded
-    if time_ms is not None and 0 <= time_ms < _TIME_LIMIT_MS:
+    if time_ms is not None and not 0 <= time_ms < _TIME_LIMIT_MS:
+        time_ms = None
+    if time_ms is not None:
         log.last_time_ms = max(time_ms, log.last_time_ms or 0.0)
     if isinstance(value, float) and not math.isfinite(value):
         log.not_finite.add(key)
@@ -306,42 +318,9 @@ def _keep(log: DetailLog, key: str, line: bytes) -> None:
         log.validities.append(value)
     elif key == "power_end":
         log.rounds_ended += 1
+        log.round_ended_ms = time_ms
+    elif key.encode() in _HEADS:
+        log.heads[key] = log.heads.get(key, 0) + 1
     elif key == "generated_samples_per_query":
         queries, samples = log.number("generated_query_count"), log.number(key)
         log.samples_generated += int((queries or 0) * (samples or 0))
-
-
-def _decode(line: bytes) -> tuple[object, float | None] | None:
-    """Value and time of a record that is JSON, None of one that is not."""
-    try:
-        record = json.loads(line[line.find(b"{") :], strict=False)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or "value" not in record:
-        return None
-    time_ms = record.get("time_ms")
-    return record["value"], float(time_ms) if isinstance(time_ms, float) else None
-
-
-def _salvage(line: bytes) -> tuple[object, float | None] | None:
-    """Value and time of a record that LoadGen wrote whole but not as JSON: bare quotes, nan, inf."""
-    found = _FIELDS.search(line.decode("utf-8", "replace"))
-    if found is None:
-        return None
-    text = found["value"]
-    value: object
-    try:
-        value = text[1:-1] if text.startswith('"') else float(text)
-    except ValueError:
-        return None
-    try:
-        return value, float(found["time"])
-    except ValueError:
-        return value, None
-
-
-def _message(line: bytes, name: bytes) -> str:
-    """The text of an error or warning, its key where it has none."""
-    decoded = _decode(line) or _salvage(line)
-    text = str(decoded[0]) if decoded is not None else ""
-    return " ".join(text.split()) or name.decode("ascii", "replace")

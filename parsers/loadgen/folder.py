@@ -30,6 +30,9 @@ _MODES = {
     "FindPeakPerformance": "find_peak_performance",
 }
 _HEAD = 1 << 16
+_POWER_FORMAT = "%m-%d-%Y %H:%M:%S.%f"
+_ZONE_STEP = timedelta(minutes=15)
+_FURTHEST_ZONE = timedelta(hours=14)
 
 
 def recognise(path: Path) -> bool:
@@ -161,7 +164,7 @@ def _from_detail(
         tool_name=TOOL,
         tool_version=log.version,
         scenario=f"{log.scenario}/{_MODES.get(log.mode, log.mode)}" if log.scenario else "",
-        metrics=run_metrics(log, seconds_between(log)),
+        metrics=run_metrics(log, seconds_between(log)) if log.runs == 1 else (),
         verdict=judge(log, summary, missing, asked),
         start=start,
         end=end,
@@ -172,12 +175,23 @@ def _from_detail(
 
 
 def _start(log: DetailLog) -> datetime | None:
-    """When the test started; LoadGen writes UTC (loadgen/utils.cc, CurrentDateTimeISO8601)."""
+    """When the test started, None where the log does not tell in which time zone.
+
+    test_datetime is local time, although it ends in Z, and power_end is UTC (loadgen/utils.cc,
+    CurrentDateTimeISO8601 and DateTimeStringForPower). The record of power_end is written when the round has
+    ended, so that its value less its time is the start in UTC, and what test_datetime differs by is the zone.
+    """
+    if log.round_ended_ms is None:
+        return None
     try:
-        start = datetime.fromisoformat(log.text("test_datetime").replace("Z", "+00:00"))
+        local = datetime.fromisoformat(log.text("test_datetime").removesuffix("Z")).replace(
+            tzinfo=timezone.utc
+        )
+        ended = datetime.strptime(log.text("power_end"), _POWER_FORMAT).replace(tzinfo=timezone.utc)
     except ValueError:
         return None
-    return start if start.tzinfo else start.replace(tzinfo=timezone.utc)
+    zone = _ZONE_STEP * round((local - ended + timedelta(milliseconds=log.round_ended_ms)) / _ZONE_STEP)
+    return local - zone if abs(zone) <= _FURTHEST_ZONE else None
 
 
 def _details(log: DetailLog) -> dict[str, Value]:

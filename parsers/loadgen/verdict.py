@@ -109,17 +109,20 @@ def judge(
     """
     performance = log.mode != "AccuracyOnly"
     reasons = [_cut(log, missing)] if missing else []
+    reasons += [_several(log)] if log.runs > 1 else []
     constraints = missed_constraints(log) if performance and "result_validity" in log.values else []
     reasons += _errors(log, summary, [reason.code for reason in constraints])
     reasons += constraints
     if performance:
         reasons += [*_tokens(log), *_limits(log, asked or {}), *_contradictions(log, summary)]
     reasons += compare_settings(log, asked) if asked else []
-    return Verdict(_validity(log, reasons, cut=bool(missing)), tuple(reasons), tuple(_warnings(log, summary)))
+    no_result = bool(missing) or log.runs > 1
+    validity = _validity(log, reasons, no_result=no_result)
+    return Verdict(validity, tuple(reasons), tuple(_warnings(log, summary)))
 
 
-def _validity(log: DetailLog, reasons: list[Reason], *, cut: bool) -> Validity:
-    if cut:
+def _validity(log: DetailLog, reasons: list[Reason], *, no_result: bool) -> Validity:
+    if no_result:
         return Validity.FAILED
     audit = _is_audit(log) and {reason.code for reason in reasons} <= {
         "min_duration",
@@ -141,6 +144,14 @@ def _cut(log: DetailLog, missing: list[str]) -> Reason:
         f"the detail log is incomplete after {log.records} records: it lacks {', '.join(missing)}",
         "the test was killed, still runs, or the disk is full: see the harness's own log, then run it again",
         code="incomplete_log",
+    )
+
+
+def _several(log: DetailLog) -> Reason:
+    return Reason(
+        f"several runs in this log ({log.runs}): results and settings may be of different ones",
+        "give each run a folder of its own, and let no tool append logs to each other",
+        code="several_runs",
     )
 
 

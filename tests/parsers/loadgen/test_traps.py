@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -226,3 +228,44 @@ def test_13_without_num_errors_a_log_before_5_0_16_is_whole(logs: Path) -> None:
         output = parse_folder(logs / case)
         assert output.complete
         assert "loadgen_error_count" not in names(output)
+
+
+@pytest.mark.parametrize("local", ["2026-11-27T19:39:37Z", "2026-11-28T06:24:37Z", "2026-11-28T14:39:37Z"])
+def test_14_test_datetime_is_local_time_although_it_ends_in_z(logs: Path, edit: Edit, local: str) -> None:
+    output = parse_folder(edit("server_v6_0_valid", test_datetime=local))
+    assert output.start == parse_folder(logs / "server_v6_0_valid").start
+
+
+def test_14_a_log_that_does_not_tell_its_zone_has_no_start(edit: Edit) -> None:
+    output = parse_folder(edit("server_v6_0_valid", drop=("power_begin", "power_end")))
+    assert (output.start, output.end) == (None, None)
+
+
+def test_14_hours_of_loading_and_several_rounds_do_not_move_the_zone(edit: Edit) -> None:
+    folder = edit("accuracy_v6_0")
+    detail = folder / "mlperf_log_detail.txt"
+    rewrite(detail, r'("power_begin", "value": ")[^"]*', r"\g<1>11-28-2026 03:39:43.346")
+    rewrite(
+        detail,
+        r'("power_end", "value": )[^,]*(, "time_ms": )[\d.]+',
+        r'\g<1>"11-28-2026 03:39:45.000"\g<2>10802000.0',
+    )
+    start = parse_folder(folder).start
+    assert start is not None
+    assert start.isoformat() == "2026-11-28T00:39:43+00:00"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("zone", ["America/New_York", "<+0545>-5:45"])
+def test_14_a_real_run_in_another_time_zone_starts_now(bench_python: Path, tmp_path: Path, zone: str) -> None:
+    before = datetime.now(timezone.utc).replace(microsecond=0)
+    script = Path(__file__).with_name("make_logs.py")
+    subprocess.run(
+        [str(bench_python), str(script), "offline_v6_0_min_duration", str(tmp_path)],
+        env={**os.environ, "TZ": zone},
+        check=True,
+        timeout=60,
+    )
+    start = parse_folder(tmp_path).start
+    assert start is not None
+    assert before <= start <= datetime.now(timezone.utc)

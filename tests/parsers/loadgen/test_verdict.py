@@ -114,14 +114,25 @@ def test_logs_of_two_runs_are_not_one_result(edit: Edit, logs: Path) -> None:
     assert "the verdict is INVALID and VALID" in reasons(output)["logs_disagree"].message
 
 
-def test_two_runs_in_one_detail_log_are_not_one_result(edit: Edit, logs: Path) -> None:
-    folder = edit("server_v6_0_ttft_missed")
-    both = (folder / "mlperf_log_detail.txt").read_text()
-    both += (logs / "server_v6_0_valid" / "mlperf_log_detail.txt").read_text()
-    (folder / "mlperf_log_detail.txt").write_text(both)
+@pytest.mark.parametrize("second", ["server_v6_0_valid", "offline_v6_0_valid", "server_v6_0_ttft_missed"])
+def test_two_runs_in_one_detail_log_are_no_result(edit: Edit, logs: Path, second: str) -> None:
+    folder = edit("server_v6_0_valid")
+    detail = folder / "mlperf_log_detail.txt"
+    first = detail.read_bytes()
+    detail.write_bytes(first + (logs / second / detail.name).read_bytes())
     output = parse_folder(folder)
-    assert validity(output) is Validity.INVALID
-    assert "logs_disagree" in reasons(output)
+    assert validity(output) is Validity.FAILED
+    assert reasons(output)["several_runs"].message.startswith("several runs in this log (2)")
+    assert output.metrics == ()
+
+
+def test_the_start_of_a_second_run_after_a_whole_one_is_no_result(edit: Edit, logs: Path) -> None:
+    folder = edit("server_v6_0_valid")
+    detail = folder / "mlperf_log_detail.txt"
+    other = (logs / "server_v6_0_default_limit" / detail.name).read_bytes().splitlines(keepends=True)
+    detail.write_bytes(detail.read_bytes() + b"".join(other[:25]))
+    output = parse_folder(folder)
+    assert (validity(output), output.metrics) == (Validity.FAILED, ())
 
 
 def test_only_a_summary_is_worth_its_numbers(logs: Path, tmp_path: Path) -> None:

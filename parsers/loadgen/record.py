@@ -1,0 +1,46 @@
+"""One record of ``mlperf_log_detail.txt``: its value and time, be it the JSON it is meant to be or not."""
+
+from __future__ import annotations
+
+import json
+import re
+
+__all__ = ["decode", "message_of", "salvage"]
+
+_FIELDS = re.compile(r'"value"\s*:\s*(?P<value>.*?)\s*,\s*"time_ms"\s*:\s*(?P<time>[^,}\s]+)', re.DOTALL)
+
+
+def decode(line: bytes) -> tuple[object, float | None] | None:
+    """Value and time of a record that is JSON, None of one that is not."""
+    try:
+        record = json.loads(line[line.find(b"{") :], strict=False)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or "value" not in record:
+        return None
+    time_ms = record.get("time_ms")
+    return record["value"], float(time_ms) if isinstance(time_ms, float) else None
+
+
+def salvage(line: bytes) -> tuple[object, float | None] | None:
+    """Value and time of a record that LoadGen wrote whole but not as JSON: bare quotes, nan, inf."""
+    found = _FIELDS.search(line.decode("utf-8", "replace"))
+    if found is None:
+        return None
+    text = found["value"]
+    value: object
+    try:
+        value = text[1:-1] if text.startswith('"') else float(text)
+    except ValueError:
+        return None
+    try:
+        return value, float(found["time"])
+    except ValueError:
+        return value, None
+
+
+def message_of(line: bytes, name: bytes) -> str:
+    """The text of an error or warning, its key where it has none."""
+    decoded = decode(line) or salvage(line)
+    text = str(decoded[0]) if decoded is not None else ""
+    return " ".join(text.split()) or name.decode("ascii", "replace")
