@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.records import Reason
+from parsers.loadgen.early_stopping import REASONABLE_GROWTH, late_allowed, queries_at_same_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,14 @@ MINIMUM_QUERIES = {
 }  # early stopping, none over the limit
 LOAD_STEP = 0.9  # how much of the load to keep where nothing better is known
 
+FAR_BELOW = 0.5  # of the minimum duration: too short to tell the rate
+
+_LARGEST_COUNT = 10**9  # more queries than any run has: garbled
+_ENDED_EARLY = {
+    "Too many outstanding queries": "max_async_queries",
+    "Max query count reached": "max_query_count",
+    "Max test duration reached": "max_duration",
+}  # loadgen/issue_query_controller.cc
 _MORE = re.compile(r"Processed (\d+) queries.*?at least (\d+) more queries", re.DOTALL)
 _TOTAL = re.compile(r"Only processed (\d+) queries.*?at least (\d+) queries", re.DOTALL)
 
@@ -68,11 +77,21 @@ def _min_duration(log: DetailLog) -> Iterator[Reason]:
         if rate:
             target = round_up(rate)
             remedy = f"set target_qps to at least {target:g}: samples are 1.1 * min_duration * target_qps"
+            if took_s is not None and took_s * 1000 < FAR_BELOW * required_ms:
+                remedy += (
+                    "; a run this short tells the rate only roughly: go on with the rate that the next one "
+                    "measures, until one is long enough"
+                )
             yield Reason(message, remedy, "target_qps", target, "min_duration")
             return
         yield Reason(message, "raise target_qps", "target_qps", None, "min_duration")
+    elif early := _early_end(log):
+        yield Reason(message, early[1], early[0], 0, "min_duration")
     elif log.scenario == "Server":
-        yield _server_duration(log, message, required_ms / 1000)
+        rate = log.number("result_scheduled_samples_per_sec") or log.number("effective_target_qps") or 0.0
+        count = math.ceil(1.1 * rate * required_ms / 1000)
+        remedy = f"set min_query_count to {count}, which is 1.1 * scheduled rate * min_duration"
+        yield Reason(message, remedy, "min_query_count", count, "min_duration")
     else:
         mean_ns = log.number("result_mean_query_latency_ns") or log.number("result_mean_latency_ns")
         value = round_down(LOAD_STEP * mean_ns / 1e6) if mean_ns else None
@@ -81,16 +100,26 @@ def _min_duration(log: DetailLog) -> Iterator[Reason]:
         yield Reason(message, remedy, "target_latency", value, "min_duration")
 
 
-def _server_duration(log: DetailLog, message: str, required_s: float) -> Reason:
-    for limit in ("max_query_count", "max_duration"):
-        key = f"effective_{limit}" + ("_ms" if limit == "max_duration" else "")
-        if value := log.number(key):
-            remedy = f"remove {limit} ({value:g}): it ends the test early"
-            return Reason(message, remedy, limit, 0, "min_duration")
-    rate = log.number("result_scheduled_samples_per_sec") or log.number("effective_target_qps") or 0.0
-    value = math.ceil(1.1 * rate * required_s)
-    remedy = f"set min_query_count to {value}, which is 1.1 * scheduled rate * min_duration"
-    return Reason(message, remedy, "min_query_count", value, "min_duration")
+def _early_end(log: DetailLog) -> tuple[str, str] | None:
+    """The setting that ended the test early, and what to do; 0 is no limit for each of them."""
+    if log.scenario == "Offline":
+        return None  # one query, issued at once
+    told = " ".join(log.errors.distinct)
+    cause = next((name for text, name in _ENDED_EARLY.items() if text in told), None)
+    if cause is None:  # the error may be lost, as where there is only a summary
+        queries, most = log.number("result_query_count"), log.number("effective_max_query_count")
+        took_s, longest_ms = _took_s(log), log.number("effective_max_duration_ms")
+        if queries and most and queries >= most:
+            cause = "max_query_count"
+        elif took_s and longest_ms and took_s * 1000 >= LOAD_STEP * longest_ms:
+            cause = "max_duration"
+    if cause is None:
+        return None
+    value = log.number(f"effective_{cause}" + ("_ms" if cause == "max_duration" else ""))
+    limit = cause if value is None else f"{cause} ({value:g})"
+    if cause == "max_async_queries":
+        return cause, f"remove {limit}, or lower target_qps: more queries waited, which ended the test early"
+    return cause, f"remove {limit}: it ends the test early"
 
 
 def _took_s(log: DetailLog) -> float | None:
@@ -149,10 +178,9 @@ def _min_queries(log: DetailLog) -> Iterator[Reason]:
     issued, needed = log.number("result_query_count"), log.number("effective_min_query_count")
     by = f": {issued:g} of {needed:g} queries" if issued is not None and needed is not None else ""
     message = f"minimum query count missed{by}; the test ended early"
-    for limit in ("max_query_count", "max_duration"):
-        if log.number(f"effective_{limit}" + ("_ms" if limit == "max_duration" else "")):
-            yield Reason(message, f"remove {limit}: it ends the test early", limit, 0, "min_queries")
-            return
+    if early := _early_end(log):
+        yield Reason(message, early[1], early[0], 0, "min_queries")
+        return
     yield Reason(message, "look for the error in the log that ended the test", code="min_queries")
 
 
@@ -187,10 +215,34 @@ def _early_stopping(log: DetailLog, *, too_slow: bool) -> Iterator[Reason]:
             value = _lower_load(log)
             remedy = f"lower target_qps first: with the latency met, fewer than {needed} queries are enough"
             yield Reason(message, remedy, "target_qps", value, "early_stopping")
+        elif early := _early_end(log):
+            yield Reason(message, early[1], early[0], 0, "early_stopping")
+        elif log.scenario == "Server":
+            yield _server_early_stopping(log, message, processed, needed)
         else:
-            yield Reason(
-                message, f"set min_query_count to {needed}", "min_query_count", needed, "early_stopping"
-            )
+            remedy = f"set min_query_count to {needed}"
+            yield Reason(message, remedy, "min_query_count", needed, "early_stopping")
+
+
+def _server_early_stopping(log: DetailLog, message: str, processed: int, needed: int) -> Reason:
+    """What to change, if as large a share of the queries is over the limit the next time."""
+    percentile = log.number("effective_target_latency_percentile") or 0.0
+    late, count = None, None
+    if needed < _LARGEST_COUNT:
+        percentile = percentile if 0 < percentile < 1 else 0.99
+        late = max(0, late_allowed(needed, percentile))
+        count = queries_at_same_share(processed, late, percentile)
+    if count is not None:
+        remedy = f"set min_query_count to {count}"
+        if late:
+            message += f" if none of them is over the limit, as {late} were"
+            remedy += ", which is enough if as large a share is over the limit again; or lower target_qps"
+        return Reason(message, remedy, "min_query_count", count, "early_stopping")
+    value = _lower_load(log)
+    share = f"{late} of {processed} queries" if late else "so many queries"
+    lower = f"set target_qps to {value:g} or less" if value else "lower target_qps"
+    remedy = f"{lower}: with {share} over the limit, not even {REASONABLE_GROWTH} times as many are enough"
+    return Reason(message, remedy, "target_qps", value, "early_stopping")
 
 
 def _queries_needed(text: str) -> tuple[int, int] | None:

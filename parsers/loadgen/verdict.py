@@ -44,7 +44,10 @@ _ERROR_REMEDIES = (
     ("before it's first token latency", "call FirstTokenComplete before QuerySamplesComplete"),
     ("Ran out of generated queries",
      "set target_latency (target_qps in Server) to what was measured, so that enough queries are prepared"),
-    ("Too many outstanding queries", "lower target_qps: the system falls behind"),
+    ("Too many outstanding queries",
+     "lower target_qps: the system falls behind; or remove max_async_queries, which ends the test then"),
+    ("Max query count reached", "remove max_query_count: it ends the test early"),
+    ("Max test duration reached", "remove max_duration: it ends the test early"),
     ("Multiple conf files", "load user.conf alone: since 5.0 LoadGen has mlperf.conf built in"),
     ("can't open file", "correct the path of the configuration"),
     ("value needs to be integer or double", "correct that line of user.conf: model.Scenario.name = number"),
@@ -192,8 +195,14 @@ def _limits(log: DetailLog, asked: Mapping[str, Value]) -> Iterator[Reason]:
     limits = [log.number("effective_target_latency_ns")]
     if log.token_latencies:
         limits = [log.number(f"requested_server_{name}_latency") for name in ("ttft", "tpot")]
-        if limits == [FALLBACK_TOKEN_LATENCY_NS] * 2 and not names & {"ttft_latency", "tpot_latency"}:
-            yield _fallback("TTFT and TPOT limits of 100 ms, LoadGen's default")
+        not_asked = {
+            name.upper(): limit
+            for name, limit in zip(("ttft", "tpot"), limits, strict=True)
+            if f"{name}_latency" not in names
+        }
+        # one alone may be a model's own: llama3_1-8b has 2 s and 100 ms
+        if not_asked and set(not_asked.values()) == {FALLBACK_TOKEN_LATENCY_NS}:
+            yield _fallback(f"a {' and '.join(not_asked)} limit of 100 ms, LoadGen's default")
     elif (limits[0] in FALLBACK_LATENCIES_NS) and "target_latency" not in names:
         yield _fallback(f"a latency limit of {limits[0] / 1e6:g} ms, {FALLBACK_LATENCIES_NS[int(limits[0])]}")
     for limit in limits:

@@ -33,6 +33,12 @@ def test_offline_too_short_names_the_target_qps_that_is_long_enough(logs: Path) 
     samples_per_second, slack = 468.556, 1.1  # of the log, and of LoadGen
     assert isinstance(reason.value, float)
     assert samples_per_second / slack < reason.value < samples_per_second * slack
+    assert "tells the rate only roughly" in reason.remedy
+
+
+def test_offline_a_little_too_short_needs_no_second_try(edit: Edit) -> None:
+    folder = edit("offline_v6_0_min_duration", effective_min_duration_ms=300)
+    assert "roughly" not in reasons(parse_folder(folder))["min_duration"].remedy
 
 
 def test_single_stream_out_of_queries_names_the_target_latency(logs: Path) -> None:
