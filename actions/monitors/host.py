@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import Field, model_validator
@@ -23,7 +24,7 @@ SLOW_INTERVAL_S = 10.0
 """Temperatures and frequencies take milliseconds on large hosts: they are read this often at most."""
 
 _VIRTUAL_NICS = ("lo", "veth", "docker", "br-", "virbr", "cni", "flannel")
-"""Interfaces whose traffic also passes another one, or none."""
+"""Interfaces whose traffic also passes another one, or none; they count not even where none is a device."""
 
 _CPU_STATES = ("user", "system", "iowait", "irq", "steal")
 _IDLE = ("idle", "iowait")
@@ -80,10 +81,15 @@ class Sensors(Protocol):
 
 
 class PsutilSensors:
-    """The sensors of this host; what is missing is noted in ``missing``, once, with the cause."""
+    """The sensors of this host; what is missing is noted in ``missing``, once, with the cause.
 
-    def __init__(self) -> None:
+    Args:
+        sys: where sysfs is mounted.
+    """
+
+    def __init__(self, sys: Path = Path("/sys")) -> None:
         self.missing: dict[str, str] = {}
+        self._sys = sys
 
     def snapshot(self, *, slow: bool) -> Snapshot:
         """See Sensors."""
@@ -126,23 +132,40 @@ class PsutilSensors:
             "swap_used": psutil.swap_memory().used,
         }
 
-    @staticmethod
-    def _disks() -> dict[str, float] | None:
+    def _disks(self) -> dict[str, float] | None:
         import psutil
 
-        disks = psutil.disk_io_counters()
-        return {"disk_read": disks.read_bytes, "disk_written": disks.write_bytes} if disks else None
+        disks = psutil.disk_io_counters(perdisk=True) or {}
+        # Partitions and what is built upon disks (LVM, RAID, loop devices, zram) are no devices of their own.
+        devices = [disks[name] for name in disks if self._is_device("block", name.replace("/", "!"))]
+        if not devices:
+            whole = psutil.disk_io_counters()
+            devices = [whole] if whole else []
+        if not devices:
+            return None
+        return {
+            "disk_read": sum(counters.read_bytes for counters in devices),
+            "disk_written": sum(counters.write_bytes for counters in devices),
+        }
 
-    @staticmethod
-    def _network() -> dict[str, float]:
+    def _network(self) -> dict[str, float]:
         import psutil
 
         nics = psutil.net_io_counters(pernic=True)
-        real = [counters for name, counters in nics.items() if not name.startswith(_VIRTUAL_NICS)]
+        # A virtual function below a virtual NIC (Azure's accelerated networking) is counted by that one, too.
+        names = [
+            name
+            for name in nics
+            if self._is_device("class/net", name) and not self._is_device("class/net", f"{name}/master")
+        ] or [name for name in nics if not name.startswith(_VIRTUAL_NICS)]
         return {
-            "network_received": sum(counters.bytes_recv for counters in real),
-            "network_sent": sum(counters.bytes_sent for counters in real),
+            "network_received": sum(nics[name].bytes_recv for name in names),
+            "network_sent": sum(nics[name].bytes_sent for name in names),
         }
+
+    def _is_device(self, kind: str, name: str) -> bool:
+        """Whether a bus carries it, virtio and the like included; a bond, bridge, VLAN or tunnel has none."""
+        return (self._sys / kind / name / "device").exists()
 
     @staticmethod
     def _temperature() -> float | None:

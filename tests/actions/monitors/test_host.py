@@ -3,8 +3,9 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psutil
 import pytest
 from pydantic import ValidationError
 
@@ -96,6 +97,69 @@ def test_the_real_host_is_measured_until_told_to_stop(tmp_path: Path) -> None:
     assert all(
         0 <= metric.value <= 1 for batch in collected.batches for metric in batch if metric.unit == "ratio"
     )
+
+
+class Disk(NamedTuple):
+    read_bytes: int
+    write_bytes: int
+
+
+class Nic(NamedTuple):
+    bytes_recv: int
+    bytes_sent: int
+
+
+def counters_of(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    disks: dict[str, Disk],
+    nics: dict[str, Nic],
+    *devices: str,
+) -> dict[str, float]:
+    """The counters of a host with these disks and interfaces, of which some have a device in sysfs."""
+    whole = Disk(sum(disk.read_bytes for disk in disks.values()), 0)
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda perdisk=False: disks if perdisk else whole)
+    monkeypatch.setattr(psutil, "net_io_counters", lambda **_: nics)
+    for name in devices:
+        (tmp_path / name / "device").mkdir(parents=True)
+    return dict(PsutilSensors(tmp_path).snapshot(slow=False).counters)
+
+
+def test_only_devices_count_not_what_is_built_upon_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disks = dict.fromkeys(
+        ["nvme0n1", "nvme0n1p3", "dm-0", "md0", "loop0", "zram0", "cciss/c0d0"], Disk(100, 10)
+    )
+    nics = {
+        "ens1f0": Nic(60, 6),
+        "ens1f1": Nic(40, 4),
+        **dict.fromkeys(["bond0", "bond0.7", "tailscale0", "lo"], Nic(100, 10)),
+    }
+    bond = ("class/net/ens1f0", "class/net/ens1f1")
+    (tmp_path / "class/net/bond0").mkdir(parents=True)
+    for port in bond:
+        (tmp_path / port).mkdir(parents=True)
+        (tmp_path / port / "master").symlink_to(tmp_path / "class/net/bond0")
+    found = counters_of(monkeypatch, tmp_path, disks, nics, "block/nvme0n1", "block/cciss!c0d0", *bond)
+    assert found == {"disk_read": 200, "disk_written": 20, "network_received": 100, "network_sent": 10}
+
+
+def test_a_virtual_function_below_a_virtual_nic_is_not_counted_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = ("class/net/eth0", "class/net/enP1s1")
+    (tmp_path / names[1]).mkdir(parents=True)
+    (tmp_path / names[1] / "master").symlink_to(tmp_path / names[0])
+    nics = dict.fromkeys(["eth0", "enP1s1"], Nic(100, 10))
+    found = counters_of(monkeypatch, tmp_path, {"sda": Disk(1, 1)}, nics, "block/sda", *names)
+    assert (found["network_received"], found["network_sent"]) == (100, 10)
+
+
+def test_without_any_device_all_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nics = {"eth0": Nic(5, 5), "lo": Nic(9, 9), "docker0": Nic(9, 9)}
+    found = counters_of(monkeypatch, tmp_path, {"dm-0": Disk(7, 0)}, nics)
+    assert found == {"disk_read": 7, "disk_written": 0, "network_received": 5, "network_sent": 5}
 
 
 class Broken(PsutilSensors):

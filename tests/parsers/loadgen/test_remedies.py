@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.records import Reason
 from parsers.loadgen import parse_folder
 from parsers.loadgen.early_stopping import late_allowed, queries_needed
+
+if TYPE_CHECKING:
+    from agent.records import Reason
 
 Edit = Callable[..., Path]
 
