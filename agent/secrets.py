@@ -1,7 +1,7 @@
 """Keeps tokens and passwords out of logs, records, reports and messages.
 
 A secret is known either by its value (from the environment, a parameter, or ``add``) or by its shape
-(the password of a URL, an Authorization header, a Hugging Face token, ``password=…``).
+(the password of a URL, an Authorization header, a Hugging Face token, ``password=…``; see ``secret_shapes``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from agent.names import canonical
+from agent.secret_shapes import is_secret_name, shaped, unfinished_block
 
 __all__ = ["MASK", "LineMasker", "Secrets", "is_secret_name"]
 
@@ -28,66 +28,20 @@ MASK = "***"
 _SHORTEST = 6
 """Shorter values occur in ordinary text by chance; they are masked under their names alone."""
 
-_SECRET_NAME = re.compile(
-    r"""
-    token (?! s | i[sz] | count | latenc | len | rate | per | type | data | path | file )
-    | passw(?:or)?d | passphrase | secret | credential
-    | (?<!mon) (?<!tur) (?<!don) (?<!scenario) (?<!primary) (?<!sort) (?<!cache)
-      key (?! s?ring | board | word | stroke | path | file | server | type | name | size | bits | error )
-    """,
-    re.VERBOSE,
+_LONGEST_NUMBER = 15
+"""Digits up to which a value is an ordinary number, which occurs in ordinary text."""
+
+_PLAIN = re.compile(
+    r"true|false|none|null|default|enabled|disabled|required|changeme|passw(?:or)?d|secret|token|api[_-]?key",
+    re.IGNORECASE,
 )
-_PLAIN = frozenset(
-    {"true", "false", "none", "null", "changeme", "default", "enabled", "disabled", "required"}
-)
+"""Words that are no secret though they may stand in the place of one."""
 
-
-def is_secret_name(name: str) -> bool:
-    """Whether a parameter, variable or key of this name holds a secret.
-
-    So ``HF_TOKEN``, ``ApiKey`` and ``db-password`` do; ``max_tokens``, ``tokenizer`` and ``key_path`` do not.
-    """
-    return _SECRET_NAME.search(canonical(name)) is not None
-
+_WORD = re.compile(r"[a-z]{1,20}|[A-Z]{1,20}|[A-Z][a-z]{1,20}")
+"""A value that may be part of other words: it is masked only where it stands alone."""
 
 _REFERENCE = re.compile(r"\$\.|\$?\{")
 """A reference to a secret, as profiles and shells write it, tells nothing."""
-
-Spans = Iterator[tuple[int, int]]
-Detector = tuple[tuple[str, ...], "re.Pattern[str]"]
-
-_DETECTORS: tuple[Detector, ...] = (
-    # Each: substrings of the lower-cased text without which the search is not worth its time, and a
-    # pattern whose group 1 is the secret.
-    (("://",), re.compile(r"(?<=://)[^\s/?#\"'<>:@]*:([^\s/?#\"'<>]+)@")),
-    (("://",), re.compile(r"(?:(?<=http://)|(?<=https://))([^\s/?#\"'<>:@]+)@")),
-    (
-        ("authorization",),
-        re.compile(
-            r"(?i)authorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest)\s+)?([^\s\"',;]+)"
-        ),
-    ),
-    (("bearer",), re.compile(r"(?i)\bbearer\s+([\w.~+/=-]{6,})")),
-    (("hf_",), re.compile(r"(?<![A-Za-z0-9])(hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{20,}))")),
-    (("github_pat_", "ghp_", "gho_", "ghs_", "ghu_"), re.compile(r"\b((?:gh[opsu]_|github_pat_)\w{16,})")),
-    (("glpat-", "nvapi-", "sk-"), re.compile(r"\b((?:glpat|nvapi|sk)-[\w-]{16,})")),
-    (("akia",), re.compile(r"\b(AKIA[0-9A-Z]{16})\b")),
-    # name=value and "name": "value", as in an environment, a URL's query or a JSON text.
-    (
-        ("token", "passw", "passphrase", "secret", "credential", "key"),
-        re.compile(
-            r"(?i)(?:token|passwd|password|passphrase|secret|credentials?|(?:api|access|private)[_-]?key)"
-            r"(?:[\"']?\s*=\s*|[\"']\s*:\s*)[\"']?(?![${])([^\s\"'&,;]{6,})"
-        ),
-    ),
-    # --name value
-    (
-        ("--",),
-        re.compile(
-            r"(?i)--[\w-]*(?:token|passwd|password|passphrase|secret|credentials?|key)\s+[\"']?(?![${])([^\s\"'-][^\s\"']*)"
-        ),
-    ),
-)
 
 
 def _base64_cores(value: bytes) -> Iterator[str]:
@@ -100,8 +54,11 @@ def _base64_cores(value: bytes) -> Iterator[str]:
         yield encoded.replace("+", "-").replace("/", "_")
 
 
-def _forms(value: str) -> set[str]:
-    """A secret and the ways in which other texts may hold it: quoted, escaped, encoded."""
+def _patterns(value: str) -> set[str]:
+    """Patterns of a secret in the ways in which other texts may hold it: quoted, escaped, encoded."""
+    encoded = {re.escape(core) for core in _base64_cores(value.encode()) if len(core) > _SHORTEST}
+    if _WORD.fullmatch(value):
+        return {rf"\b{value}\b", *encoded}
     forms = {
         value,
         quote(value),
@@ -113,12 +70,20 @@ def _forms(value: str) -> set[str]:
         html.escape(value),
         shlex.quote(value),
     }
-    forms.update(core for core in _base64_cores(value.encode()) if len(core) > _SHORTEST)
     # A secret of several lines, such as a private key, appears in logs line by line.
     lines = [line.strip() for line in value.splitlines()]
     if len(lines) > 1:
         forms.update(line for line in lines if len(line) >= _SHORTEST and not line.startswith("-----"))
-    return forms
+    return {*map(re.escape, forms), *encoded}
+
+
+def _is_number(value: str) -> bool:
+    """Whether a value is an ordinary number."""
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return sum(map(str.isdigit, value)) <= _LONGEST_NUMBER
 
 
 class Secrets:
@@ -140,14 +105,17 @@ class Secrets:
             self.add_from(mapping)
 
     def add(self, value: str) -> None:
-        """Mask this value from now on, in all its forms; a value shorter than 6 characters is not added."""
+        """Mask this value from now on, in all its forms.
+
+        What ordinary text is full of is not added: a value shorter than 6 characters, a number, ``true``. A
+        value that is one word is masked where it is a word, not within another.
+        """
         value = value.strip().strip("\"'").strip()
-        if len(value) < _SHORTEST or value.lower() in _PLAIN:
+        if len(value) < _SHORTEST or _PLAIN.fullmatch(value) or _is_number(value):
             return
         with self._lock:
-            self._literals |= _forms(value)
-            longest_first = sorted(self._literals, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+            self._literals |= _patterns(value)
+            self._pattern = re.compile("|".join(sorted(self._literals, key=len, reverse=True)))
 
     def add_from(self, mapping: Mapping[str, Any]) -> None:
         """Add the values that stand under secret names in an environment or in parameters."""
@@ -173,10 +141,7 @@ class Secrets:
         found: list[tuple[int, int]] = []
         if self._pattern:
             found += (match.span() for match in self._pattern.finditer(text))
-        lowered = text.lower()
-        for needles, pattern in _DETECTORS:
-            if any(needle in lowered for needle in needles):
-                found += (match.span(1) for match in pattern.finditer(text) if match.group(1) != MASK)
+        found += ((start, end) for start, end in shaped(text) if text[start:end] != MASK)
         merged: list[tuple[int, int]] = []
         for start, end in sorted(found):
             if merged and start < merged[-1][1]:
@@ -218,11 +183,11 @@ class LineMasker:
 
     Args:
         secrets: what to mask.
-        longest: characters after which a line is passed on in parts.
+        longest: characters after which a line is passed on in parts; a private key is held back until it
+            ends, up to as many.
     """
 
     def __init__(self, secrets: Secrets, longest: int = 65_536) -> None:
-
         self._secrets = secrets
         self._longest = longest
         self._decode: Callable[..., str] = codecs.getincrementaldecoder("utf-8")("replace").decode
@@ -233,7 +198,10 @@ class LineMasker:
         text = self._rest + self._decode(data)
         # A carriage return at the very end may be half of \r\n.
         cut = max(text.rfind("\n"), text.rfind("\r", 0, -1)) + 1
-        if cut == 0 and len(text) > self._longest:
+        begun = unfinished_block(text)
+        if begun is not None and len(text) - begun <= self._longest:
+            cut = min(cut, begun)
+        elif cut == 0 and len(text) > self._longest:
             cut = self._safe_cut(text)
         self._rest = text[cut:]
         return self._finished(text[:cut])

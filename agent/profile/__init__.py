@@ -6,7 +6,7 @@ from agent.profile.conversion import convert
 from agent.profile.finding import Source, find, installed
 from agent.profile.loading import load, load_sources
 from agent.profile.resolution import resolve, resolve_one, settle
-from agent.profile.schema import GROUPS, Element, Location, Profile, Scope, is_secret
+from agent.profile.schema import GROUPS, Element, Location, Profile, Scope
 from agent.profile.selection import applies_to, select
 from agent.profile.timespan import format_timespan, parse_timespan
 from agent.profile.variables import LOOKUPS, VARIABLES, Variables, VariableUnavailableError
@@ -30,7 +30,6 @@ __all__ = [
     "find",
     "format_timespan",
     "installed",
-    "is_secret",
     "load",
     "load_sources",
     "parse_parameters",

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import ProfileError
 from agent.names import canonical, did_you_mean
 from agent.profile.document import SyntaxProblem
-from agent.profile.schema import KINDS, Element, Profile, is_secret
+from agent.profile.schema import KINDS, Element, Profile
+from agent.secrets import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,6 +107,6 @@ def _typed(name: str, text: str, declared: Any) -> Any:
         value = None
     if type(value) is not type(declared):
         kind = "a list, as in [a, b]" if isinstance(declared, list) else "a mapping, as in {a: 1}"
-        shown = "***" if is_secret(name) else text[:60]
+        shown = "***" if is_secret_name(name) else text[:60]
         raise ProfileError(f"--parameters: {name} is {kind}, not '{shown}'")
     return value

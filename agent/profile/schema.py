@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["GROUPS", "KINDS", "Condition", "Element", "Location", "Profile", "Scope", "is_secret"]
+__all__ = ["GROUPS", "KINDS", "Condition", "Element", "Location", "Profile", "Scope"]
 
 KINDS: Mapping[str, str] = MappingProxyType(
     {"dependency": "Dependencies", "action": "Actions", "monitor": "Monitors"}
@@ -19,13 +18,6 @@ KINDS: Mapping[str, str] = MappingProxyType(
 
 GROUPS = frozenset({"SequentialExecution", "ParallelExecution", "ParallelLoopExecution"})
 """The types that run other elements; only they have ``Components``."""
-
-_SECRET = re.compile(r"key|token|password|secret", re.IGNORECASE)
-
-
-def is_secret(parameter: str) -> bool:
-    """Whether the name of a parameter says that its value is never to be shown."""
-    return bool(_SECRET.search(parameter))
 
 
 @dataclass(frozen=True)

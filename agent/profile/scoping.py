@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ProfileError
 from agent.names import canonical, nearest
-from agent.profile.schema import Element, Location, Profile, Scope, is_secret
+from agent.secrets import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from agent.profile.schema import Element, Location, Profile, Scope
     from agent.profile.template import Reference
     from agent.profile.variables import Variables
 
@@ -134,6 +135,6 @@ class Names:
 
 def told(name: str, error: ProfileError) -> ProfileError:
     """An error as it may be told of a parameter: nothing of a secret's text."""
-    if is_secret(name):
+    if is_secret_name(name):
         return type(error)("its expression cannot be resolved; the text is *** by its name")
     return error

@@ -1,0 +1,167 @@
+"""What tells a secret that nobody named: the name it stands under, or the shape of the text itself.
+
+Every pattern reads a text of n characters in time proportional to n, whatever the text: repetitions are
+bounded, or a place that one of them passed over is not where the next begins.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["is_secret_name", "shaped", "unfinished_block"]
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_NOUN = re.compile(r"(?:token|(?:passwd|password|passphrase|secret|credential|key)s?)$")
+_DESCRIBED = re.compile(
+    r"""algorithm|authentication|bits|board|budget|bytes|column|cost|counts?|data|dir|enabled|endpoint
+    |env|environment|error|exchange|expiry|field|file|folder|format|header|host|ids?|index|kind|latency|latencies
+    |len|length|limits?|list|ms|names?|num|number|path|pattern|per|policy|position|prefix|price|range|rate
+    |ref|reference|required|ring|rotation|s|sec|seconds|server|size|space|stroke|suffix|throughput|time
+    |timeout|ttl|types?|uri|url|usage|version|word""",
+    re.VERBOSE,
+)
+"""Words after the noun by which a name is not the secret's but of something about it."""
+
+_NO_KEY = re.compile(
+    r"""cache|cmp|dict|don|foreign|group|hoc|hot|index|joc|map|max|min|mon|n|num|partition|per|primary|public
+    |scenario|sort|tur|unique|whis""",
+    re.VERBOSE,
+)
+_NO_TOKEN = re.compile(
+    r"""avg|bos|completion|eos|first|input|mask|max|mean|min|n|num|output|pad|per|prompt|sep|special|stop
+    |total|unk""",
+    re.VERBOSE,
+)
+"""Words before the noun by which it is a key of a table, or a token of a language model."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a parameter, variable or key of this name holds a secret.
+
+    So ``HF_TOKEN``, ``ApiKey`` and ``db-password`` do; ``max_tokens``, ``tokenizer``, ``key_path``,
+    ``apiKeyEnv`` and ``FirstTokenLimitMs`` do not.
+    """
+    words = [word.lower() for word in _WORDS.findall(name)]
+    for at, word in enumerate(words):
+        noun = _NOUN.search(word)
+        if noun is None or any(map(_DESCRIBED.fullmatch, words[at + 1 :])):
+            continue
+        before = word[: noun.start()] or (words[at - 1] if at else "")
+        ordinary = {"key": _NO_KEY, "keys": _NO_KEY, "token": _NO_TOKEN}.get(noun[0])
+        if ordinary is None or not ordinary.fullmatch(before):
+            return True
+    return False
+
+
+class _Shape(NamedTuple):
+    """One way to know a secret.
+
+    Args:
+        needles: substrings of the lower-cased text without which the search is not worth its time.
+        pattern: its last group is the secret; a group ``name`` has to be a secret's name.
+        any_case: whether it is written small and searched in the lower-cased text, which is several times as
+            fast as to leave the case to the pattern.
+    """
+
+    needles: tuple[str, ...]
+    pattern: re.Pattern[str]
+    any_case: bool = False
+
+
+_SCHEME = r"(?:(?:bearer|basic|token|digest|negotiate|ntlm|api-?key|key|aws4-hmac-sha256)[ \t]+)?"
+_NOUNS = (
+    r"(?:token|passwd|password|passphrase|secret|credentials?|sharedaccesssignature"
+    r"|(?:api|access|private|account|auth|signing|encryption|subscription)[_-]?key)"
+)
+_QUOTE = r"\\{0,3}[\"']"
+_LINE_END = r"(?=[\r\n]|\Z)"
+_BLOCK = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+
+_SHAPES = (
+    _Shape(("://",), re.compile(r"(?<=://)[^\s/?#\"'<>:@]*:([^\s/?#\"'<>]+)@")),
+    _Shape(("://",), re.compile(r"(?:(?<=http://)|(?<=https://))([^\s/?#\"'<>:@]+)@")),
+    # The whole value of the header, but for a scheme that is known: to the quote that ends it, or the line.
+    _Shape(
+        ("authorization",),
+        re.compile(
+            rf"""(?x)
+            ({_QUOTE})(?:proxy-)?authorization[ \t]*:[ \t]*{_SCHEME}
+              ([^\s\"'][^\r\n]*?)(?:(?<!\\)\1|{_LINE_END})
+            | authorization{_QUOTE}[ \t]*[:=,][ \t]*({_QUOTE})?{_SCHEME}
+              ([^\s\"'][^\r\n]*?)(?:(?<!\\)\3|{_LINE_END})
+            | authorization[ \t]*:[ \t]*{_SCHEME}([^\s\"'][^\r\n]*)
+            | authorization[ \t]*=[ \t]*[\"']?{_SCHEME}([^\s\"',;&]+)
+            """
+        ),
+        any_case=True,
+    ),
+    _Shape(("bearer",), re.compile(r"\bbearer\s+([\w.~+/=-]{6,})"), any_case=True),
+    _Shape(
+        ("token", "key", "secret"),
+        re.compile(
+            r"(?:(?:api|private|job|deploy|auth|access|security|session|subscription)[_-]?"
+            r"|x-(?:\w{1,30}-){0,4})(?:token|key|secret)"
+            rf"(?:{_QUOTE})?[ \t]*:[ \t]*(?:{_QUOTE})?(?![${{])([^\s\"',;]{{6,}})"
+        ),
+        any_case=True,
+    ),
+    _Shape(("hf_",), re.compile(r"(?<![A-Za-z0-9])(hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{20,}))")),
+    _Shape(
+        ("github_pat_", "ghp_", "gho_", "ghs_", "ghu_"), re.compile(r"\b((?:gh[opsu]_|github_pat_)\w{16,})")
+    ),
+    _Shape(("glpat-", "nvapi-", "sk-"), re.compile(r"\b((?:glpat|nvapi|sk)-[\w-]{16,})")),
+    _Shape(("akia",), re.compile(r"\b(AKIA[0-9A-Z]{16})\b")),
+    # A JSON web token: header, claims, signature.
+    _Shape(("eyj",), re.compile(r"(?<![\w-])(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*){0,3})")),
+    # The query of a URL that is signed: Azure's, Amazon's, Google's.
+    _Shape(
+        ("sig=", "signature="),
+        re.compile(
+            r"(?:(?<=[?&;])|(?<=sharedaccesssignature ))(?:sig|(?:x-(?:amz|goog)-)?signature)="
+            r"([^\s\"'&,;<>]{8,})"
+        ),
+        any_case=True,
+    ),
+    _Shape(("private key",), re.compile(rf"{_BLOCK}((?:[^-]|-(?!----))+)")),
+    # name=value and "name": "value", as in an environment, a URL's query or a JSON text.
+    _Shape(
+        ("token", "passw", "passphrase", "secret", "credential", "key", "signature"),
+        re.compile(
+            rf"{_NOUNS}(?:(?:{_QUOTE})?\s*=\s*|{_QUOTE}\s*:\s*)(?:{_QUOTE})?(?![${{])([^\s\"'&,;]{{6,}})"
+        ),
+        any_case=True,
+    ),
+    # --name value
+    _Shape(
+        ("--",),
+        re.compile(r"--(?<![\w-]--)(?P<name>[\w-]{1,80})\s+[\"']?(?![${])([^\s\"'-][^\s\"']*)"),
+    ),
+)
+
+
+def shaped(text: str) -> Iterator[tuple[int, int]]:
+    """Where something stands in a text that looks like a secret: pairs of start and end, in no order."""
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a letter such as İ becomes two
+        lowered = "".join(letter.lower()[:1] for letter in text)
+    for needles, pattern, any_case in _SHAPES:
+        if any(needle in lowered for needle in needles):
+            named = "name" in pattern.groupindex
+            for match in pattern.finditer(lowered if any_case else text):
+                if not named or is_secret_name(match["name"]):
+                    yield match.span(match.lastindex or 0)
+
+
+_BEGINNING = re.compile(_BLOCK)
+
+
+def unfinished_block(text: str) -> int | None:
+    """Where a private key begins that does not end within the text; None if there is none."""
+    start = text.rfind("-----BEGIN ")
+    if start < 0 or not _BEGINNING.match(text, start) or text.find("-----END ", start) >= 0:
+        return None
+    return start
