@@ -235,7 +235,7 @@ def _server_early_stopping(log: DetailLog, message: str, processed: int, needed:
     if count is not None:
         remedy = f"set min_query_count to {count}"
         if late:
-            message += f" if none of them is over the limit, as {late} were"
+            message += f"; that is if none of them is over the limit, as {late} were"
             remedy += ", which is enough if as large a share is over the limit again; or lower target_qps"
         return Reason(message, remedy, "min_query_count", count, "early_stopping")
     value = _lower_load(log)

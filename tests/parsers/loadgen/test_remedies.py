@@ -53,6 +53,7 @@ def test_early_stopping_counts_on_further_late_queries(
     assert (reason.setting, reason.value) == (setting, value)
     if setting == "min_query_count":
         assert late_allowed(value, 0.99) >= value * late / processed
+        assert (f"if none of them is over the limit, as {late} were" in reason.message) is (late > 0)
     else:
         assert f"with {late} of {processed} queries over the limit" in reason.remedy
 
