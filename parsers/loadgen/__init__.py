@@ -7,8 +7,10 @@ from parsers.loadgen.detail import DetailLog, read_detail
 from parsers.loadgen.folder import parse, parse_folder, recognise
 from parsers.loadgen.settings import compare_settings
 from parsers.loadgen.summary import SummaryLog, read_summary
+from parsers.loadgen.verdict import ACCURACY_NOT_JUDGED
 
 __all__ = [
+    "ACCURACY_NOT_JUDGED",
     "PARSER",
     "DetailLog",
     "SummaryLog",

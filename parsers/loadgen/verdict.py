@@ -1,7 +1,8 @@
 """Whether a LoadGen run counts. Stricter than LoadGen, which says VALID with 400 errors and no token.
 
 VALID needs all of: LoadGen's VALID, no error in the log, tokens where token latencies are in use, latency
-limits that are not LoadGen's fallbacks, the settings that were asked for, a summary of the same run.
+limits that are not LoadGen's fallbacks, the settings that were asked for, a summary of the same run. The logs
+of an accuracy run do not hold its accuracy: at best it is NOT_APPLICABLE.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
     from parsers.loadgen.detail import DetailLog, Value
     from parsers.loadgen.summary import SummaryLog
 
-__all__ = ["gaps", "judge"]
+__all__ = ["ACCURACY_NOT_JUDGED", "gaps", "judge"]
+
+ACCURACY_NOT_JUDGED = (
+    "the accuracy is not judged by these logs: they say only that every sample was answered, not how well"
+)
+"""The warning on a whole accuracy run; who knows the right answers puts a verdict of its own in its place."""
 
 # What LoadGen applies where its configuration does not know the model (mlperf.conf, *.Server.target_latency)
 # and where no configuration was read (loadgen/test_settings.h), in ns.
@@ -121,7 +127,8 @@ def judge(
     reasons += compare_settings(log, asked) if asked else []
     no_result = bool(missing) or log.runs > 1
     validity = _validity(log, reasons, no_result=no_result)
-    return Verdict(validity, tuple(reasons), tuple(_warnings(log, summary)))
+    warnings = [ACCURACY_NOT_JUDGED] if not performance and validity is Validity.NOT_APPLICABLE else []
+    return Verdict(validity, tuple(reasons), (*warnings, *_warnings(log, summary)))
 
 
 def _validity(log: DetailLog, reasons: list[Reason], *, no_result: bool) -> Validity:
@@ -134,7 +141,9 @@ def _validity(log: DetailLog, reasons: list[Reason], *, no_result: bool) -> Vali
     }
     if audit:
         return Validity.NOT_APPLICABLE
-    return Validity.INVALID if reasons else Validity.VALID
+    if reasons:
+        return Validity.INVALID
+    return Validity.NOT_APPLICABLE if log.mode == "AccuracyOnly" else Validity.VALID
 
 
 def _is_audit(log: DetailLog) -> bool:

@@ -18,7 +18,7 @@ VERDICTS = {
     "v6.0.17_Offline": "VALID",
     "v6.0.17_Server": "INVALID",
     "v6.0.17_SingleStream": "VALID",
-    "v6017_accuracy_offline": "VALID",
+    "v6017_accuracy_offline": "NOT_APPLICABLE",
     "v6017_bert_server_invalid_es": "INVALID",
     "v6017_gptj_offline_inferred": "VALID",
     "v6017_offline_VALID_400errors_0tok": "INVALID",

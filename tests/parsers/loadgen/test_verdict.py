@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import ParseError
 from agent.records import ParsedOutput, Reason, Validity
-from parsers.loadgen import PARSER, compare_settings, parse_folder, read_detail
+from parsers.loadgen import ACCURACY_NOT_JUDGED, PARSER, compare_settings, parse_folder, read_detail
 from parsers.loadgen.constraints import round_down, round_up
 
 Edit = Callable[..., Path]
@@ -104,9 +104,12 @@ def test_an_audit_run_is_neither_valid_nor_invalid(edit: Edit) -> None:
     assert validity(output) is Validity.NOT_APPLICABLE
 
 
-def test_an_accuracy_run_is_valid_when_it_is_complete(logs: Path, edit: Edit) -> None:
+def test_an_accuracy_run_is_not_judged_by_its_logs(logs: Path, edit: Edit) -> None:
     output = parse_folder(logs / "accuracy_v6_0")
-    assert (output.scenario, validity(output)) == ("Offline/accuracy", Validity.VALID)
+    assert (output.scenario, validity(output)) == ("Offline/accuracy", Validity.NOT_APPLICABLE)
+    assert output.verdict is not None
+    assert output.verdict.warnings == (ACCURACY_NOT_JUDGED,)
+    assert validity(parse_folder(logs / "accuracy_v6_0", {"target_qps": 7})) is Validity.INVALID
     short = parse_folder(edit("accuracy_v6_0", generated_samples_per_query=60))
     assert (short.complete, validity(short)) == (False, Validity.FAILED)
     assert "4 of 64 samples" in reasons(short)["incomplete_log"].message
