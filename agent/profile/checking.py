@@ -10,7 +10,7 @@ from agent.names import canonical
 from agent.profile.problems import Problem, Problems
 from agent.profile.resolution import known_lookup
 from agent.profile.schema import Element, Location, Profile, Scope
-from agent.profile.scoping import Names, Slot, told
+from agent.profile.scoping import TOO_DEEP, Names, Slot, told
 from agent.profile.template import Calculation, Lookup, Reference, parse_template
 from agent.profile.variables import Variables
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["check"]
+
+_MANY = 50
+"""Problems after which no further ones are looked for: each may search all names for the nearest."""
 
 
 def check(profile: Profile, variables: Variables | None = None) -> None:
@@ -108,10 +111,12 @@ class _Walk:
     def attempt(
         self, examine: Callable[[str], object], text: str, name: str, place: tuple[Location | None, str]
     ) -> None:
+        if len(self.problems.found) >= _MANY:
+            return
         try:
             examine(text)
-        except ProfileError as error:
-            shown = told(name, error)
+        except (ProfileError, RecursionError) as error:
+            shown = told(name, error if isinstance(error, ProfileError) else ProfileError(TOO_DEEP))
             location, key = place
             problem = Problem(location or Location(self.source), key, shown.message, shown.remedy or "")
             if problem not in self.problems.found:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from agent.profile.finding import Source
 
 __all__ = [
+    "MAXIMUM_CHARACTERS",
     "MAXIMUM_DEPTH",
     "MAXIMUM_NODES",
     "Document",
@@ -28,6 +29,9 @@ MAXIMUM_DEPTH = 50
 
 MAXIMUM_NODES = 200_000
 """How many values there may be, those that YAML aliases repeat included."""
+
+MAXIMUM_CHARACTERS = 10_000_000
+"""How long all texts may be together, those that YAML aliases repeat included."""
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 

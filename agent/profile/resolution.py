@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ProfileError
 from agent.names import canonical, nearest
 from agent.profile.calculate import evaluate
-from agent.profile.scoping import Names, Slot, told
+from agent.profile.scoping import TOO_DEEP, Names, Slot, told
 from agent.profile.template import Calculation, Lookup, Part, Reference, parse_template
 from agent.profile.timespan import format_timespan, parse_timespan
 from agent.profile.values import text_of, value_of
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["known_lookup", "resolve", "resolve_one", "settle"]
 
-_LONGEST_TEXT = 1_000_000
+_LARGEST = 2_000_000
+"""Characters that one element's parameters may come to, those in between included."""
+
+_NODE = 10
+"""What a value counts beside its characters."""
 
 
 def resolve(element: Element, profile: Profile, variables: Variables) -> dict[str, Any]:
@@ -53,11 +58,13 @@ def resolve_one(name: str, element: Element, profile: Profile, variables: Variab
 
 
 def _told(resolver: _Resolver, slot: Slot, element: Element) -> Any:
+    where = f"{element.where(slot.name)}: {element.key}.parameters.{slot.name}"
     try:
         return _plain(resolver.slot(slot, ()))
     except ProfileError as error:
-        where = f"{element.where(slot.name)}: {element.key}.parameters.{slot.name}"
         raise type(error)(error.message, where=where, remedy=error.remedy) from None
+    except RecursionError:
+        raise ProfileError(TOO_DEEP, where=where) from None
 
 
 def settle(profile: Profile, variables: Variables) -> Profile:
@@ -83,15 +90,17 @@ def settle(profile: Profile, variables: Variables) -> Profile:
 def _settled(scope: Scope, profile: Profile, variables: Variables) -> Scope:
     resolver = _Resolver(Names({}, scope, profile, variables))
     for condition in scope.conditions:
+        where = f"{condition.location}: {condition.key}.condition"
         try:
             holds = value_of(resolver.value(condition.expression, ()))
         except ProfileError as error:
-            where = f"{condition.location}: {condition.key}.condition"
             raise type(error)(error.message, where=where, remedy=error.remedy) from None
+        except RecursionError:
+            raise ProfileError(TOO_DEEP, where=where) from None
         if not isinstance(holds, bool):
             raise ProfileError(
                 "a condition is true or false; this one is neither",
-                where=f"{condition.location}: {condition.key}.condition",
+                where=where,
                 remedy="compare something: {calculate({LogicalCoreCount} <= 2)}",
             )
         if holds:
@@ -107,19 +116,31 @@ def _settled(scope: Scope, profile: Profile, variables: Variables) -> Scope:
 
 
 class _Resolver:
+    """Resolves parameters; what they come to is counted while it is built, so that none can fill the memory.
+
+    A value that is referred to again counts again: a list may hold a list twice that holds a list twice.
+    """
+
     def __init__(self, names: Names) -> None:
         self.names = names
-        self._known: dict[tuple[int, str], Any] = {}
+        self._known: dict[tuple[int, str], tuple[Any, int]] = {}
+        self._spent = 0
 
     def slot(self, slot: Slot, chain: tuple[Slot, ...]) -> Any:
-        if slot.place not in self._known:
-            try:
-                self._known[slot.place] = self.value(slot.value, (*chain, slot))
-            except ProfileError as error:
-                raise told(slot.name, error) from None
-        return self._known[slot.place]
+        if slot.place in self._known:
+            value, cost = self._known[slot.place]
+            self._spend(cost)
+            return value
+        before = self._spent
+        try:
+            value = self.value(slot.value, (*chain, slot))
+        except ProfileError as error:
+            raise told(slot.name, error) from None
+        self._known[slot.place] = value, self._spent - before
+        return value
 
     def value(self, value: Any, chain: tuple[Slot, ...]) -> Any:
+        self._spend(_NODE)
         if isinstance(value, dict):
             return {name: _plain(self.value(entry, chain)) for name, entry in value.items()}
         if isinstance(value, list):
@@ -130,23 +151,26 @@ class _Resolver:
         parts = parse_template(text)
         if len(parts) == 1:
             return self._part(parts[0], chain)
-        resolved = "".join(
-            part if isinstance(part, str) else text_of(self._part(part, chain)) for part in parts
-        )
-        if len(resolved) > _LONGEST_TEXT:
-            raise ProfileError(f"the text becomes longer than {_LONGEST_TEXT} characters")
-        return resolved
+        return "".join(text_of(self._part(part, chain)) for part in parts)
+
+    def _spend(self, cost: int) -> None:
+        self._spent += cost
+        if self._spent > _LARGEST:
+            raise ProfileError(f"the parameters of one element become longer than {_LARGEST} characters")
 
     def _part(self, part: Part, chain: tuple[Slot, ...]) -> Any:
-        if isinstance(part, str):
-            return part
-        if isinstance(part, Calculation):
-            return evaluate(part.expression, lambda text, quoted: self._operand(text, chain, quoted=quoted))
-        if isinstance(part, Lookup):
-            return self._lookup(part, chain)
-        return self._reference(part, chain)
+        if isinstance(part, Reference):
+            value = self._reference(part, chain)
+        elif isinstance(part, Lookup):
+            value = self._lookup(part, chain)
+        elif isinstance(part, Calculation):
+            value = evaluate(part.expression, partial(self._operand, chain))
+        else:
+            value = part
+        self._spend(len(value) if isinstance(value, str) else 1)
+        return value
 
-    def _operand(self, text: str, chain: tuple[Slot, ...], *, quoted: bool) -> Any:
+    def _operand(self, chain: tuple[Slot, ...], text: str, quoted: bool) -> Any:  # noqa: FBT001 - evaluate's
         value = self._text(text, chain)
         return text_of(value) if quoted else value_of(value)
 

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from agent.profile.template import Reference
     from agent.profile.variables import Variables
 
-__all__ = ["MAXIMUM_CHAIN", "Names", "Slot"]
+__all__ = ["MAXIMUM_CHAIN", "TOO_DEEP", "Names", "Slot", "told"]
 
 MAXIMUM_CHAIN = 30
 """How many parameters may refer to each other in a row."""
+
+TOO_DEEP = "expressions are nested too deeply, counting those that they refer to"
+"""The message where Python's own stack ends."""
 
 
 @dataclass(frozen=True)

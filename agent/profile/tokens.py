@@ -9,6 +9,10 @@ from agent.errors import ProfileError
 __all__ = ["matching_brace", "tokenize"]
 
 _MAXIMUM_TOKENS = 400
+_MAXIMUM_LENGTH = 10_000
+_MAXIMUM_DEPTH = 20
+"""How deep braces may be nested in an expression: each level is read again by itself."""
+
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<span>\d+\.\d\d?:\d\d:\d\d(?:\.\d{1,7})?|\d+:\d\d:\d\d(?:\.\d{1,7})?)
@@ -51,11 +55,20 @@ def tokenize(source: str) -> list[tuple[str, str]]:
 
 
 def matching_brace(text: str, start: int) -> int | None:
-    """Where the brace closes that opens at ``start``, quoted text left out; None if it never does."""
+    """Where the brace closes that opens at ``start``, quoted text left out; None if it never does.
+
+    Raises:
+        ProfileError: if what stands between is too long or nested too deeply for an expression.
+    """
     depth = 0
     quote = ""
     position = start
     while position < len(text):
+        if position - start > _MAXIMUM_LENGTH:
+            raise ProfileError(
+                f"calculate: it does not end within {_MAXIMUM_LENGTH} characters",
+                remedy="close it by )}, or divide it among several parameters",
+            )
         character = text[position]
         if quote:
             if character == "\\" and quote != "@":
@@ -68,5 +81,7 @@ def matching_brace(text: str, start: int) -> int | None:
             depth += 1 if character == "{" else -1
             if depth == 0:
                 return position
+            if depth > _MAXIMUM_DEPTH:
+                raise ProfileError(f"calculate: braces are nested deeper than {_MAXIMUM_DEPTH}")
         position += 1
     return None

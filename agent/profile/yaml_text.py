@@ -12,7 +12,15 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from agent.profile.document import MAXIMUM_DEPTH, MAXIMUM_NODES, Document, Path, SyntaxProblem, has_half_pair
+from agent.profile.document import (
+    MAXIMUM_CHARACTERS,
+    MAXIMUM_DEPTH,
+    MAXIMUM_NODES,
+    Document,
+    Path,
+    SyntaxProblem,
+    has_half_pair,
+)
 from agent.profile.timespan import is_timespan
 
 __all__ = ["plain_scalar", "read_yaml"]
@@ -92,16 +100,31 @@ def read_yaml(text: str) -> Document:
 class _Reader:
     def __init__(self) -> None:
         self.document = Document()
+        self.depth = 0
         self.count = 0
+        self.characters = 0
 
     def value(self, node: Node, path: Path) -> Any:
+        """The value of a node; a mapping that ``<<`` takes in counts as nested, too."""
         self.count += 1
-        if len(path) > MAXIMUM_DEPTH:
+        if self.depth > MAXIMUM_DEPTH:
             raise _problem(node, f"nested deeper than {MAXIMUM_DEPTH}, or an alias within its own anchor")
         if self.count > MAXIMUM_NODES:
             raise _problem(node, f"more than {MAXIMUM_NODES} values, those of aliases included")
         if isinstance(node, ScalarNode):
+            self._count_characters(node)
             return _scalar(node)
+        self.depth += 1
+        value = self._collection(node, path)
+        self.depth -= 1
+        return value
+
+    def _count_characters(self, node: ScalarNode) -> None:
+        self.characters += len(node.value)
+        if self.characters > MAXIMUM_CHARACTERS:
+            raise _problem(node, f"more than {MAXIMUM_CHARACTERS} characters, those of aliases included")
+
+    def _collection(self, node: Node, path: Path) -> Any:
         kind = "map" if isinstance(node, MappingNode) else "seq"
         if node.tag != _TAG + kind:
             raise _problem(node, f"the tag {node.tag} is not known here")
@@ -121,6 +144,7 @@ class _Reader:
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
                 raise _problem(key, "a key must be a word")
+            self._count_characters(key)
             _scalar(key)
             if key.value == _MERGE and key.tag == _PLAIN:
                 merged += value.value if isinstance(value, SequenceNode) else [value]
