@@ -67,6 +67,7 @@ class ProcessRunner(Protocol):
         check: bool = True,
         on_line: Callable[[str], None] | None = None,
         marker: Path | None = None,
+        uninterruptible: bool = False,
     ) -> ProcessResult:
         """Run to the end; a list is run as it is, a string by the shell.
 
@@ -81,11 +82,14 @@ class ProcessRunner(Protocol):
             marker: where the command's own shell notes how it ended. If the agent is killed, the same
                 call returns what the marker says and runs nothing; the caller removes the marker when
                 the result is safe elsewhere, or is to be thrown away.
+            uninterruptible: whether a run that is told to stop waits for the command's end (or that of its
+                time, so give one): a package manager that is killed leaves a host that has to be repaired.
 
         Raises:
             ActionFailedError: if ``check`` and the exit code is not 0, or its time is over; with the
                 last lines of its output.
-            InterruptedRunError: if the run was told to stop; the process tree is gone by then.
+            InterruptedRunError: if the run was told to stop; the process tree is gone by then, ended or,
+                if uninterruptible, come to its end.
         """
 
     def start(

@@ -44,6 +44,7 @@ class TreeRunner(Local):
         mark: the value of its ``VCAGENT_PROCESS``, by which its descendants are found.
         stop_event: when set, the tree is ended.
         grace_s: seconds between SIGTERM and SIGKILL.
+        uninterruptible: whether the stop event leaves it alone; the end of its time does not.
     """
 
     read_chunk_size = 65_536
@@ -57,10 +58,12 @@ class TreeRunner(Local):
         mark: str,
         stop_event: threading.Event,
         grace_s: float,
+        uninterruptible: bool = False,
     ) -> None:
         super().__init__(Context(Config(lazy=True)))
         self.output = output
         self.ended_by: EndedBy = "itself"
+        self.uninterruptible = uninterruptible
         self._environment = dict(environment)
         self._cwd = cwd
         self._mark = mark
@@ -165,7 +168,7 @@ class TreeRunner(Local):
     def wait(self) -> None:
         """Wait for the end of the command, of its time or of the run, whichever is first."""
         while not self.finished:
-            if self._stop_event.is_set():
+            if self._stop_event.is_set() and not self.uninterruptible:
                 self.end(self._grace_s)
             elif self._deadline is not None and time.monotonic() >= self._deadline:
                 self.end(self._grace_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import shlex
@@ -14,11 +15,20 @@ from agent.errors import ActionFailedError, InterruptedRunError
 from agent.processes.contract import ProcessResult, RunningProcess
 from agent.processes.marker import fingerprint, read_marker, wrapped
 from agent.processes.output import OutputLog, last_output
-from agent.processes.tree import PROCESS_VARIABLE, RUN_VARIABLE, end_all, processes_carrying
+from agent.processes.tree import (
+    PROCESS_VARIABLE,
+    RUN_VARIABLE,
+    STEP_VARIABLE,
+    UNINTERRUPTIBLE_VARIABLE,
+    end_all,
+    environment_of,
+    processes_carrying,
+    wait_for_all,
+)
 from agent.secrets import Secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from agent.processes.invoked import TreeRunner
 
@@ -26,6 +36,11 @@ __all__ = ["LocalProcesses"]
 
 _SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _ERROR_LINES = 20
+_LONG_GRACE_S = 30.0
+"""Seconds between SIGTERM and SIGKILL for an uninterruptible command whose time is over."""
+
+_PATIENCE_S = 600.0
+"""Seconds that an uninterruptible command of an agent that was killed may still take."""
 
 
 class LocalProcesses:
@@ -34,7 +49,8 @@ class LocalProcesses:
     Args:
         run_id: names the run; every child carries it, so that ``kill_leftovers`` finds them.
         secrets: what is masked in logs, results and messages.
-        stop: when set, ``run`` ends its process tree and raises InterruptedRunError.
+        stop: when set, ``run`` ends its process tree, unless it is uninterruptible, and raises
+            InterruptedRunError.
         grace_s: seconds between SIGTERM and SIGKILL when a run is stopped or its time is over.
     """
 
@@ -54,6 +70,17 @@ class LocalProcesses:
         self._counter = itertools.count(1)
         self._lock = threading.Lock()
         self._running: set[TreeRunner] = set()
+        self.step = ""
+        """The key of the step that these processes belong to; empty for none."""
+
+    def for_step(self, key: str) -> LocalProcesses:
+        """The same processes, for one step: what it starts carries the step's key in ``VCAGENT_STEP``.
+
+        Everything else is shared: ``stop``, the secrets, and what ``stop_all`` ends.
+        """
+        view = copy.copy(self)
+        view.step = key
+        return view
 
     def run(
         self,
@@ -66,6 +93,7 @@ class LocalProcesses:
         check: bool = True,
         on_line: Callable[[str], None] | None = None,
         marker: Path | None = None,
+        uninterruptible: bool = False,
     ) -> ProcessResult:
         """See ProcessRunner."""
         argv, shown = self._spelled(command)
@@ -83,7 +111,9 @@ class LocalProcesses:
             marker.unlink(missing_ok=True)
             argv, extra = wrapped(argv, marker, mark)
 
-        runner = self._runner(OutputLog(log, shown, self.secrets, on_line), env, extra, cwd)
+        runner = self._runner(
+            OutputLog(log, shown, self.secrets, on_line), env, extra, cwd, uninterruptible=uninterruptible
+        )
         try:
             runner.run_to_end(argv, timeout_s)
         finally:
@@ -92,6 +122,11 @@ class LocalProcesses:
             marker.unlink(missing_ok=True)
         if runner.ended_by == "stop":
             raise InterruptedRunError(f"`{shown}` was stopped", details=runner.output.lines(_ERROR_LINES))
+        if uninterruptible and self.stop.is_set():
+            raise InterruptedRunError(
+                f"the run was told to stop; `{shown}` ended first, with exit code {runner.exit_code}",
+                details=runner.output.lines(_ERROR_LINES),
+            )
         result = ProcessResult(
             command=shown,
             exit_code=runner.exit_code,
@@ -119,12 +154,16 @@ class LocalProcesses:
         return _Background(runner, argv, self._forget)
 
     def stop_all(self) -> None:
-        """End every process tree that still runs; called when the agent ends, for whatever reason."""
+        """End every process tree that still runs, and wait for those that are uninterruptible.
+
+        Called when the agent ends, for whatever reason.
+        """
         with self._lock:
             running = list(self._running)
 
         def end(runner: TreeRunner) -> None:
-            runner.end(self.grace_s)
+            if not runner.uninterruptible:
+                runner.end(self.grace_s)
             runner.finish()
             self._forget(runner)
 
@@ -134,20 +173,31 @@ class LocalProcesses:
         for thread in threads:
             thread.join()
 
-    def kill_leftovers(self) -> int:
+    def kill_leftovers(self, unfinished: Collection[str] | None = None) -> int:
         """End what an agent that was killed left running for this run; returns how many processes.
 
-        Only processes of this user that carry the run's id are touched, and none of this agent's own.
+        Only processes of this user that carry the run's id are touched, and none of this agent's own. Those
+        that are uninterruptible get ten minutes to come to their end by themselves.
+
+        Args:
+            unfinished: keys of the steps that did not finish. What a finished step left running, such as a
+                service, is left alone; what belongs to no step, such as a monitor's command, is not. None
+                for everything.
         """
-        own = f"{PROCESS_VARIABLE}={self._agent}.".encode()
-        leftovers = []
+        leftovers, patient = [], []
         for process in processes_carrying(RUN_VARIABLE, self.run_id):
             try:
-                environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+                environment = environment_of(process.pid)
             except OSError:
                 continue
-            if not any(entry.startswith(own) for entry in environment.split(b"\0")):
+            step = environment.get(STEP_VARIABLE, "")
+            if environment.get(PROCESS_VARIABLE, "").startswith(f"{self._agent}."):
+                continue
+            if unfinished is None or not step or step in unfinished:
                 leftovers.append(process)
+                if environment.get(UNINTERRUPTIBLE_VARIABLE):
+                    patient.append(process)
+        wait_for_all(patient, _PATIENCE_S)
         end_all(leftovers, self.grace_s)
         return len(leftovers)
 
@@ -158,15 +208,32 @@ class LocalProcesses:
         return argv, self.secrets.mask(shlex.join(argv))
 
     def _runner(
-        self, output: OutputLog, env: Mapping[str, str] | None, extra: Mapping[str, str], cwd: Path | None
+        self,
+        output: OutputLog,
+        env: Mapping[str, str] | None,
+        extra: Mapping[str, str],
+        cwd: Path | None,
+        *,
+        uninterruptible: bool = False,
     ) -> TreeRunner:
         from agent.processes.invoked import TreeRunner
 
         mark = f"{self._agent}.{next(self._counter)}"
         environment = {**os.environ, "LC_ALL": "C", **(env or {}), **extra}
-        environment |= {RUN_VARIABLE: self.run_id, PROCESS_VARIABLE: mark}
+        environment |= {
+            RUN_VARIABLE: self.run_id,
+            STEP_VARIABLE: self.step,
+            PROCESS_VARIABLE: mark,
+            UNINTERRUPTIBLE_VARIABLE: "1" if uninterruptible else "",
+        }
         runner = TreeRunner(
-            output, environment=environment, cwd=cwd, mark=mark, stop_event=self.stop, grace_s=self.grace_s
+            output,
+            environment=environment,
+            cwd=cwd,
+            mark=mark,
+            stop_event=self.stop,
+            grace_s=max(self.grace_s, _LONG_GRACE_S) if uninterruptible else self.grace_s,
+            uninterruptible=uninterruptible,
         )
         with self._lock:
             self._running.add(runner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ __all__ = ["CAPTURE_LIMIT", "OutputLog", "Tail"]
 
 CAPTURE_LIMIT = 65_536
 """Characters of each stream that are kept in memory; the log has all."""
+
+_LONGEST_CHARACTER = 4
+"""Bytes of a character in UTF-8."""
 
 
 class Tail:
@@ -107,10 +111,14 @@ def header(command: str) -> str:
 
 
 def last_output(path: Path, command: str) -> str:
-    """What a log holds of the last time that the command ran, as far as it was written."""
+    """The last part of what a log holds of the last time that the command ran, as far as it was written."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - CAPTURE_LIMIT * _LONGEST_CHARACTER)
+            file.seek(start)
+            text = file.read().decode(errors="replace")
     except OSError:
         return ""
     _, found, output = text.rpartition(header(command))
-    return output[-CAPTURE_LIMIT:] if found else ""
+    # A header that stands further up has more output after it than is wanted.
+    return output[-CAPTURE_LIMIT:] if found or start else ""

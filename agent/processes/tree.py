@@ -1,8 +1,8 @@
 """Everything that a command started, found and ended: also what left its process group or its session.
 
-Every child carries two variables that its own children inherit: ``VCAGENT_RUN`` names the run and
-``VCAGENT_PROCESS`` the command. A process that detached itself (``setsid``, a double fork) still has them
-in ``/proc/<pid>/environ``.
+Every child carries variables that its own children inherit: ``VCAGENT_RUN`` names the run, ``VCAGENT_STEP``
+the step (empty for none), ``VCAGENT_PROCESS`` the command; ``VCAGENT_UNINTERRUPTIBLE`` is 1 or empty. A
+process that detached itself (``setsid``, a double fork) still has them in ``/proc/<pid>/environ``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,22 @@ import psutil
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["PROCESS_VARIABLE", "RUN_VARIABLE", "end_all", "end_tree", "processes_carrying"]
+__all__ = [
+    "PROCESS_VARIABLE",
+    "RUN_VARIABLE",
+    "STEP_VARIABLE",
+    "UNINTERRUPTIBLE_VARIABLE",
+    "end_all",
+    "end_tree",
+    "environment_of",
+    "processes_carrying",
+    "wait_for_all",
+]
 
 RUN_VARIABLE = "VCAGENT_RUN"
+STEP_VARIABLE = "VCAGENT_STEP"
 PROCESS_VARIABLE = "VCAGENT_PROCESS"
+UNINTERRUPTIBLE_VARIABLE = "VCAGENT_UNINTERRUPTIBLE"
 
 _ROUNDS = 3
 _DEATH_S = 3.0
@@ -29,7 +41,6 @@ _DEATH_S = 3.0
 
 def processes_carrying(variable: str, value: str) -> list[psutil.Process]:
     """The processes of this user with that environment variable; never this process or its ancestors."""
-    wanted = f"{variable}={value}".encode()
     own = {os.getpid()}
     own.update(parent.pid for parent in psutil.Process().parents())
     found = []
@@ -37,13 +48,22 @@ def processes_carrying(variable: str, value: str) -> list[psutil.Process]:
         if not folder.name.isdigit() or int(folder.name) in own:
             continue
         try:
-            if folder.stat().st_uid == os.getuid() and wanted in (folder / "environ").read_bytes().split(
-                b"\0"
-            ):
+            ours = folder.stat().st_uid == os.getuid()
+            if ours and environment_of(int(folder.name)).get(variable) == value:
                 found.append(psutil.Process(int(folder.name)))
         except (OSError, psutil.Error):
             continue  # it ended meanwhile, or is not ours to look at
     return found
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment that a process was started with.
+
+    Raises:
+        OSError: if it is gone, or not ours to look at.
+    """
+    entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape").split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
 def end_tree(pid: int, mark: str, grace_s: float) -> None:
@@ -78,14 +98,18 @@ def end_all(processes: Iterable[psutil.Process], grace_s: float) -> None:
     if grace_s > 0:
         for process in processes:
             _signal(process, kill=False)
-        deadline = time.monotonic() + grace_s
-        while any(map(_alive, processes)) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for_all(processes, grace_s)
     for process in processes:
         _signal(process, kill=True)
-    deadline = time.monotonic() + _DEATH_S
-    while any(map(_alive, processes)) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for_all(processes, _DEATH_S)
+
+
+def wait_for_all(processes: Iterable[psutil.Process], limit_s: float) -> None:
+    """Wait until all have ended, no longer than ``limit_s`` seconds."""
+    left = list(processes)
+    deadline = time.monotonic() + limit_s
+    while (left := [process for process in left if _alive(process)]) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _signal(process: psutil.Process, *, kill: bool) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import psutil
@@ -183,6 +184,46 @@ def test_told_to_stop_ends_the_tree_at_once(log: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "later").exists()
 
 
+GATED = "touch started; until [ -e go ]; do sleep 0.02; done; echo installed"
+
+
+def test_an_uninterruptible_command_comes_to_its_end_before_the_run_stops(log: Path, tmp_path: Path) -> None:
+    stop = threading.Event()
+    processes = LocalProcesses("run-4", stop=stop, grace_s=0.1)
+    seen: list[str] = []
+
+    def stopper() -> None:
+        wait_for((tmp_path / "started").exists)
+        stop.set()
+        ending = threading.Thread(target=processes.stop_all)
+        ending.start()
+        # Longer than it takes to notice the stop and to kill a command.
+        ending.join(timeout=1)
+        seen.append("waits" if ending.is_alive() else "ended")
+        (tmp_path / "go").touch()
+        ending.join()
+
+    thread = threading.Thread(target=stopper)
+    thread.start()
+    marker = tmp_path / "marker"
+    with pytest.raises(InterruptedRunError, match="ended first, with exit code 0") as error:
+        processes.run(GATED, log=log, cwd=tmp_path, uninterruptible=True, marker=marker, timeout_s=60)
+    thread.join()
+    assert seen == ["waits"]
+    assert error.value.details == ("installed",)
+    again = LocalProcesses("run-4").run(
+        GATED, log=log, cwd=tmp_path, uninterruptible=True, marker=marker, timeout_s=60
+    )
+    assert again.adopted
+
+
+def test_the_time_of_an_uninterruptible_command_ends_all_the_same(
+    processes: LocalProcesses, log: Path
+) -> None:
+    with pytest.raises(ActionFailedError, match="did not end within"):
+        processes.run(["sleep", "60"], log=log, uninterruptible=True, timeout_s=0.2)
+
+
 def test_a_stopped_command_leaves_no_marker(log: Path, tmp_path: Path) -> None:
     stop = threading.Event()
     processes = LocalProcesses("run-3", stop=stop)
@@ -259,6 +300,21 @@ def test_an_adopted_failure_is_a_failure(processes: LocalProcesses, log: Path, t
         assert "broken" in error.value.details
 
 
+def test_the_end_of_a_long_log_is_read_from_its_end(
+    processes: LocalProcesses, log: Path, tmp_path: Path
+) -> None:
+    command = "seq -f '%.0f of many' 400000"
+    first = processes.run(command, log=log, marker=tmp_path / "m")
+    tracemalloc.start()
+    again = processes.run(command, log=log, marker=tmp_path / "m")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert again.adopted
+    assert first.stdout[-1000:] in again.stdout
+    assert log.stat().st_size > 5_000_000
+    assert peak < 2_000_000
+
+
 @pytest.mark.parametrize("torn", ["", "0", "0 abc", "x y z"])
 def test_a_torn_marker_does_not_count(
     processes: LocalProcesses, log: Path, tmp_path: Path, torn: str
@@ -269,15 +325,21 @@ def test_a_torn_marker_does_not_count(
 
 AGENT = """
 import sys
+import threading
 from pathlib import Path
 from agent.processes import LocalProcesses
 folder = Path(sys.argv[1])
-LocalProcesses("run-killed").run(sys.argv[2], log=folder / "log", cwd=folder, marker=folder / "marker")
+processes = LocalProcesses("run-killed").for_step(sys.argv[3])
+log, patient = folder / "log", len(sys.argv) > 4
+processes.run(sys.argv[2], log=log, cwd=folder, marker=folder / "marker", uninterruptible=patient)
+(folder / "finished").touch()
+threading.Event().wait()
 """
 
 
-def killed_agent(tmp_path: Path, command: str, ready: str) -> None:
-    agent = subprocess.Popen([sys.executable, "-c", AGENT, str(tmp_path), command])
+def killed_agent(tmp_path: Path, command: str, ready: str, *arguments: str) -> None:
+    arguments = arguments or ("step",)
+    agent = subprocess.Popen([sys.executable, "-c", AGENT, str(tmp_path), command, *arguments])
     wait_for((tmp_path / ready).exists)
     agent.kill()
     agent.wait()
@@ -311,3 +373,44 @@ def test_after_kill_9_what_still_runs_is_ended_and_nothing_else(log: Path, tmp_p
         stranger.kill()
         stranger.wait()
         processes.stop_all()
+
+
+def test_after_kill_9_what_a_finished_step_left_running_lives(tmp_path: Path) -> None:
+    folders = [tmp_path / key for key in ("finished", "unfinished", "none")]
+    for folder in folders:
+        folder.mkdir()
+        # A service is started, and the command ends: whether its step did is for the journal to say.
+        key = "" if folder.name == "none" else f"actions[0]/{folder.name}"
+        killed_agent(folder, "setsid -f sh -c 'echo $$ > pid; exec sleep 300'", "finished", key)
+    service, leftover, monitor = (pid_in(folder / "pid") for folder in folders)
+    processes = LocalProcesses("run-killed", grace_s=0.2)
+    try:
+        assert processes.kill_leftovers(["actions[0]/unfinished"]) >= 2
+        assert alive(service)
+        assert not alive(leftover)
+        assert not alive(monitor)
+        assert processes.kill_leftovers() >= 1
+        assert not alive(service)
+    finally:
+        processes.kill_leftovers()
+
+
+def test_after_kill_9_an_uninterruptible_command_is_waited_for(tmp_path: Path) -> None:
+    killed_agent(tmp_path, GATED.replace("echo", "echo >"), "started", "step", "patient")
+    waiting = threading.Thread(target=LocalProcesses("run-killed", grace_s=0.1).kill_leftovers)
+    waiting.start()
+    waiting.join(timeout=0.5)
+    assert waiting.is_alive()
+    (tmp_path / "go").touch()
+    waiting.join()
+    assert (tmp_path / "installed").exists()
+
+
+def test_a_step_s_processes_share_all_but_the_key(processes: LocalProcesses, log: Path) -> None:
+    step = processes.for_step("actions[0]/x")
+    server = step.start("echo $VCAGENT_STEP; exec sleep 300", log=log)
+    wait_for(lambda: server.tail() == ("actions[0]/x",))
+    assert processes.run("echo =$VCAGENT_STEP=", log=log).stdout == "==\n"
+    assert step.stop is processes.stop
+    processes.stop_all()
+    assert server.poll() == -signal.SIGTERM
