@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
 from agent.component import Action, ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ExecuteCommand", "ExecuteCommandParameters", "environment_variables"]
 
+_OWN_LOG = re.compile(r"vcagent\.|(?:\d+-)?(?:dependencies|actions|monitors)-\d|.*\.exit$", re.IGNORECASE)
+"""The names that the agent itself gives to what it puts right into the folder of logs."""
+
 
 class ExecuteCommandParameters(ComponentParameters):
     """VirtualClient's parameters of ExecuteCommand (ExecuteCommand.cs), and a timeout."""
@@ -26,7 +30,7 @@ class ExecuteCommandParameters(ComponentParameters):
     working_directory: Path | None = Field(None, description="The folder to run it in; added to PATH.")
     environment_variables: str = Field(
         "",
-        description="Variables: A=1,,,B=2 (or by ;). A value after + is appended to the present one.",
+        description="Variables: A=1,,,B=2, or A=1;B=2. A value after + is appended to the present one.",
     )
     max_retries: int = Field(0, ge=0, description="How often a failed command is run again.")
     log_file_name: str | None = Field(None, description="A copy of the log gets this name.")
@@ -46,22 +50,35 @@ class ExecuteCommandParameters(ComponentParameters):
         environment_variables(value, {})
         return value
 
+    @model_validator(mode="after")
+    def _not_the_agent_s_own(self) -> ExecuteCommandParameters:
+        path = Path(self.log_folder_name or "", self.log_file_name or "x")
+        if not path.parts or _OWN_LOG.match(path.parts[0]):
+            raise ValueError(
+                "LogFileName is that of a log of the agent's own: choose another, or a LogFolderName"
+            )
+        return self
+
 
 def environment_variables(text: str, present: dict[str, str]) -> dict[str, str]:
-    """Read ``A=1,,,B=+2``: pairs separated by ``,,,`` or ``;``.
+    """Read ``A=1,,,B=+2``: pairs separated by ``,,,`` if the text has it, else by ``;``.
 
     Args:
         text: the parameter.
         present: the environment that ``+`` appends to, with ``:``.
 
     Raises:
-        ValueError: if a part has no ``=``.
+        ValueError: if a part has no ``=``; it shows no part, since any may hold a secret.
     """
     values = {}
-    for part in filter(None, (part.strip() for part in text.replace(";", ",,,").split(",,,"))):
+    parts = (part.strip() for part in text.split(",,," if ",,," in text else ";"))
+    for number, part in enumerate(filter(None, parts), 1):
         name, separator, value = part.partition("=")
         if not separator or not name.strip():
-            raise ValueError(f"{part!r} is no variable: write NAME=value")
+            raise ValueError(
+                f"variable {number} is not written NAME=value; where a value holds a semicolon, "
+                "separate by ,,, and end by it: A=1;2,,,"
+            )
         name, value = name.strip(), value.strip()
         if value.startswith("+"):
             value = ":".join(filter(None, (present.get(name), value[1:].strip())))

@@ -44,8 +44,9 @@ def convert(
     if as_json:
         outcome = {"source": profile.label, "from": profile.format, "to": wanted}
         outcome |= {"target": str(target)} if target else {"text": text}
-        typer.echo(json.dumps(outcome, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(outcome, indent=2))
     elif target:
         typer.echo(f"{target} written")
     else:
-        typer.echo(text, nl=False)
+        # UTF-8 as in a file: a terminal of another encoding must not cost the profile a character.
+        typer.echo(text.encode(), nl=False)

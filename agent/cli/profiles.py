@@ -30,7 +30,7 @@ def profiles(
             name = file.rpartition(".")[0]
             rows.append({"name": name, "file": file, "description": "", "error": str(error)})
     if as_json:
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(rows, indent=2))
         return
     indent = max((len(row["name"]) for row in rows), default=0) + 2
     width = max(shutil.get_terminal_size().columns, indent + 30)

@@ -133,5 +133,34 @@ def test_variables_and_working_directory(context: StepContext) -> None:
     )
     assert "\n1 two\n" in context.log.read_text()
     assert environment_variables("P=+/x; Q=+/y", {"P": "/a"}) == {"P": "/a:/x", "Q": "/y"}
-    with pytest.raises(ValidationError, match="is no variable"):
-        the_step(Command="x", EnvironmentVariables="A")
+    assert environment_variables("P=a;b=c,,,", {}) == {"P": "a;b=c"}
+
+
+def test_a_variable_that_cannot_be_read_is_not_shown() -> None:
+    with pytest.raises(ValidationError, match="variable 2 is not written NAME=value") as caught:
+        the_step(Command="x", EnvironmentVariables="DB_PASSWORD=head;planted")
+    assert not any("planted" in problem["msg"] for problem in caught.value.errors())
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"LogFileName": "vcagent.jsonl"},
+        {"LogFileName": "./vcagent.jsonl", "LogFolderName": "."},
+        {"LogFileName": "actions-0-execute.log"},
+        {"LogFileName": "2-actions-1-components-0-execute.log"},
+        {"LogFileName": "dependencies-0-execute.exit"},
+        {"LogFileName": "monitors-1.log"},
+        {"LogFileName": "."},
+        {"LogFileName": "x", "LogFolderName": "actions-0-execute.log"},
+    ],
+    ids=str,
+)
+def test_the_agent_s_own_logs_are_not_overwritten(parameters: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="of the agent's own"):
+        the_step(Command="x", **parameters)
+
+
+def test_a_folder_keeps_the_names_apart(context: StepContext) -> None:
+    the_step(Command="echo seen", LogFileName="vcagent.jsonl", LogFolderName="tool").run(context)
+    assert "seen" in (context.run_dir / "logs" / "tool" / "vcagent.jsonl").read_text()
