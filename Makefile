@@ -22,7 +22,10 @@ clean:
 $(VENV)/installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "vcagent needs Python 3.10 or newer with venv: apt-get install python3-venv, or make PYTHON=/path/to/python3" >&2; exit 1; }
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@test ! -e $(VENV) || test -e $(VENV)/pyvenv.cfg || { \
+	  echo "$(VENV) is there and is no virtual environment: move it away, or make VENV=another" >&2; exit 1; }
+	@# A venv that was cut short has no pip yet: it is made anew.
+	$(VENV)/bin/python -I -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from agent.component import StepContext
     from agent.processes import ProcessResult
 
-__all__ = ["APT_GET", "ENVIRONMENT", "apt_progress", "remedy_for", "run_apt", "wait_for_lock"]
+__all__ = [
+    "APT_GET",
+    "APT_UPDATE",
+    "DPKG_REPAIR",
+    "ENVIRONMENT",
+    "apt_progress",
+    "remedy_for",
+    "run_apt",
+    "wait_for_lock",
+]
 
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -26,17 +35,35 @@ ENVIRONMENT = {
     "NEEDRESTART_SUSPEND": "1",
 }
 
+# Configuration that somebody edited stays; where dpkg would ask, the default is taken.
+_KEEP_CONFIGURATION = ("--force-confdef", "--force-confold")
+
 APT_GET = (
     "apt-get",
     "--yes",
     "--quiet",
-    # Configuration that somebody edited stays; where dpkg would ask, the default is taken.
-    "--option=Dpkg::Options::=--force-confdef",
-    "--option=Dpkg::Options::=--force-confold",
+    *(f"--option=Dpkg::Options::={option}" for option in _KEEP_CONFIGURATION),
     "--option=APT::Status-Fd=1",
 )
 
+# Without the option apt-get ends well even if it could fetch nothing; versions before 2.1 ignore it.
+APT_UPDATE = (*APT_GET, "--option=APT::Update::Error-Mode=any", "update")
+
+DPKG_REPAIR = ("dpkg", "--configure", "-a", *_KEEP_CONFIGURATION)
+
+_LONGEST_S = 2 * 3600
+"""Seconds that the largest packages may take, the CUDA toolkit over a slow line say."""
+
+_NETWORK = (
+    "see whether this host reaches its package mirrors: network, DNS, proxy (http_proxy, "
+    "Acquire::http::Proxy); take out of /etc/apt/sources.list.d what is no more"
+)
+
 _REMEDIES = (
+    (
+        r"Unable to locate package \S+?:(\S+)",
+        "no repository of this host has it for {0}: see dpkg --add-architecture, or ask for no architecture",
+    ),
     (
         r"Unable to locate package (\S+)",
         "no repository of this host has {0}; correct its name or add its repository",
@@ -48,13 +75,18 @@ _REMEDIES = (
     (r"has no installation candidate", "see apt-cache policy for what the repositories of this host offer"),
     (
         r"Temporary failure resolving|Could not (?:resolve|connect)|Connection timed out|is unreachable",
-        "see whether this host reaches its package mirror: DNS, route, Acquire::http::Proxy",
+        _NETWORK,
     ),
     (
         r"[Nn]o space left on device|enough free space",
         "free some space: apt-get clean, old kernels, old logs",
     ),
     (r"is not signed|NO_PUBKEY|EXPKEYSIG", "renew the key of that repository, or remove the repository"),
+    (r"Failed to fetch|index files failed to download", _NETWORK),
+    (
+        r"remove is disabled",
+        "it excludes a package that is installed: see apt-get --simulate install for which, and decide",
+    ),
     (r"held packages were changed|held broken packages|unmet dependencies", "see apt-mark showhold"),
     (r"dpkg was interrupted|dpkg --configure -a", "run dpkg --configure -a"),
     (
@@ -100,7 +132,9 @@ def wait_for_lock(context: StepContext, limit_s: float, poll_s: float = 0.5) -> 
 
 
 def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> ProcessResult:
-    """Run apt or dpkg when its lock is free.
+    """Run apt or dpkg when its lock is free, and to its end even if the run is told to stop meanwhile.
+
+    Killed it would leave packages half installed; an update alone can be made again at any time.
 
     Raises:
         DependencyFailedError: if it fails; with the end of its output and a remedy.
@@ -115,7 +149,12 @@ def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float)
         # Somebody may take the lock between the look and the call: apt waits for that, too.
         lock = [f"--option=DPkg::Lock::Timeout={lock_timeout_s:.0f}"] if command[0] == "apt-get" else []
         return context.processes.run(
-            [command[0], *lock, *command[1:]], log=context.log, env=ENVIRONMENT, on_line=show
+            [command[0], *lock, *command[1:]],
+            log=context.log,
+            env=ENVIRONMENT,
+            on_line=show,
+            timeout_s=lock_timeout_s + _LONGEST_S,
+            uninterruptible=command[-1] != "update",
         )
     except ActionFailedError as error:
         output = "\n".join(error.details)

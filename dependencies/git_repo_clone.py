@@ -13,7 +13,8 @@ from agent.component import ComponentParameters, Dependency, Plan, Step, StepCon
 from agent.errors import ActionFailedError, DependencyFailedError, HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists
-from agent.facts.git import GIT_VERSION, git_checkout
+from agent.facts.git import GIT_VERSION, GitCheckout, git_checkout, remote_commit
+from dependencies.git_credentials import GitAddress
 from dependencies.package_folder import locked
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ _REMEDIES = (
         r"[Rr]emote branch .* not found|couldn't find remote ref|did not match any",
         "correct Branch, Commit or Checkout",
     ),
+    (
+        r"Unable to create '([^']+\.lock)': File exists",
+        "end the git that works in that folder; if there is none, one was killed there: remove {0}",
+    ),
     (r"not found|does not exist|does not appear to be a git repository", "correct RepoUri"),
     (r"No space left on device", "free some space, or choose another folder for packages"),
 )
@@ -65,6 +70,12 @@ class GitRepoCloneParameters(ComponentParameters):
             raise ValueError("it must not begin with a dash")
         return value
 
+    @field_validator("repo_uri")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        GitAddress.parse(value)
+        return value
+
     @field_validator("package_name")
     @classmethod
     def _one_folder(cls, value: str) -> str:
@@ -78,9 +89,14 @@ class GitRepoCloneParameters(ComponentParameters):
         return self.commit or self.checkout or self.branch
 
     @property
+    def address(self) -> GitAddress:
+        """The repository, its credentials apart."""
+        return GitAddress.parse(self.repo_uri)
+
+    @property
     def folder_name(self) -> str:
         """The folder below the package folder."""
-        own = re.sub(r"[^A-Za-z0-9._-]", "-", self.repo_uri.rstrip("/").rpartition("/")[2])
+        own = re.sub(r"[^A-Za-z0-9._-]", "-", self.address.uri.rstrip("/").rpartition("/")[2])
         return self.package_name or own.removesuffix(".git") or "repository"
 
 
@@ -102,28 +118,55 @@ class GitRepoClone(Dependency):
     def plan(self, facts: Facts) -> Plan:
         """Clone it, or check the revision out in the clone that is there."""
         parameters = self.parameters
+        uri = parameters.address.uri
         folder = facts[PACKAGE_DIR] / parameters.folder_name
+        reason = f"{folder} is not there"
+        name, run, commands = "clone", self._clone, self._clone_commands(folder)
         if facts[exists(folder)]:
             checkout = facts[git_checkout(folder)]
-            if checkout is None or not same_repository(checkout.uri, parameters.repo_uri):
+            if checkout is None or not same_repository(checkout.uri, uri):
                 what = f"a clone of {checkout.uri or 'nothing'}" if checkout else "no clone"
                 raise HostError(
-                    f"{folder} is there and is {what}, not of {parameters.repo_uri}",
+                    f"{folder} is there and is {what}, not of {uri}",
                     remedy="move it away, or choose another PackageName; it is never deleted",
                 )
-            if not parameters.revision or checkout.is_at(parameters.revision):
-                return Plan(nothing_to_do=f"{folder} is at {checkout.branch or checkout.commit}")
+            reason, kept = self._compared(facts, folder, checkout)
+            if not reason:
+                return Plan(nothing_to_do=kept)
+            if own := self._would_be_lost(checkout):
+                raise HostError(
+                    f"{reason}, and has changes of its own: {own}",
+                    remedy=f"commit and push them, or move {folder} away; they are never overwritten",
+                )
+            name, run, commands = "checkout", self._checkout, self._checkout_commands(folder)
         if facts[GIT_VERSION] is None:
             raise HostError(
-                f"git is needed to clone {parameters.repo_uri}",
+                f"git is needed to clone {uri}",
                 remedy="install git: a LinuxPackageInstallation with Packages: git before this element",
             )
-        if facts[exists(folder)]:
-            reason = f"{folder} is not at {parameters.revision}"
-            commands = self._checkout_commands(folder)
-            return Plan((Step("checkout", reason, self._checkout, _shown(commands), self._holds),))
-        commands = self._clone_commands(folder)
-        return Plan((Step("clone", f"{folder} is not there", self._clone, _shown(commands), self._holds),))
+        return Plan((Step(name, reason, run, _shown(commands), self._holds),))
+
+    def _compared(self, facts: Facts, folder: Path, checkout: GitCheckout) -> tuple[str, str]:
+        """Why something else is to be checked out, or else what is there and is kept."""
+        revision, address = self.parameters.revision, self.parameters.address
+        if revision and not checkout.is_at(revision):
+            return f"{folder} is not at {revision}", ""
+        kept = f"{folder} is at {checkout.branch or checkout.commit}"
+        if checkout.changed:
+            kept += f", with changes of its own: {', '.join(checkout.changed[:5])}"
+        if revision and revision == checkout.branch:
+            env = {**_ENVIRONMENT, **address.env}
+            now = facts[remote_commit(address.uri, revision, address.options, env)]
+            if now is None:
+                kept += f"; {address.uri} is not reached, so newer commits are not known"
+            elif now not in ("", checkout.commit):
+                return f"{folder} is at {checkout.commit[:10]}, and {revision} is at {now[:10]} by now", ""
+        return "", kept
+
+    def _would_be_lost(self, checkout: GitCheckout) -> str:
+        if checkout.changed or checkout.branch != self.parameters.revision or not checkout.own_commits:
+            return ", ".join(checkout.changed[:5])
+        return f"{checkout.own_commits} commits on {checkout.branch}"
 
     def _holds(self, facts: Facts) -> bool:
         return not self.plan(facts).steps
@@ -133,11 +176,19 @@ class GitRepoClone(Dependency):
         depth = [f"--depth={parameters.depth}"] if parameters.depth else []
         late = bool(parameters.commit or parameters.checkout)
         branch = [f"--branch={parameters.branch}"] if parameters.branch and not late else []
-        clone = ["git", "clone", "--progress", *depth, *branch, "--", parameters.repo_uri, str(folder)]
+        address = parameters.address
+        git = ["git", *address.options]
+        clone = [*git, "clone", "--progress", *depth, *branch, "--", address.uri, str(folder)]
         return [clone, *(self._checkout_commands(folder) if late else ())]
 
-    def _checkout_commands(self, folder: Path) -> list[list[str]]:
-        git = ["git", "-C", str(folder)]
+    def _checkout_commands(self, folder: Path, *, branch: bool = False) -> list[list[str]]:
+        """Fetch, and check out what was fetched.
+
+        Args:
+            folder: the clone.
+            branch: whether the revision is a branch of the remote: the local one is to follow it.
+        """
+        git = ["git", *self.parameters.address.options, "-C", str(folder)]
         revision = self.parameters.revision
         if self.parameters.depth:
             depth = f"--depth={self.parameters.depth}"
@@ -145,7 +196,12 @@ class GitRepoClone(Dependency):
             # A branch of that name tells what was fetched: a shallow fetch brings no names.
             name = ["--detach"] if re.fullmatch(r"[0-9a-f]{7,}", revision) else ["-B", revision]
             return [fetch, [*git, "checkout", *name, "FETCH_HEAD"]]
-        return [[*git, "fetch", "--progress", "--tags", "origin"], [*git, "checkout", revision]]
+        heads = "+refs/heads/*:refs/remotes/origin/*"
+        name = ["-B", revision, f"refs/remotes/origin/{revision}"] if branch else [revision]
+        return [
+            [*git, "fetch", "--progress", "--tags", "--force", "origin", heads],
+            [*git, "checkout", *name],
+        ]
 
     def _clone(self, context: StepContext) -> StepOutcome:
         name = self.parameters.folder_name
@@ -163,8 +219,15 @@ class GitRepoClone(Dependency):
     def _checkout(self, context: StepContext) -> StepOutcome:
         folder = context.package_dir / self.parameters.folder_name
         with locked(context.package_dir, self.parameters.folder_name, context):
-            for command in self._checkout_commands(folder):
-                self._git(context, command)
+            # The address that is noted there may hold credentials; git would show them in its command lines.
+            uri = self.parameters.address.uri
+            self._git(context, ["git", "-C", str(folder), "remote", "set-url", "origin", uri])
+            fetch, _ = self._checkout_commands(folder)
+            self._git(context, fetch)
+            known = ["show-ref", "--verify", "--quiet", f"refs/remotes/origin/{self.parameters.revision}"]
+            result = context.processes.run(["git", "-C", str(folder), *known], log=context.log, check=False)
+            _, checkout = self._checkout_commands(folder, branch=result.exit_code == 0)
+            self._git(context, checkout)
         return StepOutcome(f"checked out {self.parameters.revision}")
 
     def _holds_now(self, context: StepContext, folder: Path) -> bool:
@@ -179,11 +242,18 @@ class GitRepoClone(Dependency):
                 context.progress.update(match.group(1), done=float(match.group(2)), total=100)
 
         try:
-            context.processes.run(command, log=context.log, env=_ENVIRONMENT, on_line=show)
+            env = {**_ENVIRONMENT, **self.parameters.address.env}
+            context.processes.run(command, log=context.log, env=env, on_line=show)
         except ActionFailedError as error:
             output = "\n".join(error.details)
-            remedy = next((text for pattern, text in _REMEDIES if re.search(pattern, output)), error.remedy)
-            raise DependencyFailedError(error.message, remedy=remedy, details=error.details) from error
+            raise DependencyFailedError(
+                error.message, remedy=_remedy(output) or error.remedy, details=error.details
+            ) from error
+
+
+def _remedy(output: str) -> str | None:
+    found = ((re.search(pattern, output), text) for pattern, text in _REMEDIES)
+    return next((text.format(*match.groups()) for match, text in found if match), None)
 
 
 def _shown(commands: list[list[str]]) -> str:

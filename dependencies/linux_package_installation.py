@@ -5,20 +5,28 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field, field_validator
 
 from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.errors import HostError
+from agent.errors import DependencyFailedError, HostError
 from agent.facts.linux import DISTRIBUTION
-from agent.facts.packages import APT_LISTS_AGE_S, AVAILABLE_PACKAGES, INSTALLED_PACKAGES, PACKAGE_MANAGER
+from agent.facts.packages import (
+    APT_LISTS_AGE_S,
+    AVAILABLE_PACKAGES,
+    INSTALLED_PACKAGES,
+    PACKAGE_MANAGER,
+    apt_names,
+    installed_as,
+)
 from agent.facts.users import ROOT
-from dependencies.apt import APT_GET, run_apt
+from dependencies.apt import APT_GET, APT_UPDATE, DPKG_REPAIR, run_apt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from agent.facts import Facts
     from agent.facts.packages import InstalledPackage
@@ -28,7 +36,9 @@ __all__ = ["LinuxPackageInstallation", "LinuxPackageInstallationParameters", "Pa
 LISTS_LIFE_S = 24 * 3600
 """Seconds after which apt's lists are fetched again before something is installed."""
 
-_NAME = r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?"
+# apt removes a package whose name is given with a dash at its end.
+_NAME = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+(?:-[a-z0-9]+)*)?"
+_VERSION = r"[A-Za-z0-9.+:~*-]*[A-Za-z0-9.+~*]"
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,7 @@ class PackageWish:
         Raises:
             ValueError: if it is neither.
         """
-        match = re.fullmatch(rf"({_NAME})(?:=([A-Za-z0-9.+:~*-]+))?", text)
+        match = re.fullmatch(rf"({_NAME})(?:=({_VERSION}))?", text)
         if not match:
             raise ValueError(f"{text!r} is no package: write name or name=version")
         return cls(match.group(1), match.group(2))
@@ -59,9 +69,14 @@ class PackageWish:
         """As apt takes it."""
         return self.name if self.version is None else f"{self.name}={self.version}"
 
+    @property
+    def plain_name(self) -> str:
+        """The name without its architecture."""
+        return self.name.partition(":")[0]
+
     def fulfilled(self, installed: Mapping[str, InstalledPackage]) -> bool:
         """Whether the package is installed, and in that version."""
-        package = installed.get(self.name)
+        package = installed_as(self.name, installed)
         if package is None or not package.installed:
             return False
         return self.version is None or fnmatchcase(package.version, self.version)
@@ -125,16 +140,16 @@ class LinuxPackageInstallation(Dependency):
                 remedy=f"run vcagent as root, or once: sudo apt-get install {names}",
             )
         steps = []
-        if broken := sorted(name for name, package in installed.items() if package.broken):
+        if broken := sorted({name.partition(":")[0] for name, state in installed.items() if state.broken}):
             steps.append(
                 self._step(
                     "repair",
                     f"an earlier installation was cut short: {', '.join(broken)}",
-                    ["dpkg", "--configure", "-a"],
+                    list(DPKG_REPAIR),
                 )
             )
         if reason := _why_update(facts, missing):
-            steps.append(self._step("update", reason, [*APT_GET, "update"]))
+            steps.append(self._step("update", reason, list(APT_UPDATE)))
         steps.append(
             self._step(
                 "install",
@@ -152,7 +167,7 @@ class LinuxPackageInstallation(Dependency):
         return [PackageWish.parse(name) for name in dict.fromkeys(names)]
 
     def _install_command(self, missing: list[PackageWish]) -> list[str]:
-        command = [*APT_GET, "install"]
+        command = [*APT_GET, "install", "--no-remove"]
         if not self.parameters.recommends:
             command.append("--no-install-recommends")
         if any(wish.version for wish in missing):
@@ -164,6 +179,7 @@ class LinuxPackageInstallation(Dependency):
         self, name: str, reason: str, command: list[str], wishes: list[PackageWish] | None = None
     ) -> Step:
         def run(context: StepContext) -> StepOutcome:
+            _check_names(context.facts.fresh(), wishes or ())
             result = run_apt(context, command, self.parameters.lock_timeout)
             return StepOutcome(f"done in {result.duration_s:.0f} s")
 
@@ -174,7 +190,7 @@ class LinuxPackageInstallation(Dependency):
 
 
 def _why(wish: PackageWish, installed: Mapping[str, InstalledPackage]) -> str:
-    package = installed.get(wish.name)
+    package = installed_as(wish.name, installed)
     if package is None:
         return f"{wish.name} is not installed"
     if package.installed:
@@ -191,5 +207,21 @@ def _why_update(facts: Facts, missing: list[PackageWish]) -> str:
     if age_s > LISTS_LIFE_S:
         return f"apt's package lists are {age_s // 3600} hours old"
     available = facts[AVAILABLE_PACKAGES]
-    unknown = [wish.name for wish in missing if wish.name.partition(":")[0] not in available]
+    unknown = [wish.name for wish in missing if wish.plain_name not in available]
     return f"apt's package lists do not know {', '.join(unknown)}" if unknown else ""
+
+
+def _check_names(facts: Facts, wishes: Iterable[PackageWish]) -> None:
+    """See that apt knows each name; one that it does not know it takes for a pattern, ``gcc-1.`` for 700.
+
+    Raises:
+        DependencyFailedError: if it does not know one; with those that are spelled alike.
+    """
+    available = facts[AVAILABLE_PACKAGES]
+    for name in (wish.plain_name for wish in wishes):
+        if name not in available and name not in facts[apt_names(name)]:
+            near = ", ".join(get_close_matches(name, sorted(available), n=3, cutoff=0.8))
+            remedy = f"no repository of this host has {name}; correct its name or add its repository"
+            raise DependencyFailedError(
+                f"apt knows no package {name}", remedy=f"{remedy}; near to it: {near}" if near else remedy
+            )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
+import os
 import shlex
 import shutil
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -21,57 +21,28 @@ from agent.facts.linux import DISTRIBUTION
 from agent.facts.python import PYTHON, PythonInterpreter, interpreter
 from agent.facts.python_environments import ENVIRONMENT_MARKER, inventory_of, python_environment
 from agent.facts.storage import MOUNTS, free_bytes
+from dependencies.git_credentials import git_environment
 from dependencies.package_folder import locked, point_link, write_whole
+from dependencies.pip import (
+    PipProgress,
+    masked,
+    pip_environment,
+    pip_remedy,
+    split_git_credentials,
+    split_requirements,
+    unfulfilled,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from agent.facts import Facts
 
-__all__ = [
-    "PipProgress",
-    "PythonEnvironmentInstallation",
-    "PythonEnvironmentInstallationParameters",
-    "pip_remedy",
-    "split_requirements",
-]
+__all__ = ["PythonEnvironmentInstallation", "PythonEnvironmentInstallationParameters"]
 
 _MIB = 1024 * 1024
-
-_UNREACHABLE = (
-    r"NewConnectionError|NameResolutionError|Temporary failure in name resolution|ProxyError"
-    r"|Connection refused|ConnectTimeout|Read timed out|Network is unreachable|SSLError|Max retries exceeded"
-)
-_REMEDIES = (
-    (
-        _UNREACHABLE,
-        "no package index is reached: set HTTPS_PROXY or PIP_INDEX_URL, or give wheelsDir, some wheels",
-    ),
-    (r"No space left on device", "free some space, or choose another folder for packages"),
-    (
-        r"No matching distribution found for (\S+)",
-        "no wheel of {0} fits this Python and platform; see pip index versions, or add it to wheelsDir",
-    ),
-    (
-        r"do not match the hashes",
-        "the download is not what was pinned: see whether the index is a mirror that differs",
-    ),
-    (r"conflicting dependencies|ResolutionImpossible", "correct the requirements: they exclude each other"),
-)
-
-
-def split_requirements(text: str) -> list[str]:
-    """Requirements in one string: separated by lines, or by a comma before a name (not before a version)."""
-    parts = re.split(r"\n|,(?=\s*[A-Za-z])(?![^\[]*\])", text)
-    return [part.strip() for part in parts if part.strip() and not part.strip().startswith("#")]
-
-
-def pip_remedy(output: str) -> str | None:
-    """What to do about pip's output, where that is known."""
-    for pattern, remedy in _REMEDIES:
-        if match := re.search(pattern, output):
-            return remedy.format(*match.groups())
-    return None
+_REQUIREMENTS = "vcagent-requirements.txt"
+"""What pip reads while it installs: a command line can be read by every user."""
 
 
 class PythonEnvironmentInstallationParameters(ComponentParameters):
@@ -96,34 +67,13 @@ class PythonEnvironmentInstallationParameters(ComponentParameters):
             try:
                 Requirement(requirement)
             except InvalidRequirement as error:
-                raise ValueError(f"{requirement!r} is no requirement: {error}") from error
+                raise ValueError(f"{masked(str(requirement))!r} is no requirement: {error}") from error
         return requirements
 
     @field_validator("wheels_dir", mode="before")
     @classmethod
     def _no_folder(cls, value: Any) -> Any:
         return value or None
-
-
-class PipProgress:
-    """What pip's lines say about how far it is: ``n of m packages``; m grows while pip finds more."""
-
-    def __init__(self, wanted: int) -> None:
-        self.total = wanted
-        self.done = 0
-
-    def read(self, line: str) -> str | None:
-        """The message for a line of pip, or None where it says nothing new."""
-        match = re.match(r"\s*(Collecting|Processing|Requirement already satisfied:|Downloading) (\S+)", line)
-        if match and match.group(1) != "Downloading":
-            self.done += 1
-            self.total = max(self.total, self.done)
-        if match:
-            name = Path(match.group(2)).name
-            return f"{self.done} of {self.total} packages: {match.group(1).split()[0].lower()} {name}"
-        if line.startswith("Installing collected packages:"):
-            return f"installing {line.count(',') + 1} packages"
-        return None
 
 
 class PythonEnvironmentInstallation(Dependency):
@@ -161,11 +111,15 @@ class PythonEnvironmentInstallation(Dependency):
             "install",
             reason,
             lambda context: self._install(context, python, folder),
-            " && ".join(map(shlex.join, self._commands(python, folder))),
+            " && ".join(map(shlex.join, self._commands(python, folder))) + f"  # {', '.join(self._shown)}",
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=30,
         )
         return Plan((step,))
+
+    @property
+    def _shown(self) -> list[str]:
+        return [masked(requirement) for requirement in self.parameters.requirements]
 
     def _interpreter(self, facts: Facts) -> PythonInterpreter:
         python = facts[interpreter(self.parameters.python)] if self.parameters.python else facts[PYTHON]
@@ -178,7 +132,8 @@ class PythonEnvironmentInstallation(Dependency):
 
     def _key(self, python: PythonInterpreter) -> str:
         parameters = self.parameters
-        wish = [sorted(parameters.requirements), parameters.no_deps, python.version, python.platform]
+        # Another password is no other environment.
+        wish = [sorted(self._shown), parameters.no_deps, python.version, python.platform]
         return hashlib.sha256(json.dumps(wish).encode()).hexdigest()[:16]
 
     def _folder(self, package_dir: Path, python: PythonInterpreter) -> Path:
@@ -231,7 +186,7 @@ class PythonEnvironmentInstallation(Dependency):
             pip += ["--no-index", f"--find-links={parameters.wheels_dir}"]
         return [
             [python.path, "-I", "-m", "venv", "--clear", str(folder)],
-            [*pip, "--", *parameters.requirements],
+            [*pip, "--requirement", str(folder / _REQUIREMENTS)],
         ]
 
     def _install(self, context: StepContext, python: PythonInterpreter, folder: Path) -> StepOutcome:
@@ -243,21 +198,30 @@ class PythonEnvironmentInstallation(Dependency):
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 make, fill = self._commands(python, folder)
                 self._run(context, make)
-                self._run(context, fill)
+                self._fill(context, fill, folder)
                 self._finish(context, python, folder)
             point_link(context.package_dir / self.parameters.package_name, folder)
         return StepOutcome(f"{len(self.parameters.requirements)} requirements in {folder}")
 
-    def _run(self, context: StepContext, command: Sequence[str]) -> None:
+    def _fill(self, context: StepContext, command: Sequence[str], folder: Path) -> None:
+        requirements, addresses = split_git_credentials(self.parameters.requirements)
+        write_whole(folder / _REQUIREMENTS, "".join(f"{line}\n" for line in requirements), mode=0o600)
+        try:
+            self._run(context, command, git_environment(addresses, os.environ))
+        finally:
+            (folder / _REQUIREMENTS).unlink(missing_ok=True)
+
+    def _run(
+        self, context: StepContext, command: Sequence[str], more: Mapping[str, str] | None = None
+    ) -> None:
         counted = PipProgress(len(self.parameters.requirements))
 
         def show(line: str) -> None:
             if message := counted.read(line):
                 context.progress.update(message, done=counted.done, total=counted.total)
 
+        environment = {**pip_environment(os.environ), **(more or {})}
         try:
-            # The user may have told pip to install into the home folder.
-            environment = {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
             context.processes.run(command, log=context.log, env=environment, on_line=show)
         except ActionFailedError as error:
             remedy = pip_remedy("\n".join(error.details)) or error.remedy
@@ -274,11 +238,17 @@ class PythonEnvironmentInstallation(Dependency):
             raise DependencyFailedError(
                 f"the new interpreter of {folder} does not run", remedy=f"see whether {python.path} is whole"
             )
+        found = json.loads(inventory)
+        if missing := unfulfilled(self.parameters.requirements, found["version"], found["distributions"]):
+            raise DependencyFailedError(
+                f"pip ended well, but {folder} lacks {', '.join(missing)}",
+                remedy="see pip config list and the variables PIP_…: target, prefix, root, dry-run",
+            )
         note = {
             "key": self._key(python),
-            "requirements": self.parameters.requirements,
+            "requirements": self._shown,
             "no_deps": self.parameters.no_deps,
             "python": python.path,
-            **json.loads(inventory),
+            **found,
         }
         write_whole(folder / ENVIRONMENT_MARKER, json.dumps(note, indent=2) + "\n")

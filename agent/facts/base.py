@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+
+from agent.errors import HostError
+from agent.facts.file_locks import record_lock_holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +24,25 @@ T = TypeVar("T")
 class Host(Protocol):
     """The door through which facts look at a host; reading only."""
 
-    def output(self, command: Sequence[str], *, timeout_s: float = 10) -> str | None:
-        """Standard output of a command (C locale), or None where it is missing, fails or hangs."""
+    def output(
+        self,
+        command: Sequence[str],
+        *,
+        timeout_s: float = 10,
+        env: Mapping[str, str] | None = None,
+        hang_is_error: bool = False,
+    ) -> str | None:
+        """Standard output of a command (C locale), or None where it is missing, fails or hangs.
+
+        Args:
+            command: the program and its arguments; it has no terminal to ask on.
+            timeout_s: seconds after which it counts as hanging, and is killed with its children.
+            env: variables added to the agent's own; what must not stand in a process list.
+            hang_is_error: whether to hang is to be told from to be absent.
+
+        Raises:
+            HostError: if it hangs and ``hang_is_error``.
+        """
 
     def text(self, path: str) -> str | None:
         """A file's text, or None where it cannot be read."""
@@ -29,26 +50,49 @@ class Host(Protocol):
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; empty where it cannot be read."""
 
+    def lock_holder(self, path: str) -> int | None:
+        """The process whose record lock bars others from writing a file; None where nobody has one."""
+
 
 class LocalHost:
     """The host that the agent runs on."""
 
-    def output(self, command: Sequence[str], *, timeout_s: float = 10) -> str | None:
+    def output(
+        self,
+        command: Sequence[str],
+        *,
+        timeout_s: float = 10,
+        env: Mapping[str, str] | None = None,
+        hang_is_error: bool = False,
+    ) -> str | None:
         """See Host."""
         try:
-            result = subprocess.run(
+            process = subprocess.Popen(
                 list(command),
-                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 text=True,
                 errors="replace",
-                timeout=timeout_s,
-                env={**os.environ, "LC_ALL": "C"},
-                stdin=subprocess.DEVNULL,
-                check=True,
+                env={**os.environ, "LC_ALL": "C", **(env or {})},
+                start_new_session=True,
             )
-        except (OSError, subprocess.SubprocessError):
+        except OSError:
             return None
-        return result.stdout
+        with process:
+            try:
+                output, _ = process.communicate(timeout=timeout_s)
+            except BaseException as error:
+                os.killpg(process.pid, signal.SIGKILL)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                if hang_is_error:
+                    raise HostError(
+                        f"{command[0]} gave no answer for {timeout_s:.0f} s",
+                        remedy="see whether this host is overloaded or one of its disks hangs, and run again",
+                    ) from None
+                return None
+        return output if process.returncode == 0 else None
 
     def text(self, path: str) -> str | None:
         """See Host."""
@@ -63,6 +107,10 @@ class LocalHost:
             return sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted, not paths
         except OSError:
             return []
+
+    def lock_holder(self, path: str) -> int | None:
+        """See Host."""
+        return record_lock_holder(path)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Checkouts of git repositories."""
+"""Checkouts of git repositories, and what their remotes have."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from agent.facts.base import Fact, Host
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["GIT_VERSION", "GitCheckout", "git_checkout"]
+__all__ = ["GIT_VERSION", "GitCheckout", "git_checkout", "remote_commit", "remote_revision"]
+
+_REMOTE_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,16 @@ class GitCheckout:
         commit: what is checked out.
         branch: the branch that is checked out; None for a commit alone.
         tags: the tags of that commit.
+        changed: tracked files that differ from that commit.
+        own_commits: how many commits the branch has that the remote's did not have when last fetched.
     """
 
     uri: str | None
     commit: str
     branch: str | None = None
     tags: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    own_commits: int = 0
 
     def is_at(self, revision: str) -> bool:
         """Whether a branch, a tag or a commit (7 digits or more of it) is what is checked out."""
@@ -41,20 +48,53 @@ def git_checkout(folder: Path) -> Fact[GitCheckout | None]:
 
     def read(host: Host) -> GitCheckout | None:
         def git(*arguments: str) -> str | None:
-            return host.output(["git", "-c", f"safe.directory={folder}", "-C", str(folder), *arguments])
+            options = ["--no-optional-locks", "-c", f"safe.directory={folder}", "-C", str(folder)]
+            return host.output(["git", *options, *arguments])
 
         top = (git("rev-parse", "--show-toplevel") or "").strip()
         commit = (git("rev-parse", "--verify", "HEAD") or "").strip()
         if not commit or top != str(folder.resolve()):
             return None
+        branch = (git("symbolic-ref", "--short", "--quiet", "HEAD") or "").strip() or None
+        own = git("rev-list", "--count", f"refs/remotes/origin/{branch}..HEAD") if branch else None
         return GitCheckout(
             uri=(git("config", "--get", "remote.origin.url") or "").strip() or None,
             commit=commit,
-            branch=(git("symbolic-ref", "--short", "--quiet", "HEAD") or "").strip() or None,
+            branch=branch,
             tags=tuple((git("tag", "--points-at", "HEAD") or "").split()),
+            changed=tuple((git("diff", "--no-ext-diff", "--name-only", "HEAD", "--") or "").splitlines()),
+            own_commits=int(own or 0),
         )
 
     return Fact(f"git_checkout[{folder}]", f"git -C {folder}", read)
+
+
+def remote_revision(text: str, revision: str) -> str:
+    """The commit of a branch, or else of a tag, in what ``git ls-remote`` says; empty where there is none."""
+    commits = {name: commit for commit, _, name in (line.partition("\t") for line in text.splitlines())}
+    names = (f"refs/heads/{revision}", f"refs/tags/{revision}^{{}}", f"refs/tags/{revision}")
+    return next((commits[name] for name in names if name in commits), "")
+
+
+def remote_commit(
+    uri: str, revision: str, options: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> Fact[str | None]:
+    """The commit that a branch or tag has in a remote repository now; None where that is not reached.
+
+    Args:
+        uri: the repository, without credentials.
+        revision: the branch or tag; the fact is empty where the repository has none of that name.
+        options: options of git itself.
+        env: variables for git, such as those that hold credentials.
+    """
+
+    def read(host: Host) -> str | None:
+        command = ["git", *options, "ls-remote", "--", uri]
+        command += [f"refs/heads/{revision}", f"refs/tags/{revision}", f"refs/tags/{revision}^{{}}"]
+        text = host.output(command, timeout_s=_REMOTE_TIMEOUT_S, env=env)
+        return None if text is None else remote_revision(text, revision)
+
+    return Fact(f"remote_commit[{uri}][{revision}]", f"git ls-remote {uri}", read)
 
 
 GIT_VERSION: Fact[str | None] = Fact(

@@ -19,9 +19,10 @@ __all__ = [
     "PACKAGE_MANAGER",
     "InstalledPackage",
     "PackageLock",
+    "apt_names",
     "dpkg_packages",
+    "installed_as",
     "lists_age_s",
-    "lock_holder",
 ]
 
 _MANAGERS = (
@@ -35,7 +36,7 @@ _MANAGERS = (
 _DPKG_QUERY = (
     "dpkg-query",
     "--show",
-    "--showformat=${binary:Package}\\t${Version}\\t${db:Status-Abbrev}\\t${Provides}\\n",
+    "--showformat=${Package}\\t${Architecture}\\t${Version}\\t${db:Status-Abbrev}\\t${Provides}\\n",
 )
 _LOCKS = (
     "/var/lib/dpkg/lock-frontend",
@@ -54,10 +55,12 @@ class InstalledPackage:
         version: its version; empty for a virtual package that another one provides.
         status: dpkg's two letters, wanted and actual state: ``ii`` is installed, ``rc`` was removed and
             left its configuration, ``iF`` is half configured, … (dpkg-query(1)).
+        architecture: dpkg's name of it, such as ``amd64`` or ``all``; empty for a virtual package.
     """
 
     version: str
     status: str = "ii"
+    architecture: str = ""
 
     @property
     def installed(self) -> bool:
@@ -85,43 +88,48 @@ class PackageLock:
     path: str
 
 
-def dpkg_packages(text: str) -> dict[str, InstalledPackage]:
-    """Read dpkg-query's list: real packages by name, and with ``:architecture``, and virtual ones."""
+def dpkg_packages(text: str, native: str = "") -> dict[str, InstalledPackage]:
+    """Read dpkg-query's list: real and virtual packages by name.
+
+    A plain name means the host's architecture or ``all``, as it does to apt; a package of that kind
+    stands under its name, and under ``name:architecture`` as every other does.
+
+    Args:
+        text: lines of name, architecture, version, state and what it provides.
+        native: the host's architecture (``dpkg --print-architecture``); where it is empty any will do.
+    """
     packages: dict[str, InstalledPackage] = {}
     virtual: dict[str, InstalledPackage] = {}
     for line in text.splitlines():
         fields = line.split("\t")
-        if len(fields) < 3:  # noqa: PLR2004 - name, version, status
+        if len(fields) < 4:  # noqa: PLR2004 - name, architecture, version, status
             continue
-        package = InstalledPackage(version=fields[1], status=fields[2].strip())
-        names = {fields[0], fields[0].partition(":")[0]}
-        for name in names:
-            if name not in packages or package.installed:
-                packages[name] = package
+        name, architecture, version, status, provides = (*fields, "")[:5]
+        package = InstalledPackage(version, status.strip(), architecture)
+        own = native if architecture == "all" and native else architecture
+        suffixes = (f":{own}", "") if own == native or not native else (f":{own}",)
+        packages.update({name + suffix: package for suffix in suffixes})
         if package.installed:
-            provided = re.findall(r"(?:^|,)\s*([^\s,(]+)", fields[3] if len(fields) > 3 else "")  # noqa: PLR2004
-            virtual.update(dict.fromkeys(provided, InstalledPackage(version="", status="ii")))
+            for provided in re.findall(r"(?:^|,)\s*([^\s,(]+)", provides):
+                virtual.update({provided + suffix: InstalledPackage("", "ii") for suffix in suffixes})
     return {
         **virtual,
         **{name: state for name, state in packages.items() if state.installed or name not in virtual},
     }
 
 
-def lock_holder(proc_locks: str, inodes: Mapping[str, int], names: Mapping[int, str]) -> PackageLock | None:
-    """Who holds one of the files.
-
-    Args:
-        proc_locks: the text of ``/proc/locks`` (proc(5)).
-        inodes: the lock files and their inodes; the device is not compared, for an overlay shows another.
-        names: programs by process number.
-    """
-    by_inode = {inode: path for path, inode in inodes.items()}
-    for line in proc_locks.splitlines():
-        match = re.match(r"\d+:\s+\w+\s+\w+\s+WRITE\s+(-?\d+)\s+[0-9a-f]+:[0-9a-f]+:(\d+)\s", line)
-        if match and (path := by_inode.get(int(match.group(2)))):
-            pid = int(match.group(1))
-            return PackageLock(pid, names.get(pid, "a process"), path)
-    return None
+def installed_as(name: str, packages: Mapping[str, InstalledPackage]) -> InstalledPackage | None:
+    """What apt means by a name, plain or with ``:architecture``, ``:native``, ``:all`` or ``:any``."""
+    plain, _, architecture = name.partition(":")
+    if architecture == "native":
+        return packages.get(plain)
+    if architecture == "all":
+        package = packages.get(plain)
+        return package if package and package.architecture == "all" else None
+    if architecture == "any":
+        found = [state for known, state in packages.items() if known.partition(":")[0] == plain]
+        return next((package for package in found if package.installed), found[0] if found else None)
+    return packages.get(name)
 
 
 def lists_age_s(names: Iterable[str], changed: Iterable[int], now: int) -> int | None:
@@ -143,18 +151,25 @@ def _manager(host: Host) -> str | None:
 
 
 def _lock(host: Host) -> PackageLock | None:
-    inodes = {}
-    for line in (
-        host.output(["sh", "-c", f"stat -c '%i %n' {' '.join(_LOCKS)} 2>/dev/null || :"]) or ""
-    ).splitlines():
-        inode, _, path = line.partition(" ")
-        inodes[path] = int(inode)
-    locks = host.text("/proc/locks") or ""
-    holder = lock_holder(locks, inodes, {})
-    if holder is None:
-        return None
-    return lock_holder(
-        locks, inodes, {holder.pid: (host.text(f"/proc/{holder.pid}/comm") or "a process").strip()}
+    for path in _LOCKS:
+        if (pid := host.lock_holder(path)) is not None:
+            name = (host.text(f"/proc/{pid}/comm") or "").strip()
+            return PackageLock(pid, name or "a process", path)
+    return None
+
+
+def _installed(host: Host) -> dict[str, InstalledPackage]:
+    native = (host.output(["dpkg", "--print-architecture"]) or "").strip()
+    return dpkg_packages(host.output(_DPKG_QUERY, timeout_s=30) or "", native)
+
+
+def apt_names(start: str) -> Fact[frozenset[str]]:
+    """The names that apt takes for themselves, virtual ones also; any other may be a pattern to it."""
+    command = ["apt-cache", "--all-names", "pkgnames", start]
+    return Fact(
+        f"apt_names[{start}]",
+        " ".join(command),
+        lambda host: frozenset((host.output(command, timeout_s=60) or "").split()),
     )
 
 
@@ -168,7 +183,7 @@ PACKAGE_MANAGER: Fact[str | None] = Fact("package_manager", "/usr/bin", _manager
 INSTALLED_PACKAGES: Fact[Mapping[str, InstalledPackage]] = Fact(
     "installed_packages",
     "dpkg-query --show",
-    lambda host: dpkg_packages(host.output(_DPKG_QUERY, timeout_s=30) or ""),
+    _installed,
 )
 AVAILABLE_PACKAGES: Fact[frozenset[str]] = Fact(
     "available_packages",
@@ -176,4 +191,4 @@ AVAILABLE_PACKAGES: Fact[frozenset[str]] = Fact(
     lambda host: frozenset((host.output(["apt-cache", "pkgnames"], timeout_s=60) or "").split()),
 )
 APT_LISTS_AGE_S: Fact[int | None] = Fact("apt_lists_age_s", _LISTS, _age_s)
-PACKAGE_LOCK: Fact[PackageLock | None] = Fact("package_lock", "/proc/locks", _lock)
+PACKAGE_LOCK: Fact[PackageLock | None] = Fact("package_lock", "fcntl(2), F_GETLK", _lock)

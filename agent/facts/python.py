@@ -10,6 +10,7 @@ from agent.facts.base import Fact, Host
 
 __all__ = ["PYTHON", "PythonInterpreter", "interpreter", "interpreter_answer"]
 
+_TIMEOUT_S = 60
 _QUESTION = """\
 import importlib.util as u, json, platform, sys, sysconfig
 print(json.dumps({
@@ -54,7 +55,8 @@ def interpreter(path: str) -> Fact[PythonInterpreter | None]:
     """The fact about one interpreter: a path, or a name that PATH finds."""
 
     def read(host: Host) -> PythonInterpreter | None:
-        return interpreter_answer(host.output([path, "-I", "-c", _QUESTION]))
+        command = [path, "-I", "-c", _QUESTION]
+        return interpreter_answer(host.output(command, timeout_s=_TIMEOUT_S, hang_is_error=True))
 
     return Fact(f"python[{path}]", f"{path} -c …", read)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from agent.facts.base import Fact, Host
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 __all__ = ["ENVIRONMENT_MARKER", "PythonEnvironment", "environment_of", "inventory_of", "python_environment"]
@@ -17,14 +16,24 @@ __all__ = ["ENVIRONMENT_MARKER", "PythonEnvironment", "environment_of", "invento
 ENVIRONMENT_MARKER = "vcagent-environment.json"
 """The file that is written last: a folder without it is half-made."""
 
+_TIMEOUT_S = 60
 _INVENTORY = """\
-import importlib.metadata as m, json, platform
-print(json.dumps({
-    "version": platform.python_version(),
-    "distributions": {d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]},
-}))
+import csv, importlib.metadata as m, json, os, platform
+found, damaged = {}, []
+for d in m.distributions():
+    name = d.metadata["Name"]
+    if name:
+        found[name] = d.version
+        files = [row[0] for row in csv.reader((d.read_text("RECORD") or "").splitlines()) if row]
+        if not all(os.path.lexists(d.locate_file(file)) for file in files if not file.endswith(".pyc")):
+            damaged.append(name)
+print(json.dumps({"version": platform.python_version(), "distributions": found, "damaged": damaged}))
 """
-"""What an environment's own interpreter is asked: its version and what is installed."""
+"""What an environment's own interpreter is asked: its version, what is installed, and of what files are gone.
+
+A distribution's files are in its RECORD (PyPA's specification of installed projects); what Python compiled
+of them may go.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,8 @@ class PythonEnvironment:
     Args:
         key: what it was made from.
         version: the version of its interpreter; None where that does not run any more.
-        changed: distributions that are missing now, or have another version than when it was made.
+        changed: distributions that are missing now, have another version than when it was made, or have
+            lost files since.
     """
 
     key: str
@@ -52,24 +62,29 @@ def environment_of(marker: str | None, inventory: str | None) -> PythonEnvironme
     try:
         noted = json.loads(marker or "")
         key, distributions = str(noted["key"]), dict(noted["distributions"])
+        damaged = set(noted.get("damaged", ()))  # so it came
     except (ValueError, KeyError, TypeError):
         return None
     try:
-        now: Mapping[str, object] = json.loads(inventory or "")
-        present = now["distributions"]
+        now = json.loads(inventory or "")
+        present, version = dict(now["distributions"]), str(now["version"])
+        damaged = set(now.get("damaged", ())) - damaged
     except (ValueError, KeyError, TypeError):
         return PythonEnvironment(key, None)
-    if not isinstance(present, dict):
-        return PythonEnvironment(key, None)
-    changed = tuple(sorted(name for name, version in distributions.items() if present.get(name) != version))
-    return PythonEnvironment(key, str(now.get("version")), changed)
+    changed = {name for name, made_with in distributions.items() if present.get(name) != made_with}
+    return PythonEnvironment(key, version, tuple(sorted(changed | damaged)))
 
 
 def inventory_of(folder: Path) -> Fact[str | None]:
-    """The version and the distributions of the environment in a folder, as JSON."""
-    python = str(folder / "bin" / "python")
+    """The version and the distributions of the environment in a folder, as JSON.
+
+    It is a HostError if the interpreter hangs: the environment is not gone, and is not to be made anew.
+    """
+    command = [str(folder / "bin" / "python"), "-I", "-c", _INVENTORY]
     return Fact(
-        f"inventory[{folder}]", f"{python} -c …", lambda host: host.output([python, "-I", "-c", _INVENTORY])
+        f"inventory[{folder}]",
+        f"{command[0]} -c …",
+        lambda host: host.output(command, timeout_s=_TIMEOUT_S, hang_is_error=True),
     )
 
 

@@ -39,7 +39,10 @@ CASES = sorted((Path(__file__).parent / "cases").glob("*/*.yaml"))
 READERS: dict[str, Callable[[Any], Any]] = {
     "available_packages": frozenset,
     "distribution": lambda value: Distribution(**{**value, "like": tuple(value.get("like", ()))}),
-    "git_checkout": lambda value: value and GitCheckout(**{**value, "tags": tuple(value.get("tags", ()))}),
+    "git_checkout": lambda value: (
+        value
+        and GitCheckout(**{**value, **{name: tuple(value.get(name, ())) for name in ("tags", "changed")}})
+    ),
     "installed_packages": lambda value: {name: InstalledPackage(*state) for name, state in value.items()},
     "link_target": lambda value: value and Path(value),
     "mounts": lambda value: tuple(Mount(Path(target), "ext4", size, free) for target, size, free in value),

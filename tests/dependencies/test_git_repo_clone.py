@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -7,9 +8,12 @@ import pytest
 from pydantic import ValidationError
 
 from agent.errors import DependencyFailedError, HostError
+from dependencies.git_credentials import GitAddress
 from dependencies.git_repo_clone import GitRepoClone, GitRepoCloneParameters, same_repository
+from tests.dependencies.private_server import QUOTED_TOKEN, PrivateServer, serving
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.dependencies.conftest import RealHost
@@ -76,9 +80,122 @@ def test_changes_in_a_checkout_are_not_lost(real_host: RealHost, origin: Path) -
     real_host.apply(clone(origin))
     file = real_host.context.package_dir / "package" / "file"
     file.write_text("edited\n")
-    with pytest.raises(DependencyFailedError, match="checkout"):
+    with pytest.raises(HostError, match="has changes of its own: file") as error:
         real_host.apply(clone(origin, Checkout="v1"))
+    assert "never overwritten" in (error.value.remedy or "")
     assert file.read_text() == "edited\n"
+    plan = clone(origin, Branch="main").plan(real_host.facts.fresh())
+    assert plan.nothing_to_do.endswith("is at main, with changes of its own: file")
+
+
+def commit(folder: Path, text: str) -> str:
+    (folder / "file").write_text(text)
+    git(folder, "commit", "-q", "-a", "-m", text)
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.mark.parametrize("depth", [None, 1])
+def test_a_branch_follows_its_remote(real_host: RealHost, origin: Path, depth: int | None) -> None:
+    extra = {"Depth": depth} if depth else {}
+    wish = clone(origin, Branch="main", **extra)
+    assert real_host.apply(wish) == ["clone"]
+    assert real_host.apply(wish) == []
+    newest = commit(origin, "4\n")
+    (step,) = wish.plan(real_host.facts.fresh()).steps
+    assert f"main is at {newest[:10]} by now" in step.reason
+    assert real_host.apply(wish) == ["checkout"]
+    package = real_host.context.package_dir / "package"
+    assert (git(package, "rev-parse", "HEAD"), git(package, "branch", "--show-current")) == (newest, "main")
+
+    # History that was written anew.
+    git(origin, "reset", "-q", "--hard", "v2")
+    newest = commit(origin, "another 3\n")
+    assert real_host.apply(wish) == ["checkout"]
+    assert git(package, "rev-parse", "HEAD") == newest
+
+
+def test_commits_of_ones_own_are_not_lost(real_host: RealHost, origin: Path) -> None:
+    real_host.apply(clone(origin, Branch="main"))
+    package = real_host.context.package_dir / "package"
+    own = commit(package, "own\n")
+    commit(origin, "4\n")
+    with pytest.raises(HostError, match="of its own: 1 commits on main"):
+        real_host.apply(clone(origin, Branch="main"))
+    assert git(package, "rev-parse", "main") == own
+    assert real_host.apply(clone(origin, Checkout="v1")) == ["checkout"]
+    assert git(package, "rev-parse", "main") == own
+
+
+def test_a_remote_that_is_not_reached(real_host: RealHost, origin: Path) -> None:
+    real_host.apply(clone(origin, Branch="main"))
+    shutil.move(origin, origin.with_name("gone"))
+    plan = clone(origin, Branch="main").plan(real_host.facts.fresh())
+    assert "is at main" in plan.nothing_to_do
+    assert "is not reached" in plan.nothing_to_do
+
+
+def test_a_lock_that_a_killed_git_left(real_host: RealHost, origin: Path) -> None:
+    real_host.apply(clone(origin))
+    lock = real_host.context.package_dir / "package" / ".git" / "index.lock"
+    lock.touch()
+    with pytest.raises(DependencyFailedError) as error:
+        real_host.apply(clone(origin, Checkout="v1"))
+    assert f"remove {lock}" in (error.value.remedy or "")
+    assert lock.exists()
+
+
+@pytest.fixture
+def private(origin: Path) -> Iterator[str]:
+    """The address of a repository behind a password."""
+    git(origin, "update-server-info")
+    with serving(origin.parent) as host:
+        yield f"{host}/origin.git/.git"
+
+
+def test_credentials_are_shown_to_nobody(real_host: RealHost, origin: Path, private: str) -> None:
+    address = f"http://user:{QUOTED_TOKEN}@{private}"
+    wish = clone(origin, RepoUri=address, Branch="main")
+    (step,) = wish.plan(real_host.facts.fresh()).steps
+    assert "T0ken" not in step.command
+    assert real_host.apply(wish) == ["clone"]
+    package = real_host.context.package_dir / "package"
+    assert git(package, "remote", "get-url", "origin") == f"http://{private}"
+
+    # An address with credentials, as an earlier version left it, and newer commits.
+    git(package, "remote", "set-url", "origin", address)
+    commit(origin, "4\n")
+    git(origin, "update-server-info")
+    assert real_host.apply(wish) == ["checkout"]
+    assert (package / "file").read_text() == "4\n"
+    assert PrivateServer.served
+    assert PrivateServer.seen == []
+    files = [path for path in real_host.context.package_dir.parent.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert [path for path in files if b"T0ken" in path.read_bytes()] == []
+
+
+def test_without_the_credentials_there_is_a_remedy(real_host: RealHost, origin: Path, private: str) -> None:
+    with pytest.raises(DependencyFailedError) as error:
+        real_host.apply(clone(origin, RepoUri=f"http://user:wrong@{private}"))
+    assert "give this user access" in (error.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "uri", "credentials"),
+    [
+        ("https://token@host/a.git", "https://host/a.git", ["token", ""]),
+        ("https://user7:p%40x@host:8443/a", "https://host:8443/a", ["user7", "p@x"]),
+        ("https://host/a", "https://host/a", []),
+        ("ssh://git@host/a.git", "ssh://git@host/a.git", []),
+        ("git@host:a.git", "git@host:a.git", []),
+        ("/folder/a@b", "/folder/a@b", []),
+    ],
+)
+def test_what_of_an_address_is_a_credential(text: str, uri: str, credentials: list[str]) -> None:
+    address = GitAddress.parse(text)
+    assert address.uri == uri
+    assert list(address.env.values()) == credentials
+    assert not any(value and value in " ".join(address.options) for value in credentials)
 
 
 def test_what_is_there_and_is_something_else_is_never_touched(real_host: RealHost, origin: Path) -> None:

@@ -14,8 +14,10 @@ import pytest
 from pydantic import ValidationError
 
 from agent.errors import DependencyFailedError, InterruptedRunError
-from agent.facts.packages import INSTALLED_PACKAGES
-from dependencies.apt import apt_progress, remedy_for, wait_for_lock
+from agent.facts import Facts
+from agent.facts.linux import Distribution
+from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_LOCK, InstalledPackage
+from dependencies.apt import APT_UPDATE, apt_progress, remedy_for, run_apt, wait_for_lock
 from dependencies.linux_package_installation import (
     LinuxPackageInstallation,
     LinuxPackageInstallationParameters,
@@ -23,6 +25,7 @@ from dependencies.linux_package_installation import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.dependencies.conftest import RealHost
 
@@ -125,7 +128,75 @@ def test_a_package_that_nobody_has(real_host: RealHost) -> None:
     assert "no repository of this host has no-such-package-anywhere" in (error.value.remedy or "")
 
 
-@pytest.mark.parametrize("packages", ["--reinstall", "Upper", "a b", "x=", "git;rm", "-o", "../x"])
+@real_apt
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("gcc-1.", "gcc-1"), ("hello+", "hello"), ("libstdc+", ""), ("build-esential", "build-essential")],
+)
+def test_a_name_that_apt_would_take_for_something_else(real_host: RealHost, name: str, near: str) -> None:
+    (*_, install) = installation(name).plan(real_host.facts.fresh()).steps
+    with pytest.raises(DependencyFailedError, match="apt knows no package") as error:
+        install.run(real_host.context)
+    assert near in (error.value.remedy or "")
+    assert not real_host.context.log.exists(), "apt was not asked"
+
+
+@real_apt
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["dpkg", "dpkg:native", "dpkg:any", "adduser:all", "awk"])
+def test_every_spelling_of_what_is_there(real_host: RealHost, name: str) -> None:
+    assert installation(name).plan(real_host.facts.fresh()).nothing_to_do
+
+
+@real_apt
+@pytest.mark.root
+@pytest.mark.usefixtures("holder")
+def test_the_real_lock_is_told_as_held(real_host: RealHost, holder: subprocess.Popen[str]) -> None:
+    found = real_host.facts.fresh()[PACKAGE_LOCK]
+    assert found
+    assert (found.pid, found.path) == (holder.pid, LOCK)
+
+
+@real_apt
+def test_without_a_network_the_update_fails(tmp_path: Path) -> None:
+    (tmp_path / "lists" / "partial").mkdir(parents=True)
+    (tmp_path / "sources.list").write_text("deb [trusted=yes] http://127.0.0.1:9/debian stable main\n")
+    options = {
+        "Dir::Etc::SourceList": tmp_path / "sources.list",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::Lists": tmp_path / "lists",
+        "Acquire::Retries": 0,
+    }
+    command = [*APT_UPDATE, *(f"--option={name}={value}" for name, value in options.items())]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "network, DNS, proxy" in remedy_for(result.stderr, "log")
+
+
+def test_nothing_is_removed_and_configuration_stays() -> None:
+    host = {
+        "package_manager": "apt",
+        "distribution": Distribution("debian"),
+        "root": True,
+        "apt_lists_age_s": 1,
+        "available_packages": frozenset({"hello"}),
+        "installed_packages": {"x": InstalledPackage("1", "iF")},
+    }
+    repair, install = installation("hello").plan(Facts(None, host)).steps
+    assert "--no-remove" in install.command
+    for step in (repair, install):
+        assert "--force-confdef" in step.command
+        assert "--force-confold" in step.command
+
+
+@pytest.mark.parametrize(
+    "packages",
+    [
+        "--reinstall", "Upper", "a b", "x=", "git;rm", "-o", "../x", "git-", "git=1-", "git:amd64-", "git*",
+        "git:", "^git$", "a",
+    ],
+)  # fmt: skip
 def test_what_is_no_package(packages: str) -> None:
     with pytest.raises(ValidationError, match="is no package"):
         installation(packages)
@@ -140,5 +211,38 @@ def test_progress_lines() -> None:
 def test_remedies() -> None:
     version = "E: Version '9' for 'hello' was not found"
     assert remedy_for(version, "log") == "see apt-cache madison hello for the versions that there are"
+    assert "dpkg --add-architecture" in remedy_for("E: Unable to locate package libgomp1:i386", "log")
+    assert "it excludes a package" in remedy_for(
+        "E: Packages need to be removed but remove is disabled.", "log"
+    )
     assert "Proxy" in remedy_for("E: Temporary failure resolving 'deb.debian.org'", "log")
     assert remedy_for("something else", "log") == "all of apt's output is in log"
+
+
+@pytest.mark.parametrize(("command", "to_its_end"), [("install", True), ("update", False)])
+def test_an_installation_is_not_cut_short(
+    real_host: RealHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, *, to_its_end: bool
+) -> None:
+    (tmp_path / "apt-get").write_text("#!/bin/sh\necho begun\nsleep 2\ntouch ended\n")
+    (tmp_path / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dependencies.apt.wait_for_lock", lambda *_: None)
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            run_apt(real_host.context, ["apt-get", command], 1)
+        except InterruptedRunError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not real_host.context.log.exists() or "begun" not in real_host.context.log.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    real_host.context.stop.set()
+    thread.join(20)
+    assert len(errors) == 1
+    assert (tmp_path / "ended").exists() == to_its_end

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,15 +16,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from agent.errors import DependencyFailedError, InterruptedRunError
-from dependencies.package_folder import locked
-from dependencies.python_environment_installation import (
+from agent.errors import DependencyFailedError, HostError, InterruptedRunError
+from dependencies.package_folder import locked, write_whole
+from dependencies.pip import (
     PipProgress,
-    PythonEnvironmentInstallation,
-    PythonEnvironmentInstallationParameters,
+    masked,
+    pip_environment,
     pip_remedy,
     split_requirements,
+    unfulfilled,
 )
+from dependencies.python_environment_installation import (
+    PythonEnvironmentInstallation,
+    PythonEnvironmentInstallationParameters,
+)
+from tests.dependencies.private_server import QUOTED_TOKEN, PrivateServer, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +102,171 @@ def test_an_environment_from_made_to_mended(real_host: RealHost, wheels: Path) -
     assert real_host.apply(installation(wheels, "tiny_one==2.0", no_deps=True)) == ["install"]
     assert (imported(real_host, "tiny_one"), imported(real_host, "tiny_two")) == ("2.0", "")
     assert (environment / "vcagent-environment.json").exists()
+
+
+def test_files_that_somebody_removed(real_host: RealHost, wheels: Path) -> None:
+    wish = installation(wheels, "tiny_one==2.0")
+    real_host.apply(wish)
+    environment = (real_host.context.package_dir / "tiny").resolve()
+    for path in environment.rglob("__pycache__"):
+        shutil.rmtree(path)
+    assert wish.plan(real_host.facts.fresh()).nothing_to_do, "what Python compiled may go"
+    next(environment.glob("lib/python*/site-packages/tiny_one.py")).unlink()
+    assert "was changed: tiny_one" in wish.plan(real_host.facts.fresh()).steps[0].reason
+    assert real_host.apply(wish) == ["install"]
+    assert imported(real_host, "tiny_one") == "2.0"
+
+
+def test_settings_of_pip_change_nothing(
+    real_host: RealHost, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    for name, value in {
+        "DRY_RUN": "1",
+        "TARGET": elsewhere,
+        "USER": "1",
+        "NO_DEPS": "1",
+        "ROOT": "/x",
+    }.items():
+        monkeypatch.setenv(f"PIP_{name}", str(value))
+    assert real_host.apply(installation(wheels, "tiny_one==1.0")) == ["install"]
+    assert (imported(real_host, "tiny_one"), imported(real_host, "tiny_two")) == ("1.0", "1.0")
+    assert not elsewhere.exists()
+    kept = {"PIP_INDEX_URL": "https://mirror", "PIP_CERT": "/c", "PIP_TIMEOUT": "5", "HOME": "/root"}
+    assert not set(pip_environment({**kept, "PIP_PREFIX": "/p"})) & set(kept)
+
+
+def test_what_pip_put_elsewhere_is_not_there(
+    real_host: RealHost, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "pip.conf"
+    settings.write_text(f"[install]\ntarget = {tmp_path / 'elsewhere'}\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(settings))
+    with pytest.raises(DependencyFailedError, match=r"pip ended well, but .* lacks tiny_one==2.0") as error:
+        real_host.apply(installation(wheels, "tiny_one==2.0"))
+    assert "pip config list" in (error.value.remedy or "")
+    assert not (real_host.context.package_dir / "tiny").exists()
+
+
+def test_an_interpreter_that_hangs_is_not_gone(
+    real_host: RealHost, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish = installation(wheels, "tiny_one==2.0")
+    real_host.apply(wish)
+    environment = (real_host.context.package_dir / "tiny").resolve()
+    python = environment / "bin" / "python"
+    python.unlink()
+    python.write_text("#!/bin/sh\nsleep 60\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("agent.facts.python_environments._TIMEOUT_S", 0.3)
+    with pytest.raises(HostError, match="gave no answer"):
+        wish.plan(real_host.facts.fresh())
+    assert (environment / "vcagent-environment.json").exists()
+
+
+BACKEND = """
+import pathlib, shutil
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    (wheel,) = pathlib.Path("wheels").glob("tiny_one-2*")
+    return shutil.copy(wheel, folder).rpartition("/")[2]
+"""
+PROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+
+@pytest.mark.parametrize("source", ["wheel", "git"])
+def test_credentials_are_shown_to_nobody(real_host: RealHost, wheels: Path, source: str) -> None:
+    repository = wheels.parent
+    (repository / "backend.py").write_text(BACKEND)
+    (repository / "pyproject.toml").write_text(PROJECT)
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "wheels", "*.py", "*.toml"], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *command], check=True)
+    subprocess.run([*git, "update-server-info"], check=True)
+    with serving(repository) as host:
+        secret = f"user:{QUOTED_TOKEN}@{host}"
+        path = {
+            "wheel": f"http://{secret}/wheels/tiny_one-2.0-py3-none-any.whl",
+            "git": f"git+http://{secret}/.git",
+        }
+        wish = installation(wheels, f"tiny_one @ {path[source]}")
+        (step,) = wish.plan(real_host.facts.fresh()).steps
+        assert "T0ken" not in step.command
+        assert real_host.apply(wish) == ["install"]
+    assert imported(real_host, "tiny_one") == "2.0"
+    assert PrivateServer.served
+    assert PrivateServer.seen == []
+    files = [path for path in real_host.context.package_dir.rglob("*") if path.is_file()]
+    assert [path for path in files if b"T0ken" in path.read_bytes()] == []
+    log = real_host.context.log.read_text()
+    assert "T0ken" not in log
+
+
+def test_the_file_of_requirements_is_for_nobody_else(tmp_path: Path) -> None:
+    path, victim = tmp_path / "file", tmp_path / "victim"
+    victim.write_text("precious")
+    path.with_name("file.part").symlink_to(victim)
+    write_whole(path, "secret", mode=0o600)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (path.read_text(), victim.read_text()) == ("secret", "precious")
+
+
+def test_another_password_is_no_other_environment(real_host: RealHost, wheels: Path) -> None:
+    def command(requirement: str) -> str:
+        return installation(wheels, requirement).plan(real_host.facts).steps[0].command.partition("#")[0]
+
+    address = "a @ https://user:{}@host/a.whl"
+    assert command(address.format("hunter22")) == command(address.format("hunter23"))
+    assert command("tiktoken==0.7.0") != command("tiktoken==0.7.1")
+    assert masked("tiktoken==0.7.0") == "tiktoken==0.7.0"
+    assert masked(address.format("hunter22")) == address.format("***")
+
+
+def test_requirements_and_what_is_there() -> None:
+    there = {"Tiny.One": "1.0", "b": "2.0rc1"}
+    wishes = ["tiny-one==1.0", "b>=2.0rc1", "b>=3", "c", "d; python_version < '3.11'", "e @ https://h/e.whl"]
+    assert unfulfilled(wishes, "3.11.2", there) == ["b>=3", "c", "e @ https://h/e.whl"]
+
+
+@pytest.mark.parametrize("plant", ["link", "hard link", "fifo", "folder", "link to a folder"])
+def test_what_is_planted_as_a_lock_is_not_touched(real_host: RealHost, tmp_path: Path, plant: str) -> None:
+    context = real_host.context
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "tiny.lock").write_text("precious")
+    locks = context.package_dir / ".locks"
+    if plant == "link to a folder":
+        locks.symlink_to(victim)
+    else:
+        locks.mkdir()
+        lock = locks / "tiny.lock"
+        make = {
+            "link": lambda: lock.symlink_to(victim / "tiny.lock"),
+            "hard link": lambda: lock.hardlink_to(victim / "tiny.lock"),
+            "fifo": lambda: os.mkfifo(lock),
+            "folder": lock.mkdir,
+        }
+        make[plant]()
+    with (
+        pytest.raises(DependencyFailedError, match="cannot be used as a lock") as error,
+        locked(context.package_dir, "tiny", context),
+    ):
+        pass
+    assert "see who made it" in (error.value.remedy or "")
+    assert (victim / "tiny.lock").read_text() == "precious"
+
+
+def test_a_lock_is_for_nobody_else(real_host: RealHost) -> None:
+    context = real_host.context
+    for _ in range(2):
+        with locked(context.package_dir, "tiny", context):
+            lock = context.package_dir / ".locks" / "tiny.lock"
+            assert lock.read_text() == str(os.getpid())
+            assert lock.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_missing_wheel(real_host: RealHost, wheels: Path) -> None:

@@ -1,0 +1,72 @@
+"""Credentials for git that stand neither in a process list nor in ``.git/config``."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["GitAddress", "git_environment"]
+
+
+@dataclass(frozen=True)
+class GitAddress:
+    """A repository's address, and apart from it what opens it.
+
+    Args:
+        uri: the address without credentials.
+        config: settings with which git asks for the credentials, for this host alone.
+        env: variables that hold the credentials.
+    """
+
+    uri: str
+    config: tuple[tuple[str, str], ...] = ()
+    env: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, text: str, number: int = 0) -> GitAddress:
+        """Take ``user:password@`` or ``token@`` out of an http(s) address; any other stays as it is.
+
+        The user of an ssh address belongs to it. ``number`` tells several addresses apart.
+        """
+        parts = urlsplit(text)
+        user_info, separator, host = parts.netloc.rpartition("@")
+        if parts.scheme not in ("http", "https") or not separator:
+            return cls(text)
+        username, _, password = user_info.partition(":")
+        names = f"VCAGENT_GIT_USERNAME_{number}", f"VCAGENT_GIT_PASSWORD_{number}"
+        # A credential helper (gitcredentials(7)): a line of shell that says what two variables hold.
+        answer = f'printf "username=%s\\npassword=%s\\n" "${names[0]}" "${names[1]}"'
+        scope = f"credential.{parts.scheme}://{host}.helper"
+        return cls(
+            parts._replace(netloc=host).geturl(),
+            # An empty one first: the user's own helpers would be asked before, and keep the password.
+            ((scope, ""), (scope, f'!f() {{ test "$1" = get && {answer}; }}; f')),
+            dict(zip(names, (unquote(username), unquote(password)), strict=True)),
+        )
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The settings as options of git."""
+        return tuple(itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in self.config))
+
+
+def git_environment(addresses: Iterable[GitAddress], environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables with which git opens these addresses where another program calls it (git 2.31 or newer).
+
+    Args:
+        addresses: parsed with different numbers.
+        environment: what the variables are added to; it may hold some settings already.
+    """
+    count = int(environment.get("GIT_CONFIG_COUNT") or 0)
+    added: dict[str, str] = {}
+    for address in addresses:
+        added |= address.env
+        for name, value in address.config:
+            added |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
+            count += 1
+    return {**added, "GIT_CONFIG_COUNT": str(count)} if added else {}
