@@ -165,7 +165,9 @@ class Session:
     def _carry_out(self, journal: Journal, progress: RunProgress, interruption: Interruption) -> Outcome:
         run_dir, secrets = self.run_dir, self.secrets
         processes = LocalProcesses(self.context.run_id, secrets=secrets, stop=interruption.stop)
-        processes.kill_leftovers()
+        processes.kill_leftovers(
+            {row.key for row in journal.steps() if row.status not in (StepStatus.DONE, StepStatus.CUT)}
+        )
         write_json(run_dir / RUN_FILE, self._describe(journal))
         host = {"version": __version__, "platform": self.facts[PLATFORM]}
         sinks: list[Sink] = [JsonlSink(run_dir / "metrics.jsonl"), CsvSink(run_dir / "metrics.csv", host)]

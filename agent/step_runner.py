@@ -104,7 +104,7 @@ class StepRunner:
         shown = self.progress.start(_step_title(element, step), step.estimate_s)
         context = StepContext(
             facts=facts,
-            processes=self.processes,
+            processes=self.processes.for_step(key),
             progress=shown,
             stop=self.processes.stop,
             run_dir=self.run_dir,

@@ -28,12 +28,17 @@ READERS = ("json_loads", "parser")
 SAMPLE_SET_EVERY = 500  # rounds of the log's lines
 WANTED_SHARE = 1 / 3  # of json.loads' speed
 
+ONCE = (b'"loadgen_version"', b'"test_datetime"', b'"requested_scenario"')
+"""What begins a run: a second one in a log would make it the log of several runs."""
+
 
 def make_log(path: Path, size_bytes: int) -> int:
     """Write a log of about this size; returns the number of lines."""
     lines = SOURCE.read_bytes().splitlines(keepends=True)
     first_result = next(index for index, line in enumerate(lines) if b'"result_validity"' in line)
     body, results = lines[:first_result], lines[first_result:]
+    once = [line for line in body if any(key in line for key in ONCE)]
+    body = [line for line in body if line not in once]
     samples = ",".join(str(number * 7919 % 13368) for number in range(13368)).encode()
     sample_set = body[-1].replace(b'"power_end"', b'"loaded_qsl_set"')
     value = sample_set.split(b'"value": ')[1].split(b', "time_ms"')[0]
@@ -41,6 +46,7 @@ def make_log(path: Path, size_bytes: int) -> int:
     chunk = b"".join(body)
     written = count = rounds = 0
     with path.open("wb") as file:
+        file.write(b"".join(once))
         while written < size_bytes:
             written += file.write(chunk)
             count += len(body)
@@ -49,7 +55,7 @@ def make_log(path: Path, size_bytes: int) -> int:
                 written += file.write(sample_set)
                 count += 1
         file.write(b"".join(results))
-    return count + len(results)
+    return count + len(once) + len(results)
 
 
 def read_with_json(path: Path) -> dict[str, object]:

@@ -27,7 +27,7 @@ def console() -> Console:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on standard output."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, default=str)
+    json.dump(value, sys.stdout, indent=2, default=str)
     print()
 
 

@@ -254,6 +254,26 @@ def test_a_loop_that_has_ended_is_not_repeated(tmp_path: Path) -> None:
     assert effects.read_text() == before
 
 
+def test_a_daemon_of_a_finished_step_lives_on(tmp_path: Path) -> None:
+    number, gate = tmp_path / "pid", tmp_path / "gate"
+    daemon = (
+        f"setsid sh -c 'echo $$ > {number}; exec sleep 300' >/dev/null 2>&1 & "
+        f"while [ ! -s {number} ]; do :; done"
+    )
+    profile = {
+        "Dependencies": [element("ExecuteCommand", "start", Command=daemon)],
+        "Actions": [element("ExecuteCommand", "use", Command=f"test -e {gate}")],
+    }
+    start(request_for(tmp_path, profile), RunProgress())
+    process = psutil.Process(int(number.read_text()))
+    try:
+        gate.write_text("")
+        assert resume(tmp_path / "results", None, RunProgress()).outcome.exit_code is ExitCode.OK
+        assert process.is_running()
+    finally:
+        process.kill()
+
+
 def test_a_resume_through_latest_is_the_same_run(tmp_path: Path) -> None:
     folder = tmp_path / "results"
     start(request_for(tmp_path, {"Actions": [element("Raising")]}), RunProgress())
