@@ -123,11 +123,13 @@ class StepOutcome:
         message: a line for people.
         outputs: parsed outputs: records and verdicts.
         case_dir: the folder of raw logs that the outputs come from; gets summary.json and a report.
+        reboot: why the host must be rebooted before the next step; empty for no reboot.
     """
 
     message: str = ""
     outputs: tuple[ParsedOutput, ...] = ()
     case_dir: Path | None = None
+    reboot: str = ""
 
 
 @dataclass(frozen=True)
