@@ -19,6 +19,7 @@ from agent.errors import (
     ExitCode,
     HostError,
     InterruptedRunError,
+    RebootPendingError,
     VcagentError,
 )
 from agent.journal import StepStatus
@@ -265,7 +266,7 @@ class Engine:
             return
         try:
             self._run_leaf(element, scope)
-        except InterruptedRunError:
+        except (InterruptedRunError, RebootPendingError):
             raise
         except VcagentError as error:
             self._check_stop()

@@ -124,10 +124,7 @@ class Journal:
     def remember(self, **values: Any) -> None:
         """Keep facts of the run itself, by name; JSON values."""
         with self._transaction() as database:
-            database.executemany(
-                "INSERT INTO run VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                [(key, json.dumps(value)) for key, value in values.items()],
-            )
+            _remember(database, values)
 
     def recall(self, key: str, default: Any = None) -> Any:
         """What was remembered under a name."""
@@ -167,9 +164,11 @@ class Journal:
         message: str = "",
         cases: Iterable[Mapping[str, Any]] = (),
         records: Iterable[MetricRecord] = (),
+        remember: Mapping[str, Any] | None = None,
     ) -> None:
-        """Note a step's end together with its cases and records: all of it or nothing."""
+        """Note a step's end together with its cases, its records and facts of the run: all or nothing."""
         with self._transaction() as database:
+            _remember(database, remember or {})
             database.execute(
                 "UPDATE steps SET status = ?, ended = ?, message = ? WHERE key = ?",
                 (status.value, now().isoformat(), message, key),
@@ -241,6 +240,13 @@ def record_from_json(record_id: int, text: str) -> MetricRecord:
     values["relativity"] = Relativity(values["relativity"])
     values["tags"] = tuple(values["tags"])
     return MetricRecord(record_id=record_id, **values)
+
+
+def _remember(database: sqlite3.Connection, values: Mapping[str, Any]) -> None:
+    database.executemany(
+        "INSERT INTO run VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [(key, json.dumps(value)) for key, value in values.items()],
+    )
 
 
 def _insert(database: sqlite3.Connection, records: Iterable[MetricRecord]) -> None:

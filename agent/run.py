@@ -17,12 +17,14 @@ from agent.engine import Engine, EngineOptions, Outcome
 from agent.errors import ExitCode, HostError, UsageError
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.boot import REBOOTS
 from agent.facts.linux import PLATFORM
 from agent.journal import Journal, StepStatus, now
 from agent.logs import configure
 from agent.planning import PlannedComponent, Planner, Standing, leaves
 from agent.processes import LocalProcesses
 from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, select
+from agent.reboot import RebootDoor, Reboots, SystemdDoor, allows_reboot
 from agent.recorder import Recorder, RunContext
 from agent.request import RunRequest, keep_sources, kept_sources
 from agent.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, write_json
@@ -63,8 +65,13 @@ def plan(request: RunRequest) -> tuple[Profile, list[PlannedComponent]]:
     return profile, session.preview()
 
 
-def start(request: RunRequest, progress: RunProgress) -> FinishedRun:
+def start(request: RunRequest, progress: RunProgress, door: RebootDoor | None = None) -> FinishedRun:
     """Run a profile.
+
+    Args:
+        request: what to run, and how.
+        progress: shows what happens.
+        door: the way to the host's boots; by default this host's.
 
     Raises:
         ProfileError: if the profile cannot be used.
@@ -89,11 +96,19 @@ def start(request: RunRequest, progress: RunProgress) -> FinishedRun:
             versions={"vcagent": __version__, "python": platform.python_version()},
             started=now().isoformat(),
         )
-        return session.execute(journal, progress)
+        reboots = _reboots(journal, door, session.run_dir, request, profile)
+        return session.execute(journal, progress, reboots)
 
 
 def resume(
-    results_dir: Path, run: str | None, progress: RunProgress, parameters: Mapping[str, str] | None = None
+    results_dir: Path,
+    run: str | None,
+    progress: RunProgress,
+    parameters: Mapping[str, str] | None = None,
+    *,
+    allow_reboot: bool = False,
+    arm: bool = False,
+    door: RebootDoor | None = None,
 ) -> FinishedRun:
     """Go on with a run that was killed, interrupted, or failed.
 
@@ -102,6 +117,9 @@ def resume(
         run: the run's id, a unique beginning of it, or its folder; None for the latest.
         progress: shows what happens.
         parameters: secrets that were given with ``--parameters`` and were not kept.
+        allow_reboot: whether the host may be rebooted, if that was not allowed from the start.
+        arm: whether the run goes on by itself after a reboot that is left to the user, likewise.
+        door: the way to the host's boots; by default this host's.
 
     Raises:
         UsageError: if there is no such run, or it is complete.
@@ -113,6 +131,7 @@ def resume(
     with folder.locked(run_dir.name):
         journal = Journal(run_dir / JOURNAL)
         if journal.recall("exit_code") in (ExitCode.OK, ExitCode.RESULT_INVALID):
+            Reboots(journal, door or SystemdDoor(), run_dir).disarm()
             raise UsageError(
                 f"run {run_dir.name} is complete", remedy="start the profile anew for another result"
             )
@@ -122,9 +141,14 @@ def resume(
             )
         request = RunRequest.from_json(journal.recall("request"), parameters or {})
         profile = _profile(kept_sources(journal.recall("sources"), request.profiles), request)
-        session = _Session.of(request, profile, RunContext(**journal.recall("context")), run_dir)
+        request = dataclasses.replace(
+            request, allow_reboot=request.allow_reboot or allow_reboot, arm=request.arm or arm
+        )
+        reboots = _reboots(journal, door, run_dir, request, profile)
+        context = RunContext(**journal.recall("context"))
+        session = _Session.of(request, profile, context, run_dir, reboots.happened())
         journal.remember(resumed=[*journal.recall("resumed", []), now().isoformat()], exit_code=None)
-        return session.execute(journal, progress)
+        return session.execute(journal, progress, reboots)
 
 
 @dataclass(frozen=True)
@@ -139,9 +163,18 @@ class _Session:
     options: EngineOptions
 
     @classmethod
-    def of(cls, request: RunRequest, profile: Profile, context: RunContext, run_dir: Path) -> _Session:
+    def of(
+        cls,
+        request: RunRequest,
+        profile: Profile,
+        context: RunContext,
+        run_dir: Path,
+        reboots: tuple[str, ...] = (),
+    ) -> _Session:
         """Everything checked that can be checked without touching the host."""
-        modelled = {PACKAGE_DIR.name: request.package_dir.absolute()} if request.package_dir else None
+        modelled: dict[str, Any] = {REBOOTS.name: reboots}
+        if request.package_dir:
+            modelled[PACKAGE_DIR.name] = request.package_dir.absolute()
         facts = Facts(LocalHost(), modelled)
         secrets = Secrets(mappings=[os.environ, profile.parameters, request.parameters])
         for element in [*leaves(profile.dependencies), *leaves(profile.monitors), *leaves(profile.actions)]:
@@ -157,7 +190,7 @@ class _Session:
         """What would be done now."""
         return self.planner.preview(self.facts, only_dependencies=self.options.only_dependencies)
 
-    def execute(self, journal: Journal, progress: RunProgress) -> FinishedRun:
+    def execute(self, journal: Journal, progress: RunProgress, reboots: Reboots) -> FinishedRun:
         """Do what is not done yet, then judge it and write everything down."""
         run_dir, secrets = self.run_dir, self.secrets
         processes = LocalProcesses(self.context.run_id, secrets=secrets)
@@ -180,9 +213,15 @@ class _Session:
                 package_dir=self.facts[PACKAGE_DIR],
                 log=log,
             )
-            outcome = Engine(self.planner, self.facts, steps, self.options).run()
+            if waiting := reboots.waiting():
+                outcome = Outcome(waiting.exit_code, waiting)
+            else:
+                outcome = Engine(self.planner, self.facts, steps, self.options).run()
+            reboots.arrange(outcome, secrets.mask)
             log.info("run ended", exit_code=int(outcome.exit_code), error=str(outcome.error or ""))
-        return self._finish(journal, outcome)
+        finished = self._finish(journal, outcome)
+        reboots.conclude(outcome)
+        return finished
 
     def _describe(self, journal: Journal, outcome: Outcome | None = None) -> dict[str, Any]:
         return describe(
@@ -210,6 +249,13 @@ class _Session:
         finally:
             journal.close()
         return FinishedRun(self.run_dir, outcome, description, report)
+
+
+def _reboots(
+    journal: Journal, door: RebootDoor | None, run_dir: Path, request: RunRequest, profile: Profile
+) -> Reboots:
+    allowed = request.allow_reboot or allows_reboot(profile.metadata, profile.parameters)
+    return Reboots(journal, door or SystemdDoor(), run_dir, allowed=allowed, arm=request.arm)
 
 
 def _new_context(request: RunRequest, profile: Profile) -> RunContext:

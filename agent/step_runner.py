@@ -13,10 +13,12 @@ from agent.errors import (
     HostError,
     InterruptedRunError,
     ProfileError,
+    RebootPendingError,
     VcagentError,
 )
 from agent.journal import Journal, StepRow, StepStatus, now
 from agent.names import canonical
+from agent.reboot import requested
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +86,7 @@ class StepRunner:
 
         Raises:
             InterruptedRunError: if the run was told to stop.
+            RebootPendingError: if the step is done, and asks for a reboot before the next one.
             VcagentError: if the step failed; of the class that fits the element's kind.
         """
         before = self.journal.step(key)
@@ -139,9 +142,12 @@ class StepRunner:
             scenario=parameters.scenario or element.type,
             tags=parameters.tags,
             filters=parameters.metric_filters,
+            remember=requested(self.journal, key, mask(outcome.reboot)) if outcome.reboot else None,
         )
         self.progress.finish(shown, mask(outcome.message) or "done")
         self.log.info("step ended", step=key, status="done", message=outcome.message)
+        if outcome.reboot:
+            raise RebootPendingError(f"the host must be rebooted: {outcome.reboot}")
 
     def _attempt(self, step: Step, context: StepContext) -> StepOutcome:
         mask = self.processes.secrets.mask
@@ -190,6 +196,8 @@ def _step_title(element: Element, step: Step) -> str:
 def of_kind(error: VcagentError, element: Element) -> VcagentError:
     """The same error with the exit code of the phase it stopped; refusals keep their own."""
     kind = _KIND_ERROR.get(element.kind)
-    if kind is None or isinstance(error, (HostError, ProfileError, InterruptedRunError, kind)):
+    if kind is None or isinstance(
+        error, (HostError, ProfileError, InterruptedRunError, RebootPendingError, kind)
+    ):
         return error
     return kind(error.message, where=error.where, remedy=error.remedy, details=error.details)

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from agent.cli.options import (
+    AllowReboot,
+    Arm,
     AsJson,
     Metadata,
     OnlyDependencies,
@@ -56,6 +58,8 @@ def run(
         ),
     ] = "",
     metadata: Metadata = None,
+    yes: AllowReboot = False,
+    arm: Arm = False,
     clean: Annotated[
         str,
         typer.Option(
@@ -97,5 +101,7 @@ def run(
         package_dir=package_dir,
         experiment_id=experiment_id,
         client_id=client_id,
+        allow_reboot=yes,
+        arm=arm,
     )
     finish(start(request, run_progress(quiet=quiet or as_json)), as_json=as_json)
