@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
-from agent.errors import ActionFailedError, DependencyFailedError, InterruptedRunError
-from agent.facts.packages import PACKAGE_LOCK
+from agent.errors import ActionFailedError, DependencyFailedError
+from dependencies.package_lock import remedy_among, wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from agent.component import StepContext
     from agent.processes import ProcessResult
 
-__all__ = ["APT_GET", "ENVIRONMENT", "apt_progress", "remedy_for", "run_apt", "wait_for_lock"]
+__all__ = ["APT_GET", "ENVIRONMENT", "apt_progress", "remedy_for", "run_apt"]
 
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -66,37 +65,13 @@ _REMEDIES = (
 
 def remedy_for(output: str, log: object) -> str:
     """What to do about apt's output; where nothing is known of it, the log."""
-    for pattern, remedy in _REMEDIES:
-        if match := re.search(pattern, output):
-            return remedy.format(*match.groups())
-    return f"all of apt's output is in {log}"
+    return remedy_among(_REMEDIES, output) or f"all of apt's output is in {log}"
 
 
 def apt_progress(line: str) -> tuple[str, float] | None:
     """Message and percentage of a line of ``APT::Status-Fd`` (apt's README.progress-reporting)."""
     match = re.match(r"(?:dl|pm)status:[^:]*:([\d.]+):(.*)", line)
     return (match.group(2), float(match.group(1))) if match else None
-
-
-def wait_for_lock(context: StepContext, limit_s: float, poll_s: float = 0.5) -> None:
-    """Wait until no other process holds a lock of apt or dpkg.
-
-    Raises:
-        DependencyFailedError: if it is still held after ``limit_s`` seconds; with the holder's name.
-        InterruptedRunError: if the run was told to stop.
-    """
-    began = time.monotonic()
-    while holder := context.facts.fresh()[PACKAGE_LOCK]:
-        waited_s = time.monotonic() - began
-        who = f"{holder.name} (process {holder.pid})"
-        if waited_s >= limit_s:
-            raise DependencyFailedError(
-                f"{who} has held {holder.path} for more than {limit_s:.0f} s",
-                remedy=f"wait until {holder.name} has ended, or end it; never delete the lock",
-            )
-        context.progress.update(f"waiting for {who}, which holds {holder.path}")
-        if context.stop.wait(poll_s):
-            raise InterruptedRunError(f"told to stop while {who} held {holder.path}")
 
 
 def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> ProcessResult:

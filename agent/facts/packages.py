@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.facts.base import Fact, Host
+from agent.facts.rpm_packages import PID_FILES, RPM_LOCKS, RPM_QUERY, pid_file_holder, rpm_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ __all__ = [
     "INSTALLED_PACKAGES",
     "PACKAGE_LOCK",
     "PACKAGE_MANAGER",
+    "RPM_MANAGERS",
     "InstalledPackage",
     "PackageLock",
     "dpkg_packages",
@@ -32,6 +34,9 @@ _MANAGERS = (
     ("tdnf", "tdnf"),
     ("apk", "apk"),
 )
+RPM_MANAGERS = frozenset({"dnf", "yum", "zypper", "tdnf"})
+"""Managers whose packages are in rpm's database."""
+
 _DPKG_QUERY = (
     "dpkg-query",
     "--show",
@@ -42,16 +47,18 @@ _LOCKS = (
     "/var/lib/dpkg/lock",
     "/var/lib/apt/lists/lock",
     "/var/cache/apt/archives/lock",
+    *RPM_LOCKS,
 )
 _LISTS = "/var/lib/apt/lists"
 
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """A package that dpkg knows of.
+    """A package that dpkg or rpm knows of.
 
     Args:
-        version: its version; empty for a virtual package that another one provides.
+        version: its version, with rpm its epoch, version and release; empty for a virtual package that
+            another one provides.
         status: dpkg's two letters, wanted and actual state: ``ii`` is installed, ``rc`` was removed and
             left its configuration, ``iF`` is half configured, … (dpkg-query(1)).
     """
@@ -72,7 +79,7 @@ class InstalledPackage:
 
 @dataclass(frozen=True)
 class PackageLock:
-    """Who holds a lock of apt or dpkg.
+    """Who holds a lock of the package manager.
 
     Args:
         pid: the process.
@@ -150,12 +157,23 @@ def _lock(host: Host) -> PackageLock | None:
         inode, _, path = line.partition(" ")
         inodes[path] = int(inode)
     locks = host.text("/proc/locks") or ""
-    holder = lock_holder(locks, inodes, {})
-    if holder is None:
-        return None
-    return lock_holder(
-        locks, inodes, {holder.pid: (host.text(f"/proc/{holder.pid}/comm") or "a process").strip()}
-    )
+    if holder := lock_holder(locks, inodes, {}):
+        return PackageLock(holder.pid, _program(host, holder.pid), holder.path)
+    files = {path: text for path in PID_FILES if (text := host.text(path))}
+    pids = [int(match.group(1)) for text in files.values() if (match := re.match(r"\s*(\d+)", text))]
+    named = pid_file_holder(files, {pid: host.text(f"/proc/{pid}/cmdline") or "" for pid in pids})
+    return PackageLock(named[0], _program(host, named[0]), named[1]) if named else None
+
+
+def _program(host: Host, pid: int) -> str:
+    return (host.text(f"/proc/{pid}/comm") or "a process").strip()
+
+
+def _installed(host: Host) -> Mapping[str, InstalledPackage]:
+    if _manager(host) in RPM_MANAGERS:
+        found = rpm_packages(host.output(RPM_QUERY, timeout_s=60) or "")
+        return {name: InstalledPackage(package.version) for name, package in found.items()}
+    return dpkg_packages(host.output(_DPKG_QUERY, timeout_s=30) or "")
 
 
 def _age_s(host: Host) -> int | None:
@@ -167,8 +185,8 @@ def _age_s(host: Host) -> int | None:
 PACKAGE_MANAGER: Fact[str | None] = Fact("package_manager", "/usr/bin", _manager)
 INSTALLED_PACKAGES: Fact[Mapping[str, InstalledPackage]] = Fact(
     "installed_packages",
-    "dpkg-query --show",
-    lambda host: dpkg_packages(host.output(_DPKG_QUERY, timeout_s=30) or ""),
+    "dpkg-query --show, rpm --query --all",
+    _installed,
 )
 AVAILABLE_PACKAGES: Fact[frozenset[str]] = Fact(
     "available_packages",

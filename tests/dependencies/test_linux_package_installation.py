@@ -15,11 +15,12 @@ from pydantic import ValidationError
 
 from agent.errors import DependencyFailedError, InterruptedRunError
 from agent.facts.packages import INSTALLED_PACKAGES
-from dependencies.apt import apt_progress, remedy_for, wait_for_lock
+from dependencies.apt import apt_progress, remedy_for
 from dependencies.linux_package_installation import (
     LinuxPackageInstallation,
     LinuxPackageInstallationParameters,
 )
+from dependencies.package_lock import wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
