@@ -14,15 +14,19 @@ import yaml
 
 from agent.errors import HostError
 from agent.facts import Facts
+from agent.facts.disks import BlockDevice, Signature
 from agent.facts.git import GitCheckout
 from agent.facts.linux import Distribution
 from agent.facts.packages import InstalledPackage
 from agent.facts.python import PythonInterpreter
 from agent.facts.python_environments import PythonEnvironment
 from agent.facts.storage import Mount
+from dependencies.format_disks import FormatDisks
 from dependencies.git_repo_clone import GitRepoClone
 from dependencies.linux_package_installation import LinuxPackageInstallation
+from dependencies.mount_disks import MountDisks
 from dependencies.python_environment_installation import PythonEnvironmentInstallation
+from dependencies.reboot_system import RebootSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,20 +34,35 @@ if TYPE_CHECKING:
     from agent.component import ComponentParameters, Dependency
 
 INSTALLERS: dict[str, type[Dependency]] = {
+    "format_disks": FormatDisks,
     "git_repo_clone": GitRepoClone,
     "linux_package_installation": LinuxPackageInstallation,
+    "mount_disks": MountDisks,
     "python_environment_installation": PythonEnvironmentInstallation,
+    "reboot_system": RebootSystem,
 }
 CASES = sorted((Path(__file__).parent / "cases").glob("*/*.yaml"))
+
+
+def block_device(value: dict[str, Any]) -> BlockDevice:
+    children = tuple(map(block_device, value.get("children", ())))
+    return BlockDevice(
+        **{**value, "mount_points": tuple(value.get("mount_points", ())), "children": children}
+    )
+
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "available_packages": frozenset,
     "distribution": lambda value: Distribution(**{**value, "like": tuple(value.get("like", ()))}),
+    "disks": lambda value: tuple(map(block_device, value)),
     "git_checkout": lambda value: value and GitCheckout(**{**value, "tags": tuple(value.get("tags", ()))}),
     "installed_packages": lambda value: {name: InstalledPackage(*state) for name, state in value.items()},
     "link_target": lambda value: value and Path(value),
     "mounts": lambda value: tuple(Mount(Path(target), "ext4", size, free) for target, size, free in value),
+    "names_in": tuple,
     "package_dir": Path,
+    "reboots": tuple,
+    "signatures": lambda value: value if value is None else tuple(Signature(**item) for item in value),
     "python": lambda value: value and PythonInterpreter(**value),
     "python_environment": lambda value: (
         value and PythonEnvironment(**{**value, "changed": tuple(value.get("changed", ()))})
