@@ -36,6 +36,10 @@ CREATE TABLE IF NOT EXISTS steps (
 CREATE TABLE IF NOT EXISTS cases (
     id INTEGER PRIMARY KEY AUTOINCREMENT, step TEXT NOT NULL REFERENCES steps(key), value TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS undos (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, step TEXT NOT NULL REFERENCES steps(key), value TEXT NOT NULL,
+    undone TEXT
+);
 CREATE TABLE IF NOT EXISTS records (id INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS sinks (
     name TEXT PRIMARY KEY, record_id INTEGER NOT NULL, position INTEGER NOT NULL
@@ -131,8 +135,13 @@ class Journal:
         rows = self._rows("SELECT value FROM run WHERE key = ?", (key,))
         return json.loads(rows[0]["value"]) if rows else default
 
-    def start_step(self, row: StepRow) -> StepRow:
-        """Note that a step starts; a step that was started before counts one attempt more."""
+    def start_step(self, row: StepRow, undo: Mapping[str, Any] | None = None) -> StepRow:
+        """Note that a step starts; a step that was started before counts one attempt more.
+
+        Args:
+            row: the step.
+            undo: what is needed to take it back; that of an earlier attempt is kept as well.
+        """
         started = now().isoformat()
         with self._transaction() as database:
             database.execute(
@@ -154,6 +163,8 @@ class Journal:
                     started,
                 ),
             )
+            if undo is not None:
+                database.execute("INSERT INTO undos (step, value) VALUES (?, ?)", (row.key, json.dumps(undo)))
         return replace(row, started=started)
 
     def end_step(
@@ -192,6 +203,20 @@ class Journal:
         """A step by its key, or None if it never started."""
         rows = self._rows("SELECT * FROM steps WHERE key = ?", (key,))
         return _step(rows[0]) if rows else None
+
+    def undos(self) -> list[tuple[int, str, dict[str, Any]]]:
+        """What was not taken back yet: number, step's key and values, in the order in which steps started."""
+        rows = self._rows("SELECT id, step, value FROM undos WHERE undone IS NULL ORDER BY id")
+        return [(row["id"], row["step"], json.loads(row["value"])) for row in rows]
+
+    def undone_steps(self) -> set[str]:
+        """The keys of the steps that were taken back."""
+        return {row["step"] for row in self._rows("SELECT step FROM undos WHERE undone IS NOT NULL")}
+
+    def undone(self, number: int) -> None:
+        """Note that a step was taken back."""
+        with self._transaction() as database:
+            database.execute("UPDATE undos SET undone = ? WHERE id = ?", (now().isoformat(), number))
 
     def cases(self) -> list[dict[str, Any]]:
         """The cases of all finished steps, in the order in which they ended."""

@@ -118,7 +118,8 @@ class StepRunner:
                 reason=mask(step.reason),
                 command=mask(step.command),
                 log=str(log.relative_to(self.run_dir)),
-            )
+            ),
+            undo=self.processes.secrets.mask_value(step.undo) if step.undo is not None else None,
         )
         self.log.info("step started", step=key, reason=step.reason)
         try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
@@ -13,11 +14,11 @@ from agent.component import ComponentParameters, Dependency, Plan, Step, StepCon
 from agent.errors import ActionFailedError, DependencyFailedError, HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists
-from agent.facts.git import GIT_VERSION, git_checkout
+from agent.facts.git import GIT_VERSION, git_changes, git_checkout
 from dependencies.package_folder import locked
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from agent.facts import Facts
 
@@ -123,7 +124,31 @@ class GitRepoClone(Dependency):
             commands = self._checkout_commands(folder)
             return Plan((Step("checkout", reason, self._checkout, _shown(commands), self._holds),))
         commands = self._clone_commands(folder)
-        return Plan((Step("clone", f"{folder} is not there", self._clone, _shown(commands), self._holds),))
+        undo = {"folder": str(folder), "uri": parameters.repo_uri}
+        reason = f"{folder} is not there"
+        return Plan((Step("clone", reason, self._clone, _shown(commands), self._holds, undo=undo),))
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Remove the clone, unless there is anything in it that the remote does not have."""
+        folder = Path(values["folder"])
+        if not facts[exists(folder)]:
+            return Plan(nothing_to_do=f"{folder} is gone")
+        checkout = facts[git_checkout(folder)]
+        if checkout is None or not same_repository(checkout.uri, values["uri"]):
+            return Plan(nothing_to_do=f"{folder} is no clone of {values['uri']} any more")
+        if changes := facts[git_changes(folder)]:
+            return Plan(nothing_to_do=f"{folder} has changes of its own: {changes[0].strip()}, …")
+        if changes is None:
+            return Plan(nothing_to_do=f"nobody can tell what was changed in {folder}")
+
+        def remove(context: StepContext) -> None:
+            with locked(folder.parent, folder.name, context):
+                shutil.rmtree(folder)
+
+        reason = f"{folder} was cloned, and is unchanged"
+        command = shlex.join(["rm", "-r", str(folder)])
+        return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))
 
     def _holds(self, facts: Facts) -> bool:
         return not self.plan(facts).steps

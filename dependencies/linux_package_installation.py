@@ -9,9 +9,17 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from agent.component import ComponentParameters, Dependency, Plan
 from agent.facts.linux import DISTRIBUTION
 from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGERS
-from dependencies.package_managers import PackageWish, installation_steps, manager_of, require_root
+from dependencies.package_managers import (
+    PackageWish,
+    installation_steps,
+    manager_of,
+    removal_plan,
+    require_root,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.facts import Facts
 
 __all__ = ["LinuxPackageInstallation", "LinuxPackageInstallationParameters", "PackageWish"]
@@ -73,6 +81,11 @@ class LinuxPackageInstallation(Dependency):
             lock_timeout_s=self.parameters.lock_timeout,
         )
         return Plan(tuple(steps))
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Remove the packages that were not there before."""
+        return removal_plan(values, facts)
 
     def _wishes(self, manager: str | None, distribution: str) -> list[PackageWish]:
         names = [*self.parameters.packages]

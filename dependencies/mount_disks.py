@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
@@ -16,9 +16,11 @@ from agent.errors import HostError
 from agent.facts.disks import DISKS, signatures
 from agent.facts.files import names_in, text_of
 from agent.facts.users import ROOT
-from dependencies.package_folder import write_whole
+from dependencies.system_file import write_system_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.facts import Facts
     from agent.facts.disks import BlockDevice
 
@@ -172,6 +174,7 @@ class MountDisks(Dependency):
             run,
             f"mkdir -p {shlex.quote(str(volume.target))} && {shlex.join(command)}",
             holds,
+            undo={"target": str(volume.target), "uuid": volume.uuid},
         )
 
     def _fstab_step(self, volume: _Volume) -> Step:
@@ -183,8 +186,7 @@ class MountDisks(Dependency):
             text = FSTAB.read_text(encoding="utf-8") if FSTAB.exists() else ""
             if not _entry(text, volume.line):
                 gap = "" if not text or text.endswith("\n") else "\n"
-                write_whole(FSTAB, f"{text}{gap}{line}\n")
-                FSTAB.chmod(0o644)
+                write_system_file(FSTAB, f"{text}{gap}{line}\n".encode())
             return StepOutcome(line)
 
         return Step(
@@ -193,7 +195,42 @@ class MountDisks(Dependency):
             run,
             f"echo {shlex.quote(line)} >> {FSTAB}",
             lambda facts: bool(_entry(facts[text_of(FSTAB)] or "", volume.line)),
+            undo={"line": line},
         )
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Unmount what was mounted, where it still is that file system; remove the line from /etc/fstab."""
+        if "line" in values:
+            return _undo_line(values["line"], facts)
+        target, uuid = values["target"], values["uuid"]
+        mounted = [device for disk in facts[DISKS] for device in disk.walk() if target in device.mount_points]
+        if not mounted:
+            return Plan(nothing_to_do=f"nothing is mounted at {target} any more")
+        found = {signature.uuid for signature in facts[signatures(mounted[0].path)] or ()}
+        if uuid not in (mounted[0].uuid, *found):
+            return Plan(nothing_to_do=f"another file system is mounted at {target}")
+        command = ["umount", target]
+
+        def run(context: StepContext) -> None:
+            context.processes.run(command, log=context.log)
+            Path(target).rmdir()
+
+        shown = f"{shlex.join(command)} && {shlex.join(['rmdir', target])}"
+        return Plan((Step("unmount", f"{mounted[0].path} was mounted at {target}", run, shown),))
+
+
+def _undo_line(line: str, facts: Facts) -> Plan:
+    if line not in (facts[text_of(FSTAB)] or "").splitlines():
+        return Plan(nothing_to_do=f"{FSTAB} has no such line any more: {line}")
+
+    def run(_: StepContext) -> None:
+        kept = [
+            old for old in FSTAB.read_text(encoding="utf-8").splitlines(keepends=True) if old.strip() != line
+        ]
+        write_system_file(FSTAB, "".join(kept).encode())
+
+    return Plan((Step("remove-line", f"{FSTAB} got this line", run, f"remove from {FSTAB}: {line}"),))
 
 
 def _plain(device: BlockDevice) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agent.component import Step, StepContext, StepOutcome
+from agent.component import Plan, Step, StepContext, StepOutcome
 from agent.errors import HostError
 from agent.facts.packages import (
     APT_LISTS_AGE_S,
@@ -35,6 +35,7 @@ __all__ = [
     "PackageWish",
     "installation_steps",
     "manager_of",
+    "removal_plan",
     "require_root",
     "why_missing",
 ]
@@ -122,6 +123,8 @@ class PackageManager:
         command: Sequence[str],
         lock_timeout_s: float,
         wishes: Sequence[PackageWish] = (),
+        *,
+        undo: Mapping[str, Any] | None = None,
     ) -> Step:
         """A step that runs one command; what is wished for must be installed afterwards."""
 
@@ -132,7 +135,7 @@ class PackageManager:
         def holds(facts: Facts) -> bool:
             return all(wish.fulfilled(facts[INSTALLED_PACKAGES], self.name) for wish in wishes)
 
-        return Step(name, reason, run, shlex.join(command), holds if wishes else None)
+        return Step(name, reason, run, shlex.join(command), holds if wishes else None, undo=undo)
 
 
 def _apt_install(wishes: Sequence[PackageWish], recommends: bool) -> list[str]:  # noqa: FBT001 - see PackageManager
@@ -224,7 +227,35 @@ def installation_steps(
             steps.append(manager.step("update", reason, [*APT_GET, "update"], lock_timeout_s))
     reason = "; ".join(why_missing(wish, installed) for wish in missing)
     command = manager.install(missing, recommends)
-    return [*steps, manager.step("install", reason, command, lock_timeout_s, missing)]
+    new = [wish.name for wish in missing if wish.name not in installed or not installed[wish.name].installed]
+    undo = {"packages": new, "lock_timeout_s": lock_timeout_s} if new else None
+    return [*steps, manager.step("install", reason, command, lock_timeout_s, missing, undo=undo)]
+
+
+def removal_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
+    """What takes an ``install`` step back: the packages that it brought, and were not there before.
+
+    dpkg and rpm themselves refuse to remove what another package needs, unlike the managers above them.
+
+    Args:
+        values: the step's ``undo``.
+        facts: the host.
+    """
+    installed = facts[INSTALLED_PACKAGES]
+    names = [name for name in values["packages"] if name in installed and installed[name].installed]
+    told = " ".join(values["packages"])
+    if not names:
+        return Plan(nothing_to_do=f"not installed any more: {told}")
+    manager = manager_of(facts, told)
+    require_root(facts, manager, told)
+    command = ["dpkg", "--remove", *names] if manager.name == "apt" else ["rpm", "--erase", *names]
+    step = manager.step("remove", f"installed: {' '.join(names)}", command, values["lock_timeout_s"])
+
+    def holds(fresh: Facts) -> bool:
+        left = fresh[INSTALLED_PACKAGES]
+        return not any(name in left and left[name].installed for name in names)
+
+    return Plan((replace(step, holds=holds),))
 
 
 def why_missing(wish: PackageWish, installed: Mapping[str, InstalledPackage]) -> str:

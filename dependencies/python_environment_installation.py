@@ -24,7 +24,7 @@ from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.package_folder import locked, point_link, write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from agent.facts import Facts
 
@@ -164,8 +164,29 @@ class PythonEnvironmentInstallation(Dependency):
             " && ".join(map(shlex.join, self._commands(python, folder))),
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=30,
+            undo={"folder": str(folder), "link": str(link)},
         )
         return Plan((step,))
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Remove the environment and the link to it, unless something else was installed into it."""
+        folder, link = Path(values["folder"]), Path(values["link"])
+        environment = facts[python_environment(folder)]
+        if not facts[exists(folder)]:
+            return Plan(nothing_to_do=f"{folder} is gone")
+        if environment and environment.changed:
+            return Plan(nothing_to_do=f"{folder} was changed: {', '.join(environment.changed)}")
+        linked = facts[link_target(link)] == folder
+
+        def remove(_: StepContext) -> None:
+            if linked:
+                link.unlink()
+            shutil.rmtree(folder)
+
+        command = shlex.join(["rm", "-r", *([str(link)] if linked else []), str(folder)])
+        reason = f"{folder} was made, and is unchanged" if environment else f"{folder} is half-made"
+        return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))
 
     def _interpreter(self, facts: Facts) -> PythonInterpreter:
         python = facts[interpreter(self.parameters.python)] if self.parameters.python else facts[PYTHON]

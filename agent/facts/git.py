@@ -10,7 +10,7 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["GIT_VERSION", "GitCheckout", "git_checkout"]
+__all__ = ["GIT_VERSION", "GitCheckout", "git_changes", "git_checkout"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,18 @@ def git_checkout(folder: Path) -> Fact[GitCheckout | None]:
         )
 
     return Fact(f"git_checkout[{folder}]", f"git -C {folder}", read)
+
+
+def git_changes(folder: Path) -> Fact[tuple[str, ...] | None]:
+    """What would be lost with a clone: changed and new files, commits that no remote has; None if unknown."""
+
+    def read(host: Host) -> tuple[str, ...] | None:
+        git = ("git", "-c", f"safe.directory={folder}", "-C", str(folder))
+        changed = host.output([*git, "status", "--porcelain"], timeout_s=60)
+        own = host.output([*git, "log", "--oneline", "--branches", "HEAD", "--not", "--remotes", "--tags"])
+        return None if changed is None or own is None else (*changed.splitlines(), *own.splitlines())
+
+    return Fact(f"git_changes[{folder}]", f"git -C {folder} status, log", read)
 
 
 GIT_VERSION: Fact[str | None] = Fact(
