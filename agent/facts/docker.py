@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.facts.base import Fact, Host
@@ -78,7 +78,7 @@ class DockerServer:
     Args:
         version: its version.
         data_root: where it keeps images and containers.
-        runtimes: the names of the runtimes that it knows now, such as ``runc`` and ``nvidia``.
+        runtimes: the programs of the runtimes that it knows now, by name: ``runc``, ``nvidia``, …
         default_runtime: the one that it takes where none is asked for.
         rootless: whether it runs without root.
         cgroup_driver: ``systemd`` or ``cgroupfs``.
@@ -87,7 +87,7 @@ class DockerServer:
 
     version: str
     data_root: str = "/var/lib/docker"
-    runtimes: frozenset[str] = frozenset()
+    runtimes: Mapping[str, str] = field(default_factory=dict)
     default_runtime: str = "runc"
     rootless: bool = False
     cgroup_driver: str = ""
@@ -178,7 +178,7 @@ def docker_server(text: str | None) -> DockerServer | None:
     return DockerServer(
         version=str(info["ServerVersion"]),
         data_root=str(info.get("DockerRootDir") or ""),
-        runtimes=frozenset(info.get("Runtimes") or ()),
+        runtimes={name: str((it or {}).get("path", "")) for name, it in (info.get("Runtimes") or {}).items()},
         default_runtime=str(info.get("DefaultRuntime") or ""),
         rootless=any("name=rootless" in option for option in info.get("SecurityOptions") or ()),
         cgroup_driver=str(info.get("CgroupDriver") or ""),

@@ -83,9 +83,15 @@ class RpmRepository:
     enabled: bool = True
     file: str = ""
 
-    def offers(self, uri: str) -> bool:
-        """Whether it is the repository at an address; variables such as ``$basearch`` count as written."""
-        return any(same_address(address, uri) for address in self.addresses)
+    def offers(self, uri: str, variables: Mapping[str, str] | None = None) -> bool:
+        """Whether it is the repository at an address, with ``$releasever`` and the like filled in."""
+        filled = [
+            re.sub(
+                r"\$\{?(\w+)\}?", lambda match: (variables or {}).get(match.group(1), match.group()), address
+            )
+            for address in self.addresses
+        ]
+        return any(same_address(address, uri) for address in filled)
 
 
 def same_address(one: str, other: str, architecture: str = "") -> bool:

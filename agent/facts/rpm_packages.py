@@ -59,10 +59,13 @@ def rpm_packages(text: str) -> dict[str, RpmPackage]:
     virtual: dict[str, RpmPackage] = {}
     for line in text.splitlines():
         fields = line.split("\t")
-        if len(fields) < 3 or fields[0] == "gpg-pubkey":  # noqa: PLR2004 - name, version, architecture
+        if len(fields) < 3:  # noqa: PLR2004 - name, version, architecture
             continue
         name, version, architecture = fields[:3]
         package = RpmPackage(version)
+        if name == "gpg-pubkey":  # a key that is trusted, by the end of its fingerprint
+            packages[f"{name}-{version.partition('-')[0]}"] = package
+            continue
         if name in packages:
             for one in (packages[name], package):
                 packages[f"{name}-{one.version}"] = one

@@ -1,7 +1,8 @@
 """Plans as data: facts and parameters in; steps, or the reason for none, out.
 
 A case has ``facts``, ``parameters`` and one of ``steps``, ``nothing_to_do``, ``refused``. With ``after``, the
-facts that the steps bring about, the plan made again must have nothing to do.
+facts that the steps bring about, the plan made again must have nothing to do. With ``base: name`` its facts
+are laid over those of ``_name.yaml`` beside it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from agent.facts.packages import InstalledPackage
 from agent.facts.python import PythonInterpreter
 from agent.facts.python_environments import PythonEnvironment
 from agent.facts.storage import Mount
+from dependencies.docker_installation import DockerInstallation
 from dependencies.format_disks import FormatDisks
 from dependencies.git_repo_clone import GitRepoClone
 from dependencies.linux_package_installation import LinuxPackageInstallation
 from dependencies.mount_disks import MountDisks
+from dependencies.nvidia_container_toolkit_installation import NvidiaContainerToolkitInstallation
 from dependencies.python_environment_installation import PythonEnvironmentInstallation
 from dependencies.reboot_system import RebootSystem
+from tests.dependencies.docker_facts import DOCKER_READERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,14 +38,16 @@ if TYPE_CHECKING:
     from agent.component import ComponentParameters, Dependency
 
 INSTALLERS: dict[str, type[Dependency]] = {
+    "docker_installation": DockerInstallation,
     "format_disks": FormatDisks,
     "git_repo_clone": GitRepoClone,
     "linux_package_installation": LinuxPackageInstallation,
     "mount_disks": MountDisks,
+    "nvidia_container_toolkit_installation": NvidiaContainerToolkitInstallation,
     "python_environment_installation": PythonEnvironmentInstallation,
     "reboot_system": RebootSystem,
 }
-CASES = sorted((Path(__file__).parent / "cases").glob("*/*.yaml"))
+CASES = sorted((Path(__file__).parent / "cases").glob("*/[!_]*.yaml"))
 
 
 def block_device(value: dict[str, Any]) -> BlockDevice:
@@ -52,6 +58,7 @@ def block_device(value: dict[str, Any]) -> BlockDevice:
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
+    **DOCKER_READERS,
     "available_packages": frozenset,
     "distribution": lambda value: Distribution(**{**value, "like": tuple(value.get("like", ()))}),
     "disks": lambda value: tuple(map(block_device, value)),
@@ -78,9 +85,18 @@ def facts_of(*written: dict[str, Any]) -> Facts:
     return Facts(None, values)
 
 
+def read_case(path: Path) -> dict[str, Any]:
+    """A case; with ``base: name`` its facts are added to those of ``_name.yaml``."""
+    case: dict[str, Any] = yaml.safe_load(path.read_text())
+    if "base" in case:
+        base = yaml.safe_load((path.parent / f"_{case['base']}.yaml").read_text())
+        case["facts"] = base | case.get("facts", {})
+    return case
+
+
 @pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_case(path: Path) -> None:
-    case = yaml.safe_load(path.read_text())
+    case = read_case(path)
     installer = INSTALLERS[path.parent.name]
     parameters: ComponentParameters = installer.Parameters.model_validate(case["parameters"])
     component = installer(parameters)

@@ -36,6 +36,7 @@ def test_rpm_packages() -> None:
     assert packages["docker-ce"] == packages["docker-ce.x86_64"] == RpmPackage("3:27.3.1-1.el9")
     assert packages["docker"] == RpmPackage("")
     assert "gpg-pubkey" not in packages
+    assert "gpg-pubkey-621e9f35" in packages
     assert "config(bash)" not in packages
     assert {name for name in packages if name.startswith("kernel-devel-")} == {
         "kernel-devel-5.14.0-427.el9",

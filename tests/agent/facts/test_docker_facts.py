@@ -64,15 +64,19 @@ def test_an_engine_that_answers() -> None:
         "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"],
     }
     expected = DockerServer(
-        "28.2.2", "/data/docker", frozenset({"runc", "nvidia"}), "runc", cgroup_driver="systemd",
+        "28.2.2",
+        "/data/docker",
+        {"runc": "runc", "nvidia": "nvidia-container-runtime"},
+        "runc",
+        cgroup_driver="systemd",
         cdi_folders=("/etc/cdi", "/var/run/cdi"),
-    )  # fmt: skip
+    )
     assert docker_server(json.dumps(info)) == expected
     assert expected.major == 28
     rootless = docker_server(json.dumps({**info, "SecurityOptions": ["name=rootless"], "Runtimes": None}))
     assert rootless
     assert rootless.rootless
-    assert rootless.runtimes == frozenset()
+    assert rootless.runtimes == {}
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"ServerErrors": ["Cannot connect"]}'])

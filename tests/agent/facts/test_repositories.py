@@ -105,6 +105,10 @@ enabled=0
 """
     stable, test = repo_file(text, "f")
     assert stable.offers("https://download.docker.com/linux/centos/$releasever/$basearch/stable/")
+    assert stable.offers(
+        "https://download.docker.com/linux/centos/9/x86_64/stable", {"releasever": "9", "basearch": "x86_64"}
+    )
+    assert not stable.offers("https://download.docker.com/linux/centos/9/x86_64/stable")
     assert stable.enabled
     assert test == RpmRepository(
         "docker-ce-test",
