@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["CUDA_TOOLKITS", "CudaToolkit", "toolkit_version"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["CUDA_TOOLKITS", "CudaToolkit", "cuda_toolkit", "toolkit_version"]
 
 _FOLDER = "/usr/local"
 
@@ -37,15 +41,21 @@ def toolkit_version(text: str | None) -> str | None:
     return version if isinstance(version, str) and re.fullmatch(r"\d+\.\d+(\.\d+)?", version) else None
 
 
+def cuda_toolkit(path: Path) -> Fact[CudaToolkit | None]:
+    """The toolkit in a folder; None where there is none, or where it does not tell its version."""
+    source = f"{path}/version.json"
+    return Fact(f"cuda_toolkit[{path}]", source, lambda host: _toolkit(host, str(path)))
+
+
+def _toolkit(host: Host, path: str) -> CudaToolkit | None:
+    version = toolkit_version(host.text(f"{path}/version.json"))
+    return CudaToolkit(path, version, "nvcc" in host.names(f"{path}/bin")) if version else None
+
+
 def _read(host: Host) -> tuple[CudaToolkit, ...]:
-    found = []
-    for name in host.names(_FOLDER):
-        path = f"{_FOLDER}/{name}"
-        if re.fullmatch(r"cuda-\d+\.\d+", name) and (
-            version := toolkit_version(host.text(f"{path}/version.json"))
-        ):
-            found.append(CudaToolkit(path, version, "nvcc" in host.names(f"{path}/bin")))
-    return tuple(found)
+    names = (name for name in host.names(_FOLDER) if re.fullmatch(r"cuda-\d+\.\d+", name))
+    found = (_toolkit(host, f"{_FOLDER}/{name}") for name in names)
+    return tuple(toolkit for toolkit in found if toolkit)
 
 
 CUDA_TOOLKITS: Fact[tuple[CudaToolkit, ...]] = Fact("cuda_toolkits", f"{_FOLDER}/cuda-*/version.json", _read)

@@ -9,8 +9,8 @@ __all__ = ["KERNEL_HEADERS"]
 
 def _read(host: Host) -> bool | None:
     kernel = (host.output(["uname", "-r"]) or "").strip()
-    if not kernel:
-        return None
+    if not kernel or "kernel" not in host.names(f"/lib/modules/{kernel}"):
+        return None  # a container has the kernel of another host
     return "Makefile" in host.names(f"/lib/modules/{kernel}/build")
 
 

@@ -28,9 +28,11 @@ from dependencies.git_repo_clone import GitRepoClone
 from dependencies.linux_package_installation import LinuxPackageInstallation
 from dependencies.mount_disks import MountDisks
 from dependencies.nvidia_container_toolkit_installation import NvidiaContainerToolkitInstallation
+from dependencies.nvidia_cuda_installation import NvidiaCudaInstallation
 from dependencies.python_environment_installation import PythonEnvironmentInstallation
 from dependencies.reboot_system import RebootSystem
 from tests.dependencies.docker_facts import DOCKER_READERS
+from tests.dependencies.nvidia_cases import NVIDIA_READERS, expand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,7 @@ INSTALLERS: dict[str, type[Dependency]] = {
     "linux_package_installation": LinuxPackageInstallation,
     "mount_disks": MountDisks,
     "nvidia_container_toolkit_installation": NvidiaContainerToolkitInstallation,
+    "nvidia_cuda_installation": NvidiaCudaInstallation,
     "python_environment_installation": PythonEnvironmentInstallation,
     "reboot_system": RebootSystem,
 }
@@ -59,6 +62,7 @@ def block_device(value: dict[str, Any]) -> BlockDevice:
 
 READERS: dict[str, Callable[[Any], Any]] = {
     **DOCKER_READERS,
+    **NVIDIA_READERS,
     "available_packages": frozenset,
     "distribution": lambda value: Distribution(**{**value, "like": tuple(value.get("like", ()))}),
     "disks": lambda value: tuple(map(block_device, value)),
@@ -68,6 +72,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "mounts": lambda value: tuple(Mount(Path(target), "ext4", size, free) for target, size, free in value),
     "names_in": tuple,
     "package_dir": Path,
+    "system_root": Path,
     "reboots": tuple,
     "signatures": lambda value: value if value is None else tuple(Signature(**item) for item in value),
     "python": lambda value: value and PythonInterpreter(**value),
@@ -79,7 +84,8 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 def facts_of(*written: dict[str, Any]) -> Facts:
     values = {}
-    for name, value in {key: value for part in written for key, value in part.items()}.items():
+    merged = {key: value for part in written for key, value in part.items()}
+    for name, value in expand(merged).items():
         read = READERS.get(name.partition("[")[0], lambda plain: plain)
         values[name] = read(value)
     return Facts(None, values)
@@ -106,6 +112,7 @@ def test_case(path: Path) -> None:
             component.plan(facts)
         assert case["refused"] in refusal.value.message
         assert case["remedy"] in (refusal.value.remedy or "")
+        assert case.get("details", "") in "\n".join(refusal.value.details)
         return
     plan = component.plan(facts)
     if "nothing_to_do" in case:

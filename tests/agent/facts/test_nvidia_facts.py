@@ -190,9 +190,11 @@ Unattended-Upgrade::Package-Blacklist:: "(broken";
 
 def test_kernel_headers() -> None:
     outputs = {"uname -r": "6.8.0-1021-azure\n"}
+    modules = {"/lib/modules/6.8.0-1021-azure/kernel/drivers/net/veth.ko": ""}
     makefile = {"/lib/modules/6.8.0-1021-azure/build/Makefile": ""}
-    assert facts(makefile, outputs)[KERNEL_HEADERS] is True
-    assert facts({}, outputs)[KERNEL_HEADERS] is False
+    assert facts(modules | makefile, outputs)[KERNEL_HEADERS] is True
+    assert facts(modules, outputs)[KERNEL_HEADERS] is False
+    assert facts({}, outputs)[KERNEL_HEADERS] is None, "a container"
     assert facts()[KERNEL_HEADERS] is None
 
 
