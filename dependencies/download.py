@@ -130,6 +130,7 @@ def download(
             checksum.check(part, context)
         except DependencyFailedError:
             part.unlink()
+            _validator(part).unlink(missing_ok=True)
             raise
     part.replace(path)
     _validator(part).unlink(missing_ok=True)
@@ -190,9 +191,8 @@ def _fetch(url: str, part: Path, context: StepContext, check_space: Callable[[in
                     raise InterruptedRunError(f"told to stop while {url} was fetched")
                 file.write(block)
                 have += len(block)
-                context.progress.update(
-                    f"fetching {part.stem} ({have >> 20} MiB)", done=have, total=total or None
-                )
+                message = f"fetching {part.stem} ({have >> 20} MiB)"
+                context.progress.update(message, done=have if total else None, total=total)
             file.flush()
             os.fsync(file.fileno())
         if total is not None and have < total:
