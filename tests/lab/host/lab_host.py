@@ -125,6 +125,13 @@ class LabHost:
         self.engine.docker("restart", "--time=20", self.name)
         self.wait_until_booted(before)
 
+    def power_cut(self) -> None:
+        """Stop everything at once, in the middle of whatever it does, and switch the host on again."""
+        before = self.boot()
+        self.engine.docker("kill", self.name)
+        self.engine.docker("start", self.name)
+        self.wait_until_booted(before)
+
     def wait_until_booted(self, before: str = "") -> None:
         """Wait until systemd has started everything.
 
@@ -148,7 +155,8 @@ class LabHost:
 
     def _exec(self, command: str | Sequence[str], env: Mapping[str, str] | None, *options: str) -> list[str]:
         words = ["sh", "-c", command] if isinstance(command, str) else list(command)
-        variables = [f"--env={name}={value}" for name, value in (env or {}).items()]
+        # A wide terminal: what is printed is not broken in the middle of what a test looks for.
+        variables = [f"--env={name}={value}" for name, value in {"COLUMNS": "500", **(env or {})}.items()]
         return self.engine.command("exec", *options, "--workdir=/root", *variables, self.name, *words)
 
 

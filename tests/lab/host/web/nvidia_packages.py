@@ -1,6 +1,6 @@
 """Stand-ins for the packages of NVIDIA's driver: real names, versions and relations, and little inside.
 
-Two publishers have them. Ubuntu's carry its suffix and the flavour ``-server``; NVIDIA's own have neither. The
+Two publishers have them. Ubuntu's carry its suffix and the flavour ``-server``; NVIDIA's have neither. The
 fabric manager is offered by both under one name. Source of names and relations: Ubuntu's archive
 (nvidia-graphics-drivers-550-server, fabric-manager-550) and developer.download.nvidia.com/compute/cuda/repos.
 """

@@ -45,13 +45,16 @@ class Handler(BaseHTTPRequestHandler):
             self._headers(404, 0, {})
             return
         size = file.stat().st_size
+        tag = f'"{size}-{file.stat().st_mtime_ns}"'
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if self.headers.get("If-Range", tag) != tag:
+            asked = None
         start = int(asked.group(1)) if asked else 0
         end = min(int(asked.group(2) or size - 1), size - 1) if asked else size - 1
         if start >= size and asked:
             self._headers(416, 0, {"Content-Range": f"bytes */{size}"})
             return
-        headers = {"Accept-Ranges": "bytes"}
+        headers = {"Accept-Ranges": "bytes", "ETag": tag}
         if asked:
             headers["Content-Range"] = f"bytes {start}-{end}/{size}"
         if "/manifests/" in path:
