@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import DependencyFailedError, HostError
 from agent.facts.docker import DAEMON_CONFIG, DAEMON_CONFIG_PATH, daemon_config
+from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.docker_cli import docker_remedy
 from dependencies.system_file import back_up, write_system_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from agent.component import StepContext
     from agent.facts.docker import DaemonConfig
@@ -84,7 +85,7 @@ def write_daemon_config(context: StepContext, wish: Mapping[str, Any]) -> str:
         HostError: if the file is malformed.
         DependencyFailedError: if dockerd would not take the result; the file is as it was.
     """
-    path = Path(DAEMON_CONFIG_PATH)
+    path = context.facts[SYSTEM_ROOT] / DAEMON_CONFIG_PATH.lstrip("/")
     settings = require_readable(context.facts.fresh()[DAEMON_CONFIG])
     text = json.dumps(merged(settings, wish), indent=4) + "\n"
     if daemon_config(text).settings != merged(settings, wish):
