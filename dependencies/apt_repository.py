@@ -90,7 +90,7 @@ class AptRepositoryWish:
         if (not enabled or (keyring.is_absolute() and not enabled.trusted)) and (
             reason := self.key.wrong(facts, keyring)
         ):
-            steps.append(self._key_step(keyring, reason))
+            steps.append(self.key.step(facts, keyring, reason, text=keyring.suffix == ".asc"))
         if not enabled:
             steps.append(self._file_step())
         if steps:
@@ -105,16 +105,6 @@ class AptRepositoryWish:
             if repository.offers(self.uri, self.suite, component, self.architecture)
         ]
 
-    def _key_step(self, keyring: Path, reason: str) -> Step:
-        self.key.check_address()
-        return Step(
-            "key",
-            reason,
-            lambda _context: StepOutcome(self.key.write(keyring, text=keyring.suffix == ".asc")),
-            f"fetch {self.key.uri}, check it, write {keyring}",
-            lambda facts: not self.key.wrong(facts, keyring),
-        )
-
     def _file_step(self) -> Step:
         def write(_context: StepContext) -> StepOutcome:
             write_system_file(self.file, self.text().encode())
@@ -126,6 +116,7 @@ class AptRepositoryWish:
             write,
             f"write {self.file}",
             lambda facts: any(repository.enabled for repository in self._present(facts)),
+            undo={"file": str(self.file), "text": self.text()},
         )
 
     def _refresh_step(self, file: Path, lock_timeout_s: float) -> Step:

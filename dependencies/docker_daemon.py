@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import DependencyFailedError, HostError
-from agent.facts.docker import DAEMON_CONFIG, DAEMON_CONFIG_PATH, daemon_config
+from agent.facts.docker import DAEMON_CONFIG, DAEMON_CONFIG_PATH
 from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.docker_cli import docker_remedy
 from dependencies.system_file import back_up, write_system_file
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from agent.component import StepContext
     from agent.facts.docker import DaemonConfig
 
-__all__ = ["changes", "merged", "require_readable", "write_daemon_config"]
+__all__ = [
+    "changes",
+    "merged",
+    "overwritten",
+    "replace_daemon_config",
+    "require_readable",
+    "without",
+    "write_daemon_config",
+]
 
 
 def require_readable(config: DaemonConfig) -> Mapping[str, Any]:
@@ -71,31 +79,68 @@ def changes(settings: Mapping[str, Any], wish: Mapping[str, Any], prefix: str = 
     return found
 
 
+def overwritten(settings: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, Any]:
+    """What a merge would replace, to be put back by ``without``; what it adds is not in it."""
+    before = {}
+    for key, value in wish.items():
+        if isinstance(value, dict) and isinstance(settings.get(key), dict):
+            before[key] = overwritten(settings[key], value)
+        elif key in settings:
+            before[key] = copy.deepcopy(settings[key])
+    return before
+
+
+def without(
+    settings: Mapping[str, Any], wish: Mapping[str, Any], before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Settings with a merged wish taken out again, and what it replaced put back."""
+    result = dict(copy.deepcopy(settings))
+    for key, value in wish.items():
+        if key not in before:
+            rest = without(result[key], value, {}) if isinstance(value, dict) else {}
+            if rest:  # others have added to it since
+                result[key] = rest
+            else:
+                result.pop(key, None)
+        elif isinstance(value, dict) and isinstance(before[key], dict):
+            result[key] = without(result[key], value, before[key])
+        else:
+            result[key] = copy.deepcopy(before[key])
+    return result
+
+
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def write_daemon_config(context: StepContext, wish: Mapping[str, Any]) -> str:
-    """Merge a wish into daemon.json: checked by dockerd where it can, backed up, replaced in one go.
-
-    Returns:
-        A line for people.
+    """Merge a wish into daemon.json; returns a line for people.
 
     Raises:
         HostError: if the file is malformed.
         DependencyFailedError: if dockerd would not take the result; the file is as it was.
     """
-    path = context.facts[SYSTEM_ROOT] / DAEMON_CONFIG_PATH.lstrip("/")
     settings = require_readable(context.facts.fresh()[DAEMON_CONFIG])
-    text = json.dumps(merged(settings, wish), indent=4) + "\n"
-    if daemon_config(text).settings != merged(settings, wish):
-        raise AssertionError("what is written is not what is read")
+    return replace_daemon_config(context, merged(settings, wish))
+
+
+def replace_daemon_config(context: StepContext, settings: Mapping[str, Any]) -> str:
+    """Write daemon.json: checked by dockerd where it can, backed up, replaced in one go.
+
+    Returns:
+        A line for people.
+
+    Raises:
+        DependencyFailedError: if dockerd would not take it; the file is as it was.
+    """
+    path = context.facts[SYSTEM_ROOT] / DAEMON_CONFIG_PATH.lstrip("/")
+    data = (json.dumps(settings, indent=4) + "\n").encode()
     candidate = path.with_name(f"{path.name}.candidate")
-    write_system_file(candidate, text.encode())
+    write_system_file(candidate, data)
     try:
         _validate(context, candidate)
         kept = back_up(path)
-        write_system_file(path, text.encode())
+        write_system_file(path, data)
     finally:
         candidate.unlink(missing_ok=True)
     return f"{path} written" + (f"; the one before is {kept}" if kept else "")

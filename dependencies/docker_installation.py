@@ -31,10 +31,13 @@ from dependencies.docker_cli import docker_remedy, run_docker
 from dependencies.docker_daemon import require_readable
 from dependencies.docker_service import refuse_to_stop_containers, start_command, start_engine
 from dependencies.docker_sources import DOWNLOADS, DockerSource, docker_source, pinned
+from dependencies.docker_undo import undo_plan
 from dependencies.package_managers import installation_steps, manager_of, require_root
 from dependencies.signing_key import SigningKey
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.facts import Facts
     from dependencies.package_managers import PackageWish
 
@@ -133,6 +136,11 @@ class DockerInstallation(Dependency):
             kind = engine.kind if engine else "an engine of another host"
             return Plan(nothing_to_do=f"{kind} answers with {server.version if server else '?'}")
         return Plan(tuple(steps))
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Take one step back."""
+        return undo_plan(values, facts)
 
     def _check_engine(self, facts: Facts, engine: DockerEngine | None) -> None:
         """Refuse what can be neither used nor replaced without harm."""
@@ -295,6 +303,7 @@ class DockerInstallation(Dependency):
             run,
             " && ".join(map(shlex.join, commands)),
             lambda fresh: name in (fresh[DOCKER_GROUP] or ()),
+            undo={"member": name},
         )
 
 

@@ -21,8 +21,9 @@ from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT
 from dependencies.apt_repository import AptRepositoryWish, deb_architecture
 from dependencies.docker_cli import run_docker
-from dependencies.docker_daemon import changes, merged, require_readable, write_daemon_config
+from dependencies.docker_daemon import changes, merged, overwritten, require_readable, write_daemon_config
 from dependencies.docker_service import refuse_to_stop_containers, restart_command, start_engine
+from dependencies.docker_undo import undo_plan
 from dependencies.gpu_container_proof import GpuContainerProof
 from dependencies.package_managers import (
     PackageManager,
@@ -131,6 +132,11 @@ class NvidiaContainerToolkitInstallation(Dependency):
             proven = "a GPU container ran" if self.parameters.proof else "no proof is asked for"
             return Plan(nothing_to_do=f"toolkit {facts[CONTAINER_TOOLKIT_VERSION]} is in place; {proven}")
         return Plan(tuple(steps))
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Take one step back."""
+        return undo_plan(values, facts)
 
     def _check_host(self, facts: Facts) -> DockerServer:
         server, engine = facts[DOCKER_SERVER], facts[DOCKER_ENGINE]
@@ -252,6 +258,11 @@ class NvidiaContainerToolkitInstallation(Dependency):
                     lambda context: StepOutcome(write_daemon_config(context, wish)),
                     "merge into /etc/docker/daemon.json, with a backup: " + json.dumps(wish),
                     lambda fresh: not changes(fresh[DAEMON_CONFIG].settings or {}, wish),
+                    undo={
+                        "daemon": wish,
+                        "before": overwritten(settings, wish),
+                        "restart": self.parameters.restart_command,
+                    },
                 )
             )
         wanted = merged(settings, wish)

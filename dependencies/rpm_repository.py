@@ -84,18 +84,9 @@ class RpmRepositoryWish:
                 f"the repository {present[0].identifier} is in {present[0].file}, switched off",
                 remedy=f"switch it on there (enabled=1), or remove it from {present[0].file}",
             )
-        self.key.check_address()
         steps = []
         if reason := self.key.wrong(facts, self.key_file):
-            steps.append(
-                Step(
-                    "key",
-                    reason,
-                    lambda _context: StepOutcome(self.key.write(self.key_file, text=True)),
-                    f"fetch {self.key.uri}, check it, write {self.key_file}",
-                    lambda fresh: not self.key.wrong(fresh, self.key_file),
-                )
-            )
+            steps.append(self.key.step(facts, self.key_file, reason, text=True))
         # dnf takes the key from the file that its repository names; zypper would ask whether to trust it.
         if self.manager == "zypper" and not self._trusted(facts):
             command = ["rpm", "--import", str(self.key_file)]
@@ -107,6 +98,7 @@ class RpmRepositoryWish:
                 self._write,
                 f"write {self.file}",
                 lambda fresh: any(repository.enabled for repository in self._present(fresh, variables)),
+                undo={"file": str(self.file), "text": self.text()},
             )
         )
         return steps

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.error import URLError
 from urllib.parse import urlsplit
 
+from agent.component import Step, StepOutcome
 from agent.errors import DependencyFailedError, HostError
 from agent.facts.keyrings import keyring, keyring_of, plain_fingerprint, unarmored
 from dependencies.system_file import back_up, write_system_file
@@ -64,6 +65,23 @@ class SigningKey:
         if self.fingerprints and not self.fingerprints & present.fingerprints:
             return f"the key {path} is another: {', '.join(sorted(present.fingerprints))}"
         return ""
+
+    def step(self, facts: Facts, path: Path, reason: str, *, text: bool) -> Step:
+        """The step that writes the key; see ``write``.
+
+        Raises:
+            HostError: if its address proves nothing.
+        """
+        self.check_address()
+        known = {"key": str(path), "fingerprints": sorted(self.fingerprints)}
+        return Step(
+            "key",
+            reason,
+            lambda _context: StepOutcome(self.write(path, text=text)),
+            f"fetch {self.uri}, check it, write {path}",
+            lambda fresh: not self.wrong(fresh, path),
+            undo=known if facts[keyring_of(path)] is None else None,
+        )
 
     def write(self, path: Path, *, text: bool) -> str:
         """Fetch the key, check it and write it; a file that is replaced is kept beside.

@@ -121,6 +121,25 @@ def test_from_nothing_to_a_container_with_gpus(host: RealHost, engine: Restartab
     assert json.loads(marker.read_text())["way"] == "runtime"
 
 
+def test_taken_back(host: RealHost, engine: RestartableDocker) -> None:
+    settings = {"data-root": str(engine.folder / "data"), "hosts": [engine.address]}
+    engine.config.write_text(json.dumps(settings))
+    subprocess.run([engine.restart], check=True)
+    await_engine(host.context)
+    component = toolkit(engine, proof=False)
+    (daemon, _restart) = component.plan(host.facts.fresh()).steps
+    host.apply(component)
+    assert daemon.undo
+    (step,) = component.undo(daemon.undo, host.facts.fresh()).steps
+    step.run(host.context)
+    assert step.holds
+    assert step.holds(host.facts.fresh())
+    assert json.loads(engine.config.read_text()) == settings
+    server = host.facts.fresh()[DOCKER_SERVER]
+    assert server
+    assert "nvidia" not in server.runtimes
+
+
 def test_a_restart_would_end_containers(host: RealHost, engine: RestartableDocker) -> None:
     host.apply(toolkit(engine, proof=False))
     name = engine.docker("run", "--detach", "--rm", "--network=none", "--name=trainer", IMAGE, "sleep", "60")
