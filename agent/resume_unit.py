@@ -20,7 +20,7 @@ ENVIRONMENT_FILE = "/etc/vcagent/environment"
 """Where the user may put what the unit must not hold: tokens, passwords (systemd.exec(5))."""
 
 _KEPT = re.compile(
-    r"PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|SUDO_USER|VCAGENT_\w+|XDG_CACHE_HOME|PYTHONPATH|VIRTUAL_ENV"
+    r"PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|SUDO_USER|VCAGENT_PACKAGE_DIR|XDG_CACHE_HOME|PYTHONPATH|VIRTUAL_ENV"
     r"|(?i:https?_proxy|no_proxy|all_proxy)|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|PIP_\w+|HF_HOME|HF_ENDPOINT"
     r"|DOCKER_(?:HOST|CONFIG)|CUDA_HOME|LD_LIBRARY_PATH"
 )
@@ -35,7 +35,7 @@ ConditionPathExists={journal}
 
 [Service]
 # Not oneshot: that would hold up the boot, and with it the services that the run may have to start.
-Type=exec
+Type=simple
 WorkingDirectory={working_dir}
 {environment}EnvironmentFile=-{environment_file}
 ExecStart={command}

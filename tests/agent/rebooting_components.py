@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import registry
+from agent import registry, run_description
 from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.errors import ExitCode
 from agent.journal import Journal
@@ -91,6 +91,7 @@ def register() -> None:
 def run_until(n: int, request_file: str) -> None:
     """Run the request in this process until the n-th thing that the journal or the host is told."""
     register()
+    run_description.known_facts = dict  # type: ignore[assignment]
     countdown = [n]
     for name in WATCHED:
         setattr(Journal, name, dying(getattr(Journal, name), countdown))
