@@ -122,6 +122,7 @@ def toolkit_steps(wish: ToolkitWish, facts: Facts) -> list[Step]:
                 shlex.join(_command(wish, local, facts[PACKAGE_DIR] / "cuda" / "tmp")),
                 lambda after: (found := after[cuda_toolkit(wish.path)]) is not None and found.complete,
                 estimate_s=300,
+                undo={"toolkit": str(wish.path), "link": str(facts[SYSTEM_ROOT] / "usr/local/cuda")},
             )
         )
     if missing := _missing_entries(wish, facts):
@@ -132,6 +133,7 @@ def toolkit_steps(wish: ToolkitWish, facts: Facts) -> list[Step]:
                 partial(_write_environment, wish),
                 f"write {_profile(facts)} and {_linker(facts)}; ldconfig",
                 lambda after: not _missing_entries(wish, after),
+                undo={"lines": _lines(wish, facts), "root": str(facts[SYSTEM_ROOT])},
             )
         )
     return steps
@@ -266,6 +268,11 @@ def _line(path: Path) -> str:
     return f'case ":$PATH:" in *:{path}/bin:*) ;; *) PATH={path}/bin:$PATH ;; esac'
 
 
+def _lines(wish: ToolkitWish, facts: Facts) -> dict[str, str]:
+    """By file, the lines that make shells and the linker find a toolkit."""
+    return {str(_profile(facts)): _line(wish.path), str(_linker(facts)): f"{wish.path}/lib64"}
+
+
 def _missing_entries(wish: ToolkitWish, facts: Facts) -> list[str]:
     missing = []
     if _line(wish.path) not in (facts[text_of(_profile(facts))] or "").splitlines():
@@ -280,8 +287,8 @@ def _missing_entries(wish: ToolkitWish, facts: Facts) -> list[str]:
 
 def _write_environment(wish: ToolkitWish, context: StepContext) -> StepOutcome:
     root = context.facts[SYSTEM_ROOT]
-    _add_line(_profile(context.facts), _line(wish.path))
-    _add_line(_linker(context.facts), f"{wish.path}/lib64")
+    for file, line in _lines(wish, context.facts).items():
+        _add_line(Path(file), line)
     link = root / "usr/local/cuda"
     if not link.exists() and not link.is_symlink():
         point_link(link, wish.path)

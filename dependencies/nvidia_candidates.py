@@ -36,6 +36,7 @@ class Candidate:
         origin: who offers it.
         layout: how its packages are named.
         open_module: whether it has the open kernel module.
+        prebuilt: whether that was built and signed by the distribution.
         packages: its packages, each with the exact version to install.
         unpinned: further packages to install, in any version.
         problems: why it does not work as a whole; empty for one that does.
@@ -45,6 +46,7 @@ class Candidate:
     origin: str
     layout: Layout
     open_module: bool
+    prebuilt: bool = False
     packages: Mapping[str, str] = field(default_factory=dict)
     unpinned: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -120,6 +122,9 @@ def superseded(installed: Mapping[str, InstalledPackage], chosen: Candidate, ker
         kernel,
         is_open=not chosen.open_module,
     )
+    if chosen.prebuilt:
+        sources = layout.fill((*layout.drivers, *layout.dkms), branch, kernel, is_open=chosen.open_module)
+        other = (*other, *sources)
     found = []
     for name, package in installed.items():
         if not package.installed or name in chosen.packages or ":" in name:
@@ -146,7 +151,8 @@ def _drivers(
             branch = branch_of(version)
             if not _VERSION.fullmatch(version) or branch_of(wish.version or version) != branch:
                 continue
-            if name == layout.fill(layout.drivers[:1], branch, wish.kernel, is_open=is_open)[0]:
+            wanted = layout.without_dkms if wish.prebuilt else layout.drivers[0]
+            if name in layout.fill([wanted], branch, wish.kernel, is_open=is_open):
                 found.append(offer)
     return found
 
@@ -204,6 +210,7 @@ class _Selection:
             self._driver.origin,
             self._layout,
             self._is_open,
+            self._wish.prebuilt,
             self._packages,
             tuple(self._unpinned),
             tuple(self._problems),
@@ -259,7 +266,8 @@ class _Selection:
             self._problems.append(f"{self._driver.origin} has no {SUBNET_MANAGER}")
 
     def _take_companions(self, present: Mapping[str, str]) -> None:
-        along = self._fill((*self._layout.drivers[1:], *self._layout.moved_along))
+        drivers = () if self._wish.prebuilt else self._layout.drivers
+        along = self._fill((*drivers, *self._layout.moved_along))
         along = tuple(name for name in along if name in present)
         for name in (*self._fill(self._layout.companions), *along):
             offer = self._of_this_version(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
@@ -25,9 +25,12 @@ from dependencies.cuda_versions import runfile_versions
 from dependencies.download import Checksum
 from dependencies.nvidia_driver_loading import FABRIC_MANAGER, loading_steps, require_answer, service_steps
 from dependencies.nvidia_driver_packages import DriverPackages
+from dependencies.nvidia_undo import undo_plan
 from dependencies.nvidia_wish import Choice, KernelModule, WishParameters, wish_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.facts import Facts
     from dependencies.nvidia_driver import DriverWish
 
@@ -135,6 +138,11 @@ class NvidiaCudaInstallation(Dependency):
                 f"root is needed for {', '.join(step.name for step in steps)}", remedy="run vcagent as root"
             )
         return Plan(steps)
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Packages, holds, files and toolkit, each where it is still as it was left."""
+        return undo_plan(values, facts)
 
     def _wish_parameters(self) -> WishParameters:
         parameters = self.parameters

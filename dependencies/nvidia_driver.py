@@ -143,6 +143,8 @@ def faults(wish: DriverWish, driver: InstalledDriver | None) -> list[str]:
     if not any(name in driver.packages for name in (prebuilt, *(() if wish.prebuilt else modules))):
         signed = "signed " if wish.prebuilt else ""
         found.append(f"there is no {signed}kernel module for {wish.kernel}")
+    if wish.prebuilt:
+        found += [f"{name} builds a module that is not signed" for name in modules if name in driver.packages]
     services = needed_services(wish, layout, branch)
     exact = {*modules, *layout.fill(layout.companions, branch, wish.kernel, is_open=driver.open_module)}
     exact |= {name for _, names in services for name in names}

@@ -91,6 +91,7 @@ def service_steps(wish: DriverWish, facts: Facts, *, restarting: bool) -> list[S
                 _load_umad,
                 f"write {_umad(facts)}; modprobe ib_umad",
                 lambda after: "ib_umad" in (after[LOADED_MODULES] or ()),
+                undo={"file": str(_umad(facts))},
             )
         )
     if wish.fabric_manager:
@@ -137,6 +138,7 @@ def _blacklist_steps(facts: Facts, competing: tuple[str, ...]) -> list[Step]:
             run,
             f"write {path}; update-initramfs -u",
             lambda after: after[text_of(path)] == _BLACKLIST,
+            undo={"file": str(path), "initramfs": True},
         )
     ]
 

@@ -136,8 +136,23 @@ class DriverPackages:
             if chosen
             else f"apt-get install driver {self.wish.version}, its exact version solved from the new lists"
         )
+        there = self.installed(facts)
+        installed = facts[INSTALLED_PACKAGES]
+        undo = {
+            "driver": there.version if there else "",
+            "before": sorted(
+                name for name, state in installed.items() if state.installed and "nvidia" in name
+            ),
+            "lock_timeout_s": self.lock_timeout_s,
+        }
         return Step(
-            "driver", "; ".join(wrong), run, command, lambda after: not self.faults(after), estimate_s=180
+            "driver",
+            "; ".join(wrong),
+            run,
+            command,
+            lambda after: not self.faults(after),
+            estimate_s=180,
+            undo=undo,
         )
 
     def _keep_steps(self, facts: Facts, *, wrong: bool) -> list[Step]:
@@ -155,6 +170,7 @@ class DriverPackages:
                     self._exclude,
                     f"write {_exclusions(facts)}",
                     None if self._excluded(facts) else self._excluded,
+                    undo={"file": str(_exclusions(facts))},
                 )
             )
         held = facts[HELD_PACKAGES]
@@ -164,7 +180,8 @@ class DriverPackages:
             command = f"apt-mark hold {' '.join(sorted(names) if wrong else free)}"
             # A package that was held may not be when it was changed.
             holds = None if self._held(facts) else self._held
-            steps.append(Step("hold", reason, self._hold, command, holds))
+            undo = {"unhold": sorted(held), "lock_timeout_s": self.lock_timeout_s}
+            steps.append(Step("hold", reason, self._hold, command, holds, undo=undo))
         return steps
 
     def _coming_names(self, facts: Facts) -> set[str]:

@@ -42,7 +42,9 @@ class Layout:
 
     Args:
         name: the way's own name.
-        drivers: packages that are the driver; the first is the one to install.
+        drivers: packages that are the driver; the first is the one to install with a module built here.
+        without_dkms: the one to install with a prebuilt module: the others bring the sources of an unsigned
+            one, which would be loaded in its place.
         dkms: the kernel module, built on the host.
         prebuilt: the kernel module, built and signed by the distribution for one kernel.
         companions: packages that must have the driver's version.
@@ -53,6 +55,7 @@ class Layout:
 
     name: str
     drivers: tuple[str, ...]
+    without_dkms: str
     dkms: tuple[str, ...]
     prebuilt: str
     companions: tuple[str, ...]
@@ -84,6 +87,7 @@ LAYOUTS = (
             "nvidia-headless-{branch}-server{open}",
             "nvidia-headless-no-dkms-{branch}-server{open}",
         ),
+        without_dkms="nvidia-headless-no-dkms-{branch}-server{open}",
         dkms=("nvidia-dkms-{branch}-server{open}",),
         prebuilt="linux-modules-nvidia-{branch}-server{open}-{kernel}",
         companions=_of_one_version("-{branch}-server"),
@@ -95,6 +99,7 @@ LAYOUTS = (
             "nvidia-headless-{branch}{open}",
             "nvidia-headless-no-dkms-{branch}{open}",
         ),
+        without_dkms="nvidia-headless-no-dkms-{branch}{open}",
         dkms=("nvidia-dkms-{branch}{open}",),
         prebuilt="linux-modules-nvidia-{branch}{open}-{kernel}",
         companions=_of_one_version("-{branch}"),
@@ -102,6 +107,7 @@ LAYOUTS = (
     Layout(
         name="plain",  # NVIDIA for Ubuntu, since branch 590
         drivers=("nvidia-driver{open}",),
+        without_dkms="",
         dkms=("nvidia-dkms{open}",),
         prebuilt="",
         companions=_of_one_version(""),
@@ -109,6 +115,7 @@ LAYOUTS = (
     Layout(
         name="debian",  # Debian, and NVIDIA for Debian
         drivers=("nvidia-driver",),
+        without_dkms="",
         dkms=("nvidia-kernel{open}-dkms", "nvidia{open}-kernel-dkms"),
         prebuilt="",
         companions=("nvidia-kernel-support", "nvidia-driver-cuda", "nvidia-smi", "libcuda1", "libnvidia-ml1"),

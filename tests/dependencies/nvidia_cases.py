@@ -1,7 +1,7 @@
 """Short forms for NVIDIA's packages in cases: a family stands for the packages that it consists of.
 
-``server``, ``server-open``, ``branch``, ``branch-open``, ``plain-open`` and ``debian`` are keys of
-``installed_packages`` and first words in ``package_offers``; the branch is that of the version.
+``server``, ``server-open``, ``headless``, ``branch``, ``branch-open``, ``plain-open`` and ``debian`` are keys
+of ``installed_packages`` and first words in ``package_offers``; the branch is that of the version.
 ``held_packages: driver`` holds all that is installed of the driver; ``exclusions: driver`` writes the
 installer's settings for unattended-upgrades.
 """
@@ -27,7 +27,7 @@ __all__ = ["NVIDIA_READERS", "expand"]
 _LIBRARIES = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-kernel-common", "nvidia-utils")
 _DEBIAN = ("nvidia-driver", "nvidia-kernel-dkms", "nvidia-smi", "libcuda1")
 _EXCLUSIONS = "text[/etc/apt/apt.conf.d/52vcagent-nvidia]"
-_FAMILY = re.compile(r"(server|branch|plain|debian)(-open)?")
+_FAMILY = re.compile(r"(server|headless|branch|plain|debian)(-open)?")
 
 
 def _family(word: str, version: str) -> tuple[str, ...]:
@@ -35,10 +35,18 @@ def _family(word: str, version: str) -> tuple[str, ...]:
     assert match, word
     name, flavour = match.group(1), match.group(2) or ""
     branch = version.partition(".")[0]
-    suffix = {"server": f"-{branch}-server", "branch": f"-{branch}", "plain": "", "debian": ""}[name]
+    suffix = {
+        "server": f"-{branch}-server",
+        "headless": f"-{branch}-server",
+        "branch": f"-{branch}",
+        "plain": "",
+        "debian": "",
+    }[name]
     if name == "debian":
         return _DEBIAN
-    roles = ("nvidia-driver", "nvidia-dkms", "nvidia-kernel-source")
+    roles: tuple[str, ...] = ("nvidia-driver", "nvidia-dkms", "nvidia-kernel-source")
+    if name == "headless":
+        roles = ("nvidia-headless-no-dkms", "nvidia-kernel-source")
     return (
         *(f"{role}{suffix}{flavour}" for role in roles),
         *(f"{library}{suffix}" for library in _LIBRARIES),

@@ -16,6 +16,7 @@ from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies import download as downloading
 from dependencies.cuda_runfile import ToolkitWish, published_list, toolkit_path, toolkit_steps
 from dependencies.download import Checksum, download, published_checksum
+from dependencies.nvidia_undo import undo_plan
 from tests.dependencies.runfile_server import FAILING, STUB, Site, serve
 
 if TYPE_CHECKING:
@@ -284,3 +285,22 @@ def test_a_runfile_with_other_options(
     with pytest.raises(DependencyFailedError) as error:
         step.run(context)
     assert error.value.remedy == "this runfile has other options: see RunfileOptions"
+
+
+@needs_root
+def test_a_toolkit_is_taken_back(site: Site, context: StepContext, root: Path) -> None:
+    other = wish(site, context, path=root / "usr/local/other")
+    apply(other, context)
+    wanted = wish(site, context)
+    steps = toolkit_steps(wanted, context.facts.fresh())
+    for step in steps:
+        step.run(context)
+    for step in reversed(steps):
+        if step.undo:
+            (back,) = undo_plan(step.undo, context.facts.fresh()).steps
+            back.run(context)
+            assert undo_plan(step.undo, context.facts.fresh()).nothing_to_do
+    assert not wanted.path.exists()
+    assert other.path.exists()
+    assert (root / "etc/ld.so.conf.d/vcagent-cuda.conf").read_text() == f"{other.path}/lib64\n"
+    assert str(wanted.path) not in (root / "etc/profile.d/vcagent-cuda.sh").read_text()
