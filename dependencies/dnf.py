@@ -21,7 +21,7 @@ _OPTIONS = {
     "yum": ("--assumeyes", "--setopt=exit_on_lock=1"),
     "tdnf": ("--assumeyes",),
 }
-_BUSY = r"another copy is running|[Ff]ailed to obtain .*lock|locked by another process|rpm transaction lock"
+_BUSY = r"already locked by \d+|another copy is running|[Ff]ailed to obtain .*lock|rpm transaction lock"
 
 REMEDIES = (
     (
@@ -45,7 +45,7 @@ REMEDIES = (
         "two packages exclude each other: see the lines above, and remove the one that is not needed",
     ),
     (
-        r"obtain .*lock|another copy is running",
+        _BUSY,
         "wait for the process that holds the lock; never delete the lock",
     ),
     (r"not registered|subscription-manager", "register this host, so that it has repositories"),

@@ -234,7 +234,7 @@ def test_restoring_would_end_containers() -> None:
         ("permission denied while trying to connect to the Docker daemon socket", "group docker"),
         ("write /var/lib/docker/tmp/x: no space left on device", "docker system df"),
         (
-            "the following directives are specified both as a flag and in the configuration file: hosts: (from flag",
+            "the following directives are specified both as a flag and in the configuration file: hosts: (fr",
             "take hosts out",
         ),
         ("Failed to start docker.service: Unit docker.service is masked.", "systemctl unmask"),
