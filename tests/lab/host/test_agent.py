@@ -65,9 +65,8 @@ def test_a_held_lock_is_waited_for(lab_host: LabHost) -> None:
         assert "python3 (process" in refused.stderr + refused.stdout
         with lab_host.start(["vcagent", "--profile", profile]) as agent:
             assert agent.stdout
-            for line in agent.stdout:
-                if "waiting for python3" in line:
-                    break
+            while "hello: update" not in (line := agent.stdout.readline()):
+                assert line, "the agent ended"
             assert agent.poll() is None
             holder.stdin.close()
             assert agent.wait(60) == 0

@@ -70,12 +70,12 @@ _PADDING = b"#" * 1023 + b"\n"
 def write_runfiles(root: Path) -> None:
     """Write them, with NVIDIA's list of checksums, below ``root/compute/cuda/<version>``.
 
-    Those of 12.8 are sent only by half when they are first asked for: a connection that is lost.
+    That of 12.8 is sent by half, unless only its other half is asked for: a connection that is lost.
     """
     for version, name in RUNFILES.items():
         _write(root, version, name, "")
     _write(root, "12.4.1", FAILING, _FAILURE)
-    (root / "compute/cuda/12.8.0/local_installers" / f"{RUNFILES['12.8.0']}.cut-once").touch()
+    (root / "compute/cuda/12.8.0/local_installers" / f"{RUNFILES['12.8.0']}.cut").touch()
 
 
 def _write(root: Path, version: str, name: str, failure: str) -> None:

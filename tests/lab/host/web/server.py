@@ -1,7 +1,7 @@
 """Serves ``/srv/<host name>/…`` over HTTP and HTTPS; runs in a container of its own, which has only Python.
 
-``server.py CERTIFICATE KEY``. Ranges are honoured. A file with a ``.cut-once`` beside it is sent by half when
-it is asked for the first time, as if the connection were lost.
+``server.py CERTIFICATE KEY``. Ranges are honoured. A file with a ``.cut`` beside it is sent by half, as if
+the connection were lost, unless only a later part of it is asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from urllib.parse import unquote
 
 ROOT = Path("/srv")
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
-_cut: set[Path] = set()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -71,8 +70,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send(self, file: Path, start: int, length: int) -> None:
-        if file.with_name(f"{file.name}.cut-once").exists() and file not in _cut:
-            _cut.add(file)
+        if start == 0 and file.with_name(f"{file.name}.cut").exists():
             length //= 2
             self.close_connection = True
         with file.open("rb") as source:
