@@ -136,6 +136,10 @@ class Reboots:
         run_dir: the run's folder, absolute.
         allowed: whether the host may be rebooted.
         arm: whether to go on by itself after a reboot that is left to the user.
+
+    Attributes:
+        goes_down: whether ``conclude`` will reboot the host.
+        pending: whether a reboot that was asked for had not happened when this began.
     """
 
     def __init__(
@@ -146,7 +150,7 @@ class Reboots:
         self.allowed = allowed
         self.arm = arm
         self._run_dir = run_dir
-        self._go = False
+        self.goes_down = False
         self.pending = self._look()
 
     def _look(self) -> bool:
@@ -218,12 +222,12 @@ class Reboots:
             return
         entries[-1]["made"] += 1
         self.journal.remember(reboots=entries)
-        self._go = True
+        self.goes_down = True
         outcome.error = RebootPendingError(f"the host is rebooted now: {reason}", remedy=watch)
 
     def conclude(self, outcome: Outcome) -> None:
         """The last thing of all: reboot if that was arranged; disarm where the run does not wait for one."""
-        if self._go:
+        if self.goes_down:
             self.door.reboot()
         elif not isinstance(outcome.error, RebootPendingError):
             self.disarm()

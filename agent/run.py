@@ -218,6 +218,8 @@ class _Session:
             else:
                 outcome = Engine(self.planner, self.facts, steps, self.options).run()
             reboots.arrange(outcome, secrets.mask)
+            if reboots.goes_down:
+                progress.note(str(outcome.error))
             log.info("run ended", exit_code=int(outcome.exit_code), error=str(outcome.error or ""))
         finished = self._finish(journal, outcome)
         reboots.conclude(outcome)
