@@ -104,7 +104,7 @@ def restartable_docker(folder: Path) -> Iterator[RestartableDocker]:
     environment = {**os.environ, "PATH": f"{engine.programs}:{os.environ['PATH']}"}
     environment.pop("DOCKER_HOST", None)
     with (folder / "log").open("w") as log:
-        command = ["unshare", "--net", "sh", "-c", script]
+        command = ["setpriv", "--pdeathsig", "TERM", "unshare", "--net", "sh", "-c", script]
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:
         deadline = time.monotonic() + _LIMIT_S
