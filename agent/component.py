@@ -14,7 +14,7 @@ from agent.names import canonical
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from agent.facts import Facts
@@ -130,11 +130,13 @@ class StepOutcome:
         message: a line for people.
         outputs: parsed outputs: records and verdicts.
         case_dir: the folder of raw logs that the outputs come from; gets summary.json and a report.
+        reboot: why the host must be rebooted before the next step; empty for no reboot.
     """
 
     message: str = ""
     outputs: tuple[ParsedOutput, ...] = ()
     case_dir: Path | None = None
+    reboot: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,8 @@ class Step:
         command: what will be run, as shown by ``vcagent plan``; empty for a step that is a call.
         holds: what must be true of the host afterwards; read again from fresh facts.
         estimate_s: how long it usually takes, in seconds, for the progress display.
+        undo: what ``Dependency.undo`` must know to take the step back, as JSON can carry it; kept in the
+            journal before the step starts. None for a step that leaves nothing to take back.
     """
 
     name: str
@@ -157,6 +161,7 @@ class Step:
     command: str = ""
     holds: Callable[[Facts], bool] | None = None
     estimate_s: float | None = None
+    undo: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +204,18 @@ class _Planned(Component):
 
 class Dependency(_Planned):
     """Brings the host to a state. Planned again from fresh facts, it must have nothing to do."""
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:  # noqa: ARG003 - for those that know how
+        """From what a step noted and what the host is now, derive what takes the step back; changes nothing.
+
+        What is not as the step left it stays: then there is nothing to do, and why.
+
+        Args:
+            values: the step's ``undo``, secrets masked.
+            facts: the host.
+        """
+        return Plan(nothing_to_do=f"{cls.__name__} does not say how to take it back")
 
 
 class Action(_Planned):

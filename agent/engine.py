@@ -15,6 +15,7 @@ from agent.errors import (
     ExitCode,
     HostError,
     InterruptedRunError,
+    RebootPendingError,
     VcagentError,
     unexpected,
 )
@@ -237,7 +238,7 @@ class Engine:
             return
         try:
             self._run_leaf(element, scope)
-        except InterruptedRunError:
+        except (InterruptedRunError, RebootPendingError):
             raise
         except VcagentError as error:
             self._check_stop()

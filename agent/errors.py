@@ -18,6 +18,7 @@ __all__ = [
     "InterruptedRunError",
     "ParseError",
     "ProfileError",
+    "RebootPendingError",
     "ResultInvalidError",
     "UsageError",
     "VcagentError",
@@ -137,6 +138,12 @@ class ResultInvalidError(VcagentError):
 
     exit_code = ExitCode.RESULT_INVALID
     reason_number = 400
+
+
+class RebootPendingError(VcagentError):
+    """The host must be rebooted before the run goes on."""
+
+    exit_code = ExitCode.REBOOT_PENDING
 
 
 class InterruptedRunError(VcagentError):

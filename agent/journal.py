@@ -37,6 +37,10 @@ CREATE INDEX IF NOT EXISTS steps_of_component ON steps (component);
 CREATE TABLE IF NOT EXISTS cases (
     id INTEGER PRIMARY KEY AUTOINCREMENT, step TEXT NOT NULL REFERENCES steps(key), value TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS undos (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, step TEXT NOT NULL REFERENCES steps(key), value TEXT NOT NULL,
+    undone TEXT
+);
 CREATE TABLE IF NOT EXISTS records (id INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS sinks (
     name TEXT PRIMARY KEY, record_id INTEGER NOT NULL, position INTEGER NOT NULL
@@ -127,18 +131,20 @@ class Journal:
     def remember(self, **values: Any) -> None:
         """Keep facts of the run itself, by name; JSON values."""
         with self._transaction() as database:
-            database.executemany(
-                "INSERT INTO run VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                [(key, json.dumps(value)) for key, value in values.items()],
-            )
+            _remember(database, values)
 
     def recall(self, key: str, default: Any = None) -> Any:
         """What was remembered under a name."""
         rows = self._rows("SELECT value FROM run WHERE key = ?", (key,))
         return json.loads(rows[0]["value"]) if rows else default
 
-    def start_step(self, row: StepRow) -> StepRow:
-        """Note that a step starts; a step that was started before counts one attempt more."""
+    def start_step(self, row: StepRow, undo: Mapping[str, Any] | None = None) -> StepRow:
+        """Note that a step starts; a step that was started before counts one attempt more.
+
+        Args:
+            row: the step.
+            undo: what is needed to take it back; that of an earlier attempt is kept as well.
+        """
         started = now().isoformat()
         with self._transaction() as database:
             database.execute(
@@ -160,6 +166,8 @@ class Journal:
                     started,
                 ),
             )
+            if undo is not None:
+                database.execute("INSERT INTO undos (step, value) VALUES (?, ?)", (row.key, json.dumps(undo)))
         return replace(row, started=started)
 
     def end_step(
@@ -170,9 +178,11 @@ class Journal:
         message: str = "",
         cases: Iterable[Mapping[str, Any]] = (),
         records: Iterable[MetricRecord] = (),
+        remember: Mapping[str, Any] | None = None,
     ) -> None:
-        """Note a step's end together with its cases and records: all of it or nothing."""
+        """Note a step's end together with its cases, its records and facts of the run: all or nothing."""
         with self._transaction() as database:
+            _remember(database, remember or {})
             database.execute(
                 "UPDATE steps SET status = ?, ended = ?, message = ? WHERE key = ?",
                 (status.value, now().isoformat(), message, key),
@@ -205,6 +215,20 @@ class Journal:
         """The run's timeout ended what was interrupted: that is no failure."""
         with self._transaction() as database:
             database.execute("UPDATE steps SET status = 'cut' WHERE status = 'interrupted'")
+
+    def undos(self) -> list[tuple[int, str, dict[str, Any]]]:
+        """What was not taken back yet: number, step's key and values, in the order in which steps started."""
+        rows = self._rows("SELECT id, step, value FROM undos WHERE undone IS NULL ORDER BY id")
+        return [(row["id"], row["step"], json.loads(row["value"])) for row in rows]
+
+    def undone_steps(self) -> set[str]:
+        """The keys of the steps that were taken back."""
+        return {row["step"] for row in self._rows("SELECT step FROM undos WHERE undone IS NOT NULL")}
+
+    def undone(self, number: int) -> None:
+        """Note that a step was taken back."""
+        with self._transaction() as database:
+            database.execute("UPDATE undos SET undone = ? WHERE id = ?", (now().isoformat(), number))
 
     def cases(self) -> list[dict[str, Any]]:
         """The cases of all finished steps, in the order in which they ended."""
@@ -253,6 +277,13 @@ def record_from_json(record_id: int, text: str) -> MetricRecord:
     values["relativity"] = Relativity(values["relativity"])
     values["tags"] = tuple(values["tags"])
     return MetricRecord(record_id=record_id, **values)
+
+
+def _remember(database: sqlite3.Connection, values: Mapping[str, Any]) -> None:
+    database.executemany(
+        "INSERT INTO run VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [(key, json.dumps(value)) for key, value in values.items()],
+    )
 
 
 def _insert(database: sqlite3.Connection, records: Iterable[MetricRecord]) -> None:

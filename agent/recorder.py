@@ -83,8 +83,9 @@ class Recorder:
         scenario: str,
         tags: str,
         filters: str,
+        remember: Mapping[str, Any] | None = None,
     ) -> None:
-        """Commit a step's end, its cases and its records together, then feed the sinks."""
+        """Commit a step's end, its cases, its records and facts of the run together, then feed the sinks."""
         ended = now()
         taken = {case["scenario"] for case in self.journal.cases()}
         cases, records = [], []
@@ -101,7 +102,14 @@ class Recorder:
             cases.append(self._case(output, case_dir))
             kept = parse_filters(filters)(output.metrics)
             records += [self._record(metric, output, tags) for metric in kept]
-        self.journal.end_step(key, StepStatus.DONE, message=self._mask(message), cases=cases, records=records)
+        self.journal.end_step(
+            key,
+            StepStatus.DONE,
+            message=self._mask(message),
+            cases=cases,
+            records=records,
+            remember=remember,
+        )
         self.feed()
 
     def emit(self, tool_name: str, scenario: str, tags: str, filters: str, metrics: Sequence[Metric]) -> None:

@@ -37,6 +37,8 @@ class RunRequest:
         package_dir: where environments and downloads are kept; None for the default.
         experiment_id: groups runs; made up if empty.
         client_id: this host's name in the records; the host name if empty.
+        allow_reboot: whether the host may be rebooted where a dependency asks for it.
+        arm: whether the run goes on by itself after a reboot that is left to the user.
     """
 
     profiles: tuple[str, ...]
@@ -51,6 +53,8 @@ class RunRequest:
     package_dir: Path | None = None
     experiment_id: str = ""
     client_id: str = ""
+    allow_reboot: bool = False
+    arm: bool = False
 
     def client(self) -> str:
         """This host's name in the records."""

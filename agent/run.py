@@ -16,6 +16,7 @@ from agent.engine import Engine, EngineOptions, Outcome
 from agent.errors import ExitCode, HostError, UsageError, host_errors, masking
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.boot import REBOOTS
 from agent.facts.linux import PLATFORM
 from agent.interruption import Interruption
 from agent.journal import Journal, StepStatus, now
@@ -23,6 +24,7 @@ from agent.logs import configure
 from agent.planning import PlannedComponent, Planner, Standing
 from agent.processes import LocalProcesses
 from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, select
+from agent.reboot import RebootDoor, Reboots, SystemdDoor, allows_reboot
 from agent.recorder import Recorder, RunContext
 from agent.request import RunRequest, keep_sources, kept_sources
 from agent.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, write_json
@@ -74,8 +76,13 @@ def check(request: RunRequest) -> Session:
     return _session(request, sources, None, ResultsFolder(request.results_dir).path)
 
 
-def start(request: RunRequest, progress: RunProgress) -> FinishedRun:
+def start(request: RunRequest, progress: RunProgress, door: RebootDoor | None = None) -> FinishedRun:
     """Run a profile.
+
+    Args:
+        request: what to run, and how.
+        progress: shows what happens.
+        door: the way to the host's boots; by default this host's.
 
     Raises:
         ProfileError: if the profile cannot be used.
@@ -100,11 +107,19 @@ def start(request: RunRequest, progress: RunProgress) -> FinishedRun:
                 versions={"vcagent": __version__, "python": platform.python_version()},
                 started=now().isoformat(),
             )
-            return session.execute(journal, progress)
+            reboots = _reboots(journal, door, session, request)
+            return session.execute(journal, progress, reboots)
 
 
 def resume(
-    results_dir: Path, run: str | None, progress: RunProgress, parameters: Mapping[str, str] | None = None
+    results_dir: Path,
+    run: str | None,
+    progress: RunProgress,
+    parameters: Mapping[str, str] | None = None,
+    *,
+    allow_reboot: bool = False,
+    arm: bool = False,
+    door: RebootDoor | None = None,
 ) -> FinishedRun:
     """Go on with a run that was killed, interrupted, or failed.
 
@@ -113,6 +128,9 @@ def resume(
         run: the run's id, a unique beginning of it, or its folder; None for the latest.
         progress: shows what happens.
         parameters: secrets that were given with ``--parameters`` and were not kept.
+        allow_reboot: whether the host may be rebooted, if that was not allowed from the start.
+        arm: whether the run goes on by itself after a reboot that is left to the user, likewise.
+        door: the way to the host's boots; by default this host's.
 
     Raises:
         UsageError: if there is no such run, it is complete, or a secret is to be given again.
@@ -124,6 +142,7 @@ def resume(
     with host_errors("the run's folder"), folder.locked(run_dir.name):
         journal = Journal(run_dir / JOURNAL)
         if journal.recall("exit_code") in (ExitCode.OK, ExitCode.RESULT_INVALID):
+            Reboots(journal, door or SystemdDoor(), run_dir).disarm()
             raise UsageError(
                 f"run {run_dir.name} is complete", remedy="start the profile anew for another result"
             )
@@ -132,11 +151,17 @@ def resume(
                 f"run {run_dir.name} was killed before it had begun", remedy="start the profile anew"
             )
         request = RunRequest.from_json(journal.recall("request"), parameters or {})
+        request = dataclasses.replace(
+            request, allow_reboot=request.allow_reboot or allow_reboot, arm=request.arm or arm
+        )
         sources = kept_sources(journal.recall("sources"), request.profiles)
-        session = _session(request, sources, RunContext(**journal.recall("context")), run_dir.parent)
+        context = RunContext(**journal.recall("context"))
+        happened = Reboots(journal, door or SystemdDoor(), run_dir).happened()
+        session = _session(request, sources, context, run_dir.parent, happened)
+        reboots = _reboots(journal, door, session, request)
         journal.remember(resumed=[*journal.recall("resumed", []), now().isoformat()], exit_code=None)
         with masking(session.secrets.mask):
-            return session.execute(journal, progress)
+            return session.execute(journal, progress, reboots)
 
 
 @dataclass(frozen=True)
@@ -155,14 +180,18 @@ class Session:
         """What would be done now."""
         return self.planner.preview(self.facts, only_dependencies=self.options.only_dependencies)
 
-    def execute(self, journal: Journal, progress: RunProgress) -> FinishedRun:
+    def execute(self, journal: Journal, progress: RunProgress, reboots: Reboots) -> FinishedRun:
         """Do what is not done yet, then judge it and write everything down."""
         interruption = Interruption()
         with interruption.listening(), package_dir_in_use(self.facts[PACKAGE_DIR]):
-            outcome = self._carry_out(journal, progress, interruption)
-            return self._finish(journal, outcome)
+            outcome = self._carry_out(journal, progress, interruption, reboots)
+            finished = self._finish(journal, outcome)
+        reboots.conclude(outcome)
+        return finished
 
-    def _carry_out(self, journal: Journal, progress: RunProgress, interruption: Interruption) -> Outcome:
+    def _carry_out(
+        self, journal: Journal, progress: RunProgress, interruption: Interruption, reboots: Reboots
+    ) -> Outcome:
         run_dir, secrets = self.run_dir, self.secrets
         processes = LocalProcesses(self.context.run_id, secrets=secrets, stop=interruption.stop)
         processes.kill_leftovers(
@@ -185,7 +214,13 @@ class Session:
                 package_dir=self.facts[PACKAGE_DIR],
                 log=log,
             )
-            outcome = Engine(self.planner, self.facts, steps, self.options, interruption).run()
+            if waiting := reboots.waiting():
+                outcome = Outcome(waiting.exit_code, waiting)
+            else:
+                outcome = Engine(self.planner, self.facts, steps, self.options, interruption).run()
+            reboots.arrange(outcome, secrets.mask)
+            if reboots.goes_down:
+                progress.note(str(outcome.error))
             log.info("run ended", exit_code=int(outcome.exit_code), error=str(outcome.error or ""))
         return outcome
 
@@ -226,12 +261,18 @@ class Session:
 
 
 def _session(
-    request: RunRequest, sources: Sequence[Source], context: RunContext | None, results_dir: Path
+    request: RunRequest,
+    sources: Sequence[Source],
+    context: RunContext | None,
+    results_dir: Path,
+    reboots: tuple[str, ...] = (),
 ) -> Session:
     profile = load_sources(sources, overrides=request.parameters, metadata=request.metadata)
     context = context or _new_context(request, profile)
     run_dir = results_dir / context.run_id
-    modelled = {PACKAGE_DIR.name: request.package_dir.absolute()} if request.package_dir else None
+    modelled: dict[str, Any] = {REBOOTS.name: reboots}
+    if request.package_dir:
+        modelled[PACKAGE_DIR.name] = request.package_dir.absolute()
     facts = Facts(LocalHost(), modelled)
     variables = run_variables(facts, run_dir, context.experiment_id, context.client_id)
     secrets = Secrets(mappings=[os.environ, request.parameters, request.metadata])
@@ -249,6 +290,12 @@ def _session(
             request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
         )
     return Session(tuple(sources), planner, facts, secrets, context, run_dir, options)
+
+
+def _reboots(journal: Journal, door: RebootDoor | None, session: Session, request: RunRequest) -> Reboots:
+    profile = session.planner.profile
+    allowed = request.allow_reboot or allows_reboot(profile.metadata, profile.parameters)
+    return Reboots(journal, door or SystemdDoor(), session.run_dir, allowed=allowed, arm=request.arm)
 
 
 def _new_context(request: RunRequest, profile: Profile) -> RunContext:

@@ -14,11 +14,13 @@ from agent.errors import (
     HostError,
     InterruptedRunError,
     ProfileError,
+    RebootPendingError,
     VcagentError,
     unexpected,
 )
 from agent.journal import Journal, StepRow, StepStatus, now
 from agent.names import canonical
+from agent.reboot import requested
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -92,6 +94,7 @@ class StepRunner:
 
         Raises:
             InterruptedRunError: if the run was told to stop.
+            RebootPendingError: if the step is done, and asks for a reboot before the next one.
             VcagentError: if the step failed; of the class that fits the element's kind.
         """
         before = self.journal.step(key)
@@ -124,7 +127,8 @@ class StepRunner:
                 reason=mask(step.reason),
                 command=mask(step.command),
                 log=str(log.relative_to(self.run_dir)),
-            )
+            ),
+            undo=self.processes.secrets.mask_value(step.undo) if step.undo is not None else None,
         )
         self.log.info("step started", step=key, reason=step.reason)
         try:
@@ -141,6 +145,8 @@ class StepRunner:
             raise of_kind(error, element) from error
         self.progress.finish(shown, mask(outcome.message) or "done")
         self.log.info("step ended", step=key, status="done", message=outcome.message)
+        if outcome.reboot:
+            raise RebootPendingError(f"the host must be rebooted: {outcome.reboot}")
 
     def _attempt(self, step: Step, context: StepContext) -> StepOutcome:
         try:
@@ -181,6 +187,9 @@ class StepRunner:
                 scenario=parameters.scenario or element.type,
                 tags=parameters.tags,
                 filters=parameters.metric_filters,
+                remember=requested(self.journal, key, self.processes.secrets.mask(outcome.reboot))
+                if outcome.reboot
+                else None,
             )
         except (TypeError, ValueError) as error:
             raise unexpected(error, f"what {key} returned") from error
@@ -207,6 +216,8 @@ def _step_title(element: Element, step: Step) -> str:
 def of_kind(error: VcagentError, element: Element) -> VcagentError:
     """The same error with the exit code of the phase it stopped; refusals keep their own."""
     kind = _KIND_ERROR.get(element.kind)
-    if kind is None or isinstance(error, (HostError, ProfileError, InterruptedRunError, kind)):
+    if kind is None or isinstance(
+        error, (HostError, ProfileError, InterruptedRunError, RebootPendingError, kind)
+    ):
         return error
     return kind(error.message, where=error.where, remedy=error.remedy, details=error.details)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-import time
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from agent.errors import ActionFailedError, DependencyFailedError, InterruptedRunError
-from agent.facts.packages import PACKAGE_LOCK
+from agent.errors import ActionFailedError, DependencyFailedError
+from agent.facts.packages import AVAILABLE_PACKAGES, apt_names
+from dependencies.package_lock import LONGEST_S, remedy_among, wait_for_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from agent.component import StepContext
+    from agent.facts import Facts
     from agent.processes import ProcessResult
 
 __all__ = [
@@ -22,8 +24,9 @@ __all__ = [
     "ENVIRONMENT",
     "apt_progress",
     "remedy_for",
+    "require_known",
     "run_apt",
-    "wait_for_lock",
+    "update_command",
 ]
 
 ENVIRONMENT = {
@@ -47,12 +50,11 @@ APT_GET = (
 )
 
 # Without the option apt-get ends well even if it could fetch nothing; versions before 2.1 ignore it.
-APT_UPDATE = (*APT_GET, "--option=APT::Update::Error-Mode=any", "update")
+_ALL_OR_FAIL = "--option=APT::Update::Error-Mode=any"
+
+APT_UPDATE = (*APT_GET, _ALL_OR_FAIL, "update")
 
 DPKG_REPAIR = ("dpkg", "--configure", "-a", *_KEEP_CONFIGURATION)
-
-_LONGEST_S = 2 * 3600
-"""Seconds that the largest packages may take, the CUDA toolkit over a slow line say."""
 
 _NETWORK = (
     "see whether this host reaches its package mirrors: network, DNS, proxy (http_proxy, "
@@ -98,10 +100,7 @@ _REMEDIES = (
 
 def remedy_for(output: str, log: object) -> str:
     """What to do about apt's output; where nothing is known of it, the log."""
-    for pattern, remedy in _REMEDIES:
-        if match := re.search(pattern, output):
-            return remedy.format(*match.groups())
-    return f"all of apt's output is in {log}"
+    return remedy_among(_REMEDIES, output) or f"all of apt's output is in {log}"
 
 
 def apt_progress(line: str) -> tuple[str, float] | None:
@@ -110,25 +109,25 @@ def apt_progress(line: str) -> tuple[str, float] | None:
     return (match.group(2), float(match.group(1))) if match else None
 
 
-def wait_for_lock(context: StepContext, limit_s: float, poll_s: float = 0.5) -> None:
-    """Wait until no other process holds a lock of apt or dpkg.
+def update_command(*options: str) -> list[str]:
+    """``apt-get update`` with further options; it fails if it cannot fetch everything."""
+    return [*APT_UPDATE[:-1], *options, APT_UPDATE[-1]]
+
+
+def require_known(facts: Facts, names: Iterable[str]) -> None:
+    """See that apt knows each name; one that it does not know it takes for a pattern, ``gcc-1.`` for 700.
 
     Raises:
-        DependencyFailedError: if it is still held after ``limit_s`` seconds; with the holder's name.
-        InterruptedRunError: if the run was told to stop.
+        DependencyFailedError: if it does not know one; with those that are spelled alike.
     """
-    began = time.monotonic()
-    while holder := context.facts.fresh()[PACKAGE_LOCK]:
-        waited_s = time.monotonic() - began
-        who = f"{holder.name} (process {holder.pid})"
-        if waited_s >= limit_s:
+    available = facts[AVAILABLE_PACKAGES]
+    for name in names:
+        if name not in available and name not in facts[apt_names(name)]:
+            near = ", ".join(get_close_matches(name, sorted(available), n=3, cutoff=0.8))
+            remedy = f"no repository of this host has {name}; correct its name or add its repository"
             raise DependencyFailedError(
-                f"{who} has held {holder.path} for more than {limit_s:.0f} s",
-                remedy=f"wait until {holder.name} has ended, or end it; never delete the lock",
+                f"apt knows no package {name}", remedy=f"{remedy}; near to it: {near}" if near else remedy
             )
-        context.progress.update(f"waiting for {who}, which holds {holder.path}")
-        if context.stop.wait(poll_s):
-            raise InterruptedRunError(f"told to stop while {who} held {holder.path}")
 
 
 def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> ProcessResult:
@@ -153,7 +152,7 @@ def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float)
             log=context.log,
             env=ENVIRONMENT,
             on_line=show,
-            timeout_s=lock_timeout_s + _LONGEST_S,
+            timeout_s=lock_timeout_s + LONGEST_S,
             uninterruptible=command[-1] != "update",
         )
     except ActionFailedError as error:

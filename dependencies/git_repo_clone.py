@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
@@ -13,12 +14,12 @@ from agent.component import ComponentParameters, Dependency, Plan, Step, StepCon
 from agent.errors import ActionFailedError, DependencyFailedError, HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists
-from agent.facts.git import GIT_VERSION, GitCheckout, git_checkout, remote_commit
+from agent.facts.git import GIT_VERSION, GitCheckout, git_changes, git_checkout, remote_commit
 from dependencies.git_credentials import GitAddress
 from dependencies.package_folder import locked
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from agent.facts import Facts
 
@@ -144,7 +145,30 @@ class GitRepoClone(Dependency):
                 f"git is needed to clone {uri}",
                 remedy="install git: a LinuxPackageInstallation with Packages: git before this element",
             )
-        return Plan((Step(name, reason, run, _shown(commands), self._holds),))
+        undo = {"folder": str(folder), "uri": uri} if name == "clone" else None
+        return Plan((Step(name, reason, run, _shown(commands), self._holds, undo=undo),))
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Remove the clone, unless there is anything in it that the remote does not have."""
+        folder = Path(values["folder"])
+        if not facts[exists(folder)]:
+            return Plan(nothing_to_do=f"{folder} is gone")
+        checkout = facts[git_checkout(folder)]
+        if checkout is None or not same_repository(checkout.uri, values["uri"]):
+            return Plan(nothing_to_do=f"{folder} is no clone of {values['uri']} any more")
+        if changes := facts[git_changes(folder)]:
+            return Plan(nothing_to_do=f"{folder} has changes of its own: {changes[0].strip()}, …")
+        if changes is None:
+            return Plan(nothing_to_do=f"nobody can tell what was changed in {folder}")
+
+        def remove(context: StepContext) -> None:
+            with locked(folder.parent, folder.name, context):
+                shutil.rmtree(folder)
+
+        reason = f"{folder} was cloned, and is unchanged"
+        command = shlex.join(["rm", "-r", str(folder)])
+        return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))
 
     def _compared(self, facts: Facts, folder: Path, checkout: GitCheckout) -> tuple[str, str]:
         """Why something else is to be checked out, or else what is there and is kept."""

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import shutil
-from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -114,8 +114,29 @@ class PythonEnvironmentInstallation(Dependency):
             " && ".join(map(shlex.join, self._commands(python, folder))) + f"  # {', '.join(self._shown)}",
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=30,
+            undo={"folder": str(folder), "link": str(link)},
         )
         return Plan((step,))
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Remove the environment and the link to it, unless something else was installed into it."""
+        folder, link = Path(values["folder"]), Path(values["link"])
+        environment = facts[python_environment(folder)]
+        if not facts[exists(folder)]:
+            return Plan(nothing_to_do=f"{folder} is gone")
+        if environment and environment.changed:
+            return Plan(nothing_to_do=f"{folder} was changed: {', '.join(environment.changed)}")
+        linked = facts[link_target(link)] == folder
+
+        def remove(_: StepContext) -> None:
+            if linked:
+                link.unlink()
+            shutil.rmtree(folder)
+
+        command = shlex.join(["rm", "-r", *([str(link)] if linked else []), str(folder)])
+        reason = f"{folder} was made, and is unchanged" if environment else f"{folder} is half-made"
+        return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))
 
     @property
     def _shown(self) -> list[str]:

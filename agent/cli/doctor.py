@@ -27,19 +27,21 @@ def doctor(
     """Look at what a run needs of this host and say what to do about what is missing; changes nothing."""
     import tempfile
 
-    from agent.doctor import Status, check_host, check_plan
+    from agent.doctor import Status, check_gpus, check_host, check_plan, check_secrets
     from agent.errors import ExitCode
     from agent.facts import Facts, LocalHost
     from agent.facts.agent_paths import PACKAGE_DIR
 
     modelled = {PACKAGE_DIR.name: package_dir.absolute()} if package_dir else {}
     facts = Facts(LocalHost(), modelled)
-    checks = check_host(facts, results_dir.absolute(), Path(tempfile.gettempdir()))
+    checks = check_host(facts, results_dir.absolute(), Path(tempfile.gettempdir())) + check_gpus(facts)
     if profile:
         from agent.run import plan
 
-        _, planned = plan(request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir))
-        checks += check_plan(planned)
+        read, planned = plan(
+            request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir)
+        )
+        checks += check_secrets(read) + check_plan(planned)
     if as_json:
         import dataclasses
 

@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+from agent.cli.clean import clean
 from agent.cli.convert import convert
 from agent.cli.doctor import doctor
 from agent.cli.facts import facts
@@ -35,7 +36,7 @@ app = typer.Typer(
     "and says whether the result counts.\n\n"
     "[bold]vcagent --profile PERF-CPU-MLPERF.yaml[/] runs a profile; all options: vcagent run --help.",
 )
-for command in (run, plan, resume, runs, report, show, profiles, facts, doctor, parse, convert):
+for command in (run, plan, resume, runs, report, show, profiles, facts, doctor, clean, parse, convert):
     app.command()(command)
 
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from agent.request import RunRequest
 
 __all__ = [
+    "AllowReboot",
+    "Arm",
     "AsJson",
     "Parameters",
     "Profiles",
@@ -47,6 +49,13 @@ ResultsDir = Annotated[Path, typer.Option("--results-dir", "--log-dir", help="Th
 PackageDir = Annotated[
     Path | None,
     typer.Option("--package-dir", help="Where environments and downloads are kept.", show_default=False),
+]
+AllowReboot = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Reboot this host where a dependency needs it, and go on by itself."),
+]
+Arm = Annotated[
+    bool, typer.Option("--arm", help="Go on by itself after a reboot, which is left to you without --yes.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

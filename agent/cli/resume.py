@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.options import AsJson, Parameters, ResultsDir
+from agent.cli.options import AllowReboot, Arm, AsJson, Parameters, ResultsDir
 
 __all__ = ["resume"]
 
@@ -19,6 +19,8 @@ def resume(
     ] = None,
     results_dir: ResultsDir = Path("results"),
     parameters: Parameters = None,
+    yes: AllowReboot = False,
+    arm: Arm = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -29,4 +31,5 @@ def resume(
     from agent.run import resume as resume_run
 
     values = {name: value for text in parameters or [] for name, value in parse_parameters(text).items()}
-    finish(resume_run(results_dir, run, run_progress(quiet=quiet or as_json), values), as_json=as_json)
+    progress = run_progress(quiet=quiet or as_json)
+    finish(resume_run(results_dir, run, progress, values, allow_reboot=yes, arm=arm), as_json=as_json)

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from agent.cli.options import (
+    AllowReboot,
+    Arm,
     AsJson,
     Metadata,
     OnlyDependencies,
@@ -56,6 +58,8 @@ def run(
         ),
     ] = "",
     metadata: Metadata = None,
+    yes: AllowReboot = False,
+    arm: Arm = False,
     clean: Annotated[
         str,
         typer.Option(
@@ -97,6 +101,8 @@ def run(
         package_dir=package_dir,
         experiment_id=experiment_id,
         client_id=client_id,
+        allow_reboot=yes,
+        arm=arm,
     )
     if clean:
         check(request)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["exists", "link_target", "text_of"]
+__all__ = ["exists", "link_target", "names_in", "text_of"]
 
 
 def text_of(path: Path) -> Fact[str | None]:
@@ -17,6 +17,11 @@ def text_of(path: Path) -> Fact[str | None]:
 def exists(path: Path) -> Fact[bool]:
     """Whether something of that name is there: file, folder or link."""
     return Fact(f"exists[{path}]", str(path), lambda host: path.name in host.names(str(path.parent)))
+
+
+def names_in(folder: Path) -> Fact[tuple[str, ...]]:
+    """The names in a folder; none where it is not there."""
+    return Fact(f"names_in[{folder}]", str(folder), lambda host: tuple(host.names(str(folder))))
 
 
 def link_target(path: Path) -> Fact[Path | None]:

@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["GIT_VERSION", "GitCheckout", "git_checkout", "remote_commit", "remote_revision"]
+__all__ = [
+    "GIT_VERSION",
+    "GitCheckout",
+    "git_changes",
+    "git_checkout",
+    "remote_commit",
+    "remote_revision",
+]
 
 _REMOTE_TIMEOUT_S = 20
 
@@ -95,6 +102,18 @@ def remote_commit(
         return None if text is None else remote_revision(text, revision)
 
     return Fact(f"remote_commit[{uri}][{revision}]", f"git ls-remote {uri}", read)
+
+
+def git_changes(folder: Path) -> Fact[tuple[str, ...] | None]:
+    """What would be lost with a clone: changed and new files, commits that no remote has; None if unknown."""
+
+    def read(host: Host) -> tuple[str, ...] | None:
+        git = ("git", "--no-optional-locks", "-c", f"safe.directory={folder}", "-C", str(folder))
+        changed = host.output([*git, "status", "--porcelain"], timeout_s=60)
+        own = host.output([*git, "log", "--oneline", "--branches", "HEAD", "--not", "--remotes", "--tags"])
+        return None if changed is None or own is None else (*changed.splitlines(), *own.splitlines())
+
+    return Fact(f"git_changes[{folder}]", f"git -C {folder} status, log", read)
 
 
 GIT_VERSION: Fact[str | None] = Fact(

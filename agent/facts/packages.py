@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.facts.base import Fact, Host
+from agent.facts.rpm_packages import PID_FILES, RPM_LOCKS, RPM_QUERY, pid_file_holder, rpm_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ __all__ = [
     "INSTALLED_PACKAGES",
     "PACKAGE_LOCK",
     "PACKAGE_MANAGER",
+    "RPM_MANAGERS",
     "InstalledPackage",
     "PackageLock",
     "apt_names",
@@ -33,6 +35,9 @@ _MANAGERS = (
     ("tdnf", "tdnf"),
     ("apk", "apk"),
 )
+RPM_MANAGERS = frozenset({"dnf", "yum", "zypper", "tdnf"})
+"""Managers whose packages are in rpm's database."""
+
 _DPKG_QUERY = (
     "dpkg-query",
     "--show",
@@ -43,19 +48,23 @@ _LOCKS = (
     "/var/lib/dpkg/lock",
     "/var/lib/apt/lists/lock",
     "/var/cache/apt/archives/lock",
+    *RPM_LOCKS,
 )
 _LISTS = "/var/lib/apt/lists"
+_QUERY_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """A package that dpkg knows of.
+    """A package that dpkg or rpm knows of.
 
     Args:
-        version: its version; empty for a virtual package that another one provides.
+        version: its version, with rpm its epoch, version and release; empty for a virtual package that
+            another one provides.
         status: dpkg's two letters, wanted and actual state: ``ii`` is installed, ``rc`` was removed and
             left its configuration, ``iF`` is half configured, … (dpkg-query(1)).
-        architecture: dpkg's name of it, such as ``amd64`` or ``all``; empty for a virtual package.
+        architecture: dpkg's name of it, such as ``amd64`` or ``all``; empty for a virtual package, and
+            with rpm.
     """
 
     version: str
@@ -75,7 +84,7 @@ class InstalledPackage:
 
 @dataclass(frozen=True)
 class PackageLock:
-    """Who holds a lock of apt or dpkg.
+    """Who holds a lock of the package manager.
 
     Args:
         pid: the process.
@@ -119,7 +128,10 @@ def dpkg_packages(text: str, native: str = "") -> dict[str, InstalledPackage]:
 
 
 def installed_as(name: str, packages: Mapping[str, InstalledPackage]) -> InstalledPackage | None:
-    """What apt means by a name, plain or with ``:architecture``, ``:native``, ``:all`` or ``:any``."""
+    """What apt means by a name, plain or with ``:architecture``, ``:native``, ``:all`` or ``:any``.
+
+    Names of rpm, plain or with ``.architecture``, are what they say.
+    """
     plain, _, architecture = name.partition(":")
     if architecture == "native":
         return packages.get(plain)
@@ -153,14 +165,29 @@ def _manager(host: Host) -> str | None:
 def _lock(host: Host) -> PackageLock | None:
     for path in _LOCKS:
         if (pid := host.lock_holder(path)) is not None:
-            name = (host.text(f"/proc/{pid}/comm") or "").strip()
-            return PackageLock(pid, name or "a process", path)
-    return None
+            return PackageLock(pid, _program(host, pid), path)
+    files = {path: text for path in PID_FILES if (text := host.text(path))}
+    pids = [int(match.group(1)) for text in files.values() if (match := re.match(r"\s*(\d+)", text))]
+    named = pid_file_holder(files, {pid: host.text(f"/proc/{pid}/cmdline") or "" for pid in pids})
+    return PackageLock(named[0], _program(host, named[0]), named[1]) if named else None
 
 
-def _installed(host: Host) -> dict[str, InstalledPackage]:
+def _program(host: Host, pid: int) -> str:
+    return (host.text(f"/proc/{pid}/comm") or "").strip() or "a process"
+
+
+def _installed(host: Host) -> Mapping[str, InstalledPackage]:
+    # A hang is not absence: all that is there would be installed anew.
+    if _manager(host) in RPM_MANAGERS:
+        machine = (host.output(["uname", "-m"]) or "").strip()
+        found = rpm_packages(
+            host.output(RPM_QUERY, timeout_s=_QUERY_TIMEOUT_S, hang_is_error=True) or "", machine
+        )
+        return {name: InstalledPackage(package.version) for name, package in found.items()}
     native = (host.output(["dpkg", "--print-architecture"]) or "").strip()
-    return dpkg_packages(host.output(_DPKG_QUERY, timeout_s=30) or "", native)
+    return dpkg_packages(
+        host.output(_DPKG_QUERY, timeout_s=_QUERY_TIMEOUT_S, hang_is_error=True) or "", native
+    )
 
 
 def apt_names(start: str) -> Fact[frozenset[str]]:
@@ -182,7 +209,7 @@ def _age_s(host: Host) -> int | None:
 PACKAGE_MANAGER: Fact[str | None] = Fact("package_manager", "/usr/bin", _manager)
 INSTALLED_PACKAGES: Fact[Mapping[str, InstalledPackage]] = Fact(
     "installed_packages",
-    "dpkg-query --show",
+    "dpkg-query --show, rpm --query --all",
     _installed,
 )
 AVAILABLE_PACKAGES: Fact[frozenset[str]] = Fact(
@@ -191,4 +218,6 @@ AVAILABLE_PACKAGES: Fact[frozenset[str]] = Fact(
     lambda host: frozenset((host.output(["apt-cache", "pkgnames"], timeout_s=60) or "").split()),
 )
 APT_LISTS_AGE_S: Fact[int | None] = Fact("apt_lists_age_s", _LISTS, _age_s)
-PACKAGE_LOCK: Fact[PackageLock | None] = Fact("package_lock", "fcntl(2), F_GETLK", _lock)
+PACKAGE_LOCK: Fact[PackageLock | None] = Fact(
+    "package_lock", "fcntl(2), F_GETLK; what dnf, zypper and yum write down", _lock
+)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["ROOT", "USER", "User"]
+__all__ = ["ROOT", "USER", "User", "account"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,12 @@ def _read(_host: Host) -> User:
     except KeyError:  # a container may run under a number without a name
         name, home = str(uid), os.environ.get("HOME", "")
     return User(name, uid, os.environ.get("SUDO_USER") or None, home)
+
+
+def account(name: str) -> Fact[bool]:
+    """Whether there is a user of that name, in whatever the host looks names up."""
+    command = ["getent", "passwd", "--", name]
+    return Fact(f"account[{name}]", f"getent passwd {name}", lambda host: bool(host.output(command)))
 
 
 USER: Fact[User] = Fact("user", "geteuid(2), SUDO_USER", _read)

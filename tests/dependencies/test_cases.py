@@ -1,7 +1,8 @@
 """Plans as data: facts and parameters in; steps, or the reason for none, out.
 
 A case has ``facts``, ``parameters`` and one of ``steps``, ``nothing_to_do``, ``refused``. With ``after``, the
-facts that the steps bring about, the plan made again must have nothing to do.
+facts that the steps bring about, the plan made again must have nothing to do. With ``base: name`` its facts
+are laid over those of ``_name.yaml`` beside it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,24 @@ import yaml
 
 from agent.errors import HostError
 from agent.facts import Facts
+from agent.facts.disks import BlockDevice, Signature
 from agent.facts.git import GitCheckout
 from agent.facts.linux import Distribution
 from agent.facts.packages import InstalledPackage
 from agent.facts.python import PythonInterpreter
 from agent.facts.python_environments import PythonEnvironment
 from agent.facts.storage import Mount
+from dependencies.docker_installation import DockerInstallation
+from dependencies.format_disks import FormatDisks
 from dependencies.git_repo_clone import GitRepoClone
 from dependencies.linux_package_installation import LinuxPackageInstallation
+from dependencies.mount_disks import MountDisks
+from dependencies.nvidia_container_toolkit_installation import NvidiaContainerToolkitInstallation
+from dependencies.nvidia_cuda_installation import NvidiaCudaInstallation
 from dependencies.python_environment_installation import PythonEnvironmentInstallation
+from dependencies.reboot_system import RebootSystem
+from tests.dependencies.docker_facts import DOCKER_READERS
+from tests.dependencies.nvidia_cases import NVIDIA_READERS, expand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,15 +40,32 @@ if TYPE_CHECKING:
     from agent.component import ComponentParameters, Dependency
 
 INSTALLERS: dict[str, type[Dependency]] = {
+    "docker_installation": DockerInstallation,
+    "format_disks": FormatDisks,
     "git_repo_clone": GitRepoClone,
     "linux_package_installation": LinuxPackageInstallation,
+    "mount_disks": MountDisks,
+    "nvidia_container_toolkit_installation": NvidiaContainerToolkitInstallation,
+    "nvidia_cuda_installation": NvidiaCudaInstallation,
     "python_environment_installation": PythonEnvironmentInstallation,
+    "reboot_system": RebootSystem,
 }
-CASES = sorted((Path(__file__).parent / "cases").glob("*/*.yaml"))
+CASES = sorted((Path(__file__).parent / "cases").glob("*/[!_]*.yaml"))
+
+
+def block_device(value: dict[str, Any]) -> BlockDevice:
+    children = tuple(map(block_device, value.get("children", ())))
+    return BlockDevice(
+        **{**value, "mount_points": tuple(value.get("mount_points", ())), "children": children}
+    )
+
 
 READERS: dict[str, Callable[[Any], Any]] = {
+    **DOCKER_READERS,
+    **NVIDIA_READERS,
     "available_packages": frozenset,
     "distribution": lambda value: Distribution(**{**value, "like": tuple(value.get("like", ()))}),
+    "disks": lambda value: tuple(map(block_device, value)),
     "git_checkout": lambda value: (
         value
         and GitCheckout(**{**value, **{name: tuple(value.get(name, ())) for name in ("tags", "changed")}})
@@ -46,7 +73,11 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "installed_packages": lambda value: {name: InstalledPackage(*state) for name, state in value.items()},
     "link_target": lambda value: value and Path(value),
     "mounts": lambda value: tuple(Mount(Path(target), "ext4", size, free) for target, size, free in value),
+    "names_in": tuple,
     "package_dir": Path,
+    "system_root": Path,
+    "reboots": tuple,
+    "signatures": lambda value: value if value is None else tuple(Signature(**item) for item in value),
     "python": lambda value: value and PythonInterpreter(**value),
     "python_environment": lambda value: (
         value and PythonEnvironment(**{**value, "changed": tuple(value.get("changed", ()))})
@@ -56,15 +87,25 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 def facts_of(*written: dict[str, Any]) -> Facts:
     values = {}
-    for name, value in {key: value for part in written for key, value in part.items()}.items():
+    merged = {key: value for part in written for key, value in part.items()}
+    for name, value in expand(merged).items():
         read = READERS.get(name.partition("[")[0], lambda plain: plain)
         values[name] = read(value)
     return Facts(None, values)
 
 
+def read_case(path: Path) -> dict[str, Any]:
+    """A case; with ``base: name`` its facts are added to those of ``_name.yaml``."""
+    case: dict[str, Any] = yaml.safe_load(path.read_text())
+    if "base" in case:
+        base = yaml.safe_load((path.parent / f"_{case['base']}.yaml").read_text())
+        case["facts"] = base | case.get("facts", {})
+    return case
+
+
 @pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_case(path: Path) -> None:
-    case = yaml.safe_load(path.read_text())
+    case = read_case(path)
     installer = INSTALLERS[path.parent.name]
     parameters: ComponentParameters = installer.Parameters.model_validate(case["parameters"])
     component = installer(parameters)
@@ -74,6 +115,7 @@ def test_case(path: Path) -> None:
             component.plan(facts)
         assert case["refused"] in refusal.value.message
         assert case["remedy"] in (refusal.value.remedy or "")
+        assert case.get("details", "") in "\n".join(refusal.value.details)
         return
     plan = component.plan(facts)
     if "nothing_to_do" in case:

@@ -157,6 +157,8 @@ def test_credentials_are_shown_to_nobody(real_host: RealHost, origin: Path, priv
     wish = clone(origin, RepoUri=address, Branch="main")
     (step,) = wish.plan(real_host.facts.fresh()).steps
     assert "T0ken" not in step.command
+    assert step.undo
+    assert "T0ken" not in str(step.undo), "the journal keeps it"
     assert real_host.apply(wish) == ["clone"]
     package = real_host.context.package_dir / "package"
     assert git(package, "remote", "get-url", "origin") == f"http://{private}"

@@ -17,11 +17,12 @@ from agent.errors import DependencyFailedError, InterruptedRunError
 from agent.facts import Facts
 from agent.facts.linux import Distribution
 from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_LOCK, InstalledPackage
-from dependencies.apt import APT_UPDATE, apt_progress, remedy_for, run_apt, wait_for_lock
+from dependencies.apt import APT_UPDATE, apt_progress, remedy_for, run_apt
 from dependencies.linux_package_installation import (
     LinuxPackageInstallation,
     LinuxPackageInstallationParameters,
 )
+from dependencies.package_lock import wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,64 +1,50 @@
-"""Whether this host is fit to run: checks with remedies, each a function of facts."""
+"""What every run needs of a host, and what gets in the way of installations."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.errors import VcagentError
+from agent.doctor.check import Check, Found, Look, Status, look_at_all
 from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.docker import DOCKER_ENGINE, DOCKER_GROUP, DOCKER_PROBLEM, DOCKER_SERVER
 from agent.facts.linux import DISTRIBUTION
 from agent.facts.memory import MEMORY
 from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_LOCK, PACKAGE_MANAGER
 from agent.facts.python import PYTHON
+from agent.facts.reachability import unreachable
+from agent.facts.repositories import APT_REPOSITORIES, RPM_REPOSITORIES
 from agent.facts.storage import MOUNTS, free_bytes
+from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES
 from agent.facts.users import USER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from agent.facts import Facts
-    from agent.planning import PlannedComponent
 
-__all__ = ["Check", "Status", "check_host", "check_plan", "writable"]
+__all__ = ["check_host", "writable"]
 
 GIB = 1024**3
 LEAST_FREE_BYTES = {"results": GIB, "packages": 4 * GIB, "temporary files": GIB // 2}
 LEAST_MEMORY_BYTES = 2 * GIB
-
-
-class Status(str, Enum):
-    """What a check found."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at.
-
-    Args:
-        name: what was looked at.
-        status: whether it is as it should be.
-        message: what was found.
-        remedy: what to do about it.
-    """
-
-    name: str
-    status: Status
-    message: str
-    remedy: str = ""
-
-
-Found = tuple[Status, str, str]
-Look = Callable[[], Found]
+_KNOWN = (
+    "debian",
+    "ubuntu",
+    "rhel",
+    "fedora",
+    "centos",
+    "suse",
+    "opensuse",
+    "sles",
+    "azurelinux",
+    "mariner",
+    "amzn",
+)
+"""Distributions, or what they derive from, that the installers know."""
+_PINNED = ("nvidia-driver-550-server", "libnvidia-compute-550-server", "nvidia-dkms-550-server")
+"""Packages that an upgrade in the middle of a run would replace under the loaded module."""
 
 
 def check_host(facts: Facts, results_dir: Path, temp_dir: Path) -> list[Check]:
@@ -79,34 +65,17 @@ def check_host(facts: Facts, results_dir: Path, temp_dir: Path) -> list[Check]:
     looks["python environments"] = partial(_python, facts)
     looks["package lock"] = partial(_package_lock, facts)
     looks["packages"] = partial(_packages, facts)
-    return [_guarded(name, look) for name, look in looks.items()]
-
-
-def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
-    """What a profile's plan says: a refusal is a problem, with the remedy of its error."""
-    checks = []
-    for component in planned:
-        name = f"{component.element.key} {component.element.type}"
-        if component.error:
-            checks.append(Check(name, Status.PROBLEM, component.error.message, component.error.remedy or ""))
-            continue
-        steps = component.plan.steps if component.plan else ()
-        message = component.note or ", ".join(step.name for step in steps) or component.standing.value
-        checks.append(Check(name, Status.OK, message))
-    return checks
+    looks["distribution"] = partial(_distribution, facts)
+    looks["repositories"] = partial(_repositories, facts)
+    looks["unattended upgrades"] = partial(_unattended_upgrades, facts)
+    looks["Docker"] = partial(_docker, facts)
+    return look_at_all(looks)
 
 
 def writable(path: Path) -> bool:
     """Whether this user can write to a folder, or make it where it does not exist yet."""
     existing = next((folder for folder in (path, *path.parents) if folder.exists()), path)
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
-
-
-def _guarded(name: str, look: Look) -> Check:
-    try:
-        return Check(name, *look())
-    except VcagentError as error:
-        return Check(name, Status.PROBLEM, error.message, error.remedy or "")
 
 
 def _folder(path: Path) -> Found:
@@ -174,3 +143,53 @@ def _packages(facts: Facts) -> Found:
     if broken:
         return Status.WARNING, f"half installed: {', '.join(broken)}", "dpkg --configure -a"
     return Status.OK, "none is half installed", ""
+
+
+def _distribution(facts: Facts) -> Found:
+    found = facts[DISTRIBUTION]
+    name = found.name or f"{found.id} {found.version}".strip()
+    if any(map(found.is_like, _KNOWN)):
+        return Status.OK, name, ""
+    remedy = "install driver, Docker and packages yourself; what is installed is accepted"
+    return Status.WARNING, f"no installer knows {name}", remedy
+
+
+def _repositories(facts: Facts) -> Found:
+    addresses = [repository.uri for repository in facts[APT_REPOSITORIES] if repository.enabled]
+    addresses += [
+        address
+        for repository in facts[RPM_REPOSITORIES]
+        if repository.enabled
+        for address in repository.addresses
+    ]
+    if failed := facts[unreachable(addresses)]:
+        message = "; ".join(f"{server} does not answer: {why}" for server, why in failed.items())
+        remedy = (
+            "see DNS, route and proxy, or take the repository away: packages cannot be installed without it"
+        )
+        return Status.WARNING, message, remedy
+    return Status.OK, "all answer" if addresses else "there are none", ""
+
+
+def _unattended_upgrades(facts: Facts) -> Found:
+    upgrades = facts[UNATTENDED_UPGRADES]
+    if not upgrades.enabled:
+        return Status.OK, "off", ""
+    if upgrades.leaves_alone(_PINNED):
+        return Status.OK, "on, and they leave the driver alone", ""
+    remedy = "NvidiaCudaInstallation excludes what it pins; or: systemctl stop unattended-upgrades"
+    return Status.WARNING, "on: the driver may be replaced in the middle of a run", remedy
+
+
+def _docker(facts: Facts) -> Found:
+    engine, server, user = facts[DOCKER_ENGINE], facts[DOCKER_SERVER], facts[USER]
+    if engine is None:
+        return Status.OK, "not installed; DockerInstallation installs it", ""
+    if server:
+        return Status.OK, f"{engine.kind} {server.version}", ""
+    name = user.sudo_user or user.name
+    if user.uid and name not in (facts[DOCKER_GROUP] or ()):
+        remedy = f"sudo usermod -aG docker {name}, then log in anew"
+        return Status.WARNING, f"{name} is not in the group docker", remedy
+    problem = facts[DOCKER_PROBLEM] or "it does not answer"
+    return Status.WARNING, f"{engine.kind}: {problem}", "systemctl status docker; journalctl -u docker"

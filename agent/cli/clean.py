@@ -1,0 +1,101 @@
+"""``vcagent clean``: take back what earlier runs did to this host."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agent.cli.options import PackageDir, ResultsDir
+
+if TYPE_CHECKING:
+    from agent.undoing import Undoing
+
+__all__ = ["clean"]
+
+
+def clean(
+    run: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...", help="Runs: ids, beginnings of them, folders.", show_default="all"
+        ),
+    ] = None,
+    dependencies: Annotated[
+        bool, typer.Option("--dependencies", "-d", help="Take back what dependencies installed.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    results_dir: ResultsDir = Path("results"),
+    package_dir: PackageDir = None,
+) -> None:
+    """Undo what the journals of runs say that vcagent did to this host, and nothing else.
+
+    It is shown first. What was changed since is left, and said. To remove runs or packages: vcagent --clean.
+    """
+    from agent.errors import ExitCode, UsageError, VcagentError
+    from agent.facts import Facts, LocalHost
+    from agent.facts.agent_paths import PACKAGE_DIR
+    from agent.progress import run_progress
+    from agent.results import ResultsFolder
+    from agent.undoing import carry_out, undoings
+
+    if not dependencies:
+        raise UsageError(
+            "nothing to clean is named",
+            remedy="vcagent clean --dependencies; or vcagent --clean=logs,packages,all for runs and packages",
+        )
+    folder = ResultsFolder(results_dir)
+    runs = sorted({folder.find(name) for name in run}, key=lambda path: path.name) if run else folder.runs()
+    facts = Facts(LocalHost(), {PACKAGE_DIR.name: package_dir.absolute()} if package_dir else {})
+    found = undoings(runs, facts)
+    todo = [undoing for undoing in found if undoing.plan.steps]
+    _show(found)
+    if not todo:
+        print("Nothing to take back.")
+        return
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("nobody is here to ask", remedy="add --yes to do what is shown above")
+    if not yes and not typer.confirm(f"Take back {len(todo)} steps?"):
+        return
+    failed = 0
+    with run_progress(quiet=False) as progress, _all_locked(todo):
+        for undoing in todo:
+            try:
+                if left := carry_out(undoing, facts, progress):
+                    progress.note(f"left {undoing.row.key}: {left}")
+            except VcagentError as error:
+                failed += 1
+                progress.note(f"left {undoing.row.key}: {error}")
+    if failed:
+        raise typer.Exit(ExitCode.DEPENDENCY_FAILED)
+
+
+def _all_locked(todo: list[Undoing]) -> ExitStack:
+    """Hold the folders of all these runs, so that none of them goes on meanwhile."""
+    from agent.results import ResultsFolder
+
+    stack = ExitStack()
+    for path in sorted({undoing.run_dir.parent for undoing in todo}):
+        stack.enter_context(ResultsFolder(path).locked("clean"))
+    return stack
+
+
+def _show(found: list[Undoing]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "run", "step", "what and why", box=None, pad_edge=False, header_style="bold")
+    for undoing in found:
+        name = f"{undoing.row.type}: {undoing.row.name}"
+        if undoing.plan.steps:
+            what = "\n".join(f"{step.command} ({step.reason})" for step in undoing.plan.steps)
+            table.add_row(Text("undo", "bold"), undoing.run_dir.name, Text(name), Text(what))
+        else:
+            why = Text(undoing.plan.nothing_to_do)
+            table.add_row(Text("leave", "dim"), undoing.run_dir.name, Text(name), why)
+    if found:
+        Console(highlight=False).print(table)

@@ -1,0 +1,8 @@
+"""Whether this host is fit to run: small checks over facts, each with its remedy; nothing is changed."""
+
+from agent.doctor.check import Check, Status
+from agent.doctor.gpus import check_gpus
+from agent.doctor.host import check_host, writable
+from agent.doctor.profile import check_plan, check_secrets
+
+__all__ = ["Check", "Status", "check_gpus", "check_host", "check_plan", "check_secrets", "writable"]

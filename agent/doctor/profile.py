@@ -1,0 +1,57 @@
+"""What a profile asks for, and what of it is missing here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.doctor.check import Check, Status
+from agent.planning import leaves
+from agent.secrets import is_secret_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.planning import PlannedComponent
+    from agent.profile import Profile
+
+__all__ = ["check_plan", "check_secrets"]
+
+
+def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
+    """What a profile's plan says: a refusal is a problem, with the remedy of its error."""
+    checks = []
+    for component in planned:
+        name = f"{component.element.key} {component.element.type}"
+        if component.error:
+            checks.append(Check(name, Status.PROBLEM, component.error.message, component.error.remedy or ""))
+            continue
+        steps = component.plan.steps if component.plan else ()
+        message = component.note or ", ".join(step.name for step in steps) or component.standing.value
+        checks.append(Check(name, Status.OK, message))
+    return checks
+
+
+def check_secrets(profile: Profile) -> list[Check]:
+    """Parameters that are named like secrets and are empty: a token that nobody gave."""
+    checks = [
+        Check(
+            f"parameter {name}",
+            Status.WARNING,
+            f"{name} is empty",
+            f"give it where it is needed: --parameters {name}=…",
+        )
+        for name, value in profile.parameters.items()
+        if is_secret_name(name) and value in ("", None)
+    ]
+    for element in (*leaves(profile.dependencies), *leaves(profile.monitors), *leaves(profile.actions)):
+        checks += [
+            Check(
+                f"{element.key} {element.type}",
+                Status.WARNING,
+                f"{name} is empty",
+                f"write it as $.Parameters.{name}, and give it with --parameters {name}=…",
+            )
+            for name, value in element.parameters.items()
+            if is_secret_name(name) and value in ("", None)
+        ]
+    return checks

@@ -1,0 +1,38 @@
+"""Which boot of the host this is, and whether systemd runs it."""
+
+from __future__ import annotations
+
+from agent.facts.base import Fact, Host
+
+__all__ = ["BOOT", "REBOOTS", "SYSTEMD", "boot_identity"]
+
+_START_TIME = 19
+"""Where field 22 of ``/proc/<pid>/stat``, starttime, stands behind the program's name (proc(5))."""
+
+
+def boot_identity(boot_id: str | None, stat_of_init: str | None) -> str:
+    """A text that is another after every reboot.
+
+    The kernel's boot id alone does not do: a container that is restarted keeps it, while its first process
+    has another start time.
+
+    Args:
+        boot_id: the text of ``/proc/sys/kernel/random/boot_id`` (random(4)).
+        stat_of_init: the text of ``/proc/1/stat``.
+    """
+    fields = (stat_of_init or "").rpartition(")")[2].split()
+    started = fields[_START_TIME] if len(fields) > _START_TIME else "?"
+    return f"{(boot_id or '?').strip()}/{started}"
+
+
+def _boot(host: Host) -> str:
+    return boot_identity(host.text("/proc/sys/kernel/random/boot_id"), host.text("/proc/1/stat"))
+
+
+BOOT: Fact[str] = Fact("boot", "/proc/sys/kernel/random/boot_id, /proc/1/stat", _boot)
+SYSTEMD: Fact[bool] = Fact(
+    "systemd", "/run/systemd/system (sd_booted(3))", lambda host: "system" in host.names("/run/systemd")
+)
+REBOOTS: Fact[tuple[str, ...]] = Fact(
+    "reboots", "the run's journal: the reasons of the reboots that it has had", lambda _host: ()
+)

@@ -1,0 +1,261 @@
+"""Docker: which engine, whether it answers, how it is configured, who may use it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.facts.base import Fact, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "DAEMON_CONFIG",
+    "DAEMON_CONFIG_PATH",
+    "DOCKER_ENGINE",
+    "DOCKER_GROUP",
+    "DOCKER_PROBLEM",
+    "DOCKER_SERVER",
+    "DOCKER_SERVER_VERSION",
+    "DOCKER_VERSION",
+    "PROCESS_GROUPS",
+    "RUNNING_CONTAINERS",
+    "DaemonConfig",
+    "DockerEngine",
+    "DockerServer",
+    "RunningContainer",
+    "daemon_config",
+    "docker_engine",
+    "docker_server",
+    "docker_version",
+    "group_members",
+    "running_containers",
+    "upstream_version",
+]
+
+DAEMON_CONFIG_PATH = "/etc/docker/daemon.json"
+"""Where dockerd looks unless it is told otherwise (dockerd reference, "Daemon configuration file")."""
+
+ENGINE_PACKAGES = ("docker-ce", "docker.io", "moby-engine", "docker-ee", "docker", "docker-stable")
+"""Packages that hold dockerd: Docker's own, Debian's, Microsoft's and Fedora's, SUSE's and Amazon's."""
+
+_PROGRAMS = ("docker", "dockerd")
+_QUERY_PACKAGES = (
+    "sh",
+    "-c",
+    "if command -v dpkg-query >/dev/null; then"
+    " dpkg-query --show --showformat='${Package}\\t${Version}\\t${db:Status-Abbrev}\\n' "
+    + " ".join(ENGINE_PACKAGES)
+    + " podman-docker; elif command -v rpm >/dev/null; then"
+    " rpm --query --queryformat '%{NAME}\\t%|EPOCH?{%{EPOCH}:}|%{VERSION}-%{RELEASE}\\tii\\n' "
+    + " ".join(ENGINE_PACKAGES)
+    + " podman-docker; fi 2>/dev/null; :",
+)
+_QUERY_PROGRAMS = ("sh", "-c", "command -v " + "; command -v ".join(_PROGRAMS) + "; :")
+
+
+@dataclass(frozen=True)
+class DockerEngine:
+    """The engine that is installed.
+
+    Args:
+        kind: the package that dockerd is from, such as ``docker-ce`` or ``docker.io``; ``snap``; ``podman``
+            where ``docker`` is podman under another name; ``static`` where no package owns it.
+        version: its package's version; empty where there is none.
+    """
+
+    kind: str
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class DockerServer:
+    """What the engine says of itself (``docker info``).
+
+    Args:
+        version: its version.
+        data_root: where it keeps images and containers.
+        runtimes: the programs of the runtimes that it knows now, by name: ``runc``, ``nvidia``, …
+        default_runtime: the one that it takes where none is asked for.
+        rootless: whether it runs without root.
+        cgroup_driver: ``systemd`` or ``cgroupfs``.
+        cdi_folders: where it looks for CDI specifications; empty where it does not know CDI.
+    """
+
+    version: str
+    data_root: str = "/var/lib/docker"
+    runtimes: Mapping[str, str] = field(default_factory=dict)
+    default_runtime: str = "runc"
+    rootless: bool = False
+    cgroup_driver: str = ""
+    cdi_folders: tuple[str, ...] = ()
+
+    @property
+    def major(self) -> int:
+        """The first number of its version; 0 where it has none."""
+        match = re.match(r"\d+", self.version)
+        return int(match.group()) if match else 0
+
+
+@dataclass(frozen=True)
+class DaemonConfig:
+    """``daemon.json``.
+
+    Args:
+        text: its text; None where there is no such file.
+        settings: what it says; None where it is no JSON object.
+        problem: why it cannot be read, with line and column; empty where it can.
+    """
+
+    text: str | None = None
+    settings: Mapping[str, Any] | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class RunningContainer:
+    """A container that runs now.
+
+    Args:
+        identifier: its short identifier.
+        name: its name.
+        image: what it was made from.
+    """
+
+    identifier: str
+    name: str
+    image: str
+
+
+def docker_version(text: str | None) -> str | None:
+    """The client's version, from ``docker --version``."""
+    match = re.search(r"version (\d[^\s,]*)", text or "")
+    return match.group(1) if match else None
+
+
+def upstream_version(package_version: str) -> str:
+    """The engine's own version in a package's: ``5:27.3.1-1~ubuntu.24.04~noble`` is ``27.3.1``."""
+    match = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", package_version)
+    return match.group(1) if match else package_version
+
+
+def docker_engine(packages: str, programs: str) -> DockerEngine | None:
+    """Which engine is installed.
+
+    Args:
+        packages: names, versions and states of the packages that may hold it, a line each.
+        programs: where ``docker`` and ``dockerd`` are found, a line each.
+    """
+    installed = {}
+    for line in packages.splitlines():
+        name, _, rest = line.partition("\t")
+        version, _, state = rest.partition("\t")
+        if state.strip()[1:2] == "i":
+            installed[name] = version
+    paths = programs.split()
+    for name in ENGINE_PACKAGES:
+        # Debian's "docker" was once a dock for the desktop; Fedora's "docker" was podman's.
+        if name in installed and (name != "docker" or any(path.endswith("/dockerd") for path in paths)):
+            return DockerEngine(name, installed[name])
+    if any("/snap/" in path for path in paths):
+        return DockerEngine("snap")
+    if "podman-docker" in installed:
+        return DockerEngine("podman", installed["podman-docker"])
+    return DockerEngine("static") if any(path.endswith("/dockerd") for path in paths) else None
+
+
+def docker_server(text: str | None) -> DockerServer | None:
+    """Read ``docker info --format '{{json .}}'``; None where no engine answered."""
+    try:
+        info = json.loads(text or "")
+    except ValueError:
+        return None
+    if not isinstance(info, dict) or not info.get("ServerVersion"):
+        return None
+    return DockerServer(
+        version=str(info["ServerVersion"]),
+        data_root=str(info.get("DockerRootDir") or ""),
+        runtimes={name: str((it or {}).get("path", "")) for name, it in (info.get("Runtimes") or {}).items()},
+        default_runtime=str(info.get("DefaultRuntime") or ""),
+        rootless=any("name=rootless" in option for option in info.get("SecurityOptions") or ()),
+        cgroup_driver=str(info.get("CgroupDriver") or ""),
+        cdi_folders=tuple(info.get("CDISpecDirs") or ()),
+    )
+
+
+def daemon_config(text: str | None) -> DaemonConfig:
+    """Read ``daemon.json``; an empty file says nothing, as it does to dockerd."""
+    if text is None or not text.strip():
+        return DaemonConfig(text, {})
+    try:
+        settings = json.loads(text)
+    except ValueError as error:
+        return DaemonConfig(text, None, str(error))
+    if not isinstance(settings, dict):
+        return DaemonConfig(text, None, f"it holds a {type(settings).__name__}, no object")
+    return DaemonConfig(text, settings)
+
+
+def group_members(text: str | None) -> tuple[str, ...] | None:
+    """The members of a group, from ``getent group``; None where there is no such group."""
+    fields = (text or "").strip().split(":")
+    if len(fields) < 4:  # noqa: PLR2004 - name, password, number, members (group(5))
+        return None
+    return tuple(name for name in fields[3].split(",") if name)
+
+
+def running_containers(text: str | None) -> tuple[RunningContainer, ...]:
+    """Read ``docker ps``: identifier, name and image, separated by tabs."""
+    rows = (line.split("\t") for line in (text or "").splitlines())
+    return tuple(RunningContainer(*row) for row in rows if len(row) == 3)  # noqa: PLR2004 - see the format
+
+
+def _problem(host: Host) -> str | None:
+    answer = (
+        host.output(["sh", "-c", "docker version >/dev/null 2>&1 || docker version 2>&1; :"]) or ""
+    ).strip()
+    return answer.splitlines()[-1] if answer else None
+
+
+DOCKER_ENGINE: Fact[DockerEngine | None] = Fact(
+    "docker_engine",
+    "dpkg-query or rpm, command -v docker dockerd",
+    lambda host: docker_engine(host.output(_QUERY_PACKAGES) or "", host.output(_QUERY_PROGRAMS) or ""),
+)
+DOCKER_VERSION: Fact[str | None] = Fact(
+    "docker_version", "docker --version", lambda host: docker_version(host.output(["docker", "--version"]))
+)
+DOCKER_SERVER: Fact[DockerServer | None] = Fact(
+    "docker_server",
+    "docker info",
+    lambda host: docker_server(host.output(["docker", "info", "--format", "{{json .}}"])),
+)
+DOCKER_SERVER_VERSION: Fact[str | None] = Fact(
+    "docker_server_version",
+    "docker version",
+    lambda host: (
+        (host.output(["docker", "version", "--format", "{{.Server.Version}}"]) or "").strip() or None
+    ),
+)
+DOCKER_PROBLEM: Fact[str | None] = Fact("docker_problem", "docker version", _problem)
+DOCKER_GROUP: Fact[tuple[str, ...] | None] = Fact(
+    "docker_group",
+    "getent group docker",
+    lambda host: group_members(host.output(["getent", "group", "docker"])),
+)
+PROCESS_GROUPS: Fact[frozenset[str]] = Fact(
+    "process_groups", "id -nG", lambda host: frozenset((host.output(["id", "-nG"]) or "").split())
+)
+DAEMON_CONFIG: Fact[DaemonConfig] = Fact(
+    "daemon_config", DAEMON_CONFIG_PATH, lambda host: daemon_config(host.text(DAEMON_CONFIG_PATH))
+)
+RUNNING_CONTAINERS: Fact[tuple[RunningContainer, ...]] = Fact(
+    "running_containers",
+    "docker ps",
+    lambda host: running_containers(
+        host.output(["docker", "ps", "--format", "{{.ID}}\t{{.Names}}\t{{.Image}}"])
+    ),
+)

@@ -1,0 +1,121 @@
+"""What would spoil a measurement on a GPU: errors of its memory, instances, clock caps, a cold driver."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+from agent.facts.base import Fact, Host
+from agent.facts.gpus import pci_bus_id
+
+__all__ = ["GPU_HEALTH", "GpuHealth", "smi_xml"]
+
+_IDLE = frozenset({"gpu_idle", "applications_clocks_setting", "display_clocks_setting"})
+"""Reasons for a low clock that are no fault: nothing runs, or somebody set it."""
+
+
+@dataclass(frozen=True)
+class GpuHealth:
+    """One GPU's state; what the driver does not tell is None.
+
+    Args:
+        bus_id: its PCI address.
+        ecc: whether its memory corrects errors.
+        uncorrected: memory errors that were not corrected since the driver was loaded.
+        uncorrected_ever: likewise in its life.
+        remapping_pending: whether rows of its memory are replaced at the next reset.
+        remapping_failed: whether it has no rows left to replace a bad one: it is to be exchanged.
+        mig: whether it is split into instances.
+        mig_pending: whether it will be after a reset.
+        persistence: whether the driver stays loaded between programs.
+        graphics_clock_cap_mhz: the clock somebody set, in MHz, where that is below the highest one.
+        throttled: why its clock is low though it should not be, such as ``hw_thermal_slowdown``.
+    """
+
+    bus_id: str
+    ecc: bool | None = None
+    uncorrected: int | None = None
+    uncorrected_ever: int | None = None
+    remapping_pending: bool | None = None
+    remapping_failed: bool | None = None
+    mig: bool | None = None
+    mig_pending: bool | None = None
+    persistence: bool | None = None
+    graphics_clock_cap_mhz: int | None = None
+    throttled: tuple[str, ...] = ()
+
+
+def smi_xml(text: str | None) -> tuple[GpuHealth, ...]:
+    """Read ``nvidia-smi -q -x``; nothing for a document that is cut or another one.
+
+    The DOCTYPE goes, and with it any entity that could expand.
+    """
+    document = re.sub(r"<!DOCTYPE[^>]*>", "", (text or "").lstrip("\ufeff \r\n\t"), count=1)
+    try:
+        root = ET.fromstring(document)  # noqa: S314 - no DTD is left in it
+    except ET.ParseError:
+        return ()
+    return tuple(_health(gpu) for gpu in root.iter("gpu") if ":" in gpu.get("id", ""))
+
+
+def _health(gpu: ET.Element) -> GpuHealth:
+    return GpuHealth(
+        bus_id=pci_bus_id(gpu.get("id", "")),
+        ecc=_switch(gpu, "ecc_mode/current_ecc"),
+        uncorrected=_uncorrected(gpu.find("ecc_errors/volatile")),
+        uncorrected_ever=_uncorrected(gpu.find("ecc_errors/aggregate")),
+        remapping_pending=_switch(gpu, "remapped_rows/remapped_row_pending"),
+        remapping_failed=_switch(gpu, "remapped_rows/remapped_row_failure"),
+        mig=_switch(gpu, "mig_mode/current_mig"),
+        mig_pending=_switch(gpu, "mig_mode/pending_mig"),
+        persistence=_switch(gpu, "persistence_mode"),
+        graphics_clock_cap_mhz=_clock_cap(gpu),
+        throttled=_throttled(gpu),
+    )
+
+
+def _switch(gpu: ET.Element, path: str) -> bool | None:
+    return {"Enabled": True, "Yes": True, "Disabled": False, "No": False}.get(gpu.findtext(path, "").strip())
+
+
+def _number(text: str | None) -> int | None:
+    match = re.match(r"\s*(\d+)(?:\s|$)", text or "")
+    return int(match.group(1)) if match else None
+
+
+def _uncorrected(counters: ET.Element | None) -> int | None:
+    """Before Ampere the memory is told part by part, with a total; since then SRAM and DRAM apart."""
+    if counters is None:
+        return None
+    total = counters.findtext("double_bit/total")
+    texts = [total] if total else [part.text for part in counters if "uncorrectable" in part.tag]
+    numbers = [number for number in map(_number, texts) if number is not None]
+    return sum(numbers) if numbers else None
+
+
+def _clock_cap(gpu: ET.Element) -> int | None:
+    setting = _number(gpu.findtext("applications_clocks/graphics_clock"))
+    # Some GPUs are delivered with a default below the highest clock: that is no cap of somebody's.
+    usual = _number(gpu.findtext("default_applications_clocks/graphics_clock"))
+    highest = _number(gpu.findtext("max_clocks/graphics_clock"))
+    limit = usual if usual is not None else highest
+    return setting if setting is not None and limit is not None and setting < limit else None
+
+
+def _throttled(gpu: ET.Element) -> tuple[str, ...]:
+    found = []
+    # Called throttle reasons until driver 535.
+    for word in ("clocks_event_reason", "clocks_throttle_reason"):
+        for reason in gpu.findall(f"{word}s/*"):
+            name = reason.tag.removeprefix(f"{word}_")
+            if (reason.text or "").strip() == "Active" and name not in _IDLE:
+                found.append(name)
+    return tuple(found)
+
+
+def _read(host: Host) -> tuple[GpuHealth, ...]:
+    return smi_xml(host.output(["nvidia-smi", "-q", "-x"], timeout_s=60))
+
+
+GPU_HEALTH: Fact[tuple[GpuHealth, ...]] = Fact("gpu_health", "nvidia-smi -q -x", _read)

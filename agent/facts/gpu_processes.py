@@ -1,0 +1,77 @@
+"""Who uses a GPU: processes that compute on it, and processes that hold its device files open."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.facts.base import Fact, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["GPU_PROCESSES", "GpuProcess", "compute_apps", "device_holders"]
+
+_COMPUTE = ("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
+_HOLDERS = "find /proc/[0-9]*/fd -lname '/dev/nvidia*' -printf '%p\\n' 2>/dev/null; :"
+_SYSTEM = frozenset(
+    {"nvidia-persiste", "nv-fabricmanage", "nvidia-imex", "nvlsm", "nv-hostengine", "nvidia-smi"}
+)
+"""Services of the driver and its tools, which lose no work; the kernel cuts names to 15 bytes (comm)."""
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that uses a GPU.
+
+    Args:
+        pid: its number.
+        name: its program.
+    """
+
+    pid: int
+    name: str
+
+    @property
+    def is_workload(self) -> bool:
+        """Whether it is something other than a service of the driver."""
+        return self.name[:15] not in _SYSTEM
+
+    def __str__(self) -> str:
+        """As people read it."""
+        return f"{self.name} (process {self.pid})"
+
+
+def compute_apps(text: str | None) -> dict[int, str]:
+    """Programs by process number, from ``nvidia-smi --query-compute-apps``; ``[Not Found]`` is no name."""
+    found = {}
+    for line in (text or "").splitlines():
+        pid, _, name = (part.strip() for part in line.partition(","))
+        if pid.isdigit():
+            found[int(pid)] = "" if name.startswith("[") else name.rpartition("/")[2]
+    return found
+
+
+def device_holders(text: str | None) -> tuple[int, ...]:
+    """Process numbers in paths such as ``/proc/812/fd/5``."""
+    return tuple(sorted({int(pid) for pid in re.findall(r"^/proc/(\d+)/fd/", text or "", re.MULTILINE)}))
+
+
+def _merge(host: Host, computing: dict[int, str], holding: Iterable[int]) -> tuple[GpuProcess, ...]:
+    names = dict(computing)
+    for pid in {*computing, *holding}:
+        comm = (host.text(f"/proc/{pid}/comm") or "").strip()
+        names[pid] = names.get(pid) or comm or "a process"
+    return tuple(GpuProcess(pid, names[pid]) for pid in sorted(names))
+
+
+GPU_PROCESSES: Fact[tuple[GpuProcess, ...]] = Fact(
+    "gpu_processes",
+    "nvidia-smi --query-compute-apps, /proc/*/fd",
+    lambda host: _merge(
+        host,
+        compute_apps(host.output(_COMPUTE, timeout_s=30)),
+        device_holders(host.output(["sh", "-c", _HOLDERS], timeout_s=20)),
+    ),
+)

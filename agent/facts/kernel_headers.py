@@ -1,0 +1,17 @@
+"""Whether modules can be built for the kernel that runs."""
+
+from __future__ import annotations
+
+from agent.facts.base import Fact, Host
+
+__all__ = ["KERNEL_HEADERS"]
+
+
+def _read(host: Host) -> bool | None:
+    kernel = (host.output(["uname", "-r"]) or "").strip()
+    if not kernel or "kernel" not in host.names(f"/lib/modules/{kernel}"):
+        return None  # a container has the kernel of another host
+    return "Makefile" in host.names(f"/lib/modules/{kernel}/build")
+
+
+KERNEL_HEADERS: Fact[bool | None] = Fact("kernel_headers", "/lib/modules/<kernel>/build", _read)

@@ -1,0 +1,82 @@
+"""Kernel modules that hold an NVIDIA GPU: NVIDIA's own, open or closed, nouveau and nova."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from agent.facts.base import Fact, Host
+
+__all__ = [
+    "COMPETING_MODULES",
+    "LOADED_MODULES",
+    "NVIDIA_DRM_USERS",
+    "NVIDIA_MODULE",
+    "NvidiaModule",
+    "module_use",
+    "nvidia_module",
+    "proc_modules",
+]
+
+COMPETITORS = ("nouveau", "nova_core")
+"""Modules of the kernel itself that take an NVIDIA GPU (drivers/gpu/drm/nouveau, drivers/gpu/nova-core)."""
+
+
+@dataclass(frozen=True)
+class NvidiaModule:
+    """NVIDIA's kernel module, as it is loaded.
+
+    Args:
+        version: its full version, such as ``550.90.07``.
+        open: whether it is the open flavour (MIT/GPL); None where the file does not say.
+    """
+
+    version: str
+    open: bool | None = None
+
+
+def nvidia_module(text: str | None) -> NvidiaModule | None:
+    """Read ``/proc/driver/nvidia/version``; the open flavour calls itself ``Open Kernel Module``."""
+    match = re.search(r"^NVRM version:.*?Kernel Module.*?\s(\d{3,}(?:\.\d+)+)\s", text or "", re.MULTILINE)
+    if not match:
+        return None
+    return NvidiaModule(match.group(1), "Open Kernel Module" in match.group(0))
+
+
+def proc_modules(text: str | None) -> frozenset[str] | None:
+    """The names in ``/proc/modules``, without those that are being unloaded; None where it cannot be read."""
+    if text is None:
+        return None
+    lines = (line.split() for line in text.splitlines())
+    return frozenset(fields[0] for fields in lines if fields and "Unloading" not in fields)
+
+
+def module_use(text: str | None, module: str) -> int | None:
+    """How often a module is in use, from ``/proc/modules``; None where it is not loaded."""
+    for line in (text or "").splitlines():
+        fields = line.split()
+        if len(fields) > 2 and fields[0] == module and fields[2].isdigit():  # noqa: PLR2004 - proc_modules(5)
+            return int(fields[2])
+    return None
+
+
+def _modules(host: Host) -> frozenset[str] | None:
+    return proc_modules(host.text("/proc/modules"))
+
+
+NVIDIA_MODULE: Fact[NvidiaModule | None] = Fact(
+    "nvidia_module",
+    "/proc/driver/nvidia/version",
+    lambda host: nvidia_module(host.text("/proc/driver/nvidia/version")),
+)
+LOADED_MODULES: Fact[frozenset[str] | None] = Fact("loaded_modules", "/proc/modules", _modules)
+COMPETING_MODULES: Fact[tuple[str, ...] | None] = Fact(
+    "competing_modules",
+    "/proc/modules",
+    lambda host: (
+        None if (loaded := _modules(host)) is None else tuple(name for name in COMPETITORS if name in loaded)
+    ),
+)
+NVIDIA_DRM_USERS: Fact[int | None] = Fact(
+    "nvidia_drm_users", "/proc/modules", lambda host: module_use(host.text("/proc/modules"), "nvidia_drm")
+)

@@ -1,0 +1,60 @@
+"""Whether servers answer, through the proxies that this host uses."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from agent.facts.base import Fact, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["apt_proxies", "origins", "unreachable"]
+
+_LIMIT_S = 5
+_ASK = """\
+import concurrent.futures, json, sys, urllib.error, urllib.request
+proxies = {**urllib.request.getproxies(), **json.loads(sys.argv[1])}
+opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+def ask(uri):
+    try:
+        opener.open(urllib.request.Request(uri, method="HEAD"), timeout=float(sys.argv[2])).close()
+    except urllib.error.HTTPError:
+        return None
+    except OSError as error:
+        return str(getattr(error, "reason", error))
+with concurrent.futures.ThreadPoolExecutor(16) as pool:
+    answers = dict(zip(sys.argv[3:], pool.map(ask, sys.argv[3:])))
+print(json.dumps({uri: why for uri, why in answers.items() if why}))
+"""
+"""Any answer of a server will do, also that it has nothing there."""
+
+
+def origins(uris: Iterable[str]) -> tuple[str, ...]:
+    """The servers of http and https addresses, without passwords; those with variables are left out."""
+    found = (re.match(r"(https?://)(?:[^/@]*@)?([^/$]+)(?=/|$)", uri) for uri in uris)
+    return tuple(dict.fromkeys(f"{match.group(1)}{match.group(2)}/" for match in found if match))
+
+
+def apt_proxies(text: str | None) -> dict[str, str]:
+    """The proxies of ``apt-config dump Acquire``, by scheme (apt-transport-http(1))."""
+    pairs = re.findall(r'^Acquire::(https?)::Proxy "([^"]+)";$', text or "", re.MULTILINE)
+    return {scheme: proxy for scheme, proxy in pairs if proxy != "DIRECT"}
+
+
+def unreachable(uris: Iterable[str]) -> Fact[Mapping[str, str]]:
+    """The servers that do not answer, each with the reason."""
+    servers = origins(uris)
+
+    def read(host: Host) -> Mapping[str, str]:
+        if not servers:
+            return {}
+        proxies = apt_proxies(host.output(["apt-config", "dump", "Acquire"]))
+        command = [sys.executable, "-I", "-c", _ASK, json.dumps(proxies), str(_LIMIT_S), *servers]
+        answer = host.output(command, timeout_s=4 * _LIMIT_S)
+        return dict(json.loads(answer)) if answer else {}
+
+    return Fact("unreachable", "HEAD to each server", read)

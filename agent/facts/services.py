@@ -1,0 +1,50 @@
+"""Units of systemd, each as a fact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.facts.base import Fact
+
+__all__ = ["ServiceState", "service", "systemctl_show"]
+
+_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,Result"
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """A unit, as systemd knows it (systemctl(1)).
+
+    Args:
+        active: whether it runs, or ran and stays so.
+        enabled: whether it starts with the host; None for a unit that cannot be enabled.
+        failed: whether its last start or run failed.
+        result: systemd's word for how it ended, such as ``success`` or ``exit-code``.
+    """
+
+    active: bool
+    enabled: bool | None = None
+    failed: bool = False
+    result: str = ""
+
+
+def systemctl_show(text: str | None) -> ServiceState | None:
+    """Read ``systemctl show``; None for a unit that is absent, or where there is no systemd."""
+    values = dict(line.partition("=")[::2] for line in (text or "").splitlines())
+    if values.get("LoadState") in (None, "", "not-found"):
+        return None
+    enabled = {"enabled": True, "enabled-runtime": True, "disabled": False, "masked": False}
+    return ServiceState(
+        active=values.get("ActiveState") in ("active", "reloading"),
+        enabled=enabled.get(values.get("UnitFileState", "")),
+        failed=values.get("ActiveState") == "failed",
+        result=values.get("Result", ""),
+    )
+
+
+def service(name: str) -> Fact[ServiceState | None]:
+    """A unit's state; None where there is no such unit."""
+    command = ["systemctl", "show", f"--property={_PROPERTIES}", "--", f"{name}.service"]
+    return Fact(
+        f"service[{name}]", f"systemctl show {name}", lambda host: systemctl_show(host.output(command))
+    )

@@ -1,0 +1,263 @@
+"""Steps that bring a driver's packages to one version, and keep them there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from agent.component import Step, StepContext, StepOutcome
+from agent.errors import DependencyFailedError, HostError
+from agent.facts.files import text_of
+from agent.facts.package_versions import HELD_PACKAGES, package_offers
+from agent.facts.packages import APT_LISTS_AGE_S, INSTALLED_PACKAGES
+from agent.facts.system_paths import SYSTEM_ROOT
+from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES
+from dependencies.apt import APT_GET, APT_UPDATE, DPKG_REPAIR, run_apt
+from dependencies.nvidia_candidates import Candidate, candidates, solve, superseded
+from dependencies.nvidia_driver import DriverWish, InstalledDriver, faults, find_installed
+from dependencies.nvidia_packages import driver_package_names
+from dependencies.package_folder import write_whole
+from dependencies.package_managers import LISTS_LIFE_S, broken_packages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from agent.facts import Facts
+
+__all__ = ["DriverPackages"]
+
+_SHOWN = 8
+"""Candidates that an error lists."""
+
+
+@dataclass(frozen=True)
+class DriverPackages:
+    """A driver's packages on one host.
+
+    Args:
+        wish: the driver that is asked for.
+        origins: who may offer it; None for anybody.
+        hold: whether its packages are held at their version.
+        lock_timeout_s: seconds to wait for another package manager.
+        why_prebuilt: why only a signed kernel module will do, for errors.
+    """
+
+    wish: DriverWish
+    origins: frozenset[str] | None = None
+    hold: bool = True
+    lock_timeout_s: float = 600
+    why_prebuilt: str = ""
+
+    def installed(self, facts: Facts) -> InstalledDriver | None:
+        """The driver that is installed."""
+        return find_installed(facts[INSTALLED_PACKAGES], self.wish.kernel)
+
+    def faults(self, facts: Facts) -> list[str]:
+        """What is wrong with the packages that are installed."""
+        return faults(self.wish, self.installed(facts))
+
+    def chosen(self, facts: Facts) -> Candidate | None:
+        """The driver to install."""
+        return solve(self._candidates(facts, self.wish))
+
+    def steps(self, facts: Facts) -> list[Step]:
+        """What makes the packages right.
+
+        Raises:
+            HostError: if no repository has such a driver, or somebody else holds a package that must change.
+        """
+        steps: list[Step] = []
+        if wrong := self.faults(facts):
+            chosen = self.chosen(facts)
+            why_update = _why_update(facts)
+            if why_update:
+                steps.append(self._apt_step("update", why_update, APT_UPDATE))
+            elif chosen is None:
+                raise self.refusal(facts)
+            if chosen:
+                self._require_no_foreign_hold(facts, chosen)
+            if broken := broken_packages(facts[INSTALLED_PACKAGES]):
+                reason = f"an earlier installation was cut short: {', '.join(broken)}"
+                steps.insert(0, self._apt_step("repair", reason, DPKG_REPAIR))
+            steps.append(self._install_step(facts, wrong, chosen))
+        steps += self._keep_steps(facts, wrong=bool(wrong))
+        return steps
+
+    def refusal(self, facts: Facts) -> HostError:
+        """Why no offered driver will do, with those that come near, and those of other branches."""
+        asked = f"driver {self.wish.version}" if self.wish.version else "a driver"
+        near = [str(candidate) for candidate in self._candidates(facts, self.wish)]
+        others = [
+            str(candidate)
+            for candidate in self._candidates(facts, replace(self.wish, version=""))
+            if not candidate.problems
+        ]
+        origin = f" of {', '.join(sorted(self.origins))}" if self.origins else ""
+        lines = [f"not {line}" for line in near[:_SHOWN]] + [f"whole: {line}" for line in others[:_SHOWN]]
+        versions = list(dict.fromkeys(line.partition(" ")[0] for line in others))
+        remedy = "see apt-cache policy; NVIDIA's repository has more versions than the distribution's"
+        if versions:
+            remedy = f"ask for one that is whole, such as {versions[0]}; or add the repository that has it"
+        if self.why_prebuilt:
+            remedy = f"{self.why_prebuilt}: enrol a key (update-secureboot-policy), or turn Secure Boot off"
+        return HostError(
+            f"no repository{origin} has {asked} as a whole for this host", remedy=remedy, details=tuple(lines)
+        )
+
+    def _candidates(self, facts: Facts, wish: DriverWish) -> list[Candidate]:
+        offers = facts[package_offers("nvidia", driver_package_names(wish.kernel))]
+        return candidates(wish, offers, origins=self.origins, installed=self.installed(facts))
+
+    def _install_command(self, facts: Facts, chosen: Candidate) -> list[str]:
+        installed = facts[INSTALLED_PACKAGES]
+        pinned = (f"{name}={version}" for name, version in chosen.packages.items())
+        removed = (f"{name}-" for name in superseded(installed, chosen, self.wish.kernel))
+        options = ("--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages")
+        return [*APT_GET, "install", *options, *pinned, *chosen.unpinned, *removed]
+
+    def _install_step(self, facts: Facts, wrong: list[str], chosen: Candidate | None) -> Step:
+        def run(context: StepContext) -> StepOutcome:
+            now = context.facts.fresh()
+            solved = self.chosen(now)
+            if solved is None:
+                refusal = self.refusal(now)
+                raise DependencyFailedError(
+                    refusal.message, remedy=refusal.remedy, details=refusal.details
+                ) from refusal
+            self._require_no_foreign_hold(now, solved)
+            run_apt(context, self._install_command(now, solved), self.lock_timeout_s)
+            return StepOutcome(f"driver {solved.version} from {solved.origin}")
+
+        command = (
+            shlex.join(self._install_command(facts, chosen))
+            if chosen
+            else f"apt-get install driver {self.wish.version}, its exact version solved from the new lists"
+        )
+        there = self.installed(facts)
+        installed = facts[INSTALLED_PACKAGES]
+        undo = {
+            "driver": there.version if there else "",
+            "before": sorted(
+                name for name, state in installed.items() if state.installed and "nvidia" in name
+            ),
+            "lock_timeout_s": self.lock_timeout_s,
+        }
+        return Step(
+            "driver",
+            "; ".join(wrong),
+            run,
+            command,
+            lambda after: not self.faults(after),
+            estimate_s=180,
+            undo=undo,
+        )
+
+    def _keep_steps(self, facts: Facts, *, wrong: bool) -> list[Step]:
+        if not self.hold:
+            return []
+        steps = []
+        names = self._coming_names(facts) if wrong else self._names(facts)
+        if not names or facts[text_of(_exclusions(facts))] != _exclusion_text(names):
+            acts = facts[UNATTENDED_UPGRADES].enabled
+            who = "unattended-upgrades is on and would" if acts else "an automatic upgrade could"
+            steps.append(
+                Step(
+                    "exclude",
+                    f"{who} change the driver under a run",
+                    self._exclude,
+                    f"write {_exclusions(facts)}",
+                    None if self._excluded(facts) else self._excluded,
+                    undo={"file": str(_exclusions(facts))},
+                )
+            )
+        held = facts[HELD_PACKAGES]
+        free = sorted(names - held)
+        if wrong or free:
+            reason = "a driver works only in one version" if wrong else f"not held: {', '.join(free)}"
+            command = f"apt-mark hold {' '.join(sorted(names) if wrong else free)}"
+            # A package that was held may not be when it was changed.
+            holds = None if self._held(facts) else self._held
+            undo = {"unhold": sorted(held), "lock_timeout_s": self.lock_timeout_s}
+            steps.append(Step("hold", reason, self._hold, command, holds, undo=undo))
+        return steps
+
+    def _coming_names(self, facts: Facts) -> set[str]:
+        """The driver's packages once it is installed; none where the version is not solved yet."""
+        chosen = self.chosen(facts)
+        if chosen is None:
+            return set()
+        gone = superseded(facts[INSTALLED_PACKAGES], chosen, self.wish.kernel)
+        return {*chosen.packages, *(name for name in self._names(facts) if name not in gone)}
+
+    def _excluded(self, facts: Facts) -> bool:
+        return facts[text_of(_exclusions(facts))] == _exclusion_text(self._names(facts))
+
+    def _held(self, facts: Facts) -> bool:
+        names, held = self._names(facts), facts[HELD_PACKAGES]
+        return bool(names) and names <= held
+
+    def _names(self, facts: Facts) -> set[str]:
+        driver = self.installed(facts)
+        return set(driver.packages) if driver else set()
+
+    def _exclude(self, context: StepContext) -> StepOutcome:
+        path = _exclusions(context.facts)
+        names = self._names(context.facts.fresh())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, _exclusion_text(names))
+        return StepOutcome(f"{len(names)} packages")
+
+    def _hold(self, context: StepContext) -> StepOutcome:
+        names = sorted(self._names(context.facts.fresh()))
+        run_apt(context, ["apt-mark", "hold", *names], self.lock_timeout_s)
+        return StepOutcome(f"{len(names)} packages")
+
+    def _apt_step(self, name: str, reason: str, command: Sequence[str]) -> Step:
+        def run(context: StepContext) -> StepOutcome:
+            result = run_apt(context, command, self.lock_timeout_s)
+            return StepOutcome(f"done in {result.duration_s:.0f} s")
+
+        return Step(name, reason, run, shlex.join(command))
+
+    def _require_no_foreign_hold(self, facts: Facts, chosen: Candidate) -> None:
+        """What somebody else holds is theirs; what the file of exclusions names was held by us."""
+        installed = facts[INSTALLED_PACKAGES]
+        changing = {
+            name
+            for name, version in chosen.packages.items()
+            if name in installed and installed[name].installed and installed[name].version != version
+        }
+        held = facts[HELD_PACKAGES]
+        changing |= set(superseded(installed, chosen, self.wish.kernel))
+        ours = set(re.findall(r'"\^(\S+)\$";', facts[text_of(_exclusions(facts))] or ""))
+        if foreign := sorted((changing & held) - ours):
+            names = " ".join(foreign)
+            raise HostError(
+                f"driver {chosen.version} would change packages that somebody holds: {names}",
+                remedy=f"apt-mark unhold {names}, or ask for the version that is installed",
+            )
+
+
+def _exclusions(facts: Facts) -> Path:
+    return facts[SYSTEM_ROOT] / "etc/apt/apt.conf.d/52vcagent-nvidia"
+
+
+def _exclusion_text(names: Iterable[str]) -> str:
+    """Settings for unattended-upgrades: regular expressions that match from the name's start."""
+    lines = "".join(f'    "^{name}$";\n' for name in sorted(names))
+    return (
+        "// Written by vcagent: a driver works only in one version, and an upgrade would break a run.\n"
+        f"Unattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
+    )
+
+
+def _why_update(facts: Facts) -> str:
+    age_s = facts[APT_LISTS_AGE_S]
+    if age_s is None:
+        return "apt has no package lists"
+    if age_s > LISTS_LIFE_S:
+        return f"apt's package lists are {age_s // 3600} hours old"
+    return ""

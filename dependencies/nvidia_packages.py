@@ -1,0 +1,162 @@
+"""How Ubuntu, Debian and NVIDIA name the packages of a driver.
+
+Sources: Ubuntu's archive (nvidia-graphics-drivers-580-server, fabric-manager-580); NVIDIA's Driver
+Installation Guide: "Ubuntu 590 and later packages" (names without the branch) and "Version locking".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "LAYOUTS",
+    "SUBNET_MANAGER",
+    "Layout",
+    "branch_of",
+    "driver_package_names",
+    "other_branch",
+    "upstream",
+]
+
+SUBNET_MANAGER = "nvlsm"
+"""The NVLink subnet manager; it has versions of its own and goes with NVSwitches of the fourth generation."""
+
+_LIBRARIES = ("cfg1", "common", "compute", "decode", "encode", "extra", "fbc1", "gl", "gpucomp")
+_TOOLS = ("nvidia-kernel-common", "nvidia-utils", "nvidia-compute-utils", "xserver-xorg-video-nvidia")
+_BRANCH = r"-(\d{3})(?![\d.])"
+
+
+def _of_one_version(suffix: str) -> tuple[str, ...]:
+    libraries = tuple(f"libnvidia-{name}{suffix}" for name in _LIBRARIES)
+    return (*libraries, *(f"{name}{suffix}" for name in _TOOLS), f"nvidia-kernel-source{suffix}{{open}}")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to name a driver's packages; ``{branch}``, ``{open}`` and ``{kernel}`` are filled in.
+
+    Args:
+        name: the way's own name.
+        drivers: packages that are the driver; the first is the one to install with a module built here.
+        without_dkms: the one to install with a prebuilt module: the others bring the sources of an unsigned
+            one, which would be loaded in its place.
+        dkms: the kernel module, built on the host.
+        prebuilt: the kernel module, built and signed by the distribution for one kernel.
+        companions: packages that must have the driver's version.
+        fabric_managers: names of the fabric manager, newest scheme last.
+        imex: names of the IMEX service, likewise.
+        moved_along: packages that must have the driver's version if they are installed.
+    """
+
+    name: str
+    drivers: tuple[str, ...]
+    without_dkms: str
+    dkms: tuple[str, ...]
+    prebuilt: str
+    companions: tuple[str, ...]
+    fabric_managers: tuple[str, ...] = ("nvidia-fabricmanager-{branch}", "nvidia-fabricmanager")
+    imex: tuple[str, ...] = ("nvidia-imex-{branch}", "nvidia-imex")
+    moved_along: tuple[str, ...] = (
+        "cuda-drivers-fabricmanager-{branch}",
+        "cuda-drivers-fabricmanager",
+        "cuda-drivers-{branch}",
+        "cuda-drivers",
+        "nvidia-open-{branch}",
+        "nvidia-open",
+        "libnvidia-nscq-{branch}",
+        "libnvidia-nscq",
+        "nvidia-fabricmanager-dev-{branch}",
+    )
+
+    def fill(self, names: Iterable[str], branch: str, kernel: str, *, is_open: bool) -> tuple[str, ...]:
+        """The names with everything filled in, in their order."""
+        suffix = "-open" if is_open else ""
+        return tuple(name.format(branch=branch, open=suffix, kernel=kernel) for name in names)
+
+
+LAYOUTS = (
+    Layout(
+        name="server",  # Ubuntu, for data centre GPUs; its fabric manager goes with these alone
+        drivers=(
+            "nvidia-driver-{branch}-server{open}",
+            "nvidia-headless-{branch}-server{open}",
+            "nvidia-headless-no-dkms-{branch}-server{open}",
+        ),
+        without_dkms="nvidia-headless-no-dkms-{branch}-server{open}",
+        dkms=("nvidia-dkms-{branch}-server{open}",),
+        prebuilt="linux-modules-nvidia-{branch}-server{open}-{kernel}",
+        companions=_of_one_version("-{branch}-server"),
+    ),
+    Layout(
+        name="branch",  # Ubuntu, for desktops, and NVIDIA until branch 580
+        drivers=(
+            "nvidia-driver-{branch}{open}",
+            "nvidia-headless-{branch}{open}",
+            "nvidia-headless-no-dkms-{branch}{open}",
+        ),
+        without_dkms="nvidia-headless-no-dkms-{branch}{open}",
+        dkms=("nvidia-dkms-{branch}{open}",),
+        prebuilt="linux-modules-nvidia-{branch}{open}-{kernel}",
+        companions=_of_one_version("-{branch}"),
+    ),
+    Layout(
+        name="plain",  # NVIDIA for Ubuntu, since branch 590
+        drivers=("nvidia-driver{open}",),
+        without_dkms="",
+        dkms=("nvidia-dkms{open}",),
+        prebuilt="",
+        companions=_of_one_version(""),
+    ),
+    Layout(
+        name="debian",  # Debian, and NVIDIA for Debian
+        drivers=("nvidia-driver",),
+        without_dkms="",
+        dkms=("nvidia-kernel{open}-dkms", "nvidia{open}-kernel-dkms"),
+        prebuilt="",
+        companions=("nvidia-kernel-support", "nvidia-driver-cuda", "nvidia-smi", "libcuda1", "libnvidia-ml1"),
+    ),
+)
+
+
+def upstream(version: str) -> str:
+    """The driver's version in a package's: ``550.90.07`` for ``1:550.90.07-0ubuntu1``.
+
+    Ubuntu takes a version back as ``515.76+really.515.65.01-0ubuntu1``: what counts is what it really is.
+    """
+    text = version.partition(":")[2] or version
+    text = text.partition("+really")[2].lstrip(".") or text
+    return re.split(r"[-+~]", text, maxsplit=1)[0]
+
+
+def branch_of(version: str) -> str:
+    """The branch of a driver's version: ``550`` for ``550.90.07`` and for ``550``."""
+    return version.partition(".")[0]
+
+
+def other_branch(depends: str, branch: str) -> str | None:
+    """The package of another branch that a package only leads to; None for a package of its own.
+
+    Ubuntu ends a branch by making its packages depend on the next one's, under the old version.
+    """
+    for name in re.findall(r"(?:lib)?nvidia-[a-z0-9.-]+", depends):
+        found = re.search(_BRANCH, name)
+        if found and found.group(1) != branch:
+            return str(name)
+    return None
+
+
+def driver_package_names(kernel: str) -> str:
+    """A regular expression for all packages that a driver may consist of on a host with this kernel."""
+    names = (
+        r"nvidia-(?:driver|dkms|headless|kernel|open|utils|compute-utils|fabricmanager|imex|smi)\b.*",
+        r"libnvidia-.*|libcuda1|cuda-drivers.*|xserver-xorg-video-nvidia.*",
+        SUBNET_MANAGER,
+        rf"linux-modules-nvidia-.*-{re.escape(kernel)}",
+        rf"linux-headers-{re.escape(kernel)}",
+    )
+    return "|".join(names)

@@ -1,0 +1,40 @@
+"""Changing files of the system: whole or not at all, and what was there is kept beside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+__all__ = ["back_up", "write_system_file"]
+
+
+def write_system_file(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file so that it is there with all of its bytes or not at all.
+
+    A file that is replaced keeps its owner and permissions; one behind a link is replaced where it is.
+    """
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if target.exists():
+        before = target.stat()
+        os.chown(part, before.st_uid, before.st_gid)
+        mode = before.st_mode & 0o7777
+    part.chmod(mode)
+    part.replace(target)
+
+
+def back_up(path: Path) -> Path | None:
+    """Copy a file beside itself, with the time (UTC) in the copy's name; None where there is none."""
+    if not path.exists():
+        return None
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    copy = path.with_name(f"{path.name}.{stamp}.bak")
+    shutil.copy2(path, copy)
+    return copy

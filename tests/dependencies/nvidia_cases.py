@@ -1,0 +1,104 @@
+"""Short forms for NVIDIA's packages in cases: a family stands for the packages that it consists of.
+
+``server``, ``server-open``, ``headless``, ``branch``, ``branch-open``, ``plain-open`` and ``debian`` are keys
+of ``installed_packages`` and first words in ``package_offers``; the branch is that of the version.
+``held_packages: driver`` holds all that is installed of the driver; ``exclusions: driver`` writes the
+installer's settings for unattended-upgrades.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from agent.facts.cuda_toolkits import CudaToolkit
+from agent.facts.gpu_processes import GpuProcess
+from agent.facts.gpus import Gpu
+from agent.facts.nvidia_module import NvidiaModule
+from agent.facts.package_versions import PackageOffer
+from agent.facts.services import ServiceState
+from agent.facts.unattended_upgrades import UnattendedUpgrades
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NVIDIA_READERS", "expand"]
+
+_LIBRARIES = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-kernel-common", "nvidia-utils")
+_DEBIAN = ("nvidia-driver", "nvidia-kernel-dkms", "nvidia-smi", "libcuda1")
+_EXCLUSIONS = "text[/etc/apt/apt.conf.d/52vcagent-nvidia]"
+_FAMILY = re.compile(r"(server|headless|branch|plain|debian)(-open)?")
+
+
+def _family(word: str, version: str) -> tuple[str, ...]:
+    match = _FAMILY.fullmatch(word)
+    assert match, word
+    name, flavour = match.group(1), match.group(2) or ""
+    branch = version.partition(".")[0]
+    suffix = {
+        "server": f"-{branch}-server",
+        "headless": f"-{branch}-server",
+        "branch": f"-{branch}",
+        "plain": "",
+        "debian": "",
+    }[name]
+    if name == "debian":
+        return _DEBIAN
+    roles: tuple[str, ...] = ("nvidia-driver", "nvidia-dkms", "nvidia-kernel-source")
+    if name == "headless":
+        roles = ("nvidia-headless-no-dkms", "nvidia-kernel-source")
+    return (
+        *(f"{role}{suffix}{flavour}" for role in roles),
+        *(f"{library}{suffix}" for library in _LIBRARIES),
+    )
+
+
+def _offers(lines: list[str]) -> tuple[PackageOffer, ...]:
+    offers = []
+    for line in lines:
+        name, version, origin, *depends = line.split(maxsplit=3)
+        names = _family(name, version) if _FAMILY.fullmatch(name) else (name,)
+        offers += [PackageOffer(each, version, origin, "".join(depends)) for each in names]
+    return tuple(offers)
+
+
+def expand(values: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a case with its short forms written out."""
+    values = dict(values)
+    installed = {}
+    for name, state in (values.get("installed_packages") or {}).items():
+        names = _family(name, state[0]) if _FAMILY.fullmatch(name) else (name,)
+        installed |= dict.fromkeys(names, state)
+    if installed:
+        values["installed_packages"] = installed
+    driver = sorted(
+        name
+        for name, (_, *status) in installed.items()
+        if re.search("nvidia|cuda|nvlsm", name) and status and status[0][1] == "i"
+    )
+    if values.get("held_packages") == "driver":
+        values["held_packages"] = driver
+    if (exclusions := values.pop("exclusions", None)) is not None:
+        names = driver if exclusions == "driver" else exclusions
+        lines = "".join(f'    "^{name}$";\n' for name in sorted(names))
+        values[_EXCLUSIONS] = (
+            "// Written by vcagent: a driver works only in one version, and an upgrade would break a run.\n"
+            f"Unattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
+        )
+    return values
+
+
+NVIDIA_READERS: dict[str, Callable[[Any], Any]] = {
+    "competing_modules": tuple,
+    "cuda_toolkit": lambda value: value and CudaToolkit(**value),
+    "gpu_processes": lambda value: tuple(GpuProcess(*process) for process in value),
+    "gpus": lambda value: tuple(Gpu(**gpu) for gpu in value),
+    "held_packages": frozenset,
+    "loaded_modules": frozenset,
+    "nvidia_module": lambda value: value and NvidiaModule(*value),
+    "package_offers": _offers,
+    "service": lambda value: value and ServiceState(**value),
+    "unattended_upgrades": lambda value: UnattendedUpgrades(
+        enabled=value["enabled"], excluded=tuple(value.get("excluded", ()))
+    ),
+}

@@ -1,0 +1,43 @@
+"""The file system of a lab host: Debian with systemd, and the packages that its own Docker is made from."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from tests.lab.host.cache import cached_folder, fingerprint
+from tests.lab.host.web.docker_packages import SOURCES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["base_folder"]
+
+_SUITE = "bookworm"
+_PACKAGES = (
+    *("dbus", "kmod", "procps", "sudo", "systemd-sysv"),
+    *("ca-certificates", "openssl", "python3", "python3-venv"),
+    *("iproute2", "iptables", "libdevmapper1.02.1", "libseccomp2"),  # for Docker
+    "pciutils",
+)
+_DOWNLOADS = (*SOURCES, "busybox-static")
+
+
+def base_folder() -> Path:
+    """A folder with ``root.tar`` and ``debs/``, made by mmdebstrap in half a minute, once."""
+    return cached_folder("host-base", fingerprint(_SUITE, _PACKAGES, _DOWNLOADS), _make)
+
+
+def _make(folder: Path) -> None:
+    (folder / "debs").mkdir()
+    names = " ".join(_DOWNLOADS)
+    download = f'mkdir "$1/debs" && chroot "$1" sh -c "cd /debs && apt-get download --quiet {names}" 2>&1'
+    options = [
+        "--quiet",
+        "--variant=minbase",
+        f"--include={','.join(_PACKAGES)}",
+        f"--customize-hook={download}",
+        f"--customize-hook=sync-out /debs {folder / 'debs'}",
+        '--customize-hook=rm -r "$1/debs"',
+    ]
+    subprocess.run(["mmdebstrap", *options, _SUITE, folder / "root.tar"], check=True)

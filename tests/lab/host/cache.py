@@ -1,0 +1,47 @@
+"""What takes long is made once: a folder for each recipe, whole or not there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CACHE", "cached_folder", "fingerprint"]
+
+CACHE = Path.home() / ".cache" / "vcagent-tests"
+
+
+def fingerprint(*parts: object) -> str:
+    """A short name for a recipe: texts, and files by their content."""
+    digest = hashlib.sha256()
+    for part in parts:
+        content = part.read_bytes() if isinstance(part, Path) else repr(part).encode()
+        digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()[:16]
+
+
+def cached_folder(kind: str, recipe: str, make: Callable[[Path], None]) -> Path:
+    """The folder that a recipe makes; older ones of its kind are removed.
+
+    Args:
+        kind: the beginning of its name.
+        recipe: a fingerprint of all that it is made from.
+        make: fills an empty folder.
+    """
+    folder = CACHE / f"{kind}-{recipe}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{kind}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+        if not folder.exists():
+            for old in CACHE.glob(f"{kind}-*"):
+                shutil.rmtree(old)
+            part = CACHE / f"{kind}-{recipe}.part"
+            part.mkdir()
+            make(part)
+            part.rename(folder)
+    return folder

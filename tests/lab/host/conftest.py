@@ -1,0 +1,127 @@
+"""Fixtures: an engine, a web with the names of the real one, and hosts, each fresh."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.host.base_image import base_folder
+from tests.lab.host.docker_engine import LABEL, DockerEngine, EngineUnavailableError, running_engine
+from tests.lab.host.host_image import base_image, host_image
+from tests.lab.host.lab_host import Hardware, LabHost, start_host
+from tests.lab.host.web.content import HOST_NAMES, web_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+PROGRAMS = {
+    "apt-ftparchive": "apt-utils",
+    "dockerd": "docker.io",
+    "gpg": "gnupg",
+    "ip": "iproute2",
+    "mmdebstrap": "mmdebstrap",
+    "openssl": "openssl",
+}
+"""What the lab is built with, and the packages that have it."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where hosts are started.
+
+    Args:
+        engine: runs them.
+        image: what they are made from.
+        names: the addresses that they know the web's servers by.
+        numbers: what tells them apart.
+    """
+
+    engine: DockerEngine
+    image: str
+    names: Mapping[str, str]
+    numbers: Iterator[int]
+
+    def start(self, hardware: Hardware) -> LabHost:
+        """Start a host."""
+        return start_host(self.engine, self.image, f"host-{next(self.numbers)}", self.names, hardware)
+
+
+def _install_tools() -> None:
+    missing = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
+    if not missing:
+        return
+    command = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing]
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False).returncode == 0:
+            return
+    _unavailable(f"the lab needs: {' '.join(command)}")
+
+
+def _unavailable(reason: str) -> None:
+    """Skip; where ``VCAGENT_TEST_LAB`` is ``required``, as in CI, fail."""
+    if os.environ.get("VCAGENT_TEST_LAB") == "required":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[DockerEngine]:
+    """A Docker engine; afterwards nothing of the tests is left in it but cached images."""
+    _install_tools()
+    try:
+        with running_engine() as engine:
+            yield engine
+    except EngineUnavailableError as error:
+        _unavailable(str(error))
+
+
+@pytest.fixture(scope="session")
+def lab(docker_engine: DockerEngine) -> Lab:
+    """Hosts that know one web server by the names of Ubuntu's, NVIDIA's and Docker's servers."""
+    base = base_folder()
+    web = web_folder(base)
+    image = host_image(docker_engine, base, web)
+    server = Path(__file__).parent / "web" / "server.py"
+    container = docker_engine.docker(
+        "run",
+        "--detach",
+        f"--label={LABEL}",
+        f"--volume={web}:/lab:ro",
+        f"--volume={web / 'srv'}:/srv:ro",
+        f"--volume={server}:/server.py:ro",
+        base_image(docker_engine, base),
+        "python3",
+        "/server.py",
+        "/lab/server.crt",
+        "/lab/server.key",
+    ).strip()
+    address = docker_engine.docker("inspect", "--format={{.NetworkSettings.IPAddress}}", container).strip()
+    return Lab(docker_engine, image, dict.fromkeys(HOST_NAMES, address), itertools.count(1))
+
+
+@pytest.fixture
+def make_host(lab: Lab) -> Iterator[Callable[[Hardware], LabHost]]:
+    """Starts hosts with the hardware that a test wants; they end with the test."""
+    hosts: list[LabHost] = []
+
+    def make(hardware: Hardware) -> LabHost:
+        hosts.append(lab.start(hardware))
+        return hosts[-1]
+
+    yield make
+    for host in hosts:
+        host.remove()
+
+
+@pytest.fixture
+def lab_host(make_host: Callable[[Hardware], LabHost]) -> LabHost:
+    """A fresh host with eight GPUs, four switches and nothing installed."""
+    return make_host(Hardware())

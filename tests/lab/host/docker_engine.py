@@ -1,0 +1,145 @@
+"""A Docker engine for tests: one that runs already, else one of our own that ends with the tests."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from tests.lab.host.cache import CACHE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["LABEL", "DockerEngine", "EngineUnavailableError", "running_engine"]
+
+LABEL = "vcagent-test-lab"
+"""On every container and image of the tests: what has it is theirs to remove."""
+
+_START_S = 60
+
+
+class EngineUnavailableError(Exception):
+    """There is no engine, and none can be started; the text says what is missing."""
+
+
+@dataclass(frozen=True)
+class DockerEngine:
+    """An engine that answers.
+
+    Args:
+        address: as ``docker --host`` takes it; None for the client's own default.
+    """
+
+    address: str | None = None
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        """A command line of the client."""
+        return ["docker", *(["--host", self.address] if self.address else []), *map(str, arguments)]
+
+    def docker(
+        self, *arguments: str | Path, stdin: bytes | None = None, check: bool = True, timeout_s: float = 300
+    ) -> str:
+        """Run the client; its output.
+
+        Raises:
+            RuntimeError: if it fails and ``check`` is set; with all that it said.
+        """
+        result = subprocess.run(
+            self.command(*arguments),
+            input=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            env={**os.environ, "DOCKER_BUILDKIT": "0"},
+            check=False,
+        )
+        output = result.stdout.decode(errors="replace")
+        if check and result.returncode:
+            command = " ".join(map(str, arguments))
+            raise RuntimeError(f"docker {command} ended with {result.returncode}:\n{output}")
+        return output
+
+    def answers(self) -> bool:
+        """Whether the engine is up."""
+        command = self.command("version", "--format", "{{.Server.Version}}")
+        try:
+            return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+
+    def remove_ours(self) -> None:
+        """Remove the containers of the tests, with their volumes."""
+        if containers := self.docker("ps", "--all", "--quiet", f"--filter=label={LABEL}").split():
+            self.docker("rm", "--force", "--volumes", *containers)
+
+
+@contextmanager
+def running_engine() -> Iterator[DockerEngine]:
+    """An engine, for this process alone; nothing of the tests is in it before and after but cached images.
+
+    Raises:
+        EngineUnavailableError: if there is none.
+    """
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "host-engine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        engine = DockerEngine()
+        if engine.answers():
+            yield from _clean(engine)
+            return
+        if os.geteuid() != 0 or shutil.which("dockerd") is None:
+            raise EngineUnavailableError("no Docker engine answers, and to start one takes root and dockerd")
+        with TemporaryDirectory(prefix="lab-engine-") as folder, _started(Path(folder)) as own:
+            yield from _clean(own)
+
+
+def _clean(engine: DockerEngine) -> Iterator[DockerEngine]:
+    engine.remove_ours()
+    try:
+        yield engine
+    finally:
+        engine.remove_ours()
+
+
+@contextmanager
+def _started(folder: Path) -> Iterator[DockerEngine]:
+    """Start dockerd in a network of its own: bridges and packet filters vanish with it.
+
+    Its images stay in the cache, so that the next start finds them.
+    """
+    engine = DockerEngine(f"unix://{folder / 'docker.sock'}")
+    arguments = [
+        f"--data-root={CACHE / 'engine'}",
+        f"--exec-root={folder / 'exec'}",
+        f"--pidfile={folder / 'pid'}",
+        f"--host={engine.address}",
+    ]
+    up = 'ip link set lo up && exec setpriv --pdeathsig TERM dockerd "$@"'
+    command = ["unshare", "--net", "sh", "-c", up, "dockerd", *arguments]
+    with (folder / "log").open("w+") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            deadline = time.monotonic() + _START_S
+            while not engine.answers():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    raise EngineUnavailableError(f"dockerd did not start:\n{log.read()[-2000:]}")
+                time.sleep(0.05)
+            yield engine
+        finally:
+            process.terminate()
+            process.wait(30)
+            _unmount(folder)
+
+
+def _unmount(folder: Path) -> None:
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for mount in sorted((mount for mount in mounts if mount.startswith(f"{folder}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", mount], check=True)

@@ -1,0 +1,211 @@
+"""A host that tests may do anything to: systemd, apt and Docker are real, its GPUs are not."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+import time
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from tests.lab.host.docker_engine import LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.lab.host.docker_engine import DockerEngine
+
+__all__ = ["Hardware", "LabHost", "start_host"]
+
+_BOOT_S = 60
+_CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN")
+"""Beside Docker's own fourteen: systemd mounts, and the nested engine makes networks."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What is plugged into a host.
+
+    Args:
+        gpus: how many GPUs.
+        nvswitches: how many switches; where there are some, the GPUs need a fabric manager.
+        name: the GPUs' name, as their driver gives it.
+        pci_id: their PCI device number.
+        memory_mib: their memory.
+        nouveau: whether the kernel brings its own driver, which takes the GPUs at boot.
+    """
+
+    gpus: int = 8
+    nvswitches: int = 4
+    name: str = "NVIDIA H100 80GB HBM3"
+    pci_id: str = "0x2330"
+    memory_mib: int = 81559
+    nouveau: bool = False
+
+    def text(self) -> str:
+        """As ``/etc/lab-hardware`` has it."""
+        gpu = f"{self.pci_id} {self.memory_mib} {self.name}"
+        gpus = [f"gpu 0000:{17 + i:02x}:00.0 {gpu}" for i in range(self.gpus)]
+        switches = [f"nvswitch 0000:{5 + i:02x}:00.0 0x22a3" for i in range(self.nvswitches)]
+        return "\n".join([*gpus, *switches, *(["nouveau"] if self.nouveau else []), ""])
+
+
+class LabHost:
+    """One host.
+
+    Args:
+        engine: where it runs.
+        name: its container.
+    """
+
+    def __init__(self, engine: DockerEngine, name: str) -> None:
+        self.engine = engine
+        self.name = name
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 240,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command as root and wait; a text is for the shell.
+
+        Raises:
+            RuntimeError: if it fails and ``check`` is set; with its output.
+        """
+        result = subprocess.run(
+            self._exec(command, env), capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        if check and result.returncode:
+            raise RuntimeError(f"{command} ended with {result.returncode}:\n{result.stdout}{result.stderr}")
+        return result
+
+    def start(
+        self, command: str | Sequence[str], *, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a command as root; its output, errors among it, is a pipe."""
+        return subprocess.Popen(
+            self._exec(command, env, "--interactive"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def vcagent(
+        self, *arguments: str, check: bool = False, timeout_s: float = 240
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the agent in root's home."""
+        return self.run(["vcagent", *arguments], check=check, timeout_s=timeout_s)
+
+    def put(self, path: str, content: str | bytes, mode: int = 0o644) -> None:
+        """Write a file; its folder is made."""
+        data = content.encode() if isinstance(content, str) else content
+        self.engine.docker("cp", "-", f"{self.name}:/", stdin=_archive(path, data, mode))
+
+    def read(self, path: str) -> str:
+        """A file's text."""
+        return self.run(["cat", "--", path]).stdout
+
+    def exists(self, path: str) -> bool:
+        """Whether something of that name is there."""
+        return self.run(["test", "-e", path], check=False).returncode == 0
+
+    def boot(self) -> str:
+        """When the first process began: another one after every reboot; empty while the host is down."""
+        return self.run("cut -d' ' -f22 /proc/1/stat", check=False).stdout.strip()
+
+    def reboot(self) -> None:
+        """Reboot as by ``systemctl reboot`` from outside, and wait until the host is up."""
+        before = self.boot()
+        self.engine.docker("restart", "--time=20", self.name)
+        self.wait_until_booted(before)
+
+    def power_cut(self) -> None:
+        """Stop everything at once, in the middle of whatever it does, and switch the host on again."""
+        before = self.boot()
+        self.engine.docker("kill", self.name)
+        self.engine.docker("start", self.name)
+        self.wait_until_booted(before)
+
+    def wait_until_booted(self, before: str = "") -> None:
+        """Wait until systemd has started everything.
+
+        Args:
+            before: the boot that is over; another one is waited for.
+
+        Raises:
+            TimeoutError: if that takes more than a minute.
+        """
+        deadline = time.monotonic() + _BOOT_S
+        while time.monotonic() < deadline:
+            state = self.run(["systemctl", "is-system-running"], check=False).stdout.strip()
+            if state in {"running", "degraded"} and self.boot() != before:
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"{self.name} is not up: {self.engine.docker('logs', self.name)[-2000:]}")
+
+    def remove(self) -> None:
+        """Remove it with all that it holds."""
+        self.engine.docker("rm", "--force", "--volumes", self.name)
+
+    def _exec(self, command: str | Sequence[str], env: Mapping[str, str] | None, *options: str) -> list[str]:
+        words = ["sh", "-c", command] if isinstance(command, str) else list(command)
+        # A wide terminal: what is printed is not broken in the middle of what a test looks for.
+        variables = [f"--env={name}={value}" for name, value in {"COLUMNS": "500", **(env or {})}.items()]
+        return self.engine.command("exec", *options, "--workdir=/root", *variables, self.name, *words)
+
+
+def start_host(
+    engine: DockerEngine, image: str, name: str, names: Mapping[str, str], hardware: Hardware
+) -> LabHost:
+    """Start a host and wait until it is up; a second or so.
+
+    Args:
+        engine: where it runs.
+        image: what it is made from.
+        name: what it is called.
+        names: the addresses of the names that it knows; it knows no other.
+        hardware: what is plugged in.
+    """
+    options = [f"--cap-add={capability}" for capability in _CAPABILITIES]
+    options += [f"--security-opt={kind}=unconfined" for kind in ("seccomp", "apparmor")]
+    options += [f"--tmpfs={path}" for path in ("/run", "/run/lock", "/tmp:exec")]  # noqa: S108 - the host's own
+    engine.docker(
+        "create",
+        *options,
+        f"--name={name}",
+        f"--hostname={name}",
+        f"--label={LABEL}",
+        *(f"--add-host={other}:{address}" for other, address in names.items()),
+        "--dns=127.0.0.1",  # nobody answers there: another name is unknown at once
+        "--cgroupns=private",
+        "--restart=always",
+        "--env=container=docker",
+        "--volume=/var/lib/docker",
+        image,
+    )
+    host = LabHost(engine, name)
+    host.put("/etc/lab-hardware", hardware.text())
+    engine.docker("start", name)
+    host.wait_until_booted()
+    return host
+
+
+def _archive(path: str, data: bytes, mode: int) -> bytes:
+    """A tar of one file, for ``docker cp``, which works on a stopped container too."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        inside = PurePosixPath(path).relative_to("/")
+        for folder in reversed(inside.parents[:-1]):
+            entry = tarfile.TarInfo(str(folder))
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        file = tarfile.TarInfo(str(inside))
+        file.size, file.mode, file.mtime = len(data), mode, int(time.time())
+        archive.addfile(file, io.BytesIO(data))
+    return buffer.getvalue()

@@ -1,0 +1,190 @@
+"""A bare GPU host is brought to a state in which GPU containers run: on stand-ins of NVIDIA's software.
+
+systemd, apt, dpkg and Docker are real; NVIDIA's packages, module, tools and GPUs are not. This proves what
+vcagent does and in which order, not that NVIDIA's software then works.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.host.agent_runs import (
+    await_resumed_run,
+    element,
+    latest_run,
+    needs_types,
+    planned_steps,
+    profile_with,
+    run_until,
+)
+from tests.lab.host.lab_host import Hardware
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.host.lab_host import LabHost
+
+pytestmark = [
+    pytest.mark.lab,
+    needs_types("DockerInstallation", "NvidiaCudaInstallation", "NvidiaContainerToolkitInstallation"),
+]
+
+DAEMON_CONFIG = "/etc/docker/daemon.json"
+RUNFILES = "https://developer.download.nvidia.com/compute/cuda"
+
+
+def docker(**parameters: Any) -> dict[str, Any]:
+    key = "https://download.docker.com/linux/ubuntu/gpg"  # the lab signs with a key of its own
+    return element("DockerInstallation", "docker", KeyUri=key, **parameters)
+
+
+def driver(version: str, **parameters: Any) -> dict[str, Any]:
+    return element(
+        "NvidiaCudaInstallation", "cuda", LinuxDriverVersion=version, CudaRequired=False, **parameters
+    )
+
+
+def toolkit(**parameters: Any) -> dict[str, Any]:
+    key = "https://nvidia.github.io/libnvidia-container/gpgkey"
+    return element("NvidiaContainerToolkitInstallation", "toolkit", KeyUri=key, **parameters)
+
+
+def cuda(runfile: str, version: str, branch: str) -> dict[str, Any]:
+    release = runfile.split("_")[1]
+    return element(
+        "NvidiaCudaInstallation",
+        "cuda",
+        LinuxDriverVersion=branch,
+        LinuxCudaVersion=version,
+        LinuxLocalRunFile=f"{RUNFILES}/{release}/local_installers/{runfile}",
+    )
+
+
+def check_working(host: LabHost, version: str) -> None:
+    """Every part has the version, answers, and stays so over a reboot."""
+    listed = host.run("nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout.split()
+    assert listed == [version] * 8
+    assert host.run("systemctl is-active nvidia-fabricmanager docker").stdout.split() == ["active"] * 2
+    assert version in host.run("nv-fabricmanager --version").stdout
+    held = host.run("apt-mark showhold").stdout.split()
+    assert any(name.startswith("nvidia-driver-") for name in held)
+    assert any(name.startswith("nvidia-fabricmanager-") for name in held)
+
+
+def test_a_fresh_host_is_set_up_and_then_left_alone(lab_host: LabHost) -> None:
+    lab_host.put(DAEMON_CONFIG, '{"log-driver": "journald", "max-concurrent-downloads": 5}')
+    parts = [docker(), cuda("cuda_12.4.0_550.54.14_linux.run", "12.4", "550"), toolkit()]
+    profile = profile_with(lab_host, parts)
+    result = lab_host.vcagent("--profile", profile)
+    assert result.returncode == 0, result.stdout + result.stderr
+    check_working(lab_host, "550.127.05")
+    proof = latest_run(lab_host)["steps"][-1]
+    assert [proof["name"], proof["status"]] == ["proof", "done"]
+    assert "8 GPU" in proof["message"]
+
+    config = json.loads(lab_host.read(DAEMON_CONFIG))
+    assert config.pop("runtimes").keys() == {"nvidia"}
+    assert config == {"log-driver": "journald", "max-concurrent-downloads": 5}
+    assert "release 12.4" in lab_host.run(". /etc/profile && nvcc").stdout
+
+    before = lab_host.boot(), lab_host.run("systemctl show docker -p ActiveEnterTimestampMonotonic").stdout
+    assert planned_steps(lab_host, profile) == []
+    lab_host.vcagent("--profile", profile, "--yes", check=True)
+    assert before == (
+        lab_host.boot(),
+        lab_host.run("systemctl show docker -p ActiveEnterTimestampMonotonic").stdout,
+    )
+
+
+def test_another_version_is_put_in_place_over_a_reboot_that_resumes_itself(lab_host: LabHost) -> None:
+    old = profile_with(lab_host, [docker(), driver("550.90.07"), toolkit()], name="OLD")
+    lab_host.vcagent("--profile", old, check=True)
+    check_working(lab_host, "550.90.07")
+    new = profile_with(lab_host, [docker(), driver("570"), toolkit()], name="NEW")
+    left = lab_host.vcagent("--profile", new)
+    assert left.returncode == 8, left.stdout + left.stderr
+    assert "550.90.07" in lab_host.read("/proc/driver/nvidia/version"), "nobody has rebooted it"
+
+    boot = lab_host.boot()
+    lab_host.vcagent("resume", "--yes")
+    lab_host.wait_until_booted(boot)
+    run = await_resumed_run(lab_host)
+    assert run["exit_code"] == 0, run["exit_reason"]
+    assert run["steps"][-1]["name"] == "proof"
+    check_working(lab_host, "570.86.15")
+    packages = lab_host.run("dpkg-query -W -f '${Package} ${db:Status-Abbrev}\\n' '*nvidia*'").stdout
+    assert not [line for line in packages.splitlines() if "550" in line and line.endswith("ii ")]
+    assert planned_steps(lab_host, new) == []
+
+
+def test_nouveau_gives_way_over_a_reboot(make_host: Callable[[Hardware], LabHost]) -> None:
+    host = make_host(Hardware(nouveau=True))
+    if not host.exists("/proc/modules"):
+        pytest.skip("this kernel has no modules to list")
+    profile = profile_with(host, [driver("550"), docker(), toolkit()])
+    boot = host.boot()
+    host.vcagent("--profile", profile, "--yes")
+    host.wait_until_booted(boot)
+    run = await_resumed_run(host)
+    assert run["exit_code"] == 0, run["exit_reason"]
+    check_working(host, "550.127.05")
+    assert planned_steps(host, profile) == []
+
+
+def test_a_fabric_manager_that_drifted_is_brought_back(lab_host: LabHost) -> None:
+    profile = profile_with(lab_host, [driver("550")])
+    lab_host.vcagent("--profile", profile, check=True)
+    lab_host.run("apt-mark unhold nvidia-fabricmanager-550")
+    older = "nvidia-fabricmanager-550=550.90.07-0ubuntu0.24.04.1"
+    lab_host.run(f"apt-get install -qq --allow-downgrades {older}")
+    assert lab_host.run("systemctl restart nvidia-fabricmanager", check=False).returncode != 0
+    lab_host.vcagent("--profile", profile, check=True)
+    lab_host.run("systemctl is-active nvidia-fabricmanager")
+    assert "550.127.05" in lab_host.run("nv-fabricmanager --version").stdout
+    assert planned_steps(lab_host, profile) == []
+
+
+def test_a_malformed_daemon_json_is_refused_and_not_touched(lab_host: LabHost) -> None:
+    malformed = '{"data-root": "/srv/docker",}\n'
+    lab_host.put(DAEMON_CONFIG, malformed)
+    packages = lab_host.run("dpkg-query -W").stdout
+    result = lab_host.vcagent("--profile", profile_with(lab_host, [docker()]))
+    assert result.returncode == 4, result.stdout + result.stderr
+    assert "malformed" in result.stdout + result.stderr
+    assert lab_host.read(DAEMON_CONFIG) == malformed
+    assert lab_host.run("dpkg-query -W").stdout == packages
+
+
+def test_the_power_may_fail_at_any_step(lab_host: LabHost) -> None:
+    profile = profile_with(lab_host, [docker(), driver("550"), toolkit()])
+    first, *others = (
+        "docker: repository",
+        "docker: install",
+        "cuda: driver",
+        "cuda: hold",
+        "toolkit: daemon",
+    )
+    run_until(lab_host, ["--profile", profile], first)
+    for step in (*others, "toolkit: proof"):
+        run_until(lab_host, ["resume"], step)
+    lab_host.vcagent("resume", check=True)
+    check_working(lab_host, "550.127.05")
+    assert planned_steps(lab_host, profile) == []
+    assert lab_host.run("dpkg --audit").stdout == ""
+
+
+def test_runfiles_that_are_cut_or_fail(lab_host: LabHost) -> None:
+    failing = profile_with(lab_host, [cuda("cuda_12.4.1_550.54.15_linux.run", "12.4", "550")])
+    failed = lab_host.vcagent("--profile", failing)
+    assert failed.returncode == 5
+    assert "Unable to build the kernel module" in failed.stdout + failed.stderr
+    cut = profile_with(lab_host, [cuda("cuda_12.8.0_570.86.10_linux.run", "12.8", "")], name="CUT")
+    boot = lab_host.boot()
+    lab_host.vcagent("--profile", cut, "--yes")
+    lab_host.wait_until_booted(boot)
+    assert await_resumed_run(lab_host)["exit_code"] == 0
+    assert lab_host.read("/usr/local/cuda-12.8/version.json").count("12.8.0") == 1
+    assert planned_steps(lab_host, cut) == []

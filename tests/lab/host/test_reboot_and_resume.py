@@ -1,0 +1,84 @@
+"""A run that reboots its host goes on by itself: systemd, its unit and the reboot are real."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.host.lab_host import Hardware
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.host.lab_host import LabHost
+
+pytestmark = pytest.mark.lab
+
+UNITS = "/etc/systemd/system"
+
+
+def element(kind: str, **parameters: Any) -> dict[str, Any]:
+    return {"Type": kind, "Parameters": parameters}
+
+
+ACT = "echo acted >> /root/effects; env > /root/env"
+PROFILE = {
+    "Description": "Reboots twice.",
+    "Dependencies": [
+        element("RebootSystem", Reason="first"),
+        element("RebootSystem", Reason="second"),
+    ],
+    "Actions": [element("ExecuteCommand", Scenario="act", Command=ACT)],
+}
+
+
+def wait_for_run(host: LabHost, exit_code: int, resumed: int, deadline_s: float = 90) -> dict[str, Any]:
+    """run.json when the run has ended so, that often resumed; read while the host goes down and comes up."""
+    until = time.monotonic() + deadline_s
+    while time.monotonic() < until:
+        read = host.run("cat /root/results/latest/run.json", check=False)
+        if read.returncode == 0:
+            found: dict[str, Any] = json.loads(read.stdout)
+            if found["exit_code"] == exit_code and len(found["resumed"]) == resumed:
+                return found
+        time.sleep(0.2)
+    journal = host.run("journalctl -u 'vcagent-resume-*'; cat /root/results/latest/run.json", check=False)
+    raise TimeoutError(journal.stdout[-4000:])
+
+
+@pytest.fixture
+def host(make_host: Callable[[Hardware], LabHost]) -> LabHost:
+    made = make_host(Hardware(gpus=0, nvswitches=0))
+    made.put("/root/P.json", json.dumps(PROFILE))
+    return made
+
+
+def test_a_run_reboots_its_host_and_goes_on_by_itself(host: LabHost) -> None:
+    before = host.boot()
+    command = (
+        "HF_TOKEN=hf_abcdefghijklmnopqrstuvw VCAGENT_PACKAGE_DIR=/root/kept vcagent --profile P.json --yes"
+    )
+    host.run(command, check=False)  # the reboot may take the shell with it
+    ended = wait_for_run(host, 0, resumed=2)
+    assert host.boot() != before
+    assert host.read("/root/effects") == "acted\n"
+    assert [step["status"] for step in ended["steps"]] == ["done"] * 3
+    environment = host.read("/root/env")
+    assert "VCAGENT_PACKAGE_DIR=/root/kept" in environment
+    assert "HF_TOKEN" not in environment
+    assert "vcagent-resume" not in host.run(f"find {UNITS}").stdout
+
+
+def test_armed_it_goes_on_after_a_power_cut(host: LabHost) -> None:
+    armed = host.run("vcagent --profile P.json --arm", check=False)
+    assert armed.returncode == 8, armed.stdout + armed.stderr
+    assert "vcagent-resume" in host.run(f"ls {UNITS}/multi-user.target.wants").stdout
+    for resumed, exit_code in ((1, 8), (2, 0)):  # each goes on to where the next reboot is needed
+        host.engine.docker("kill", host.name)
+        host.engine.docker("start", host.name)
+        wait_for_run(host, exit_code, resumed)
+    assert host.read("/root/effects") == "acted\n"
+    assert "vcagent-resume" not in host.run(f"find {UNITS}").stdout

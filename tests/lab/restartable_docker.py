@@ -1,0 +1,121 @@
+"""A Docker engine with a daemon.json of its own that tests may restart, and stand-ins for NVIDIA's runtime.
+
+It lives in a network of its own: bridges and packet filters vanish with it, other engines are not touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["RestartableDocker", "restartable_docker"]
+
+_SUPERVISOR = """\
+ip link set lo up
+while [ ! -e {folder}/stop ]; do
+  setpriv --pdeathsig TERM dockerd --config-file={config} --exec-root={folder}/exec --pidfile={folder}/pid
+done
+"""
+_RESTART = """\
+#!/bin/sh
+pid=$(cat {folder}/pid) && kill "$pid" && while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+"""
+_LIMIT_S = 30
+
+
+@dataclass(frozen=True)
+class RestartableDocker:
+    """The engine.
+
+    Args:
+        folder: everything that it has.
+        root: the folder below which its etc/docker/daemon.json is.
+        programs: a folder on its PATH: a program put there is found without a restart.
+    """
+
+    folder: Path
+    root: Path
+    programs: Path
+
+    @property
+    def config(self) -> Path:
+        """Its daemon.json."""
+        return self.root / "etc" / "docker" / "daemon.json"
+
+    @property
+    def address(self) -> str:
+        """For DOCKER_HOST."""
+        return f"unix://{self.folder / 'docker.sock'}"
+
+    @property
+    def restart(self) -> Path:
+        """A program that restarts it, as a service would."""
+        return self.folder / "restart"
+
+    def docker(self, *arguments: str, stdin: bytes | None = None) -> str:
+        """The client's output."""
+        result = subprocess.run(
+            ["docker", f"--host={self.address}", *arguments], input=stdin, capture_output=True, check=True
+        )
+        return result.stdout.decode()
+
+    def answers(self) -> bool:
+        """Whether it is up."""
+        command = ["docker", f"--host={self.address}", "version"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def put_program(self, name: str, script: str) -> None:
+        """Put a shell script on its PATH."""
+        path = self.programs / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def import_busybox(self, name: str) -> None:
+        """Make an image of busybox-static: there is no registry."""
+        tree = self.folder / "busybox"
+        (tree / "bin").mkdir(parents=True)
+        shutil.copy2(shutil.which("busybox") or "/bin/busybox", tree / "bin" / "busybox")
+        for applet in ("sh", "echo", "sleep"):
+            (tree / "bin" / applet).symlink_to("busybox")
+        tar = subprocess.run(["tar", "--create", f"--directory={tree}", "."], capture_output=True, check=True)
+        self.docker("import", "-", name, stdin=tar.stdout)
+
+
+@contextmanager
+def restartable_docker(folder: Path) -> Iterator[RestartableDocker]:
+    """Start an engine in a folder; it ends with the context."""
+    engine = RestartableDocker(folder, folder / "root", folder / "programs")
+    engine.programs.mkdir(parents=True)
+    engine.config.parent.mkdir(parents=True)
+    engine.config.write_text(json.dumps({"data-root": str(folder / "data"), "hosts": [engine.address]}))
+    engine.restart.write_text(_RESTART.format(folder=folder))
+    engine.restart.chmod(0o755)
+    script = _SUPERVISOR.format(folder=folder, config=engine.config)
+    environment = {**os.environ, "PATH": f"{engine.programs}:{os.environ['PATH']}"}
+    environment.pop("DOCKER_HOST", None)
+    with (folder / "log").open("w") as log:
+        command = ["setpriv", "--pdeathsig", "TERM", "unshare", "--net", "sh", "-c", script]
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    try:
+        deadline = time.monotonic() + _LIMIT_S
+        while not engine.answers():
+            assert time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
+            time.sleep(0.05)
+        yield engine
+    finally:
+        (folder / "stop").touch()
+        subprocess.run([engine.restart], check=False)
+        process.wait(_LIMIT_S)
+        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        for mount in sorted((one for one in mounts if one.startswith(f"{folder}/")), reverse=True):
+            subprocess.run(["umount", "--lazy", mount], check=True)
