@@ -167,6 +167,7 @@ class LoadGenExecutor(Action):
             "type": "openai",
             "url": engine.url,
             "model": engine.model or None,
+            "model_like": None if engine.model else asked.model,
             "request": {**(_GREEDY if engine.server else {}), **asked.request},
             "api_key_env": asked.api_key_env or None,
             "api_key_file": None if asked.api_key_file is None else str(asked.api_key_file.absolute()),
