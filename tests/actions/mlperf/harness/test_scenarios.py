@@ -20,8 +20,8 @@ pytestmark = pytest.mark.engine
 FEW = {"min_query_count": 500, "min_duration": 800}
 SETTINGS = {
     "Offline": {"target_qps": 1000, "min_duration": 300, "min_query_count": 100},
-    "Server": {**FEW, "target_qps": 800, "ttft_latency": 500, "tpot_latency": 9},
-    "Interactive": {**FEW, "target_qps": 800, "ttft_latency": 50, "tpot_latency": 5},
+    "Server": {**FEW, "target_qps": 800, "ttft_latency": 5000, "tpot_latency": 900},
+    "Interactive": {**FEW, "target_qps": 800, "ttft_latency": 3000, "tpot_latency": 500},
     "SingleStream": {"target_latency": 0.01, "min_duration": 400, "min_query_count": 100},
     "MultiStream": {
         "target_latency": 0.1,
