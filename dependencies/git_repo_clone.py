@@ -139,7 +139,8 @@ class GitRepoClone(Dependency):
                     f"{reason}, and has changes of its own: {own}",
                     remedy=f"commit and push them, or move {folder} away; they are never overwritten",
                 )
-            name, run, commands = "checkout", self._checkout, self._checkout_commands(folder)
+            commands = self._checkout_commands(folder, branch=checkout.branch == parameters.revision)
+            name, run = "checkout", self._checkout
         if facts[GIT_VERSION] is None:
             raise HostError(
                 f"git is needed to clone {uri}",
@@ -188,9 +189,9 @@ class GitRepoClone(Dependency):
         return "", kept
 
     def _would_be_lost(self, checkout: GitCheckout) -> str:
-        if checkout.changed or checkout.branch != self.parameters.revision or not checkout.own_commits:
-            return ", ".join(checkout.changed[:5])
-        return f"{checkout.own_commits} commits on {checkout.branch}"
+        if self.parameters.revision in checkout.ahead:
+            return f"commits on {self.parameters.revision}"
+        return ", ".join(checkout.changed[:5])
 
     def _holds(self, facts: Facts) -> bool:
         return not self.plan(facts).steps
@@ -212,17 +213,21 @@ class GitRepoClone(Dependency):
             folder: the clone.
             branch: whether the revision is a branch of the remote: the local one is to follow it.
         """
-        git = ["git", *self.parameters.address.options, "-C", str(folder)]
+        address = self.parameters.address
+        git = ["git", *address.options, "-C", str(folder)]
+        # What is noted there may hold credentials, which git would show in its command lines.
+        noted = ["git", "-C", str(folder), "remote", "set-url", "origin", address.uri]
         revision = self.parameters.revision
         if self.parameters.depth:
             depth = f"--depth={self.parameters.depth}"
             fetch = [*git, "fetch", "--progress", depth, "--force", "origin", revision]
             # A branch of that name tells what was fetched: a shallow fetch brings no names.
             name = ["--detach"] if re.fullmatch(r"[0-9a-f]{7,}", revision) else ["-B", revision]
-            return [fetch, [*git, "checkout", *name, "FETCH_HEAD"]]
+            return [noted, fetch, [*git, "checkout", *name, "FETCH_HEAD"]]
         heads = "+refs/heads/*:refs/remotes/origin/*"
         name = ["-B", revision, f"refs/remotes/origin/{revision}"] if branch else [revision]
         return [
+            noted,
             [*git, "fetch", "--progress", "--tags", "--force", "origin", heads],
             [*git, "checkout", *name],
         ]
@@ -243,15 +248,11 @@ class GitRepoClone(Dependency):
     def _checkout(self, context: StepContext) -> StepOutcome:
         folder = context.package_dir / self.parameters.folder_name
         with locked(context.package_dir, self.parameters.folder_name, context):
-            # The address that is noted there may hold credentials; git would show them in its command lines.
-            uri = self.parameters.address.uri
-            self._git(context, ["git", "-C", str(folder), "remote", "set-url", "origin", uri])
-            fetch, _ = self._checkout_commands(folder)
-            self._git(context, fetch)
+            for command in self._checkout_commands(folder)[:-1]:
+                self._git(context, command)
             known = ["show-ref", "--verify", "--quiet", f"refs/remotes/origin/{self.parameters.revision}"]
             result = context.processes.run(["git", "-C", str(folder), *known], log=context.log, check=False)
-            _, checkout = self._checkout_commands(folder, branch=result.exit_code == 0)
-            self._git(context, checkout)
+            self._git(context, self._checkout_commands(folder, branch=result.exit_code == 0)[-1])
         return StepOutcome(f"checked out {self.parameters.revision}")
 
     def _holds_now(self, context: StepContext, folder: Path) -> bool:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actions.mlperf.harness.outputs import remove_outputs
 from actions.mlperf.loadgen_parameters import as_share
 from agent.errors import ActionFailedError
 
@@ -21,10 +22,14 @@ __all__ = ["CONFIG_NAME", "harness_command", "harness_config", "interpreter", "r
 CONFIG_NAME = "harness.json"
 RESULT_NAME = "harness_result.json"
 _IMPORT_PATH = Path(__file__).parent
-_OWN = (
-    "mlperf_log_*", "samples.csv", "outputs.jsonl", "user.conf", "harness*.json", "harness_traceback.txt",
-    "server.log", "sample_set.jsonl", "summary.json", "benchmark_report_*.html",
-)  # fmt: skip
+_BESIDE_THE_HARNESS = (
+    CONFIG_NAME,
+    "server.log",
+    "sample_set.jsonl",
+    "summary.json",
+    "benchmark_report_*.html",
+)
+"""What the action and its report write; the harness's own files are known to the harness."""
 _DEFAULT_SHARES = {"Offline": 1.0, "SingleStream": 0.5, "MultiStream": 0.5}
 _ENGINE_ERRORS = {"connection", "engine_error", "cut_stream", "stalled", "timeout", "http_error"}
 
@@ -36,7 +41,8 @@ def interpreter(environment: Path) -> Path:
 
 def remove_stale(case_dir: Path) -> None:
     """Remove what an interrupted attempt left, so that it is never taken for this one's; nothing else."""
-    for pattern in _OWN:
+    remove_outputs(case_dir)
+    for pattern in _BESIDE_THE_HARNESS:
         for path in case_dir.glob(pattern):
             path.unlink()
 

@@ -167,6 +167,7 @@ class LoadGenExecutor(Action):
             "type": "openai",
             "url": engine.url,
             "model": engine.model or None,
+            "model_like": None if engine.model else asked.model,
             "request": {**(_GREEDY if engine.server else {}), **asked.request},
             "api_key_env": asked.api_key_env or None,
             "api_key_file": None if asked.api_key_file is None else str(asked.api_key_file.absolute()),
@@ -194,13 +195,13 @@ class LoadGenExecutor(Action):
             }
         accuracy = None
         if asked.mode == "accuracy" and samples.answers:
+            fewer = result["asked"].get("accuracy_sample_count_override")
+            scored = score(case_dir / "outputs.jsonl", samples, fewer)
             if asked.accuracy_reference is not None:
                 reference: Reference | None = Reference(asked.accuracy_reference, "given by the profile")
             else:
-                reference = find_reference(asked.model, str(facts.get("model_sha256", "")), samples)
-            accuracy = Accuracy(
-                score(case_dir / "outputs.jsonl", samples), reference, asked.accuracy_threshold
-            )
+                reference = find_reference(asked.model, str(facts.get("model_sha256", "")), samples, scored)
+            accuracy = Accuracy(scored, reference, asked.accuracy_threshold)
         return Tested(
             parameters=asked,
             samples=samples,

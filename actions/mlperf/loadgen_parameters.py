@@ -19,10 +19,11 @@ __all__ = ["LoadGenParameters", "as_share"]
 
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _HUNDRED = 100.0
+_MOST_SHARE = 2
 
 
 def as_share(load: float | str | None) -> float | None:
-    """The share (0 to 1) in ``60%``; None where it is no percentage."""
+    """The share (0.6) in ``60%``; None where it is no percentage."""
     match = _PERCENT.fullmatch(load) if isinstance(load, str) else None
     return float(match[1]) / _HUNDRED if match else None
 
@@ -35,8 +36,8 @@ def _load(value: Any) -> Any:
                 return float(value)
             except ValueError:
                 raise ValueError(f"{value!r} is neither a number nor a percentage such as 60%") from None
-        if not 0 < share <= 1:
-            raise ValueError(f"{value} is not above 0 % and up to 100 % of what was measured")
+        if not 0 < share <= _MOST_SHARE:
+            raise ValueError(f"{value} is not above 0 % and up to {_MOST_SHARE:.0%} of what was measured")
     return value
 
 
@@ -68,7 +69,9 @@ class LoadGenParameters(ComponentParameters):
     environment: Path = Field(description="Folder of the Python environment that has LoadGen.")
 
     endpoint: str = Field("", description="URL of a running OpenAI-compatible server; or give server.")
-    endpoint_model: str = Field("", description="The model to ask the endpoint for; its first if empty.")
+    endpoint_model: str = Field(
+        "", description="The model to ask the endpoint for; if empty, it must serve one called as model."
+    )
     server: ServerParameters | None = Field(None, description="A llama.cpp server for the test's duration.")
     api_key_env: str = Field("", description="Environment variable that holds the endpoint's key.")
     api_key_file: Path | None = Field(None, description="File that holds the endpoint's key.")
@@ -83,12 +86,14 @@ class LoadGenParameters(ComponentParameters):
     seed: int = Field(1, description="Synthetic: the same seed gives the same samples.")
 
     target_qps: Load | None = Field(
-        None, description="Queries/s to offer (Server) or to expect (Offline); or 60% of the warm-up's rate."
+        None,
+        description="Queries/s to offer (Server) or to expect (Offline); or 60% of the warm-up's rate; "
+        "Offline up to 200%, so that the test is not too short.",
     )
     target_latency_ms: Load | None = Field(
         None,
         description="SingleStream, MultiStream: expected latency, or a percentage of the warm-up's; "
-        "Server: the limit of a model without token latencies. Milliseconds.",
+        "Server: p99 limit of whole answers, in place of the two token limits. Milliseconds.",
     )
     ttft_latency_ms: Milliseconds | None = Field(
         None, description="Server: p99 limit of the first token, ms."
@@ -137,10 +142,19 @@ class LoadGenParameters(ComponentParameters):
                 yield "target_qps is missing: give queries/s, or a share of the measured rate such as 60%"
             if as_share(self.target_latency_ms) is not None:
                 yield "target_latency_ms is a limit in Server: give milliseconds, not a percentage"
+            if self.target_latency_ms is not None and (self.ttft_latency_ms or self.tpot_latency_ms):
+                yield (
+                    "target_latency_ms and a token limit: LoadGen judges whole answers or tokens; give "
+                    "target_latency_ms, or ttft_latency_ms and tpot_latency_ms"
+                )
         if self.input_tokens_max is not None and self.input_tokens_max < self.input_tokens:
             yield f"input_tokens_max {self.input_tokens_max} is below input_tokens {self.input_tokens}"
-        if self.target_qps is not None and not isinstance(self.target_qps, str) and self.target_qps <= 0:
-            yield f"target_qps is {self.target_qps:g}; it must be above 0"
+        for name in ("target_qps", "target_latency_ms"):
+            load = getattr(self, name)
+            if isinstance(load, float | int) and load <= 0:
+                yield f"{name} is {load:g}; it must be above 0"
+            if (as_share(load) or 0) > 1 and self.loadgen_scenario != "Offline":
+                yield f"{name} is {load}: more than 100 % of what was measured is for Offline alone"
 
     def _about_the_scenario(self) -> Iterator[str]:
         for name, scenarios in ONLY_IN.items():

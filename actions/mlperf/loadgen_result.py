@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from actions.mlperf.loadgen_caveats import blame_client, caveats, client_metrics
 from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from parsers.loadgen import ACCURACY_NOT_JUDGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,15 +56,16 @@ class Tested:
 def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
     """What the logs say, with the harness's numbers and a verdict on all that would spoil the result."""
     asked = tested.parameters
+    client = tested.result.get("client") or {}
     verdict = parsed.verdict or Verdict(Validity.NOT_APPLICABLE)
-    reasons = (*verdict.reasons, *_spoiled(tested))
-    validity = (
-        _worst(verdict.validity, Validity.INVALID)
-        if len(reasons) > len(verdict.reasons)
-        else verdict.validity
-    )
-    warnings = verdict.warnings
-    metrics = (*parsed.metrics, *_harness_metrics(parsed, tested.result))
+    if asked.mode == "accuracy" and verdict.validity is Validity.NOT_APPLICABLE:
+        others = tuple(warning for warning in verdict.warnings if warning != ACCURACY_NOT_JUDGED)
+        verdict = Verdict(Validity.VALID, warnings=others)  # the score has the word, below
+    spoiled = tuple(_spoiled(tested))
+    validity = _worst(verdict.validity, Validity.INVALID) if spoiled else verdict.validity
+    reasons = (*blame_client(verdict.reasons, client, parsed.details), *spoiled)
+    warnings = (*verdict.warnings, *caveats(tested.result))
+    metrics = (*parsed.metrics, *_harness_metrics(parsed, tested.result), *client_metrics(client))
     if asked.mode == "accuracy":
         judged = _judge_accuracy(tested)
         validity = _worst(validity, judged.validity)
@@ -93,7 +96,8 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
             "prefix_cache",
         )
     tokens, completed = int(result.get("output_tokens", 0)), int(result.get("completed", 0))
-    if tested.exact_tokens and tokens != completed * most:
+    must_be_exact = tested.exact_tokens and tested.parameters.mode == "performance"
+    if must_be_exact and tokens != completed * most:
         yield Reason(
             f"{tokens} output tokens came for {completed} samples; exactly {most} each, {completed * most}, "
             "were enforced",
@@ -192,9 +196,11 @@ def _details(tested: Tested) -> Iterator[tuple[str, str | int | float | bool]]:
         "max_output_tokens": asked.max_output_tokens,
         "warmup_samples": (result.get("warmup") or {}).get("samples"),
         "load_share": (result.get("load_share") or {}).get("share"),
+        "token_count_source": ", ".join(result.get("token_count_sources") or {}),
         "user_conf": str(asked.user_conf) if asked.user_conf else None,
         **{f"server_{name}": value for name, value in tested.server.items()},
         **{f"engine_{name}": value for name, value in engine.items()},
+        **{f"client_{name}": value for name, value in (result.get("client") or {}).items()},
         **{f"{name}_version": value for name, value in (result.get("versions") or {}).items()},
     }
     for name, value in facts.items():

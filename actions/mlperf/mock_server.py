@@ -30,6 +30,7 @@ FAULTS = {
     "malformed": "send an event that is no JSON",
     "error_event": "send an error as an event of the stream",
     "no_tokens": "answer without any token",
+    "abort": "end an answer in its middle with the finish_reason abort",
     "drop": "close the connection before any byte of the reply",
 }
 
@@ -47,6 +48,7 @@ class MockOptions:
         fault_after: requests answered well before the fault.
         fault_count: requests that meet the fault; all further ones if 0.
         cached_tokens: prompt tokens that it claims to have taken from a cache.
+        cache_report: whether it reports cached tokens.
         usage: whether it reports token counts.
         keep_alive: whether a connection serves more than one request; if not, it is closed after a reply
             without a word, as llama.cpp's server does after a stream.
@@ -62,6 +64,7 @@ class MockOptions:
     fault_after: int = 0
     fault_count: int = 0
     cached_tokens: int = 0
+    cache_report: bool = True
     usage: bool = True
     keep_alive: bool = True
     loading_s: float = 0.0
@@ -144,7 +147,9 @@ class MockServer:
         usage = {
             "prompt_tokens": len(words),
             "completion_tokens": tokens,
-            "prompt_tokens_details": {"cached_tokens": options.cached_tokens},
+            "prompt_tokens_details": {"cached_tokens": options.cached_tokens}
+            if options.cache_report
+            else None,
         }
         if request.get("stream"):
             await self._stream(parts, usage, fault, writer)
@@ -155,7 +160,7 @@ class MockServer:
         if fault == "malformed":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nnot JSON!")
             return
-        choice = {"text": "".join(parts), "finish_reason": "length"}
+        choice = {"text": "".join(parts), "finish_reason": "abort" if fault == "abort" else "length"}
         _reply(writer, 200, {"choices": [choice], **({"usage": usage} if options.usage else {})})
 
     async def _stream(
@@ -195,6 +200,8 @@ class MockServer:
             os._exit(1)
         elif fault == "malformed":
             _chunk(writer, b"data: {not JSON}\n\n")
+        elif fault == "abort":
+            _event(writer, {"choices": [{"text": "", "finish_reason": "abort"}]})
         elif fault == "error_event":
             _event(writer, {"error": {"message": "the slot was lost"}})
 

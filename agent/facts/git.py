@@ -33,7 +33,7 @@ class GitCheckout:
         branch: the branch that is checked out; None for a commit alone.
         tags: the tags of that commit.
         changed: tracked files that differ from that commit.
-        own_commits: how many commits the branch has that the remote's did not have when last fetched.
+        ahead: branches with commits that the remote's did not have when last fetched.
     """
 
     uri: str | None
@@ -41,7 +41,7 @@ class GitCheckout:
     branch: str | None = None
     tags: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    own_commits: int = 0
+    ahead: tuple[str, ...] = ()
 
     def is_at(self, revision: str) -> bool:
         """Whether a branch, a tag or a commit (7 digits or more of it) is what is checked out."""
@@ -62,15 +62,14 @@ def git_checkout(folder: Path) -> Fact[GitCheckout | None]:
         commit = (git("rev-parse", "--verify", "HEAD") or "").strip()
         if not commit or top != str(folder.resolve()):
             return None
-        branch = (git("symbolic-ref", "--short", "--quiet", "HEAD") or "").strip() or None
-        own = git("rev-list", "--count", f"refs/remotes/origin/{branch}..HEAD") if branch else None
+        heads = git("for-each-ref", "--format=%(refname:short) %(upstream:track)", "refs/heads") or ""
         return GitCheckout(
             uri=(git("config", "--get", "remote.origin.url") or "").strip() or None,
             commit=commit,
-            branch=branch,
+            branch=(git("symbolic-ref", "--short", "--quiet", "HEAD") or "").strip() or None,
             tags=tuple((git("tag", "--points-at", "HEAD") or "").split()),
             changed=tuple((git("diff", "--no-ext-diff", "--name-only", "HEAD", "--") or "").splitlines()),
-            own_commits=int(own or 0),
+            ahead=tuple(line.partition(" ")[0] for line in heads.splitlines() if "[ahead" in line),
         )
 
     return Fact(f"git_checkout[{folder}]", f"git -C {folder}", read)

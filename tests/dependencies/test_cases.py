@@ -68,7 +68,9 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "disks": lambda value: tuple(map(block_device, value)),
     "git_checkout": lambda value: (
         value
-        and GitCheckout(**{**value, **{name: tuple(value.get(name, ())) for name in ("tags", "changed")}})
+        and GitCheckout(
+            **{**value, **{name: tuple(value.get(name, ())) for name in ("tags", "changed", "ahead")}}
+        )
     ),
     "installed_packages": lambda value: {name: InstalledPackage(*state) for name, state in value.items()},
     "link_target": lambda value: value and Path(value),

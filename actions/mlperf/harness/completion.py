@@ -14,6 +14,8 @@ from .errors import HarnessError
 __all__ = ["CompletionReader"]
 
 _SHOWN = 200
+_FAILURES = ("abort", "error")
+"""Reasons to finish (vLLM's, SGLang's) that mean that the answer is not whole."""
 
 
 class CompletionReader:
@@ -22,15 +24,15 @@ class CompletionReader:
     Attributes:
         texts: the parts that hold text, in order.
         done: whether the stream said that it is over.
-        input_tokens: prompt tokens as the engine counted them.
-        cached_tokens: those of them that came from a prefix cache.
+        input_tokens: prompt tokens as the engine counted them; None where it does not say.
+        cached_tokens: those of them that came from a prefix cache; None where it does not say.
     """
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.done = False
-        self.input_tokens = 0
-        self.cached_tokens = 0
+        self.input_tokens: int | None = None
+        self.cached_tokens: int | None = None
         self._output_tokens: int | None = None
         self._finished = False
         self._rest = b""
@@ -71,6 +73,8 @@ class CompletionReader:
                 part, finish = choices[0].get("text"), choices[0].get("finish_reason")
                 if part:
                     self.texts.append(part)
+                if finish in _FAILURES:
+                    raise _engine_error(f"it ended an answer with finish_reason {finish}".encode())
                 if finish:
                     self._finished = True
             if usage:
@@ -83,9 +87,14 @@ class CompletionReader:
 
     def _usage(self, usage: dict[str, Any], timings: dict[str, Any]) -> None:
         self._output_tokens = int(usage["completion_tokens"])
-        self.input_tokens = int(usage.get("prompt_tokens", 0))
+        if (told := usage.get("prompt_tokens")) is not None:
+            self.input_tokens = int(told)
         details = usage.get("prompt_tokens_details") or {}
-        self.cached_tokens = max(int(details.get("cached_tokens") or 0), int(timings.get("cache_n", 0)))
+        cached = [
+            int(told) for told in (details.get("cached_tokens"), timings.get("cache_n")) if told is not None
+        ]
+        if cached:
+            self.cached_tokens = max(cached)
 
     def check_end(self) -> None:
         """Check that the stream was not cut.

@@ -32,12 +32,15 @@ class HarnessConfig:
         settings: LoadGen settings for this scenario by their user.conf names and units, such as
             ``target_qps`` (queries/s), ``min_duration`` (ms), ``min_query_count``, ``ttft_latency`` (ms),
             ``tpot_latency`` (ms), ``target_latency`` (ms).
-        user_conf: a user.conf whose lines come after ``settings`` and win over them.
+        user_conf: a user.conf whose lines come after ``settings`` and win over them. In Interactive the lines
+            of the base model (``llama3_1-8b``) apply too, where there are none for its interactive name. A
+            file of which no line applies to this test is refused.
         performance_sample_count: samples LoadGen may keep loaded; all of the data set if None.
         max_output_tokens: output tokens per sample.
         warmup_samples: samples sent before the timed part, by the same path, not counted.
         load_share: where given, ``target_qps`` is this share (0 to 1) of the rate that the warm-up reached
-            with all of its samples in flight; for Offline the expected rate, for SingleStream the latency.
+            with all of its samples in flight; for SingleStream the latency, for Offline the expected rate,
+            which may be up to twice as high so that the test does not end early.
         sample_timeout_s: seconds a single sample may take before the run fails; for backends that hold many
             samples at once also the seconds without any progress.
         record_samples: whether ``samples.csv`` is written; False only where the harness itself is measured.
@@ -74,8 +77,11 @@ class HarnessConfig:
             )
         if not isinstance(self.backend, dict) or not isinstance(self.backend.get("type"), str):
             raise ValueError(f"backend is {self.backend!r}; it needs a type, such as openai")  # noqa: TRY004
-        if self.load_share is not None and not 0 < self.load_share <= 1:
-            raise ValueError(f"load_share is {self.load_share}; it is a share of the measured rate, 0 to 1")
+        most = 2 if self.scenario == "Offline" else 1
+        if self.load_share is not None and not 0 < self.load_share <= most:
+            raise ValueError(
+                f"load_share is {self.load_share}; it is a share of the measured rate, 0 to {most}"
+            )
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:

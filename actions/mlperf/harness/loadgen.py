@@ -8,6 +8,7 @@ import threading
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from .benchmark import Benchmark, benchmark_of
 from .errors import HarnessError
 from .settings import Asked, apply_settings
 
@@ -15,10 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["LoadGenTest", "knows_token_limits", "load", "remove_logs", "version"]
+__all__ = ["LoadGenTest", "known_benchmark", "load", "version"]
 
 _MODES = {"performance": "PerformanceOnly", "accuracy": "AccuracyOnly"}
-_LOGS = ("detail.txt", "summary.txt", "accuracy.json", "trace.json")
 
 
 def load() -> Any:
@@ -46,20 +46,9 @@ def version() -> str:
         return "unknown"  # built from a checkout; LoadGen's own log says which
 
 
-def knows_token_limits(model: str) -> bool:
-    """Whether LoadGen's built-in configuration measures token latencies for this model.
-
-    Reading the built-in configuration alone (``conf_type`` 0) leaves the process's one real reading free.
-    """
-    built_in = load().TestSettings()
-    built_in.FromConfig("", model, "Server", 0)
-    return bool(built_in.use_token_latencies)
-
-
-def remove_logs(output_dir: Path) -> None:
-    """Remove an earlier test's logs, so that they cannot be taken for this one's."""
-    for name in _LOGS:
-        (output_dir / f"mlperf_log_{name}").unlink(missing_ok=True)
+def known_benchmark(model: str, scenario: str) -> Benchmark | None:
+    """What LoadGen's built-in configuration says of a model in one of its scenarios, if it knows it."""
+    return benchmark_of(load().TestSettings, model, scenario)
 
 
 class LoadGenTest:

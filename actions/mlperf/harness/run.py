@@ -18,6 +18,8 @@ from .backends.base import BackendContext, BackendStats
 from .dataset import Sample, read_dataset
 from .errors import HarnessError
 from .feed import Feed
+from .loop_lag import LoopLag
+from .outputs import remove_outputs
 from .progress import Progress
 from .samples import OutputWriter, SampleRecorder
 from .settings import Asked, ask, loadgen_scenario
@@ -28,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .backends.base import Backend
+    from .benchmark import Benchmark
     from .config import HarnessConfig
 
 __all__ = ["Run"]
 
-_OWN_FILES = ("harness_result.json", "samples.csv", "outputs.jsonl", "user.conf", "harness_traceback.txt")
 _TICK_S = 0.5
 
 
@@ -57,6 +59,8 @@ class Run:
         self._warmup: WarmUpResult | None = None
         self._load: dict[str, float] | None = None
         self._asked: Asked | None = None
+        self._benchmark: Benchmark | None = None
+        self._lag = LoopLag()
         self._test: loadgen.LoadGenTest | None = None
         self._recorder: SampleRecorder | None = None
         self._outputs: OutputWriter | None = None
@@ -108,9 +112,7 @@ class Run:
         """Make the folder, and remove an earlier test's files, so that they are not taken for this one's."""
         try:
             self.output_dir.mkdir(parents=True, exist_ok=True)
-            loadgen.remove_logs(self.output_dir)
-            for name in _OWN_FILES:
-                (self.output_dir / name).unlink(missing_ok=True)
+            remove_outputs(self.output_dir)
         except OSError as error:
             raise HarnessError("config", f"output_dir {self.output_dir}: {error.strerror}") from error
         if self.config.audit_config and not Path(self.config.audit_config).is_file():
@@ -120,18 +122,21 @@ class Run:
         """Put the settings together; ``load`` is what the warm-up found."""
         config = self.config
         count = config.performance_sample_count or len(samples)
-        model = config.model
-        if config.scenario == "Interactive" and not model.endswith("-interactive"):
-            own = f"{model}-interactive"
-            known = loadgen.knows_token_limits(own)
-            model = own if known else model
+        model, base_model = config.model, config.model
+        if config.scenario == "Interactive":
+            base_model = model.removesuffix("-interactive")
+            own_name = f"{base_model}-interactive"
+            self._benchmark = loadgen.known_benchmark(own_name, self._scenario)
+            model = own_name if self._benchmark else model
         else:
-            known = loadgen.knows_token_limits(model)
+            self._benchmark = loadgen.known_benchmark(model, self._scenario)
         asked = ask(
             self._scenario,
+            mode=config.mode,
             model=model,
-            known=known,
-            defaults={"performance_sample_count_override": count, "use_token_latencies": 1},
+            base_model=base_model,
+            own_limits=self._benchmark.limits if self._benchmark else {},
+            defaults={"performance_sample_count_override": count},
             settings={**config.settings, **load},
             user_conf=Path(config.user_conf) if config.user_conf else None,
         )
@@ -197,8 +202,10 @@ class Run:
         gc.collect()
         gc.freeze()  # what lives now lives to the end: the collector need not look at it in the timed part
         self._started_at = _now()
+        self._lag.start()
         test.start(feed.issue, feed.flush, lambda error: loop.call_soon_threadsafe(_settle, ended, error))
         await self._watch(sink, feed, ended)
+        self._lag.stop()
         if not sink.issued or sink.outstanding:
             raise HarnessError(
                 "loadgen",
@@ -258,6 +265,12 @@ class Run:
         if self._backend is not None:
             self._backend.kill()
 
+    def _compared(self) -> dict[str, Any] | None:
+        """What a performance test has in effect beside the benchmark's; None where there is no benchmark."""
+        if self._benchmark is None or self._test is None or self.config.mode != "performance":
+            return None
+        return self._benchmark.compare(self._test.settings)
+
     def result(self, error: HarnessError | None) -> dict[str, Any]:
         """The content of ``harness_result.json``, as far as the run came."""
         sink, backend, test, warmup = self._sink, self._backend, self._test, self._warmup
@@ -275,6 +288,7 @@ class Run:
             "loadgen_model": self._asked.model if self._asked else None,
             "asked": dict(self._asked.values) if self._asked else {},
             "effective": test.effective() if test else {},
+            "benchmark_limits": self._compared(),
             "issued": sink.issued if sink else 0,
             "completed": sink.completed if sink else 0,
             "output_tokens": sink.output_tokens if sink else 0,
@@ -282,6 +296,12 @@ class Run:
             "cached_tokens": stats.cached_tokens,
             "retries": stats.retries,
             "token_count_sources": stats.token_count_sources,
+            "client": {
+                "queue_peak": stats.queue_peak,
+                "queue_wait_max_s": stats.queue_wait_max_s,
+                "loop_lag_max_s": self._lag.seconds()[0],
+                "loop_lag_p99_s": self._lag.seconds()[1],
+            },
             "data_encoding": backend.data_encoding if backend else None,
             "started_at": self._started_at,
             "ended_at": _now(),

@@ -2,107 +2,27 @@
 
 LoadGen forgives too much: an unknown name is ignored, a fraction given for a whole number is cut, a line
 for the wrong scenario is skipped, and a model it does not know gets a limit of 10 ms and no token latencies.
-Here each of these is an error. Names, units and precedence follow TestSettings::FromConfig
-(mlcommons/inference, loadgen/test_settings_internal.cc, 6.0.17).
+Here each of these is an error. Precedence follows TestSettings::FromConfig (mlcommons/inference,
+loadgen/test_settings_internal.cc, 6.0.17).
 """
 
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from .errors import HarnessError
+from .setting_table import SETTINGS, Number, check_name, read_number
+from .user_conf import lines_for, look_up, user_conf_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Asked", "apply_settings", "ask", "loadgen_scenario", "read_user_conf"]
+__all__ = ["Asked", "apply_settings", "ask", "loadgen_scenario"]
 
-Number = int | float
-
-_MS = 1_000_000
-"""Nanoseconds in a user.conf's millisecond."""
-
-_ALL = ("SingleStream", "MultiStream", "Server", "Offline")
-
-
-@dataclass(frozen=True)
-class _Setting:
-    """How LoadGen takes one name of a user.conf.
-
-    Args:
-        fields: the field of TestSettings it ends in, for each scenario that it applies to.
-        factor: from the user.conf's unit to the field's.
-        kind: ``whole`` (cut by LoadGen), ``real``, or ``switch`` (0 or 1).
-    """
-
-    fields: Mapping[str, str]
-    factor: float = 1
-    kind: str = "whole"
-
-
-def _everywhere(field: str, kind: str = "whole") -> _Setting:
-    return _Setting(dict.fromkeys(_ALL, field), kind=kind)
-
-
-_SETTINGS: Mapping[str, _Setting] = {
-    "target_qps": _Setting({"Server": "server_target_qps", "Offline": "offline_expected_qps"}, kind="real"),
-    "target_latency": _Setting(
-        {
-            "SingleStream": "single_stream_expected_latency_ns",
-            "MultiStream": "multi_stream_expected_latency_ns",
-            "Server": "server_target_latency_ns",
-        },
-        factor=_MS,
-        kind="real",
-    ),
-    "target_latency_percentile": _Setting(
-        {
-            "SingleStream": "single_stream_target_latency_percentile",
-            "MultiStream": "multi_stream_target_latency_percentile",
-            "Server": "server_target_latency_percentile",
-        },
-        factor=0.01,
-        kind="real",
-    ),
-    "ttft_latency": _Setting({"Server": "ttft_latency"}, factor=_MS),
-    "tpot_latency": _Setting({"Server": "tpot_latency"}, factor=_MS),
-    "samples_per_query": _Setting({"MultiStream": "multi_stream_samples_per_query"}),
-    "coalesce_queries": _Setting({"Server": "server_coalesce_queries"}, kind="switch"),
-    "max_async_queries": _Setting({"Server": "server_max_async_queries"}),
-    "min_duration": _everywhere("min_duration_ms"),
-    "max_duration": _everywhere("max_duration_ms"),
-    "min_query_count": _everywhere("min_query_count"),
-    "max_query_count": _everywhere("max_query_count"),
-    "performance_sample_count_override": _everywhere("performance_sample_count_override"),
-    "accuracy_sample_count_override": _everywhere("accuracy_sample_count_override"),
-    "use_token_latencies": _everywhere("use_token_latencies", "switch"),
-    "infer_token_latencies": _everywhere("infer_token_latencies", "switch"),
-    "token_latency_scaling_factor": _everywhere("token_latency_scaling_factor"),
-    "sample_concatenate_permutation": _everywhere("sample_concatenate_permutation", "switch"),
-    "performance_issue_unique": _everywhere("performance_issue_unique", "switch"),
-    "performance_issue_same": _everywhere("performance_issue_same", "switch"),
-    "performance_issue_same_index": _everywhere("performance_issue_same_index"),
-    "print_timestamps": _everywhere("print_timestamps", "switch"),
-    "accuracy_log_rng_seed": _everywhere("accuracy_log_rng_seed"),
-    "accuracy_log_sampling_target": _everywhere("accuracy_log_sampling_target"),
-}
-
-_BUILT_IN_ONLY = {
-    "qsl_rng_seed",
-    "sample_index_rng_seed",
-    "schedule_rng_seed",
-    "accuracy_log_probability",
-    "test05",
-    "test05_qsl_rng_seed",
-    "test05_sample_index_rng_seed",
-    "test05_schedule_rng_seed",
-}
-"""Names that LoadGen reads from its built-in configuration only, so that every submitter has the same."""
+_TOKEN_LIMITS = ("ttft_latency", "tpot_latency")
 
 
 @dataclass(frozen=True)
@@ -112,7 +32,8 @@ class Asked:
     Args:
         model: the model's name for LoadGen; Interactive has its own.
         scenario: LoadGen's scenario.
-        values: what is in effect by its user.conf name, after the user's own user.conf.
+        values: what is in effect by its user.conf name, after the user's own user.conf; with the latency
+            limits, also where they are the model's own.
         user_conf: the text of the user.conf that says so.
     """
 
@@ -127,161 +48,130 @@ def loadgen_scenario(scenario: str) -> str:
     return "Server" if scenario == "Interactive" else scenario
 
 
-def read_user_conf(path: Path) -> dict[str, str]:
-    """The lines ``model.scenario.name = value`` of a user.conf.
-
-    Raises:
-        HarnessError: (``settings``) if it cannot be read, or a line is none that LoadGen accepts.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise HarnessError("settings", f"the user.conf {path} cannot be read: {error}") from error
-    found = {}
-    for number, line in enumerate(lines, start=1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        where = f"{path}:{number}"
-        if len(words) != 3 or words[1] != "=" or words[0].count(".") < 2:  # noqa: PLR2004  (key = value)
-            raise HarnessError(
-                "settings",
-                f"{where} is not 'model.scenario.name = value': {line.strip()!r}",
-                "a comment needs a line of its own; a model's name is written with _ for its dots",
-            )
-        _number(words[2], where)
-        _check_name(words[0].rsplit(".", 1)[1], where)
-        found[words[0]] = words[2]
-    return found
-
-
-def _number(text: str, where: str) -> Number:
-    """Read a value as LoadGen does: a whole number in any base, else a fraction."""
-    with suppress(ValueError):
-        return int(text, 0)
-    with suppress(ValueError):
-        if math.isfinite(value := float(text)):
-            return value
-    raise HarnessError("settings", f"{where}: {text!r} is not a number", "LoadGen's values are numbers")
-
-
-def _check_name(name: str, where: str) -> None:
-    """Refuse a name that LoadGen would silently ignore."""
-    if name in _SETTINGS:
-        return
-    if name in _BUILT_IN_ONLY:
-        raise HarnessError(
-            "settings",
-            f"{where}: LoadGen takes {name} only from its built-in configuration and would ignore it",
-            "remove it",
-        )
-    if name == "mode":
-        raise HarnessError("settings", f"{where}: the mode is not a setting", "say so by the run's mode")
-    near = get_close_matches(name, _SETTINGS, n=1)
-    raise HarnessError(
-        "settings",
-        f"{where}: LoadGen has no setting {name!r} and would ignore it",
-        f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(sorted(_SETTINGS))}",
-    )
-
-
 def ask(
     scenario: str,
     *,
+    mode: str,
     model: str,
-    known: bool,
+    base_model: str,
+    own_limits: Mapping[str, Number],
     defaults: Mapping[str, Number],
     settings: Mapping[str, Any],
     user_conf: Path | None,
 ) -> Asked:
     """Put defaults, settings and the user's own user.conf together, the later winning.
 
+    Token latencies are on unless asked otherwise, except in an accuracy run, where an empty answer is a wrong
+    one and no more, and in Server where the limit is one of the whole answer's latency.
+
     Args:
         scenario: LoadGen's scenario.
+        mode: performance or accuracy.
         model: the model's name for LoadGen.
-        known: whether LoadGen's built-in configuration has this model's token limits.
+        base_model: its name outside of Interactive, whose lines in ``user_conf`` apply in Interactive too.
+        own_limits: the latency limits that LoadGen's built-in configuration has for this very model.
         defaults: what holds unless asked otherwise; names without effect in the scenario are left out.
         settings: what is asked for this scenario.
         user_conf: a file whose lines win.
 
     Raises:
-        HarnessError: (``settings``) if a name or value is none that LoadGen would take, or if a model that
-            LoadGen does not know has no token limits.
+        HarnessError: (``settings``) if a name or value is none that LoadGen would take, if no line of
+            ``user_conf`` has an effect, or if a Server test would be judged by a limit that nobody asked for.
     """
-    values: dict[str, Number] = {
-        name: value for name, value in defaults.items() if scenario in _SETTINGS[name].fields
+    values = {name: value for name, value in defaults.items() if scenario in SETTINGS[name].fields}
+    asked = _checked(settings, scenario)
+    theirs = lines_for(user_conf, model=model, base_model=base_model, scenario=scenario) if user_conf else {}
+    their_values = {
+        name: read_number(text, f"{user_conf}: {name}")
+        for name in SETTINGS
+        if (text := look_up(theirs, model, scenario, name)) is not None
     }
-    for name, value in settings.items():
-        where = f"setting {name}"
-        _check_name(name, where)
-        if scenario not in _SETTINGS[name].fields:
-            raise HarnessError(
-                "settings",
-                f"{where} has no effect in {scenario}",
-                f"remove it for this scenario; LoadGen reads it in {', '.join(_SETTINGS[name].fields)}",
-            )
-        values[name] = _number(str(int(value) if isinstance(value, bool) else value), where)
-
-    theirs = read_user_conf(user_conf) if user_conf else {}
-    in_effect = dict(values)
-    for name in _SETTINGS:
-        their_value = _look_up(theirs, model, scenario, name)
-        if their_value is not None:
-            in_effect[name] = _number(their_value, f"{user_conf}: {name}")
-    if scenario == "Server" and in_effect.get("use_token_latencies") and not known:
-        _check_limits(model, in_effect)
-        values.setdefault("target_latency", 0)  # as LoadGen's own language models have it: no limit
-    in_effect = {**values, **in_effect}
-    text = _user_conf_text(scenario, values, in_effect, theirs, user_conf)
+    chosen = {**asked, **their_values}
+    _check_range(chosen, scenario)
+    own: Mapping[str, Number] = {}
+    if mode == "accuracy":
+        values["use_token_latencies"] = 0
+        asked, their_values = (
+            {n: v for n, v in each.items() if n not in _TOKEN_LIMITS} for each in (asked, their_values)
+        )
+    elif scenario == "Server":
+        tokens, own = _server_limits(model, chosen, own_limits)
+        values["use_token_latencies"] = int(tokens)
+        if tokens:
+            values["target_latency"] = 0  # as LoadGen's own language models have it: no limit
+    else:
+        values["use_token_latencies"] = 1
+    values |= asked
+    in_effect = {**own, **values, **their_values}
+    text = user_conf_text(scenario, values, in_effect, theirs, user_conf)
     return Asked(model=model, scenario=scenario, values=in_effect, user_conf=text)
 
 
-def _user_conf_text(
-    scenario: str,
-    values: Mapping[str, Number],
-    in_effect: Mapping[str, Number],
-    theirs: Mapping[str, str],
-    path: Path | None,
-) -> str:
-    """The user.conf: our lines, then theirs.
+def _checked(settings: Mapping[str, Any], scenario: str) -> dict[str, Number]:
+    """The settings as numbers, where each is one that has an effect."""
+    values = {}
+    for name, value in settings.items():
+        where = f"setting {name}"
+        check_name(name, where)
+        if scenario not in SETTINGS[name].fields:
+            raise HarnessError(
+                "settings",
+                f"{where} has no effect in {scenario}",
+                f"remove it for this scenario; LoadGen reads it in {', '.join(SETTINGS[name].fields)}",
+            )
+        values[name] = read_number(str(int(value) if isinstance(value, bool) else value), where)
+    return values
 
-    LoadGen lets the more specific of two lines win, not the later one, so ours are left out where they
-    have another value for the same setting.
+
+def _check_range(chosen: Mapping[str, Number], scenario: str) -> None:
+    """Refuse numbers that LoadGen would take and make nonsense of."""
+    for name, value in chosen.items():
+        may_be_none = name not in _TOKEN_LIMITS and (name != "target_latency" or scenario == "Server")
+        if value < 0 or (value == 0 and not may_be_none):
+            raise HarnessError("settings", f"{name} is {value}", "it must be above 0")
+
+
+def _server_limits(
+    model: str, chosen: Mapping[str, Number], own_limits: Mapping[str, Number]
+) -> tuple[bool, Mapping[str, Number]]:
+    """What LoadGen judges a Server test by, and the model's own limits that hold since nobody chose others.
+
+    LoadGen judges either the first token and the time of each further one, or the whole answer's latency.
+
+    Args:
+        model: the model's name for LoadGen.
+        chosen: what was asked for, defaults left out.
+        own_limits: what the built-in configuration has for this very model.
+
+    Returns:
+        whether token latencies are measured, and the model's own limits.
     """
-    lines = ["# Asked for by the run; lines of the user's own user.conf follow, if there are any, and win."]
-    for name, value in values.items():
-        if in_effect[name] == value:
-            lines.append(f"*.{scenario}.{name} = {_text(value)}")
-        else:
-            lines.append(f"# {name} = {_text(value)} is overridden below.")
-    if theirs:
-        lines += ["", f"# From {path}:", *(f"{key} = {value}" for key, value in theirs.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _text(value: Number) -> str:
-    """A number as a user.conf spells it; whole where it is whole, since LoadGen cuts ``1e3`` to 1."""
-    return str(int(value)) if float(value).is_integer() else repr(value)
-
-
-def _look_up(conf: Mapping[str, str], model: str, scenario: str, name: str) -> str | None:
-    """The value LoadGen would find, in its order of precedence (``lookupkv``)."""
-    for prefix in (f"{model}.{scenario}", f"*.{scenario}", f"{model}.*", "*.*"):
-        if f"{prefix}.{name}" in conf:
-            return conf[f"{prefix}.{name}"]
-    return None
-
-
-def _check_limits(model: str, values: Mapping[str, Number]) -> None:
-    """Refuse a Server test that LoadGen would judge by limits that nobody asked for."""
-    missing = [name for name in ("ttft_latency", "tpot_latency") if name not in values]
+    token_limits = [name for name in _TOKEN_LIMITS if name in chosen]
+    is_whole = chosen.get("target_latency", 0) > 0 or (
+        not token_limits and "target_latency" in own_limits and "target_latency" not in chosen
+    )
+    tokens = bool(chosen.get("use_token_latencies", not is_whole or bool(token_limits)))
+    ignored = token_limits if not tokens else ["target_latency"] if chosen.get("target_latency") else []
+    if ignored:
+        raise HarnessError(
+            "settings",
+            f"{' and '.join(ignored)} would have no effect, because LoadGen judges "
+            + (
+                "token latencies: ttft_latency and tpot_latency" if tokens else "the latency of whole answers"
+            ),
+            "ask for target_latency, or for ttft_latency and tpot_latency, not for both",
+        )
+    needed = _TOKEN_LIMITS if tokens else ("target_latency",)
+    missing = [name for name in needed if not chosen.get(name) and name not in own_limits]
     if missing:
         raise HarnessError(
             "settings",
-            f"LoadGen has no limits for the model {model!r} in this scenario, and "
-            f"{' and '.join(missing)} is not set",
-            "set ttft_latency and tpot_latency (ms), or use a model name of LoadGen's, such as llama3_1-8b",
+            f"LoadGen has no limits for the model {model!r} in this scenario, and {' and '.join(missing)} is "
+            "not set",
+            "set ttft_latency and tpot_latency (ms), or target_latency (ms) for whole answers, or use a name "
+            "of LoadGen's, such as llama3_1-8b",
         )
+    return tokens, {name: own_limits[name] for name in needed if name not in chosen}
 
 
 def apply_settings(test_settings: Any, asked: Asked, path: Path) -> None:
@@ -302,9 +192,9 @@ def apply_settings(test_settings: Any, asked: Asked, path: Path) -> None:
         cause = {-2: "it could not open the file", -22: "a value is not a number"}.get(code, "unknown cause")
         raise HarnessError("settings", f"LoadGen refused {path} with {code}: {cause}")
     for name, value in asked.values.items():
-        setting = _SETTINGS[name]
+        setting = SETTINGS[name]
         field = setting.fields.get(asked.scenario)
-        if field is None or (name.startswith(("ttft", "tpot")) and not test_settings.use_token_latencies):
+        if field is None:
             continue
         taken = getattr(test_settings, field)
         wanted = bool(value) if setting.kind == "switch" else value * setting.factor

@@ -221,6 +221,9 @@ def test_an_endpoint_and_its_model(
         assert output.details["endpoint_model"] == "served-name"
         with pytest.raises(ActionFailedError, match=r"model_mismatch.*'served-name'"):
             run(endpoint=running.url, endpoint_model="other", **common)
+        with pytest.raises(ActionFailedError, match=r"model_mismatch.*'smollm2-135m'.*'served-name'"):
+            run(endpoint=running.url, **common)
+        assert only(run(endpoint=running.url, model="Served_Name", **common)).complete
 
 
 def test_no_environment(run: Callable[..., StepOutcome], tmp_path: Path) -> None:

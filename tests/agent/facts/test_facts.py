@@ -1,21 +1,16 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.errors import HostError
-from agent.facts import Facts, LocalHost, file_locks, known_facts
+from agent.facts import Facts, LocalHost, known_facts
 from agent.facts.agent_paths import package_dir
-from agent.facts.containers import IN_CONTAINER
-from agent.facts.docker import docker_version
-from agent.facts.file_locks import posix_writer, record_lock_holder
+from agent.facts.containers import IN_CONTAINER, docker_version
 from agent.facts.files import exists, text_of
 from agent.facts.git import git_checkout, remote_revision
 from agent.facts.gpus import (
@@ -30,55 +25,13 @@ from agent.facts.gpus import (
 )
 from agent.facts.linux import PLATFORM, Distribution, os_release, platform_of
 from agent.facts.memory import Memory, meminfo
-from agent.facts.packages import (
-    PACKAGE_LOCK,
-    InstalledPackage,
-    PackageLock,
-    dpkg_packages,
-    installed_as,
-    lists_age_s,
-)
 from agent.facts.processor import Processor, cpuinfo
 from agent.facts.python import PYTHON, interpreter, interpreter_answer
 from agent.facts.python_environments import PythonEnvironment, environment_of
 from agent.facts.storage import df_mounts, free_bytes, mount_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from tests.agent.facts.recorded_host import RecordedHost
 
 _HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class RecordedHost:
-    """A host made of recorded answers: a command or file that was not recorded is absent."""
-
-    files: Mapping[str, str] = field(default_factory=dict)
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    locks: Mapping[str, int] = field(default_factory=dict)
-
-    def output(
-        self,
-        command: Sequence[str],
-        *,
-        timeout_s: float = 10,
-        env: Mapping[str, str] | None = None,
-        hang_is_error: bool = False,
-    ) -> str | None:
-        assert timeout_s > 0
-        return next(
-            (text for start, text in self.outputs.items() if " ".join(command).startswith(start)), None
-        )
-
-    def text(self, path: str) -> str | None:
-        return self.files.get(path)
-
-    def names(self, folder: str) -> list[str]:
-        prefix = folder.rstrip("/") + "/"
-        return sorted({path[len(prefix) :].split("/")[0] for path in self.files if path.startswith(prefix)})
-
-    def lock_holder(self, path: str) -> int | None:
-        return self.locks.get(path)
 
 
 def test_every_fact_of_this_host_can_be_read() -> None:
@@ -243,93 +196,6 @@ def test_no_bus_and_no_answer_is_unknown_not_zero() -> None:
     assert (cpu_host[GPU_COUNT], cpu_host[NVSWITCH_COUNT]) == (0, 0)
 
 
-DPKG = """\
-bash\tamd64\t5.2\tii \t
-apache2\tamd64\t2.4\trc \t
-libc6\tamd64\t2.36\tii \tlibc6-2.36
-libc6\ti386\t2.35\trc \t
-docker.io\tamd64\t20\tiF \t
-linux-image\tamd64\t6.1\thi \t
-mawk\tamd64\t1.3\tii \tawk, editor (= 1)
-awk\tamd64\t\tun \t
-adduser\tall\t3.1\tii \t
-libgomp1\ti386\t12\tii \tlibgomp
-"""
-
-
-def test_dpkg_states() -> None:
-    packages = dpkg_packages(DPKG, "amd64")
-    installed = {name for name, package in packages.items() if package.installed and ":" not in name}
-    assert installed == {"bash", "libc6", "libc6-2.36", "linux-image", "mawk", "awk", "editor", "adduser"}
-    assert packages["libc6"] == InstalledPackage("2.36", "ii", "amd64")
-    assert packages["docker.io"].broken
-    assert not packages["apache2"].broken
-
-
-@pytest.mark.parametrize(
-    ("name", "version"),
-    [
-        ("bash", "5.2"),
-        ("bash:amd64", "5.2"),
-        ("bash:any", "5.2"),
-        ("bash:native", "5.2"),
-        ("bash:i386", None),
-        ("bash:all", None),
-        ("adduser:amd64", "3.1"),
-        ("adduser:all", "3.1"),
-        ("adduser:any", "3.1"),
-        ("libgomp1", None),
-        ("libgomp1:amd64", None),
-        ("libgomp1:native", None),
-        ("libgomp1:i386", "12"),
-        ("libgomp1:any", "12"),
-        ("libgomp", None),
-        ("libgomp:i386", ""),
-        ("none:any", None),
-    ],
-)
-def test_a_plain_name_is_of_this_architecture(name: str, version: str | None) -> None:
-    package = installed_as(name, dpkg_packages(DPKG, "amd64"))
-    assert (package and package.version) == version
-
-
-def test_where_the_architecture_is_not_known_any_will_do() -> None:
-    assert dpkg_packages(DPKG)["libgomp1"].installed
-
-
-def test_a_lock_is_told_by_device_and_inode_and_kind() -> None:
-    locks = (
-        "1: FLOCK  ADVISORY  WRITE 11 fe:00:4242 0 EOF\n"
-        "2: POSIX  ADVISORY  READ 12 fe:00:4242 0 EOF\n"
-        "3: POSIX  ADVISORY  WRITE 4242 00:2f:777 0 EOF\n"
-        "4: POSIX  ADVISORY  WRITE 4711 fe:00:777 0 EOF\n"
-        "4: -> POSIX  ADVISORY  WRITE 9 fe:00:4242 0 EOF\n"
-    )
-    assert posix_writer(locks, os.makedev(0xFE, 0), 777) == 4711
-    assert posix_writer(locks, os.makedev(0xFE, 1), 777) is None
-    assert posix_writer(locks, os.makedev(0xFE, 0), 4242) is None
-
-
-def test_the_holder_of_a_package_lock_has_a_name() -> None:
-    lock = "/var/lib/dpkg/lock-frontend"
-    host = RecordedHost({"/proc/4711/comm": "apt-get\n"}, locks={lock: 4711})
-    assert Facts(host)[PACKAGE_LOCK] == PackageLock(4711, "apt-get", lock)
-    assert Facts(RecordedHost())[PACKAGE_LOCK] is None
-
-
-@pytest.mark.parametrize(
-    ("names", "changed", "age"),
-    [
-        (["deb.debian.org_dists_x_main_binary-amd64_Packages", "lock"], [100, 900], 100),
-        (["x_Packages.lz4"], [2000], 0),
-        (["lock", "partial"], [900], None),
-        ([], [], None),
-    ],
-)
-def test_age_of_apt_lists(names: list[str], changed: list[int], age: int | None) -> None:
-    assert lists_age_s(names, changed, 1000) == age
-
-
 def test_package_dir() -> None:
     chosen = package_dir({"VCAGENT_PACKAGE_DIR": "/data/p"}, root=True)
     assert chosen == Path("/data/p")
@@ -376,35 +242,6 @@ def test_files_and_checkouts(tmp_path: Path) -> None:
     assert all(checkout.is_at(revision) for revision in ("main", "v1", checkout.commit, checkout.commit[:7]))
     assert not any(checkout.is_at(revision) for revision in ("v2", checkout.commit[:3], "0000000"))
     assert facts[git_checkout(repository / "below")] is None, "a folder in a checkout is no checkout"
-
-
-LOCKER = """
-import fcntl, sys
-with open(sys.argv[2], "r+") as file:
-    getattr(fcntl, sys.argv[1])(file, fcntl.LOCK_EX)
-    print(flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize(("kind", "counts"), [("lockf", True), ("flock", False)])
-def test_the_lock_of_another_process_is_seen(tmp_path: Path, kind: str, counts: bool) -> None:  # noqa: FBT001
-    lock, link = tmp_path / "lock", tmp_path / "link"
-    lock.touch()
-    link.symlink_to(lock)
-    assert record_lock_holder(str(lock)) is None
-    with subprocess.Popen(
-        [sys.executable, "-c", LOCKER, kind, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout
-        process.stdout.readline()
-        assert record_lock_holder(str(lock)) == (process.pid if counts else None)
-        told = file_locks._told_by_proc(str(lock))
-        assert told in ((process.pid, None) if counts else (None,)), "an overlay shows another device"
-        assert record_lock_holder(str(link)) is None
-        process.kill()
-    assert record_lock_holder(str(lock)) is None
-    assert record_lock_holder(str(tmp_path / "none")) is None
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:

@@ -95,16 +95,28 @@ class BackendStats:
 
     Args:
         retries: requests sent again because their connection was closed before any byte of the reply.
-        cached_tokens: prompt tokens that the engine took from a prefix cache: more than 0 spoils the result.
-        input_tokens: prompt tokens as the engine counted them.
+        cached_tokens: prompt tokens that the engine took from a prefix cache: more than 0 spoils the result,
+            None (no reply told) leaves it open.
+        input_tokens: prompt tokens as the engine counted them; None if no reply told.
         token_count_sources: how output tokens were counted (``usage``, ``chunks``, ``engine``) and for how
             many samples.
+        queue_peak: samples that waited at once, because as many requests were under way as may be.
+        queue_wait_max_s: seconds that the longest of them waited; LoadGen's clock ran for it.
     """
 
     retries: int = 0
-    cached_tokens: int = 0
-    input_tokens: int = 0
+    cached_tokens: int | None = None
+    input_tokens: int | None = None
     token_count_sources: dict[str, int] = field(default_factory=dict)
+    queue_peak: int = 0
+    queue_wait_max_s: float = 0.0
+
+    def count_input(self, tokens: int | None, cached: int | None) -> None:
+        """Add what one reply told of its prompt."""
+        if tokens is not None:
+            self.input_tokens = (self.input_tokens or 0) + tokens
+        if cached is not None:
+            self.cached_tokens = (self.cached_tokens or 0) + cached
 
 
 class Backend(Protocol):

@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from ..completion import CompletionReader
+from ..endpoint import api_key, base_url, is_like, listed
 from ..errors import HarnessError
 from .base import BackendStats, checked
 
@@ -41,6 +38,8 @@ class _Settings:
     Args:
         url: where the server listens, with or without ``/v1``.
         model: the model to ask for, as ``/v1/models`` names it; the first one there if None.
+        model_like: where ``model`` is None, what the served model must be called: the same words and numbers,
+            whatever stands between them, in its name or in the last part of it.
         request: further fields of every request, such as ``{"ignore_eos": true, "temperature": 0}``.
         api_key_file: a file that holds the key.
         api_key_env: an environment variable that holds it.
@@ -52,6 +51,7 @@ class _Settings:
 
     url: str | None = None
     model: str | None = None
+    model_like: str | None = None
     request: Mapping[str, Any] = field(default_factory=dict)
     api_key_file: str | None = None
     api_key_env: str | None = None
@@ -76,11 +76,11 @@ class OpenAIBackend:
     def __init__(self, settings: _Settings, context: BackendContext) -> None:
         self._settings = settings
         self._context = context
-        self._url = _base_url(settings.url)
-        self._key = _api_key(settings)
+        self._url = base_url(settings.url)
+        self._key = api_key(settings.api_key_file, settings.api_key_env)
         self._stream = context.scenario != "Offline" if settings.stream is None else settings.stream
         self._bodies: list[bytes] = []
-        self._waiting: deque[tuple[int, int, Sink]] = deque()
+        self._waiting: deque[tuple[float, int, int, Sink]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
@@ -91,8 +91,8 @@ class OpenAIBackend:
         """Wait for the server and check that it serves the model."""
         self._session = self._open(aiohttp.TCPConnector(limit=0))
         self._fresh = self._open(aiohttp.TCPConnector(limit=0, force_close=True))
-        listed, server = await self._models()
-        served = self._choose(listed)
+        models, server = await self._models()
+        served = self._choose(models)
         if server:
             self.version += f"; {server}"
         self._bodies = self._make_bodies(served["id"])
@@ -128,24 +128,25 @@ class OpenAIBackend:
                 elif response.status >= _HTTP_ERROR:
                     raise self._http_error(response.status, body)
                 else:
-                    return _listed(body), response.headers.get("Server", "")
+                    return listed(body), response.headers.get("Server", "")
             except (aiohttp.ClientError, asyncio.TimeoutError) as error:
                 problem = self._unreachable(error)
             if perf_counter() > deadline:
                 raise problem
             await asyncio.sleep(_POLL_S)
 
-    def _choose(self, listed: list[dict[str, Any]]) -> dict[str, Any]:
+    def _choose(self, models: list[dict[str, Any]]) -> dict[str, Any]:
         """The model asked for, by its id or one of its aliases."""
-        wanted = self._settings.model
-        for served in listed:
-            if wanted is None or wanted == served["id"] or wanted in served.get("aliases", ()):
-                return {**served, "id": wanted or served["id"]}
+        wanted, like = self._settings.model, self._settings.model_like
+        for served in models:
+            for name in (served["id"], *served.get("aliases", ())):
+                if wanted == name or (wanted is None and (like is None or is_like(name, like))):
+                    return {**served, "id": name}
+        serves = ", ".join(repr(served["id"]) for served in models) or "none"
         raise HarnessError(
             "model_mismatch",
-            f"the model asked for is {wanted!r}, but {self._url} serves "
-            + (", ".join(repr(served["id"]) for served in listed) or "none"),
-            "start the engine with that model, or ask for the one it serves",
+            f"the model asked for is {wanted or like!r}, but {self._url} serves {serves}",
+            "start the engine with that model, or name the one it serves (endpointModel)",
         )
 
     def _make_bodies(self, model: str) -> list[bytes]:
@@ -165,12 +166,16 @@ class OpenAIBackend:
 
     def submit(self, batch: Batch, sink: Sink) -> None:
         """Start requests, as many as may be under way."""
-        self._waiting.extend((sample_id, index, sink) for sample_id, index in zip(*batch, strict=True))
+        now = perf_counter()
+        self._waiting.extend((now, sample_id, index, sink) for sample_id, index in zip(*batch, strict=True))
         self._start_waiting()
+        self.stats.queue_peak = max(self.stats.queue_peak, len(self._waiting))
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._tasks) < self._settings.max_in_flight:
-            task = asyncio.ensure_future(self._answer(*self._waiting.popleft()))
+            since, sample_id, index, sink = self._waiting.popleft()
+            self.stats.queue_wait_max_s = max(self.stats.queue_wait_max_s, perf_counter() - since)
+            task = asyncio.ensure_future(self._answer(sample_id, index, sink))
             self._tasks.add(task)
             task.add_done_callback(self._on_done)
 
@@ -261,8 +266,7 @@ class OpenAIBackend:
         if first_is_missing and tokens:
             sink.first_token(sample_id, b"")  # tokens without any text: the end is the first one can see
         sink.complete(sample_id, reader.text.encode(), tokens)
-        self.stats.input_tokens += reader.input_tokens
-        self.stats.cached_tokens += reader.cached_tokens
+        self.stats.count_input(reader.input_tokens, reader.cached_tokens)
         sources = self.stats.token_count_sources
         sources[source] = sources.get(source, 0) + 1
 
@@ -300,39 +304,6 @@ class _NoReplyError(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-def _base_url(url: str | None) -> str:
-    parts = urlsplit(url or "")
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise HarnessError(
-            "config", f"the backend's url is {url!r}", "give one such as http://127.0.0.1:8000"
-        )
-    if "@" in parts.netloc:
-        raise HarnessError("config", "the backend's url holds a password", "use api_key_file or api_key_env")
-    return (url or "").rstrip("/").removesuffix("/v1")
-
-
-def _api_key(settings: _Settings) -> str:
-    """The key, from a file or the environment, so that it stands in no configuration or process list."""
-    if settings.api_key_file:
-        with suppress(OSError):
-            return Path(settings.api_key_file).read_text(encoding="utf-8").strip()
-        raise HarnessError("config", f"api_key_file {settings.api_key_file} cannot be read")
-    if settings.api_key_env:
-        if settings.api_key_env not in os.environ:
-            raise HarnessError("config", f"api_key_env {settings.api_key_env} is not set")
-        return os.environ[settings.api_key_env]
-    return ""
-
-
-def _listed(body: bytes) -> list[dict[str, Any]]:
-    try:
-        listed = json.loads(body)["data"]
-        return [{**served, "id": str(served["id"])} for served in listed]
-    except (ValueError, TypeError, KeyError) as error:
-        shown = body[:_SHOWN].decode(errors="replace")
-        raise HarnessError("malformed_reply", f"/v1/models is no list of models: {shown!r}") from error
 
 
 def create(settings: Mapping[str, Any], context: BackendContext) -> Backend:

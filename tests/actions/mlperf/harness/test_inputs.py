@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from actions.mlperf.harness.completion import CompletionReader
 from actions.mlperf.harness.config import HarnessConfig
 from actions.mlperf.harness.dataset import Sample, read_dataset
+from actions.mlperf.harness.endpoint import is_like
 from actions.mlperf.harness.errors import HarnessError
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ GOOD = {
         ({"mode": "fast"}, "mode 'fast' is none of"),
         ({"model": "llama3.1-8b"}, "write 'llama3_1-8b'"),
         ({"backend": {}}, "it needs a type"),
-        ({"load_share": 1.5}, "load_share is 1.5"),
+        ({"load_share": 2.5}, "load_share is 2.5; it is a share of the measured rate, 0 to 2"),
+        (
+            {"scenario": "Server", "load_share": 1.2},
+            "load_share is 1.2; it is a share of the measured rate, 0 to 1",
+        ),
         ({"max_output_tokens": 0}, "max_output_tokens is 0; the least is 1"),
         ({"sample_timeout": 3}, "did you mean 'sample_timeout_s'?"),
     ],
@@ -64,6 +69,13 @@ def test_a_configuration_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps(GOOD))
 
     assert HarnessConfig.read(path).max_output_tokens == 128
+
+
+def test_offline_may_expect_more_than_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(GOOD | {"load_share": 1.2}))
+
+    assert HarnessConfig.read(path).load_share == 1.2
 
 
 def test_a_data_set_is_read(tmp_path: Path) -> None:
@@ -133,6 +145,17 @@ def test_llama_cpps_own_count_of_cached_tokens_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    "usage", [{"completion_tokens": 1}, {"completion_tokens": 1, "prompt_tokens_details": None}]
+)
+def test_what_the_engine_does_not_tell_is_not_zero(usage: dict[str, Any]) -> None:
+    reader = CompletionReader()
+
+    reader.feed(f"data: {json.dumps({'choices': [], 'usage': usage})}\n".encode())
+
+    assert (reader.input_tokens, reader.cached_tokens) == (None, None)
+
+
+@pytest.mark.parametrize(
     ("event", "kind"),
     [
         (b"data: nonsense\n", "malformed_reply"),
@@ -141,6 +164,8 @@ def test_llama_cpps_own_count_of_cached_tokens_is_read() -> None:
         (b'data: {"usage":{"prompt_tokens":3}}\n', "malformed_reply"),
         (b'data: {"error":{"message":"no memory"}}\n', "engine_error"),
         (b'error: {"message":"no memory"}\n', "engine_error"),
+        (b'data: {"choices":[{"text":"a","finish_reason":"abort"}]}\n', "engine_error"),
+        (b'data: {"choices":[{"text":"","finish_reason":"error"}]}\n', "engine_error"),
     ],
 )
 def test_a_wrong_event_is_refused(event: bytes, kind: str) -> None:
@@ -156,3 +181,20 @@ def test_a_stream_without_its_end_is_cut() -> None:
 
     with pytest.raises(HarnessError, match="after 1 parts"):
         reader.check_end()
+
+
+@pytest.mark.parametrize(
+    ("served", "wanted", "like"),
+    [
+        ("llama3.1-8b", "llama3.1-8b", True),
+        ("meta-llama/Llama-3.1-8B", "llama3.1-8b", True),
+        ("meta-llama/Llama-3.1-8B", "llama3_1-8b", True),
+        ("meta-llama/Llama-3.1-8B", "meta-llama/llama-3.1-8b", True),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama3.1-8b", False),
+        ("Llama-3.1-70B", "llama3.1-8b", False),
+        ("qwen-15b", "qwen-1.5b", False),
+        ("", "llama3.1-8b", False),
+    ],
+)
+def test_a_served_name_is_compared_word_by_word(served: str, wanted: str, like: bool) -> None:  # noqa: FBT001
+    assert is_like(served, wanted) is like

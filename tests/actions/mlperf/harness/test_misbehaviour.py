@@ -42,6 +42,7 @@ def assert_failed(outcome: Outcome, kind: str, *words: str) -> None:
         ("die", "cut_stream", ["the connection broke after"]),
         ("malformed", "malformed_reply", ["{not JSON}"]),
         ("error_event", "engine_error", ["the slot was lost"]),
+        ("abort", "engine_error", ["finish_reason abort"]),
         ("no_tokens", "no_tokens", ["no output token"]),
         ("drop", "connection", ["cannot be reached"]),
     ],
@@ -67,6 +68,7 @@ def test_the_first_failure_of_a_stream_ends_the_run(
         ("die", "cut_stream"),
         ("malformed", "malformed_reply"),
         ("no_tokens", "no_tokens"),
+        ("abort", "engine_error"),
     ],
 )
 def test_the_first_failure_of_a_whole_reply_ends_the_run(
@@ -123,6 +125,19 @@ def test_another_model_is_served(harness: Callable[..., Outcome], mock_server: C
     assert_failed(outcome, "model_mismatch", "'this'", "'that'")
 
 
+def test_a_model_without_a_name_at_the_endpoint_must_be_called_alike(
+    harness: Callable[..., Outcome], mock_server: Callable[..., str]
+) -> None:
+    backend = {"type": "openai", "url": mock_server(model="org/Llama-3.1-8B")}
+
+    outcome = harness(backend={**backend, "model_like": "llama3.1-8b"})
+    assert outcome.exit_code == 0, outcome.stderr
+    assert outcome.result["engine"]["model"] == "org/Llama-3.1-8B"
+
+    other = harness(backend={**backend, "model_like": "llama3.1-70b"})
+    assert_failed(other, "model_mismatch", "'llama3.1-70b'", "'org/Llama-3.1-8B'")
+
+
 def test_a_connection_closed_after_each_reply_is_made_again(
     harness: Callable[..., Outcome], mock_server: Callable[..., str]
 ) -> None:
@@ -152,6 +167,31 @@ def test_cached_prompts_are_counted(harness: Callable[..., Outcome], mock_server
 
     assert outcome.exit_code == 0, outcome.stderr
     assert outcome.result["cached_tokens"] == 3 * outcome.result["completed"]
+
+
+def test_cached_prompts_that_are_not_reported_are_unknown(
+    harness: Callable[..., Outcome], mock_server: Callable[..., str]
+) -> None:
+    outcome = harness(backend={"type": "openai", "url": mock_server(cache_report=False)})
+
+    assert outcome.exit_code == 0, outcome.stderr
+    assert outcome.result["cached_tokens"] is None
+    assert outcome.result["input_tokens"] > 0
+
+
+def test_the_wait_for_a_free_request_is_told(
+    harness: Callable[..., Outcome], mock_server: Callable[..., str]
+) -> None:
+    backend = {"type": "openai", "url": mock_server(token_s=0.01)}
+
+    narrow = harness(backend={**backend, "max_in_flight": 2}).result["client"]
+    assert narrow["queue_peak"] > 10
+    assert narrow["queue_wait_max_s"] > 0.2
+
+    wide = harness(backend={**backend, "max_in_flight": 512}).result["client"]
+    assert wide["queue_peak"] == 0
+    assert wide["queue_wait_max_s"] < 0.1
+    assert 0 <= wide["loop_lag_p99_s"] <= wide["loop_lag_max_s"]
 
 
 def test_tokens_are_counted_by_parts_where_the_engine_gives_no_usage(
@@ -219,12 +259,17 @@ def test_nothing_moves(harness: Callable[..., Outcome]) -> None:
             ["'tiny'", "tpot_latency is not set"],
         ),
         (
+            {"model": "llama3_1-8b-edge", "settings": {"target_qps": 1, "ttft_latency": 9}},
+            "settings",
+            ["'llama3_1-8b-edge'", "tpot_latency is not set"],
+        ),
+        (
             {"settings": {"min_query_count": 10.5, "ttft_latency": 9, "tpot_latency": 9}},
             "settings",
             ["min_query_count = 10.5", "took 10"],
         ),
         (
-            {"settings": {"target_latency": 0.5, "ttft_latency": 9, "tpot_latency": 9}},
+            {"settings": {"target_latency": 0.5}},
             "settings",
             ["target_latency = 0.5", "took 0"],
         ),

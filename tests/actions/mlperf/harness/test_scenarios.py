@@ -20,8 +20,8 @@ pytestmark = pytest.mark.engine
 FEW = {"min_query_count": 500, "min_duration": 800}
 SETTINGS = {
     "Offline": {"target_qps": 1000, "min_duration": 300, "min_query_count": 100},
-    "Server": {**FEW, "target_qps": 800, "ttft_latency": 500, "tpot_latency": 9},
-    "Interactive": {**FEW, "target_qps": 800, "ttft_latency": 50, "tpot_latency": 5},
+    "Server": {**FEW, "target_qps": 800, "ttft_latency": 5000, "tpot_latency": 900},
+    "Interactive": {**FEW, "target_qps": 800, "ttft_latency": 3000, "tpot_latency": 500},
     "SingleStream": {"target_latency": 0.01, "min_duration": 400, "min_query_count": 100},
     "MultiStream": {
         "target_latency": 0.1,
@@ -106,7 +106,41 @@ def test_an_accuracy_run_keeps_every_answer_as_text(
     log = json.loads((outcome.output_dir / "mlperf_log_accuracy.json").read_text())
     logged = {entry["qsl_idx"]: bytes.fromhex(entry["data"]).decode() for entry in log}
     assert logged == {index: row["text"] for index, row in by_index.items()}
-    assert {entry["token_count"] for entry in log} == {8}
+    assert outcome.result["effective"]["use_token_latencies"] is False
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
+def test_an_empty_answer_of_an_accuracy_run_is_an_answer(
+    harness: Callable[..., Outcome], mock_server: Callable[..., str], scenario: str
+) -> None:
+    url = mock_server(fault="no_tokens", fault_after=7, fault_count=1)
+
+    outcome = harness(
+        scenario=scenario,
+        mode="accuracy",
+        settings={"target_qps": 100} if scenario == "Server" else {},
+        backend={"type": "openai", "url": url},
+        warmup_samples=0,
+    )
+
+    assert outcome.exit_code == 0, outcome.stderr
+    rows = [json.loads(line) for line in (outcome.output_dir / "outputs.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows].count("") == 1
+    assert '"is_error": true' not in (outcome.output_dir / "mlperf_log_detail.txt").read_text()
+
+
+def test_one_token_is_enough_in_an_accuracy_run(
+    harness: Callable[..., Outcome], mock_server: Callable[..., str]
+) -> None:
+    outcome = harness(
+        scenario="Offline",
+        mode="accuracy",
+        settings={},
+        backend={"type": "openai", "url": mock_server(tokens=1)},
+    )
+
+    assert outcome.exit_code == 0, outcome.stderr
+    assert '"is_error": true' not in (outcome.output_dir / "mlperf_log_detail.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -152,6 +186,79 @@ def test_interactive_has_loadgens_interactive_limits(harness: Callable[..., Outc
     assert detail["requested_server_ttft_latency"] == 500e6
     assert detail["requested_server_tpot_latency"] == 30e6
     assert detail["requested_use_token_latencies"] is True
+
+
+def test_a_user_conf_of_the_base_model_holds_in_interactive(
+    harness: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    theirs = tmp_path / "mine.conf"
+    theirs.write_text("llama3_1-8b.Server.target_qps = 70\n")
+
+    outcome = harness(
+        scenario="Interactive",
+        model="llama3_1-8b",
+        settings={"target_qps": 600, "min_duration": 300, "min_query_count": 10},
+        user_conf=str(theirs),
+    )
+
+    assert outcome.exit_code == 0, outcome.stderr
+    assert outcome.detail()["effective_target_qps"] == 70
+
+
+def test_a_limit_of_whole_answers_is_loadgens(harness: Callable[..., Outcome]) -> None:
+    outcome = harness(
+        model="gptj",
+        settings={"target_qps": 600, "min_duration": 800, "min_query_count": 470, "target_latency": 20000},
+    )
+
+    assert outcome.exit_code == 0, outcome.stderr
+    detail = outcome.detail()
+    assert outcome.result["effective"]["use_token_latencies"] is False
+    assert detail["effective_target_latency_ns"] == 20e9
+    assert detail["result_validity"] == "VALID"
+
+
+def test_what_is_easier_than_the_benchmark_is_told(harness: Callable[..., Outcome]) -> None:
+    outcome = harness(
+        model="llama3_1-8b",
+        settings={"target_qps": 600, "min_duration": 800, "min_query_count": 10, "ttft_latency": 60000},
+    )
+
+    assert outcome.exit_code == 0, outcome.stderr
+    compared = outcome.result["benchmark_limits"]
+    assert compared["ttft_latency"] == {"benchmark": 2000, "in_effect": 60000, "is_met": False}
+    assert compared["tpot_latency"] == {"benchmark": 100, "in_effect": 100, "is_met": True}
+    assert compared["min_duration"] == {"benchmark": 600_000, "in_effect": 800, "is_met": False}
+    assert compared["performance_sample_count_override"]["benchmark"] == 13368
+    assert compared["performance_sample_count_override"]["is_met"] is False
+
+
+@pytest.mark.parametrize(
+    ("model", "scenario", "wanted"),
+    [
+        ("llama3_1-8b", "Offline", {"min_duration": 600_000, "min_query_count": 13368}),
+        ("gptj", "Server", {"target_latency": 20_000, "min_duration": 600_000}),
+    ],
+)
+def test_a_benchmarks_settings_are_loadgens_own(
+    harness: Callable[..., Outcome], model: str, scenario: str, wanted: dict[str, int]
+) -> None:
+    limits = {"ttft_latency": 500, "tpot_latency": 200} if scenario == "Server" else {}
+    outcome = harness(
+        scenario=scenario,
+        model=model,
+        settings={"target_qps": 200, "min_duration": 200, "min_query_count": 10, **limits},
+    )
+
+    assert outcome.exit_code == 0, outcome.stderr
+    compared = outcome.result["benchmark_limits"]
+    assert {name: compared[name]["benchmark"] for name in wanted} == wanted
+    assert not any(compared[name]["is_met"] for name in wanted)
+    assert "ttft_latency" not in compared
+
+
+def test_a_model_of_ones_own_has_no_benchmark(harness: Callable[..., Outcome]) -> None:
+    assert harness().result["benchmark_limits"] is None
 
 
 def test_the_users_user_conf_wins(harness: Callable[..., Outcome], tmp_path: Path) -> None:

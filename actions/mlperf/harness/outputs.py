@@ -1,0 +1,22 @@
+"""The files that a test writes into its folder, and how an earlier test's are removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["remove_outputs"]
+
+_OUTPUTS = (
+    "mlperf_log_*", "samples.csv", "outputs.jsonl", "user.conf", "harness_result.json*",
+    "harness_traceback.txt",
+)  # fmt: skip
+
+
+def remove_outputs(output_dir: Path) -> None:
+    """Remove what an earlier test wrote, so that it is never taken for this one's; nothing else."""
+    for pattern in _OUTPUTS:
+        for path in output_dir.glob(pattern):
+            path.unlink()

@@ -1,0 +1,138 @@
+"""The user's own user.conf: read, checked, and put behind the run's own lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .errors import HarnessError
+from .setting_table import SCENARIOS, SETTINGS, Number, check_name, read_number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["lines_for", "look_up", "read_user_conf", "user_conf_text"]
+
+_SHOWN = 3
+
+
+def read_user_conf(path: Path) -> dict[str, str]:
+    """The lines ``model.scenario.name = value`` of a user.conf, for whatever model and scenario.
+
+    Raises:
+        HarnessError: (``settings``) if it cannot be read, or a line is none that LoadGen could ever apply.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise HarnessError("settings", f"the user.conf {path} cannot be read: {error}") from error
+    found = {}
+    for number, line in enumerate(lines, start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        where = f"{path}:{number}"
+        if len(words) != 3 or words[1] != "=" or words[0].count(".") < 2:  # noqa: PLR2004  (key = value)
+            raise HarnessError(
+                "settings",
+                f"{where} is not 'model.scenario.name = value': {line.strip()!r}",
+                "a comment needs a line of its own; a model's name is written with _ for its dots",
+            )
+        model, scenario, name = words[0].rsplit(".", 2)
+        _check_place(model, scenario, where)
+        check_name(name, where)
+        read_number(words[2], where)
+        found[words[0]] = words[2]
+    return found
+
+
+def _check_place(model: str, scenario: str, where: str) -> None:
+    """Refuse a model or scenario that LoadGen would never match."""
+    if "." in model:
+        raise HarnessError(
+            "settings",
+            f"{where}: the model {model!r} has a dot, which matches nothing in LoadGen",
+            f"write {model.replace('.', '_')}.{scenario}",
+        )
+    if scenario not in {"*", *SCENARIOS}:
+        interactive = f"; Interactive is {model}-interactive.Server" if scenario == "Interactive" else ""
+        raise HarnessError(
+            "settings",
+            f"{where}: LoadGen has no scenario {scenario!r}",
+            f"it knows {', '.join(SCENARIOS)}, and * for all{interactive}",
+        )
+
+
+def lines_for(path: Path, *, model: str, base_model: str, scenario: str) -> dict[str, str]:
+    """A user.conf's lines as LoadGen is to read them in this test.
+
+    Lines for the base model become lines for its interactive name where the file has none for that.
+
+    Args:
+        path: the file.
+        model: the model's name for LoadGen.
+        base_model: its name outside of Interactive; the same one elsewhere.
+        scenario: LoadGen's scenario.
+
+    Raises:
+        HarnessError: (``settings``) if the file cannot be used, or if no line has an effect in this test.
+    """
+    conf = read_user_conf(path)
+    lines: dict[str, str] = {}
+    for key, value in conf.items():
+        its_model, rest = key.split(".", 1)
+        own = f"{model}.{rest}"
+        if its_model != base_model:
+            lines[key] = value
+        elif model == base_model or own not in conf:
+            lines[own] = value
+    if all(look_up(lines, model, scenario, name) is None for name in _names_in(scenario)):
+        names = model if model == base_model else f"{model} or {base_model}"
+        places = dict.fromkeys(key.rsplit(".", 1)[0] for key in conf)
+        found = f"it is for {', '.join([*places][:_SHOWN])}" if places else "it holds no line"
+        raise HarnessError(
+            "settings",
+            f"no line of {path} has an effect on the model {names} in {scenario}: {found}",
+            f"name it {model}.{scenario} or *.{scenario} there, or leave user_conf out",
+        )
+    return lines
+
+
+def _names_in(scenario: str) -> list[str]:
+    return [name for name, setting in SETTINGS.items() if scenario in setting.fields]
+
+
+def look_up(conf: Mapping[str, str], model: str, scenario: str, name: str) -> str | None:
+    """The value LoadGen would find, in its order of precedence (``lookupkv``)."""
+    for prefix in (f"{model}.{scenario}", f"*.{scenario}", f"{model}.*", "*.*"):
+        if f"{prefix}.{name}" in conf:
+            return conf[f"{prefix}.{name}"]
+    return None
+
+
+def user_conf_text(
+    scenario: str,
+    values: Mapping[str, Number],
+    in_effect: Mapping[str, Number],
+    theirs: Mapping[str, str],
+    path: Path | None,
+) -> str:
+    """The user.conf that LoadGen reads: our lines, then theirs.
+
+    LoadGen lets the more specific of two lines win, not the later one, so ours are left out where they
+    have another value for the same setting.
+    """
+    lines = ["# Asked for by the run; lines of the user's own user.conf follow, if there are any, and win."]
+    for name, value in values.items():
+        if in_effect[name] == value:
+            lines.append(f"*.{scenario}.{name} = {_text(value)}")
+        else:
+            lines.append(f"# {name} = {_text(value)} is overridden below.")
+    if theirs:
+        lines += ["", f"# From {path}:", *(f"{key} = {value}" for key, value in theirs.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _text(value: Number) -> str:
+    """A number as a user.conf spells it; whole where it is whole, since LoadGen cuts ``1e3`` to 1."""
+    return str(int(value)) if float(value).is_integer() else repr(value)
