@@ -113,7 +113,7 @@ def carry_out(undoing: Undoing, facts: Facts, progress: RunProgress) -> str:
         )
         if step.holds and not step.holds(facts.fresh()):
             raise DependencyFailedError(f"{undoing.row.key} was not taken back", remedy=f"see {log}")
-        progress.finish(shown, step.reason)
+        progress.finish(shown, "taken back")
     journal = Journal(undoing.run_dir / JOURNAL)
     if undoing.number is not None:
         journal.undone(undoing.number)

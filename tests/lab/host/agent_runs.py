@@ -55,13 +55,13 @@ def profile_with(
     return path
 
 
-def planned_steps(host: LabHost, profile: str) -> list[str]:
+def planned_steps(host: LabHost, profile: str, *options: str) -> list[str]:
     """The steps of the plan as ``Type: step``.
 
     Raises:
         RuntimeError: if it cannot be planned.
     """
-    plan = json.loads(host.vcagent("plan", "--profile", profile, "--json", check=True).stdout)
+    plan = json.loads(host.vcagent("plan", "--profile", profile, "--json", *options, check=True).stdout)
     return [f"{part['type']}: {step['name']}" for part in plan["components"] for step in part["steps"]]
 
 
