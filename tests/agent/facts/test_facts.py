@@ -10,7 +10,8 @@ import pytest
 from agent.errors import HostError
 from agent.facts import Facts, LocalHost, known_facts
 from agent.facts.agent_paths import package_dir
-from agent.facts.containers import IN_CONTAINER, docker_version
+from agent.facts.containers import IN_CONTAINER
+from agent.facts.docker import docker_version
 from agent.facts.files import exists, text_of
 from agent.facts.git import git_checkout, remote_revision
 from agent.facts.gpus import (
