@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["describe", "to_json"]
 
 _DETAIL_LINES = 6
-_LONG_FACTS = frozenset({"installed_packages", "available_packages"})
-"""Thousands of entries, which no reader of a run looks for."""
+_LEFT_OUT = frozenset({"installed_packages", "available_packages", "held_packages"})
+"""Facts that are long or slow to read, and that no reader of a run looks for."""
 
 
 def describe(
@@ -51,7 +51,7 @@ def describe(
         "command_line": journal.recall("command_line", []),
         "versions": journal.recall("versions", {}),
         "metadata": dict(context.metadata),
-        "facts": secrets.mask_value(_facts_to_json(facts)),
+        "facts": secrets.mask_value(_facts_to_json(facts)) if outcome else {},
         "start": journal.recall("started"),
         "resumed": journal.recall("resumed", []),
         "end": journal.recall("ended") if outcome else None,
@@ -105,7 +105,7 @@ def _reason_of(key: str, error: VcagentError) -> Reason:
 def _facts_to_json(facts: Facts) -> dict[str, Any]:
     values = {}
     for name, fact in known_facts().items():
-        if name in _LONG_FACTS:
+        if name in _LEFT_OUT:
             continue
         try:
             value = facts[fact]
