@@ -81,4 +81,7 @@ def host_image(engine: DockerEngine, base: Path, web: Path) -> str:
         )
         engine.docker("build", "--quiet", "--network=none", "--force-rm", f"--tag={name}", context)
     engine.docker("image", "prune", "--force", f"--filter=label={LABEL}=host")
+    known = engine.docker("images", "--format={{.Repository}}", f"--filter=label={LABEL}=base").split()
+    for old in set(known) - {base_image(engine, base)}:
+        engine.docker("rmi", old)
     return name
