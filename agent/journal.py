@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from typing_extensions import Self
+
 __all__ = ["Journal", "StepRow", "StepStatus", "now"]
 
 _SCHEMA = """
@@ -96,17 +98,26 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.RLock()
+        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         try:
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
             self._database.row_factory = sqlite3.Row
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=FULL")
             self._database.executescript(_SCHEMA)
         except sqlite3.DatabaseError as error:
+            self._database.close()
             raise UsageError(
                 f"{path} cannot be read as a journal of vcagent: {error}",
                 remedy="see whether the disk is full; the raw results in its folder are untouched",
             ) from error
+
+    def __enter__(self) -> Self:
+        """The journal, for as long as the context is open."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""

@@ -94,9 +94,9 @@ def start(request: RunRequest, progress: RunProgress, door: RebootDoor | None = 
         _refuse(session.preview())
         folder = ResultsFolder(request.results_dir)
         folder.prepare()
-        with folder.locked(session.context.run_id):
-            own_package_dir(session.facts[PACKAGE_DIR])
-            journal = Journal(folder.create(session.context.run_id) / JOURNAL)
+        own_package_dir(session.facts[PACKAGE_DIR])
+        run_id = session.context.run_id
+        with folder.locked(run_id), Journal(folder.create(run_id) / JOURNAL) as journal:
             secrets = session.secrets
             kept = dataclasses.replace(request, package_dir=session.facts[PACKAGE_DIR])
             journal.remember(
@@ -139,8 +139,7 @@ def resume(
     run_dir = ResultsFolder(results_dir).find(run)
     folder = ResultsFolder(run_dir.parent)
     folder.prepare()
-    with host_errors("the run's folder"), folder.locked(run_dir.name):
-        journal = Journal(run_dir / JOURNAL)
+    with host_errors("the run's folder"), folder.locked(run_dir.name), Journal(run_dir / JOURNAL) as journal:
         if journal.recall("exit_code") in (ExitCode.OK, ExitCode.RESULT_INVALID):
             Reboots(journal, door or SystemdDoor(), run_dir).disarm()
             raise UsageError(

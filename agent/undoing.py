@@ -53,17 +53,16 @@ def undoings(runs: Iterable[Path], facts: Facts) -> list[Undoing]:
     """
     found: list[Undoing] = []
     for run_dir in runs:
-        journal = Journal(run_dir / JOURNAL)
-        rows = {row.key: row for row in journal.steps() if row.kind == "dependency"}
-        noted = [(number, rows[key], values) for number, key, values in journal.undos() if key in rows]
-        known = {row.key for _, row, _ in noted} | journal.undone_steps()
+        with Journal(run_dir / JOURNAL) as journal:
+            rows = {row.key: row for row in journal.steps() if row.kind == "dependency"}
+            noted = [(number, rows[key], values) for number, key, values in journal.undos() if key in rows]
+            known = {row.key for _, row, _ in noted} | journal.undone_steps()
         silent = [row for row in rows.values() if row.key not in known and row.status is StepStatus.DONE]
         plan = Plan(nothing_to_do="the step left nothing that can be taken back")
         found += [Undoing(run_dir, row, None, {}, plan) for row in silent]
         found += [
             Undoing(run_dir, row, number, values, _plan(row, values, facts)) for number, row, values in noted
         ]
-        journal.close()
     return found[::-1]
 
 
@@ -114,8 +113,7 @@ def carry_out(undoing: Undoing, facts: Facts, progress: RunProgress) -> str:
         if step.holds and not step.holds(facts.fresh()):
             raise DependencyFailedError(f"{undoing.row.key} was not taken back", remedy=f"see {log}")
         progress.finish(shown, "taken back")
-    journal = Journal(undoing.run_dir / JOURNAL)
     if undoing.number is not None:
-        journal.undone(undoing.number)
-    journal.close()
+        with Journal(undoing.run_dir / JOURNAL) as journal:
+            journal.undone(undoing.number)
     return ""

@@ -121,8 +121,8 @@ def test_the_newest_step_first_and_every_attempt(tmp_path: Path) -> None:
 
 
 def test_a_type_that_is_gone_is_left(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / JOURNAL)
-    journal.start_step(StepRow("d/x", "d", "Gone", "dependency", "x", "r", "c", "l"), undo={})
+    with Journal(tmp_path / JOURNAL) as journal:
+        journal.start_step(StepRow("d/x", "d", "Gone", "dependency", "x", "r", "c", "l"), undo={})
     (item,) = undoings([tmp_path], Facts(LocalHost()))
     assert "'Gone' is not implemented" in item.plan.nothing_to_do
 

@@ -1,6 +1,7 @@
 """The journal keeps what happened, whole or not at all."""
 
 import sqlite3
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from agent.journal import Journal, StepRow, StepStatus, record_from_json, record
 from agent.records import MetricRecord, Relativity
 
 MOMENT = datetime(2026, 4, 1, 12, 0, 0, 123456, tzinfo=timezone.utc)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        yield journal
 
 
 def record(value: float = 1.5, record_id: int = 0) -> MetricRecord:
@@ -52,25 +59,24 @@ def test_a_record_survives_its_way_through_json() -> None:
     assert record_from_json(7, record_to_json(record())) == record(record_id=7)
 
 
-def test_a_step_is_found_again_after_the_file_is_opened_anew(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_a_step_is_found_again_after_the_file_is_opened_anew(journal: Journal) -> None:
     journal.start_step(row())
     journal.end_step(
         "actions[0]/go", StepStatus.DONE, message="ok", cases=[{"scenario": "s"}], records=[record()]
     )
     journal.close()
 
-    again = Journal(tmp_path / "journal.sqlite")
+    again = Journal(journal.path)
     step = again.step("actions[0]/go")
     assert step is not None
     assert (step.status, step.message, step.attempts) == (StepStatus.DONE, "ok", 1)
     assert again.cases() == [{"scenario": "s", "step": "actions[0]/go"}]
     assert again.records_after(0) == [record(record_id=1)]
     assert again.records_after(1) == []
+    again.close()
 
 
-def test_a_second_attempt_is_counted(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_a_second_attempt_is_counted(journal: Journal) -> None:
     journal.start_step(row())
     journal.end_step("actions[0]/go", StepStatus.FAILED, message="no")
     journal.start_step(row())
@@ -79,8 +85,7 @@ def test_a_second_attempt_is_counted(tmp_path: Path) -> None:
     assert (step.status, step.attempts, step.ended, step.message) == (StepStatus.STARTED, 2, None, "")
 
 
-def test_an_end_that_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_an_end_that_fails_halfway_leaves_nothing(journal: Journal) -> None:
     journal.start_step(row())
 
     def cut() -> object:
@@ -95,8 +100,7 @@ def test_an_end_that_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
     assert journal.records_after(0) == []
 
 
-def test_what_is_remembered_is_recalled(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_what_is_remembered_is_recalled(journal: Journal) -> None:
     journal.remember(options={"iterations": 3}, names=["a"])
     journal.remember(names=["b"])
     assert journal.recall("options") == {"iterations": 3}

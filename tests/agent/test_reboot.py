@@ -229,9 +229,13 @@ def test_killed_at_every_moment_around_the_reboot_the_run_goes_on(tmp_path: Path
         code = killed_at(n, file)
         kills += code == -signal.SIGKILL
         runs = ResultsFolder(request.results_dir).runs()
-        if not runs or Journal(runs[0] / JOURNAL).recall("context") is None:
+        if not runs:
             continue
-        if Journal(runs[0] / JOURNAL).recall("exit_code") == ExitCode.OK:
+        with Journal(runs[0] / JOURNAL) as journal:
+            context, exit_code = journal.recall("context"), journal.recall("exit_code")
+        if context is None:
+            continue
+        if exit_code == ExitCode.OK:
             with pytest.raises(UsageError, match="is complete"):
                 go_on(host, door)
         else:

@@ -101,7 +101,9 @@ def test_a_run_killed_at_every_boundary_is_resumed(tmp_path: Path) -> None:
                 resume(request.results_dir, None, RunProgress())
             continue
         assert len(runs) == 1
-        if Journal(runs[0] / JOURNAL).recall("exit_code") == ExitCode.OK:  # all was done, but the report
+        with Journal(runs[0] / JOURNAL) as journal:
+            all_done = journal.recall("exit_code") == ExitCode.OK
+        if all_done:
             continue
         check_whole(resume(request.results_dir, None, RunProgress()), folder)
     assert kills > 30
