@@ -36,6 +36,7 @@ __all__ = ["LocalProcesses"]
 
 _SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _ERROR_LINES = 20
+_STDERR_LINES = 5
 _LONG_GRACE_S = 30.0
 """Seconds between SIGTERM and SIGKILL for an uninterruptible command whose time is over."""
 
@@ -136,7 +137,7 @@ class LocalProcesses:
             timed_out=runner.ended_by == "timeout",
             log=log,
         )
-        return self._checked(result, runner.output.lines(_ERROR_LINES)) if check else result
+        return self._checked(result, _last_words(runner.output, result.stderr)) if check else result
 
     def start(
         self,
@@ -257,6 +258,16 @@ class LocalProcesses:
             remedy=f"all of its output is in {result.log}",
             details=tuple(lines[-_ERROR_LINES:]),
         )
+
+
+def _last_words(output: OutputLog, stderr: str) -> tuple[str, ...]:
+    """The last lines of a command, those of its standard error in any case.
+
+    The two streams come through two pipes: of what was written at the same time, either may arrive first.
+    """
+    lines = output.lines(_ERROR_LINES)
+    missing = [line for line in stderr.splitlines()[-_STDERR_LINES:] if line not in lines]
+    return (*lines[len(missing) :], *missing)
 
 
 class _Background:
