@@ -23,6 +23,7 @@ PERCENTILE_NAMES = ("lowest", "mean", *(f"p{percent}" for percent in PERCENTILES
 
 _TONES = {
     "VALID": "good",
+    "DONE": "good",
     "INVALID": "warn",
     "FAILED": "bad",
     "NOT_APPLICABLE": "none",

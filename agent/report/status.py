@@ -22,6 +22,8 @@ def run_status(verdict: Verdict | None, run: Mapping[str, Any]) -> str:
         return _BY_EXIT_CODE[code]
     if verdict:
         return verdict.validity.value.replace("_", " ")
+    if code == ExitCode.OK and isinstance(code, int):
+        return "DONE"
     return Validity.FAILED.value if isinstance(code, int) and code else "NO VERDICT"
 
 

@@ -30,12 +30,13 @@ HEADLINE_LIMIT = 6
 _WIDE = 100
 _STYLES = {
     "VALID": "bold green",
+    "DONE": "bold green",
     "INVALID": "bold yellow",
     "FAILED": "bold red",
     "INTERRUPTED": "bold yellow",
 }
 _STANDINGS = {"nothing to do": "green", "skipped": "dim", "refused": "bold red", "later": "yellow"}
-_SIGNS = {"VALID": "✓", "INVALID": "!", "FAILED": "✕"}
+_SIGNS = {"VALID": "✓", "DONE": "✓", "INVALID": "!", "FAILED": "✕"}
 
 
 def render_result(

@@ -140,6 +140,7 @@ def test_a_run_that_failed_early_has_a_page(failed_run: Path) -> None:
     ("run", "word"),
     [
         ({}, "NO VERDICT"),
+        ({"exit_code": 0, "verdict": None}, "DONE"),
         ({"exit_code": 9}, "INTERRUPTED"),
         ({"exit_code": 8, "verdict": None}, "REBOOT PENDING"),
         ({"verdict": {"validity": "VALID"}, "cases": None, "steps": None, "profile": None}, "VALID"),
