@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agent.facts.base import Fact, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "COMPETING_MODULES",
@@ -16,10 +20,14 @@ __all__ = [
     "module_use",
     "nvidia_module",
     "proc_modules",
+    "sys_modules",
 ]
 
 COMPETITORS = ("nouveau", "nova_core")
 """Modules of the kernel itself that take an NVIDIA GPU (drivers/gpu/drm/nouveau, drivers/gpu/nova-core)."""
+
+_SYS = "/sys/module"
+_SOURCE = f"/proc/modules, {_SYS}"
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,22 @@ def module_use(text: str | None, module: str) -> int | None:
     return None
 
 
+def sys_modules(states: Mapping[str, str | None]) -> frozenset[str] | None:
+    """The modules in ``/sys/module``, without those that are being unloaded; None where there is nothing.
+
+    Args:
+        states: each name's ``initstate``; None for what is built into the kernel, which has no such file.
+    """
+    if not states:
+        return None
+    return frozenset(name for name, state in states.items() if state and state.strip() != "going")
+
+
 def _modules(host: Host) -> frozenset[str] | None:
-    return proc_modules(host.text("/proc/modules"))
+    listed = proc_modules(host.text("/proc/modules"))
+    if listed is not None:
+        return listed
+    return sys_modules({name: host.text(f"{_SYS}/{name}/initstate") for name in host.names(_SYS)})
 
 
 NVIDIA_MODULE: Fact[NvidiaModule | None] = Fact(
@@ -69,10 +91,10 @@ NVIDIA_MODULE: Fact[NvidiaModule | None] = Fact(
     "/proc/driver/nvidia/version",
     lambda host: nvidia_module(host.text("/proc/driver/nvidia/version")),
 )
-LOADED_MODULES: Fact[frozenset[str] | None] = Fact("loaded_modules", "/proc/modules", _modules)
+LOADED_MODULES: Fact[frozenset[str] | None] = Fact("loaded_modules", _SOURCE, _modules)
 COMPETING_MODULES: Fact[tuple[str, ...] | None] = Fact(
     "competing_modules",
-    "/proc/modules",
+    _SOURCE,
     lambda host: (
         None if (loaded := _modules(host)) is None else tuple(name for name in COMPETITORS if name in loaded)
     ),

@@ -21,6 +21,7 @@ from agent.facts.gpu_processes import GPU_PROCESSES, GpuProcess, compute_apps, d
 from agent.facts.kernel_headers import KERNEL_HEADERS
 from agent.facts.nvidia_module import (
     COMPETING_MODULES,
+    LOADED_MODULES,
     NVIDIA_DRM_USERS,
     NVIDIA_MODULE,
     NvidiaModule,
@@ -107,6 +108,20 @@ nvidia_drm 122880 4 - Live 0x0 (PO)
     assert host[NVIDIA_MODULE] == NvidiaModule("580.159.04", open=True)
     assert facts()[COMPETING_MODULES] is None
     assert facts()[NVIDIA_DRM_USERS] is None
+
+
+def test_modules_of_a_kernel_that_does_not_list_them() -> None:
+    files = {
+        "/sys/module/nouveau/initstate": "live\n",
+        "/sys/module/nova_core/initstate": "going\n",
+        "/sys/module/ib_umad/initstate": "coming\n",
+        "/sys/module/usbcore/parameters/nousb": "N\n",  # built into the kernel
+    }
+    host = facts(files)
+    assert host[COMPETING_MODULES] == ("nouveau",)
+    assert host[LOADED_MODULES] == {"nouveau", "ib_umad"}
+    assert facts()[LOADED_MODULES] is None
+    assert facts({"/proc/modules": "", **files})[LOADED_MODULES] == frozenset()
 
 
 def test_secure_boot() -> None:

@@ -142,8 +142,6 @@ def test_another_version_is_put_in_place_over_a_reboot_that_resumes_itself(lab_h
 
 def test_nouveau_gives_way_over_a_reboot(make_host: Callable[[Hardware], LabHost]) -> None:
     host = make_host(Hardware(nouveau=True))
-    if not host.exists("/proc/modules"):
-        pytest.skip("this kernel has no modules to list")
     profile = profile_with(host, [driver("550"), docker(), toolkit()])
     boot = host.boot()
     host.vcagent("--profile", profile, "--yes")
