@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from agent.component import Step, StepContext, StepOutcome
 from agent.errors import ActionFailedError, DependencyFailedError
 from agent.facts.packages import AVAILABLE_PACKAGES, apt_names
 from dependencies.package_lock import LONGEST_S, remedy_among, wait_for_lock
@@ -13,7 +15,6 @@ from dependencies.package_lock import LONGEST_S, remedy_among, wait_for_lock
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.component import StepContext
     from agent.facts import Facts
     from agent.processes import ProcessResult
 
@@ -22,8 +23,10 @@ __all__ = [
     "APT_UPDATE",
     "DPKG_REPAIR",
     "ENVIRONMENT",
+    "FIX_BROKEN",
     "apt_progress",
     "remedy_for",
+    "repair_step",
     "require_known",
     "run_apt",
     "update_command",
@@ -55,6 +58,10 @@ _ALL_OR_FAIL = "--option=APT::Update::Error-Mode=any"
 APT_UPDATE = (*APT_GET, _ALL_OR_FAIL, "update")
 
 DPKG_REPAIR = ("dpkg", "--configure", "-a", *_KEEP_CONFIGURATION)
+
+# Without --no-remove: where nobody offers what a package needs, or another stands in its way, removing one
+# is the only repair that apt has. What is held or essential stays in any case.
+FIX_BROKEN = (*APT_GET, "--fix-broken", "--no-install-recommends", "install")
 
 _NETWORK = (
     "see whether this host reaches its package mirrors: network, DNS, proxy (http_proxy, "
@@ -89,7 +96,7 @@ _REMEDIES = (
         r"remove is disabled",
         "it excludes a package that is installed: see apt-get --simulate install for which, and decide",
     ),
-    (r"held packages were changed|held broken packages|unmet dependencies", "see apt-mark showhold"),
+    (r"[Hh]eld packages were changed|held broken packages|unmet dependencies", "see apt-mark showhold"),
     (r"dpkg was interrupted|dpkg --configure -a", "run dpkg --configure -a"),
     (
         r"Could not get lock|is held by process",
@@ -128,6 +135,29 @@ def require_known(facts: Facts, names: Iterable[str]) -> None:
             raise DependencyFailedError(
                 f"apt knows no package {name}", remedy=f"{remedy}; near to it: {near}" if near else remedy
             )
+
+
+def repair_step(broken: Iterable[str], lock_timeout_s: float) -> Step:
+    """What finishes an installation that was cut short; apt's lists must be there.
+
+    dpkg configures what it can, and apt brings what the others lack: dpkg alone fails at those, and apt
+    does nothing while dpkg's own work is interrupted.
+
+    Args:
+        broken: the packages that were left in the middle.
+        lock_timeout_s: seconds to wait for another package manager.
+    """
+
+    def run(context: StepContext) -> StepOutcome:
+        try:
+            run_apt(context, DPKG_REPAIR, lock_timeout_s)
+        except DependencyFailedError as error:
+            context.progress.update(f"{error.message}: apt is to bring what is missing")
+        result = run_apt(context, FIX_BROKEN, lock_timeout_s)
+        return StepOutcome(f"done in {result.duration_s:.0f} s")
+
+    reason = f"an earlier installation was cut short: {', '.join(broken)}"
+    return Step("repair", reason, run, f"{shlex.join(DPKG_REPAIR)}; {shlex.join(FIX_BROKEN)}")
 
 
 def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> ProcessResult:

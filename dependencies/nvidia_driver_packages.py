@@ -14,7 +14,7 @@ from agent.facts.package_versions import HELD_PACKAGES, package_offers
 from agent.facts.packages import APT_LISTS_AGE_S, INSTALLED_PACKAGES
 from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES
-from dependencies.apt import APT_GET, APT_UPDATE, DPKG_REPAIR, run_apt
+from dependencies.apt import APT_GET, APT_UPDATE, repair_step, run_apt
 from dependencies.nvidia_candidates import Candidate, candidates, solve, superseded
 from dependencies.nvidia_driver import DriverWish, InstalledDriver, faults, find_installed
 from dependencies.nvidia_packages import driver_package_names
@@ -80,8 +80,7 @@ class DriverPackages:
             if chosen:
                 self._require_no_foreign_hold(facts, chosen)
             if broken := broken_packages(facts[INSTALLED_PACKAGES]):
-                reason = f"an earlier installation was cut short: {', '.join(broken)}"
-                steps.insert(0, self._apt_step("repair", reason, DPKG_REPAIR))
+                steps.append(repair_step(broken, self.lock_timeout_s))
             steps.append(self._install_step(facts, wrong, chosen))
         steps += self._keep_steps(facts, wrong=bool(wrong))
         return steps

@@ -21,7 +21,7 @@ from agent.facts.packages import (
     installed_as,
 )
 from agent.facts.users import ROOT
-from dependencies.apt import APT_GET, APT_UPDATE, DPKG_REPAIR, require_known, run_apt
+from dependencies.apt import APT_GET, APT_UPDATE, repair_step, require_known, run_apt
 from dependencies.dnf import dnf_install, run_dnf
 from dependencies.zypper import run_zypper, zypper_install
 
@@ -218,7 +218,7 @@ def installation_steps(
     lock_timeout_s: float,
     refreshed: bool = False,
 ) -> list[Step]:
-    """The steps that install packages: with apt, a repair and fresh lists before, where they are needed.
+    """The steps that install packages: with apt, fresh lists and a repair before, where they are needed.
 
     Args:
         facts: the host.
@@ -231,11 +231,10 @@ def installation_steps(
     installed = facts[INSTALLED_PACKAGES]
     steps = []
     if manager.name == "apt":
-        if broken := broken_packages(installed):
-            reason = f"an earlier installation was cut short: {', '.join(broken)}"
-            steps.append(manager.step("repair", reason, DPKG_REPAIR, lock_timeout_s))
         if reason := _why_update(facts, missing, refreshed=refreshed):
             steps.append(manager.step("update", reason, APT_UPDATE, lock_timeout_s))
+        if broken := broken_packages(installed):
+            steps.append(repair_step(broken, lock_timeout_s))
     reason = "; ".join(why_missing(wish, installed) for wish in missing)
     command = manager.install(missing, recommends)
     new = [wish.name for wish in missing if not replace(wish, version=None).fulfilled(installed)]

@@ -141,7 +141,11 @@ def _packages(facts: Facts) -> Found:
         {name.partition(":")[0] for name, package in facts[INSTALLED_PACKAGES].items() if package.broken}
     )
     if broken:
-        return Status.WARNING, f"half installed: {', '.join(broken)}", "dpkg --configure -a"
+        return (
+            Status.WARNING,
+            f"half installed: {', '.join(broken)}",
+            "dpkg --configure -a; apt-get --fix-broken install",
+        )
     return Status.OK, "none is half installed", ""
 
 

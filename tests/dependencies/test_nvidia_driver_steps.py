@@ -97,6 +97,25 @@ def test_the_driver_is_solved_again_when_it_is_installed(tmp_path: Path) -> None
     assert len(processes.commands) == 1
 
 
+def test_what_was_cut_short_is_finished(tmp_path: Path) -> None:
+    unpacked = {"nvidia-dkms-550-server": ["550.163.01-0ubuntu0.22.04.2", "iU"]}
+    host = facts("fresh", tmp_path, installed_packages=unpacked, apt_lists_age_s=None)
+    planned = steps(host)
+    assert [*planned][:3] == ["update", "repair", "driver"], "apt brings what is missing from its lists"
+    unmet = ("dpkg: dependency problems prevent configuration of nvidia-dkms-550-server:",)
+    processes = Processes({"dpkg --configure -a": unmet})
+    run(planned["repair"], host, tmp_path, processes)
+    configure, fix = processes.commands
+    assert configure.startswith("dpkg --configure -a")
+    assert fix.startswith("apt-get ")
+    assert " --yes " in fix
+    assert "--fix-broken" in fix
+    held = Processes({"dpkg": unmet, "apt-get": ("E: Held packages were changed",)})
+    with pytest.raises(DependencyFailedError) as error:
+        run(planned["repair"], host, tmp_path, held)
+    assert "apt-mark showhold" in (error.value.remedy or "")
+
+
 def test_what_is_installed_is_kept(tmp_path: Path) -> None:
     planned = steps(facts("fresh", tmp_path))
     after = facts("healthy", tmp_path)

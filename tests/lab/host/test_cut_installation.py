@@ -34,7 +34,6 @@ def test_an_engine_that_is_only_unpacked(lab_host: LabHost) -> None:
     assert lab_host.run("dpkg --audit").stdout == ""
 
 
-@pytest.mark.xfail(strict=True, reason="dpkg --configure -a alone does not fetch what is missing")
 def test_a_driver_whose_module_is_only_unpacked(lab_host: LabHost) -> None:
     lab_host.run("apt-get update -qq")
     leave_unpacked(lab_host, "nvidia-dkms-550-server")
