@@ -32,14 +32,13 @@ from dependencies.docker_daemon import require_readable
 from dependencies.docker_service import refuse_to_stop_containers, start_command, start_engine
 from dependencies.docker_sources import DOWNLOADS, DockerSource, docker_source, pinned
 from dependencies.docker_undo import undo_plan
-from dependencies.package_managers import installation_steps, manager_of, require_root
+from dependencies.package_managers import PackageWish, installation_steps, manager_of, require_root
 from dependencies.signing_key import SigningKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.facts import Facts
-    from dependencies.package_managers import PackageWish
 
 __all__ = ["DockerInstallation", "DockerInstallationParameters"]
 
@@ -179,7 +178,7 @@ class DockerInstallation(Dependency):
         parameters = self.parameters
         if engine is None and facts[DOCKER_SERVER]:
             return []
-        if engine and (engine.kind == "static" or not parameters.version):
+        if engine and (engine.kind == "static" or (engine.whole and not parameters.version)):
             return []
         manager = manager_of(facts, "docker")
         source = self._source(facts, manager.name, engine)
@@ -190,12 +189,15 @@ class DockerInstallation(Dependency):
             return []
         require_root(facts, manager, " ".join(map(str, missing)))
         if engine:
+            version = upstream_version(engine.version)
             refuse_to_stop_containers(
                 facts,
-                f"{engine.kind} is {upstream_version(engine.version)}, not {parameters.version}",
+                f"{engine.kind} is {version}, not {parameters.version}"
+                if engine.whole
+                else f"the installation of {engine.kind} was cut short",
                 allowed=parameters.restart_with_containers,
             )
-        elif source.kind == "docker-ce":
+        if source.kind == "docker-ce" and not (engine and engine.whole):
             _refuse_conflicts(facts, manager.name)
         self._check_space(facts)
         repository: list[Step] = []
@@ -234,13 +236,14 @@ class DockerInstallation(Dependency):
     def _wishes(
         self, source: DockerSource, manager: str, engine: DockerEngine | None
     ) -> tuple[PackageWish, ...]:
-        version = self.parameters.version
+        version, kind = self.parameters.version, engine.kind if engine else source.kind
+        # An engine that was cut short is installed as a new one is, unless it came from elsewhere.
+        new = (engine is None or not engine.whole) and kind == source.kind
+        wishes = source.wishes if new else (PackageWish(kind),)
         if not version:
-            return source.wishes
-        exact = {wish.name: wish for wish in pinned(engine.kind if engine else source.kind, version, manager)}
-        if engine:
-            return tuple(exact.values())
-        return tuple(exact.get(wish.name, wish) for wish in source.wishes)
+            return wishes
+        exact = {wish.name: wish for wish in pinned(kind, version, manager)}
+        return tuple(exact.get(wish.name, wish) for wish in wishes) if new else tuple(exact.values())
 
     def _check_space(self, facts: Facts) -> None:
         root = PurePath(str((facts[DAEMON_CONFIG].settings or {}).get("data-root") or "/var/lib/docker"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.facts.base import Fact, Host
+from agent.facts.packages import InstalledPackage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,10 +66,12 @@ class DockerEngine:
         kind: the package that dockerd is from, such as ``docker-ce`` or ``docker.io``; ``snap``; ``podman``
             where ``docker`` is podman under another name; ``static`` where no package owns it.
         version: its package's version; empty where there is none.
+        whole: whether its package is configured; not where its installation was cut short.
     """
 
     kind: str
     version: str = ""
+    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -149,22 +152,30 @@ def docker_engine(packages: str, programs: str) -> DockerEngine | None:
         packages: names, versions and states of the packages that may hold it, a line each.
         programs: where ``docker`` and ``dockerd`` are found, a line each.
     """
-    installed = {}
+    installed, unfinished = {}, {}
     for line in packages.splitlines():
         name, _, rest = line.partition("\t")
         version, _, state = rest.partition("\t")
-        if state.strip()[1:2] == "i":
+        package = InstalledPackage(version, state.strip())
+        if package.installed:
             installed[name] = version
+        elif package.broken:
+            unfinished[name] = version
     paths = programs.split()
-    for name in ENGINE_PACKAGES:
-        # Debian's "docker" was once a dock for the desktop; Fedora's "docker" was podman's.
-        if name in installed and (name != "docker" or any(path.endswith("/dockerd") for path in paths)):
+    daemon = any(path.endswith("/dockerd") for path in paths)
+    # Debian's "docker" was once a dock for the desktop; Fedora's "docker" was podman's.
+    candidates = [name for name in ENGINE_PACKAGES if name != "docker" or daemon]
+    for name in candidates:
+        if name in installed:
             return DockerEngine(name, installed[name])
     if any("/snap/" in path for path in paths):
         return DockerEngine("snap")
     if "podman-docker" in installed:
         return DockerEngine("podman", installed["podman-docker"])
-    return DockerEngine("static") if any(path.endswith("/dockerd") for path in paths) else None
+    for name in candidates:
+        if name in unfinished:
+            return DockerEngine(name, unfinished[name], whole=False)
+    return DockerEngine("static") if daemon else None
 
 
 def docker_server(text: str | None) -> DockerServer | None:

@@ -45,6 +45,17 @@ def test_which_engine(packages: str, programs: str, expected: str | None) -> Non
     assert (engine and engine.kind) == expected
 
 
+@pytest.mark.parametrize("state", ["iU ", "iF ", "iHR", "iW "])
+@pytest.mark.parametrize("name", ["docker-ce", "docker.io", "moby-engine"])
+def test_an_engine_whose_installation_was_cut_short(name: str, state: str) -> None:
+    unfinished = f"{name}\t5:27.3.1\t{state}\n"
+    assert docker_engine(unfinished, PATHS) == DockerEngine(name, "5:27.3.1", whole=False)
+    whole = docker_engine(f"{unfinished}docker-ee\t3\tii \n", PATHS)
+    assert whole == DockerEngine("docker-ee", "3")
+    snap = docker_engine(unfinished, "/snap/bin/docker\n")
+    assert snap == DockerEngine("snap")
+
+
 def test_the_version_of_a_package() -> None:
     assert docker_engine("docker-ce\t5:27.3.1-1\tii \n", PATHS) == DockerEngine("docker-ce", "5:27.3.1-1")
     assert upstream_version("5:27.3.1-1~ubuntu.24.04~noble") == "27.3.1"
