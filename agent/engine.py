@@ -305,7 +305,7 @@ class Engine:
             if planned.error:
                 raise of_kind(planned.error, element)
             if planned.plan is None or planned.component is None:
-                self._settle(element, component_key, f"{planned.standing.value}: {planned.note}")
+                self._tell_nothing_to_do(element, component_key, f"{planned.standing.value}: {planned.note}")
                 return
             for step in planned.plan.steps:
                 self._check_stop()
@@ -318,19 +318,22 @@ class Engine:
                 )
             if not isinstance(planned.component, Action):
                 self._check_effect(element)
+                self._settle(component_key, "the host is as it should be")
             journal.remember(**{f"done {component_key}": True})
         finally:
             self._known.discard(component_key)
 
-    def _settle(self, element: Element, component_key: str, why: str) -> None:
-        """There is nothing to do: a step of a dependency that was cut had done its work after all."""
-        rows = self.steps.journal.steps_of(component_key)
+    def _tell_nothing_to_do(self, element: Element, component_key: str, why: str) -> None:
         self.steps.log.info("no steps", component=component_key, type=element.type, why=why)
-        for row in rows:
+        if not self.steps.journal.steps_of(component_key):
+            self.steps.progress.note(f"{title_of(element)}: {why}")
+        self._settle(component_key, why)
+
+    def _settle(self, component_key: str, why: str) -> None:
+        """The host is right: what was cut of a dependency had done its work after all, or is not needed."""
+        for row in self.steps.journal.steps_of(component_key):
             if row.kind == "dependency" and row.status is not StepStatus.DONE:
                 self.steps.journal.end_step(row.key, StepStatus.DONE, message=f"found done: {why}")
-        if not rows:
-            self.steps.progress.note(f"{title_of(element)}: {why}")
 
     def _check_effect(self, element: Element) -> None:
         """A dependency is done when the host says so, not when its commands returned 0."""
