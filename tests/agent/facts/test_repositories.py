@@ -152,7 +152,9 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes, bytes]:
 
     listed = output("--with-colons", "--list-keys").decode()
     fingerprint = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr"))
-    return fingerprint, output("--export"), output("--armor", "--export")
+    exported = fingerprint, output("--export"), output("--armor", "--export")
+    subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=True)
+    return exported
 
 
 def test_a_real_key(key: tuple[str, bytes, bytes], tmp_path: Path) -> None:
