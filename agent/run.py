@@ -91,7 +91,8 @@ def start(request: RunRequest, progress: RunProgress, door: RebootDoor | None = 
     """
     session = check(request)
     with masking(session.secrets.mask), host_errors("the run's folder"):
-        _refuse(session.preview())
+        planned = session.preview()
+        _refuse(planned)
         folder = ResultsFolder(request.results_dir)
         folder.prepare()
         own_package_dir(session.facts[PACKAGE_DIR])
@@ -108,7 +109,7 @@ def start(request: RunRequest, progress: RunProgress, door: RebootDoor | None = 
                 started=now().isoformat(),
             )
             reboots = _reboots(journal, door, session, request)
-            return session.execute(journal, progress, reboots)
+            return session.execute(journal, progress, reboots, planned)
 
 
 def resume(
@@ -160,7 +161,7 @@ def resume(
         reboots = _reboots(journal, door, session, request)
         journal.remember(resumed=[*journal.recall("resumed", []), now().isoformat()], exit_code=None)
         with masking(session.secrets.mask):
-            return session.execute(journal, progress, reboots)
+            return session.execute(journal, progress, reboots, session.preview())
 
 
 @dataclass(frozen=True)
@@ -179,8 +180,18 @@ class Session:
         """What would be done now."""
         return self.planner.preview(self.facts, only_dependencies=self.options.only_dependencies)
 
-    def execute(self, journal: Journal, progress: RunProgress, reboots: Reboots) -> FinishedRun:
-        """Do what is not done yet, then judge it and write everything down."""
+    def execute(
+        self, journal: Journal, progress: RunProgress, reboots: Reboots, planned: Sequence[PlannedComponent]
+    ) -> FinishedRun:
+        """Do what is not done yet, then judge it and write everything down.
+
+        Args:
+            journal: the run's journal.
+            progress: shows what happens.
+            reboots: the run's reboots.
+            planned: what would be done now, for the display.
+        """
+        progress.expect(_estimates(planned, journal, self.options))
         interruption = Interruption()
         with interruption.listening(), package_dir_in_use(self.facts[PACKAGE_DIR]):
             outcome = self._carry_out(journal, progress, interruption, reboots)
@@ -203,7 +214,6 @@ class Session:
             log.info(
                 "run started", run_id=self.context.run_id, profile=self.context.profile, version=__version__
             )
-            progress.expect(_estimates(self.preview(), journal, self.options))
             steps = StepRunner(
                 journal=journal,
                 recorder=Recorder(journal, sinks, self.context, run_dir, secrets.mask),

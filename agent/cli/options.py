@@ -17,6 +17,8 @@ __all__ = [
     "Parameters",
     "Profiles",
     "ResultsDir",
+    "Run",
+    "pairs",
     "request_of",
 ]
 
@@ -57,7 +59,21 @@ AllowReboot = Annotated[
 Arm = Annotated[
     bool, typer.Option("--arm", help="Go on by itself after a reboot, which is left to you without --yes.")
 ]
+Run = Annotated[
+    str | None, typer.Argument(help="The run's id, its beginning, or its folder.", show_default="the latest")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def pairs(texts: list[str] | None) -> dict[str, str]:
+    """The names and values of an option that may be given several times; the last of one name counts.
+
+    Raises:
+        UsageError: if one is not written name=value.
+    """
+    from agent.profile import parse_parameters
+
+    return {name: value for text in texts or [] for name, value in parse_parameters(text).items()}
 
 
 def request_of(
@@ -71,10 +87,6 @@ def request_of(
     Raises:
         UsageError: if parameters or metadata are not written name=value.
     """
-    from agent.profile import parse_parameters
     from agent.request import RunRequest
-
-    def pairs(texts: list[str] | None) -> dict[str, str]:
-        return {name: value for text in texts or [] for name, value in parse_parameters(text).items()}
 
     return RunRequest(tuple(profile), pairs(parameters), pairs(metadata), **others)  # type: ignore[arg-type]

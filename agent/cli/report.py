@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from agent.cli.options import AsJson, ResultsDir
+from agent.cli.options import AsJson, ResultsDir, Run
 
 __all__ = ["report"]
 
 
 def report(
-    run: Annotated[
-        str | None,
-        typer.Argument(help="The run's id, its beginning, or its folder.", show_default="the latest"),
-    ] = None,
+    run: Run = None,
     results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,
 ) -> None:

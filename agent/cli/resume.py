@@ -7,16 +7,13 @@ from typing import Annotated
 
 import typer
 
-from agent.cli.options import AllowReboot, Arm, AsJson, Parameters, ResultsDir
+from agent.cli.options import AllowReboot, Arm, AsJson, Parameters, ResultsDir, Run, pairs
 
 __all__ = ["resume"]
 
 
 def resume(
-    run: Annotated[
-        str | None,
-        typer.Argument(help="The run's id, its beginning, or its folder.", show_default="the latest"),
-    ] = None,
+    run: Run = None,
     results_dir: ResultsDir = Path("results"),
     parameters: Parameters = None,
     yes: AllowReboot = False,
@@ -26,10 +23,9 @@ def resume(
 ) -> None:
     """Go on with a run where it stopped: what is done is not done again."""
     from agent.cli.finish import finish
-    from agent.profile import parse_parameters
     from agent.progress import run_progress
     from agent.run import resume as resume_run
 
-    values = {name: value for text in parameters or [] for name, value in parse_parameters(text).items()}
     progress = run_progress(quiet=quiet or as_json)
-    finish(resume_run(results_dir, run, progress, values, allow_reboot=yes, arm=arm), as_json=as_json)
+    finished = resume_run(results_dir, run, progress, pairs(parameters), allow_reboot=yes, arm=arm)
+    finish(finished, as_json=as_json)

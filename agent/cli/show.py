@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.cli.options import AsJson, Parameters
+from agent.cli.options import AsJson, Parameters, pairs
 
 __all__ = ["show"]
 
 
 def show(profile: str, parameters: Parameters = None, as_json: AsJson = False) -> None:
     """Show a profile: what it is for, its parameters, and its elements in order."""
-    from agent.profile import Element, find, load_sources, parse_parameters
+    from agent.profile import Element, find, load_sources
     from agent.run_description import to_json
     from agent.secrets import Secrets
 
-    overrides = {name: value for text in parameters or [] for name, value in parse_parameters(text).items()}
-    loaded = load_sources([find(profile)], overrides=overrides)
+    loaded = load_sources([find(profile)], overrides=pairs(parameters))
     secrets = Secrets(mappings=[loaded.parameters])
 
     def element(value: Element) -> dict[str, Any]:

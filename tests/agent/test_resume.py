@@ -68,6 +68,17 @@ def killed_at(n: int, request: RunRequest, tmp_path: Path) -> int:
     return process.exitcode
 
 
+def agent_process(request: RunRequest, tmp_path: Path) -> subprocess.Popen[bytes]:
+    """A process of its own that runs the request to its end, or until it gets a signal."""
+    file = tmp_path / "request.json"
+    file.write_text(json.dumps(request.to_json()))
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "tests/agent/kill_driver.py"), "0", str(file)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
 def check_whole(finished: FinishedRun, tmp_path: Path) -> None:
     assert finished.outcome.exit_code is ExitCode.OK
     assert (tmp_path / "effects").read_text().split() == ["dependency", "first", "second"]
@@ -115,13 +126,7 @@ def test_what_was_killed_in_the_middle_of_a_command_is_run_again_and_leaves_no_p
     effects, gate = tmp_path / "effects", tmp_path / "gate"
     command = f"echo started >> {effects}; while [ ! -e {gate} ]; do sleep 0.1; done; echo ended >> {effects}"
     request = request_for(tmp_path, {"Actions": [element("ExecuteCommand", "wait", Command=command)]})
-    file = tmp_path / "request.json"
-    file.write_text(json.dumps(request.to_json()))
-    with subprocess.Popen(
-        [sys.executable, str(ROOT / "tests/agent/kill_driver.py"), "0", str(file)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as agent:
+    with agent_process(request, tmp_path) as agent:
         wait_for(effects.exists)
         children = psutil.Process(agent.pid).children(recursive=True)
         agent.kill()
@@ -146,13 +151,7 @@ def test_a_signal_ends_everything_and_the_run_can_be_resumed(tmp_path: Path, num
         "Actions": [element("Measuring", "M", metric="x"), element("ExecuteCommand", "wait", Command=command)]
     }
     request = request_for(tmp_path, profile)
-    file = tmp_path / "request.json"
-    file.write_text(json.dumps(request.to_json()))
-    with subprocess.Popen(
-        [sys.executable, str(ROOT / "tests/agent/kill_driver.py"), "0", str(file)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as agent:
+    with agent_process(request, tmp_path) as agent:
         wait_for(mark.exists)
         children = psutil.Process(agent.pid).children(recursive=True)
         agent.send_signal(number)

@@ -7,7 +7,6 @@ list of clocks.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +32,10 @@ from agent.facts.package_versions import HELD_PACKAGES, PackageOffer, madison, o
 from agent.facts.secure_boot import SECURE_BOOT, efi_variable, key_enrolled, sb_state
 from agent.facts.services import ServiceState, service, systemctl_show
 from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES, UnattendedUpgrades, apt_config
+from tests.agent.facts.recorded_host import RecordedHost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 HERE = Path(__file__).parent
 APT = HERE / "apt"
@@ -46,35 +46,6 @@ OPEN = """NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  R
 GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)
 """
 SERVER = "580.178.04-0ubuntu0.22.04.1"
-
-
-@dataclass(frozen=True)
-class RecordedHost:
-    """Answers by the start of a command, and files."""
-
-    files: Mapping[str, str] = field(default_factory=dict)
-    outputs: Mapping[str, str] = field(default_factory=dict)
-
-    def output(
-        self,
-        command: Sequence[str],
-        *,
-        timeout_s: float = 10,
-        env: Mapping[str, str] | None = None,
-        hang_is_error: bool = False,
-    ) -> str | None:
-        line = " ".join(command)
-        return next((text for start, text in self.outputs.items() if line.startswith(start)), None)
-
-    def text(self, path: str) -> str | None:
-        return self.files.get(path)
-
-    def names(self, folder: str) -> list[str]:
-        prefix = folder.rstrip("/") + "/"
-        return sorted({path[len(prefix) :].split("/")[0] for path in self.files if path.startswith(prefix)})
-
-    def lock_holder(self, path: str) -> int | None:
-        return None
 
 
 def facts(files: Mapping[str, str] | None = None, outputs: Mapping[str, str] | None = None) -> Facts:
