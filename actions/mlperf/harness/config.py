@@ -27,7 +27,7 @@ class HarnessConfig:
         model: the model's name as LoadGen's configuration spells it (``llama3_1-8b``), or a new name that
             ``settings`` gives limits for. A dotted name matches nothing in LoadGen and is refused.
         output_dir: where LoadGen's logs, ``samples.csv`` and ``harness_result.json`` go.
-        dataset: JSON lines with ``prompt`` (text) or ``token_ids``, one sample a line.
+        dataset: JSON lines with ``prompt`` (text) or ``token_ids``, one sample a line (``dataset``).
         backend: ``type`` (a module of ``backends``) and its own settings.
         settings: LoadGen settings for this scenario by their user.conf names and units, such as
             ``target_qps`` (queries/s), ``min_duration`` (ms), ``min_query_count``, ``ttft_latency`` (ms),

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
 from typing import TYPE_CHECKING
+
+from actions.mlperf.harness.dataset import pack_tokens
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["SyntheticSamples"]
 
-_SPREAD = 4.0
-"""How narrow the lengths lie about their mean: the sum of the beta distribution's two shapes."""
+_SPREAD = 0.47
+"""The lengths' standard deviation on the logarithmic scale: that of articles of CNN-DailyMail, whose standard
+deviation is about half their mean."""
+_NORMAL = NormalDist()
+_TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class SyntheticSamples:
-    """What to make.
+    """What to make: lengths are log-normal as those of texts are, cut off at the longest.
 
     Args:
         samples: how many.
@@ -50,22 +58,44 @@ class SyntheticSamples:
     def token_ids(self) -> list[list[int]]:
         """The samples."""
         generator = random.Random(self.seed)  # noqa: S311 - reproducible on purpose
-        return [
-            [generator.randrange(self.first_token, self.vocabulary) for _ in range(length)]
-            for length in (self._length(generator) for _ in range(self.samples))
-        ]
+        lengths = [self._length(generator) for _ in range(self.samples)]
+        return [generator.choices(range(self.first_token, self.vocabulary), k=length) for length in lengths]
 
     def write(self, path: Path) -> None:
         """Write the samples as JSON lines."""
         with path.open("w", encoding="utf-8") as file:
             for number, ids in enumerate(self.token_ids()):
-                file.write(json.dumps({"id": f"synthetic-{number:05d}", "token_ids": ids}) + "\n")
+                row = {"id": f"synthetic-{number:05d}", "token_ids": pack_tokens(ids)}
+                file.write(json.dumps(row) + "\n")
 
     def _length(self, generator: random.Random) -> int:
         if self.max_tokens == self.mean_tokens:
             return self.mean_tokens
-        place = (self.mean_tokens - 1) / (self.max_tokens - 1)
-        if place == 0:
-            return 1
-        share = generator.betavariate(_SPREAD * place, _SPREAD * (1 - place))
-        return 1 + round(share * (self.max_tokens - 1))
+        below = _NORMAL.cdf(self._place_of(self.max_tokens, self._location))
+        share = max(generator.random() * below, _TINY)
+        length = math.exp(self._location + _SPREAD * _NORMAL.inv_cdf(share))
+        return min(max(round(length), 1), self.max_tokens)
+
+    @staticmethod
+    def _place_of(length: float, location: float) -> float:
+        return (math.log(length) - location) / _SPREAD
+
+    @cached_property
+    def _location(self) -> float:
+        """The logarithmic scale's mean with which the distribution, cut off, has the mean asked for."""
+        low, high = -1.0, math.log(self.max_tokens) + 8.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            if self._mean(middle) < self.mean_tokens:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _mean(self, location: float) -> float:
+        """The mean of a log-normal distribution that is cut off at the longest length."""
+        place = self._place_of(self.max_tokens, location)
+        below = _NORMAL.cdf(place)
+        if below < _TINY:
+            return float(self.max_tokens)
+        return math.exp(location + _SPREAD**2 / 2) * _NORMAL.cdf(place - _SPREAD) / below

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from statistics import mean
+from statistics import mean, median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,6 +101,13 @@ def test_synthetic_lengths_have_the_mean_asked_for() -> None:
     ids = SyntheticSamples(4000, 100, 400, seed=1).token_ids()
     assert mean(map(len, ids)) == pytest.approx(100, rel=0.05)
     assert max(map(len, ids)) > 250
+
+
+def test_synthetic_samples_have_the_statistics_of_news_articles() -> None:
+    lengths = [len(sample) for sample in SyntheticSamples(5000, 870, 2540, seed=1).token_ids()]
+    assert mean(lengths) == pytest.approx(870, rel=0.02)
+    assert 2400 < max(lengths) <= 2540
+    assert median(lengths) < mean(lengths)
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,8 @@ class OpenAIBackend:
             common["stream_options"] = {"include_usage": True}
         head = json.dumps(common)[:-1]
         return [
-            f'{head}, "prompt": {json.dumps(sample.prompt)}}}'.encode() for sample in self._context.samples
+            f'{head}, "prompt": {json.dumps(list(sample.tokens) or sample.prompt)}}}'.encode()
+            for sample in self._context.samples
         ]
 
     def submit(self, batch: Batch, sink: Sink) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from actions.mlperf.harness.completion import CompletionReader
 from actions.mlperf.harness.config import HarnessConfig
-from actions.mlperf.harness.dataset import Sample, read_dataset
+from actions.mlperf.harness.dataset import pack_tokens, read_dataset, unpack_tokens
 from actions.mlperf.harness.endpoint import is_like
 from actions.mlperf.harness.errors import HarnessError
 
@@ -80,9 +80,22 @@ def test_offline_may_expect_more_than_was_measured(tmp_path: Path) -> None:
 
 def test_a_data_set_is_read(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
-    path.write_text('{"prompt": "héllo", "id": 7}\n\n{"token_ids": [1, 2]}\n')
+    packed = pack_tokens([3, 128009])
+    path.write_text(
+        '{"prompt": "héllo", "id": 7}\n\n{"token_ids": [1, 2]}\n'
+        f'{{"prompt": "a", "token_ids": "{packed}"}}\n'
+    )
 
-    assert read_dataset(path) == [Sample("7", "héllo"), Sample("2", [1, 2])]
+    text, ids, both = read_dataset(path)
+
+    assert (text.id, text.prompt, list(text.tokens)) == ("7", "héllo", [])
+    assert (ids.id, ids.prompt, list(ids.tokens)) == ("2", "", [1, 2])
+    assert (both.id, both.prompt, list(both.tokens)) == ("3", "a", [3, 128009])
+
+
+@given(st.lists(st.integers(0, 2**31 - 1)))
+def test_packed_tokens_are_the_same_again(tokens: list[int]) -> None:
+    assert list(unpack_tokens(pack_tokens(tokens))) == tokens
 
 
 @pytest.mark.parametrize(
@@ -96,6 +109,11 @@ def test_a_data_set_is_read(tmp_path: Path) -> None:
         (b'{"prompt": ""}', "data.jsonl:1 has neither"),
         (b'{"token_ids": [1, "2"]}', "data.jsonl:1 has neither"),
         (b'{"token_ids": [true]}', "data.jsonl:1 has neither"),
+        (b'{"token_ids": [-1]}', "data.jsonl:1 has neither"),
+        (b'{"token_ids": [4294967296]}', "data.jsonl:1 has neither"),
+        (b'{"token_ids": "AAAA"}', "data.jsonl:1 has neither"),
+        (b'{"token_ids": "AQID\xc3\xa9"}', "data.jsonl:1 has neither"),
+        (b'{"prompt": 7, "token_ids": [1]}', "data.jsonl:1 has neither"),
         (b"\xff\xfe", "is not UTF-8"),
     ],
 )
