@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActionFailedError",
+    "ContainerError",
     "DependencyFailedError",
     "ExitCode",
     "HostError",
@@ -118,6 +119,32 @@ class DependencyFailedError(VcagentError):
 
     exit_code = ExitCode.DEPENDENCY_FAILED
     reason_number = 506
+
+
+class ContainerError(VcagentError):
+    """The container engine did not do what it was asked for.
+
+    Args:
+        message: what was wanted, and what the engine said.
+        problem: which of the known failures it is (``agent.containers.failures``), such as
+            ``no_such_image``; ``other`` where none is recognised.
+        remedy: what the user can do next.
+        details: further lines.
+    """
+
+    exit_code = ExitCode.DEPENDENCY_FAILED
+    reason_number = 506
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        problem: str = "other",
+        remedy: str | None = None,
+        details: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message, remedy=remedy, details=details)
+        self.problem = problem
 
 
 class ActionFailedError(VcagentError):

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from agent.secrets import Secrets
+
 __all__ = ["ProcessResult", "ProcessRunner", "RunningProcess"]
 
 
@@ -54,7 +56,17 @@ class RunningProcess(Protocol):
 
 
 class ProcessRunner(Protocol):
-    """Runs commands for steps and monitors."""
+    """Runs commands for steps and monitors.
+
+    Attributes:
+        run_id: the run's id.
+        step: the key of the step that the commands belong to; empty for none.
+        secrets: what is masked in logs, results and messages.
+    """
+
+    run_id: str
+    step: str
+    secrets: Secrets
 
     def run(
         self,

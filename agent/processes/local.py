@@ -11,9 +11,10 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.errors import ActionFailedError, InterruptedRunError
+from agent.errors import InterruptedRunError
 from agent.processes.contract import ProcessResult, RunningProcess
 from agent.processes.marker import fingerprint, read_marker, wrapped
+from agent.processes.outcome import ERROR_LINES, checked, last_words
 from agent.processes.output import OutputLog, last_output
 from agent.processes.tree import (
     PROCESS_VARIABLE,
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["LocalProcesses"]
 
 _SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
-_ERROR_LINES = 20
-_STDERR_LINES = 5
 _LONG_GRACE_S = 30.0
 """Seconds between SIGTERM and SIGKILL for an uninterruptible command whose time is over."""
 
@@ -104,7 +103,7 @@ class LocalProcesses:
             result = ProcessResult(
                 shown, ended.exit_code, output, "", ended.duration_s, timed_out=False, log=log, adopted=True
             )
-            return self._checked(result, output.splitlines()) if check else result
+            return checked(result, output.splitlines()) if check else result
         if self.stop.is_set():
             raise InterruptedRunError(f"the run was told to stop before `{shown}`")
         extra: dict[str, str] = {}
@@ -122,11 +121,11 @@ class LocalProcesses:
         if marker and runner.ended_by != "itself":  # what it noted is how it was stopped, not how it ended
             marker.unlink(missing_ok=True)
         if runner.ended_by == "stop":
-            raise InterruptedRunError(f"`{shown}` was stopped", details=runner.output.lines(_ERROR_LINES))
+            raise InterruptedRunError(f"`{shown}` was stopped", details=runner.output.lines(ERROR_LINES))
         if uninterruptible and self.stop.is_set():
             raise InterruptedRunError(
                 f"the run was told to stop; `{shown}` ended first, with exit code {runner.exit_code}",
-                details=runner.output.lines(_ERROR_LINES),
+                details=runner.output.lines(ERROR_LINES),
             )
         result = ProcessResult(
             command=shown,
@@ -137,7 +136,7 @@ class LocalProcesses:
             timed_out=runner.ended_by == "timeout",
             log=log,
         )
-        return self._checked(result, _last_words(runner.output, result.stderr)) if check else result
+        return checked(result, last_words(runner.output, result.stderr)) if check else result
 
     def start(
         self,
@@ -243,31 +242,6 @@ class LocalProcesses:
     def _forget(self, runner: TreeRunner) -> None:
         with self._lock:
             self._running.discard(runner)
-
-    def _checked(self, result: ProcessResult, lines: Sequence[str]) -> ProcessResult:
-        if result.exit_code == 0 and not result.timed_out:
-            return result
-        if result.timed_out:
-            what = f"did not end within {result.duration_s:.0f} s and was stopped"
-        elif result.exit_code < 0:
-            what = f"was ended by signal {-result.exit_code}"
-        else:
-            what = f"ended with exit code {result.exit_code}"
-        raise ActionFailedError(
-            f"`{result.command}` {what}",
-            remedy=f"all of its output is in {result.log}",
-            details=tuple(lines[-_ERROR_LINES:]),
-        )
-
-
-def _last_words(output: OutputLog, stderr: str) -> tuple[str, ...]:
-    """The last lines of a command, those of its standard error in any case.
-
-    The two streams come through two pipes: of what was written at the same time, either may arrive first.
-    """
-    lines = output.lines(_ERROR_LINES)
-    missing = [line for line in stderr.splitlines()[-_STDERR_LINES:] if line not in lines]
-    return (*lines[len(missing) :], *missing)
 
 
 class _Background:

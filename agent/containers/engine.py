@@ -1,0 +1,359 @@
+"""The container engine, as a run uses it: images and containers of its own, nobody else's."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import docker.errors
+
+from agent.containers import images
+from agent.containers.client import EngineClient, connected, engine_errors
+from agent.containers.container import AGENT, Container
+from agent.containers.creation import (
+    KEEP_LABEL,
+    RUN_LABEL,
+    SPEC_LABEL,
+    container_name,
+    engine_config,
+    fingerprint,
+)
+from agent.containers.ending import end_others
+from agent.containers.failures import engine_error
+from agent.containers.secret_files import remove_secret_files, write_secret_files
+from agent.errors import ContainerError
+from agent.journal import now
+from agent.results import write_json
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
+    from agent.component import Progress, StepContext
+    from agent.containers.images import Image
+    from agent.containers.spec import ContainerSpec
+    from agent.secrets import Secrets
+
+__all__ = ["RECORDS", "ContainerEngine", "connect", "remove_containers"]
+
+RECORDS = "containers"
+"""The folder of a run where a file says of each of its containers what it was made from."""
+
+
+def connect(context: StepContext, address: str | None = None) -> ContainerEngine:
+    """Connect a step to the engine; use it as a context manager, which ends what was started in background.
+
+    Args:
+        context: the step's.
+        address: the engine's, such as ``unix:///var/run/docker.sock``; by default what the docker command
+            takes: ``DOCKER_HOST``, else the current context's.
+
+    Raises:
+        ContainerError: if no engine answers; with the remedy.
+    """
+    return ContainerEngine(
+        connected(address, _docker_config()),
+        run_id=context.processes.run_id,
+        step=context.processes.step,
+        secrets=context.processes.secrets,
+        stop=context.stop,
+        records=context.run_dir / RECORDS,
+    )
+
+
+class ContainerEngine:
+    """An engine that answers.
+
+    Args:
+        client: the connection.
+        run_id: the run that containers belong to.
+        secrets: what is masked in logs, results and messages.
+        stop: when set, what takes long is ended, and raises InterruptedRunError.
+        step: the key of the step that commands belong to.
+        records: the folder for a description of each container; None for none.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        *,
+        run_id: str,
+        secrets: Secrets,
+        stop: threading.Event,
+        step: str = "",
+        records: Path | None = None,
+    ) -> None:
+        self.client = client
+        self.run_id = run_id
+        self.secrets = secrets
+        self.stop = stop
+        self.step = step
+        self.records = records
+        self._used: list[Container] = []
+
+    def __enter__(self) -> Self:
+        """Nothing: it is connected."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what runs in the background, and the connection; the containers go on."""
+        self.close()
+
+    def close(self) -> None:
+        """End what runs in the background, and the connection; the containers go on."""
+        while self._used:
+            self._used.pop().close()
+        self.client.close()
+
+    def image(self, reference: str) -> Image | None:
+        """An image that the engine has, with its digests; None if it has not."""
+        return images.find_image(self.client, reference)
+
+    def ensure_image(
+        self,
+        reference: str,
+        *,
+        when: Literal["missing", "always", "never"] = "missing",
+        progress: Progress | None = None,
+    ) -> Image:
+        """See to it that an image is there; returns it with its digests, for the run's record.
+
+        Args:
+            reference: such as ``nvcr.io/nvidia/mlperf/inference:v4.1``; without a tag it is ``latest``.
+            when: when it is pulled.
+            progress: is told the bytes that have come.
+
+        Raises:
+            ContainerError: if it cannot be had (no such image, unauthorized, no space left, …).
+            InterruptedRunError: if the run was told to stop.
+        """
+        found = self.image(reference)
+        if when == "always" or (when == "missing" and found is None):
+            images.pull(self.client, reference, progress=progress, stop=self.stop)
+            found = self.image(reference)
+        if found is None:
+            raise engine_error(f"the image {reference} is not there", f"No such image: {reference}")
+        return found
+
+    def build_image(
+        self,
+        folder: Path,
+        *,
+        tag: str,
+        log: Path,
+        dockerfile: str = "Dockerfile",
+        arguments: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        target: str = "",
+        network: str = "",
+        use_cache: bool = True,
+        progress: Progress | None = None,
+    ) -> Image:
+        """Build an image from a folder, with the engine's own builder (not BuildKit).
+
+        Args:
+            folder: what the Dockerfile may copy from; ``.dockerignore`` counts.
+            tag: what it is called afterwards.
+            log: gets the builder's output, secrets masked.
+            dockerfile: the Dockerfile, seen from the folder, or elsewhere by its whole path.
+            arguments: build arguments. The image's history shows them: no secrets.
+            labels: labels of the image.
+            target: the stage to stop at; empty for the last.
+            network: the network of its commands; empty for the engine's default.
+            use_cache: whether layers of earlier builds are taken.
+            progress: is told the step.
+
+        Raises:
+            ContainerError: if it cannot be built; with the last lines of the output.
+            InterruptedRunError: if the run was told to stop.
+        """
+        images.build(
+            self.client,
+            folder,
+            tag=tag,
+            dockerfile=dockerfile,
+            arguments=arguments or {},
+            labels=labels or {},
+            target=target,
+            network=network,
+            use_cache=use_cache,
+            log=log,
+            secrets=self.secrets,
+            progress=progress,
+            stop=self.stop,
+        )
+        return self.ensure_image(tag, when="never")
+
+    def ensure_running(self, spec: ContainerSpec) -> Container:
+        """The run's container for a purpose: the one that is there if it still matches, else a new one.
+
+        One that matches is of this run, made for the same wish from the same image; it is started if it does
+        not run (after a reboot, for instance), and what an agent that was killed left running in it is
+        ended. One of this run that does not match is replaced.
+
+        Raises:
+            ContainerError: if it cannot be made or started (nothing of it is left then), if it ends at
+                once, or if somebody else's container has its name.
+        """
+        image = self.ensure_image(spec.image, when="never")
+        name = container_name(self.run_id, spec.purpose)
+        for value in (*spec.secret_environment.values(), *spec.secret_files.values()):
+            self.secrets.add(value)
+        found = self._inspect(name)
+        if found is not None:
+            self._refuse_stranger(name, found)
+        with engine_errors(lambda: f"the container {name} cannot be started"):
+            folder = write_secret_files(name, spec)
+            if found is not None and _matches(found, spec, image):
+                identifier, reused = str(found["Id"]), True
+                self._start_again(identifier, found["State"])
+            else:
+                if found is not None:
+                    self.client.remove_container(found["Id"], force=True, v=True)
+                identifier, reused = self._create(name, spec, folder), False
+                self._start(identifier)
+        container = Container(
+            self.client,
+            identifier=identifier,
+            name=name,
+            image=image,
+            reused=reused,
+            run_id=self.run_id,
+            step=self.step,
+            secrets=self.secrets,
+            stop=self.stop,
+        )
+        self._refuse_ended(container, spec)
+        self._used.append(container)
+        self._record(container, spec)
+        return container
+
+    def _create(self, name: str, spec: ContainerSpec, folder: Path | None) -> str:
+        config = engine_config(spec, run_id=self.run_id, secrets_folder=folder)
+        return str(self.client.create_container_from_config(config, name)["Id"])
+
+    def _start(self, identifier: str) -> None:
+        try:
+            self.client.start(identifier)
+        except BaseException:
+            with suppress(docker.errors.APIError):
+                self.client.remove_container(identifier, force=True, v=True)
+            raise
+
+    def _start_again(self, identifier: str, state: Mapping[str, Any]) -> None:
+        if state.get("Paused"):
+            self.client.unpause(identifier)
+        if not state["Running"]:
+            self._start(identifier)
+        elif end_others(self.client, identifier, AGENT) and self.stop.is_set():
+            return
+
+    def _refuse_stranger(self, name: str, found: Mapping[str, Any]) -> None:
+        if (found["Config"].get("Labels") or {}).get(RUN_LABEL) != self.run_id:
+            raise ContainerError(
+                f"a container named {name} is there that this run did not make",
+                problem="name_taken",
+                remedy=f"see what it is (docker inspect {name}), then rename or remove it",
+            )
+
+    def _refuse_ended(self, container: Container, spec: ContainerSpec) -> None:
+        """Tell a container whose first process ended at once, and remove it."""
+        found = self._inspect(container.name)
+        if found is not None and found["State"]["Running"]:
+            return
+        lines: tuple[str, ...] = ()
+        code = "an unknown exit code"
+        if found is not None:
+            lines, code = container.last_output(), f"exit code {found['State']['ExitCode']}"
+            container.remove()
+        command = " ".join(spec.command or ("its own command",))
+        raise ContainerError(
+            f"the container {container.name} ended at once with {code}; it ran {self.secrets.mask(command)}",
+            problem="ended_at_once",
+            remedy="see its last words; give it a command that stays, or another image",
+            details=lines,
+        )
+
+    def _inspect(self, name: str) -> Mapping[str, Any] | None:
+        with engine_errors(f"the container {name} cannot be looked at"):
+            try:
+                return dict(self.client.inspect_container(name))
+            except docker.errors.NotFound:
+                return None
+
+    def _record(self, container: Container, spec: ContainerSpec) -> None:
+        if self.records is None:
+            return
+        with engine_errors("the engine does not tell its version"):
+            version = self.client.version()
+        image = container.image
+        self.records.mkdir(exist_ok=True)
+        config = engine_config(spec, run_id=self.run_id, secrets_folder=None, masked=True)
+        write_json(
+            self.records / f"{spec.purpose}.json",
+            {
+                "name": container.name,
+                "id": container.identifier,
+                "time": now().isoformat(),
+                "reused": container.reused,
+                "image": {
+                    "reference": image.reference,
+                    "id": image.identifier,
+                    "digests": list(image.digests),
+                    "size_bytes": image.size_bytes,
+                    "created": image.created,
+                },
+                "engine": {"version": version.get("Version"), "api": version.get("ApiVersion")},
+                "config": self.secrets.mask_value(config),
+            },
+        )
+
+
+def remove_containers(run_id: str, *, kept_too: bool = False, address: str | None = None) -> list[str]:
+    """Remove the containers of a run, and their secret files; returns their names.
+
+    Args:
+        run_id: the run.
+        kept_too: whether those go as well that were to be kept.
+        address: the engine's; see ``connect``.
+
+    Raises:
+        ContainerError: if the engine does not answer, or does not remove one.
+    """
+    client = connected(address)
+    removed = []
+    with engine_errors(f"the containers of run {run_id} cannot be removed"):
+        for found in client.containers(all=True, filters={"label": f"{RUN_LABEL}={run_id}"}):
+            if not kept_too and (found.get("Labels") or {}).get(KEEP_LABEL):
+                continue
+            name = str(found["Names"][0]).lstrip("/")
+            with suppress(docker.errors.NotFound):
+                client.remove_container(found["Id"], force=True, v=True)
+            remove_secret_files(name)
+            removed.append(name)
+    client.close()
+    return removed
+
+
+def _matches(found: Mapping[str, Any], spec: ContainerSpec, image: Image) -> bool:
+    state = found["State"]
+    usable = not (state.get("Dead") or state.get("Status") == "removing")
+    same = (found["Config"].get("Labels") or {}).get(SPEC_LABEL) == fingerprint(spec)
+    return usable and same and found["Image"] == image.identifier
+
+
+def _docker_config() -> Path | None:
+    """The docker configuration of the user who called sudo, where root has none of his own."""
+    caller = os.environ.get("SUDO_USER")
+    if os.geteuid() != 0 or not caller or os.environ.get("DOCKER_CONFIG"):
+        return None
+    try:
+        own, his = (Path(pwd.getpwnam(name).pw_dir) / ".docker" / "config.json" for name in ("root", caller))
+    except KeyError:
+        return None
+    return his if his.is_file() and not own.is_file() else None
