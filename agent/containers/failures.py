@@ -189,7 +189,7 @@ FAILURES = (
         "the engine may do less than the container wants: leave out privileged, cap_add, ulimits",
     ),
 )
-"""What engines, their registries and NVIDIA's runtime say, and what to do about it; the more special first."""
+"""What engines, registries and NVIDIA's runtime say, and what to do about it; the more special first."""
 
 
 def engine_error(what: str, message: str) -> ContainerError:
