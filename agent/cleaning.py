@@ -8,7 +8,8 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agent.errors import HostError, UsageError, host_errors
+from agent.containers.records import has_containers
+from agent.errors import ContainerError, HostError, UsageError, host_errors
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.names import did_you_mean
@@ -53,6 +54,7 @@ def clean(targets: str, results_dir: Path, package_dir: Path | None) -> list[Pat
     Raises:
         UsageError: for an unknown target, before anything is removed.
         HostError: if a run is going on there, or a file cannot be removed.
+        ContainerError: if a run left containers that cannot be removed; it is left then.
     """
     wanted = check_targets(targets)
     removed: list[Path] = []
@@ -61,6 +63,7 @@ def clean(targets: str, results_dir: Path, package_dir: Path | None) -> list[Pat
             folder = ResultsFolder(results_dir)
             with folder.locked("--clean"):
                 for run in folder.runs():
+                    _remove_containers(run)
                     shutil.rmtree(run)
                     removed.append(run)
                 folder.forget_latest()
@@ -74,6 +77,19 @@ def clean(targets: str, results_dir: Path, package_dir: Path | None) -> list[Pat
                         entry.unlink()
             removed.append(packages)
     return removed
+
+
+def _remove_containers(run: Path) -> None:
+    """Remove what is left of a run's containers, those to be kept as well: nothing names them later."""
+    if not has_containers(run):
+        return
+    from agent.containers.engine import remove_containers
+
+    try:
+        remove_containers(run.name, kept_too=True)
+    except ContainerError as error:
+        if error.problem != "no_engine":  # it was taken from the host, and its containers with it
+            raise
 
 
 def own_package_dir(package_dir: Path) -> None:

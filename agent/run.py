@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent import __version__
 from agent.cleaning import own_package_dir, package_dir_in_use
+from agent.containers.records import container_records, has_containers
 from agent.engine import Engine, EngineOptions, Outcome
-from agent.errors import ExitCode, HostError, UsageError, host_errors, masking
+from agent.errors import ContainerError, ExitCode, HostError, UsageError, host_errors, masking
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.boot import REBOOTS
@@ -227,11 +228,24 @@ class Session:
                 outcome = Outcome(waiting.exit_code, waiting)
             else:
                 outcome = Engine(self.planner, self.facts, steps, self.options, interruption).run()
+            self._remove_containers(outcome)
             reboots.arrange(outcome, secrets.mask)
             if reboots.goes_down:
                 progress.note(str(outcome.error))
             log.info("run ended", exit_code=int(outcome.exit_code), error=str(outcome.error or ""))
         return outcome
+
+    def _remove_containers(self, outcome: Outcome) -> None:
+        """Remove the run's containers, but those to be kept; all stay for a run that goes on later."""
+        going_on = (ExitCode.INTERRUPTED, ExitCode.REBOOT_PENDING)
+        if not has_containers(self.run_dir) or outcome.exit_code in going_on:
+            return
+        from agent.containers.engine import remove_containers
+
+        try:
+            remove_containers(self.context.run_id)
+        except ContainerError as error:
+            outcome.warnings.append(str(error))
 
     def _describe(self, journal: Journal, outcome: Outcome | None = None) -> dict[str, Any]:
         return describe(
@@ -240,6 +254,7 @@ class Session:
             context=self.context,
             facts=self.facts.fresh(),
             secrets=self.secrets,
+            containers=container_records(self.run_dir),
             outcome=outcome,
         )
 

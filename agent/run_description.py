@@ -32,6 +32,7 @@ def describe(
     context: RunContext,
     facts: Facts,
     secrets: Secrets,
+    containers: Sequence[Mapping[str, Any]] = (),
     outcome: Outcome | None = None,
 ) -> dict[str, Any]:
     """run.json: what was run, on what, and how it ended."""
@@ -51,6 +52,7 @@ def describe(
         "command_line": journal.recall("command_line", []),
         "versions": journal.recall("versions", {}),
         "metadata": dict(context.metadata),
+        "containers": list(containers),
         "facts": secrets.mask_value(_facts_to_json(facts)) if outcome else {},
         "start": journal.recall("started"),
         "resumed": journal.recall("resumed", []),

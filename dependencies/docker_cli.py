@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from agent.containers.failures import FAILURES
 from agent.errors import ActionFailedError, DependencyFailedError
 from agent.facts.docker import DOCKER_GROUP, PROCESS_GROUPS
 from agent.facts.users import ROOT, USER
@@ -21,68 +22,11 @@ __all__ = ["REMEDIES", "as_user", "docker_command", "docker_remedy", "run_docker
 
 REMEDIES = (
     (
-        r"could not select device driver \S* with capabilities: \[\[gpu\]\]",
-        "the engine finds no nvidia-container-runtime-hook: install nvidia-container-toolkit, restart Docker",
-    ),
-    (
-        r"(?:unknown or invalid runtime name|Unknown runtime specified|unknown runtime):? (\S+)",
-        "the engine does not know the runtime {0}: name it in /etc/docker/daemon.json, restart Docker",
-    ),
-    (
-        r"failed to discover GPU vendor from CDI|no known GPU vendor found",
-        "Docker finds GPUs by their CDI specification: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
-    ),
-    (
-        r"unresolvable CDI devices (\S+)",
-        "no CDI specification has {0}: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
-    ),
-    (
-        r"could not select device driver \S*cdi|CDI support is not enabled",
-        'switch CDI on in /etc/docker/daemon.json ("features": {{"cdi": true}}), then restart Docker',
-    ),
-    (
-        r"Driver/library version mismatch",
-        "the loaded kernel module is older than the driver's libraries: reboot the host",
-    ),
-    (
-        r"[Dd]river not loaded|nvidia-smi has failed because it couldn't communicate",
-        "load NVIDIA's kernel module: a NvidiaCudaInstallation before this element, or modprobe nvidia",
-    ),
-    (
-        r"Failed to initialize NVML: Unknown Error",
-        "systemd has taken the GPUs from the container (daemon-reload): start it anew; CDI prevents it",
-    ),
-    (
-        r"load library failed: (\S+?):",
-        "the driver's library {0} is not on the host: install the driver with its libraries",
-    ),
-    (
-        r"toomanyrequests|rate limit",
-        "the registry limits anonymous downloads: docker login, or an image of a registry of your own",
-    ),
-    (
-        r"Temporary failure in name|no such host|timeout|is unreachable|connection refused|dial tcp",
-        "the registry is not reached: set the proxy of Docker's service, use a mirror, or docker load it",
-    ),
-    (
-        r"pull access denied|manifest for \S+ not found|manifest unknown|repository \S+ not found",
-        "there is no such image, or it needs docker login: correct its name",
-    ),
-    (r"exec: \"?(\S+?)\"?: .*not found", "the image has no {0}: correct the command, or take another image"),
-    (r"no space left on device", "free some space where Docker keeps its images: docker system df"),
-    (
-        r"permission denied while trying to connect",
-        "run vcagent as root, or add this user to the group docker",
-    ),
-    (
-        r"Is the docker daemon running|Cannot connect to the Docker daemon",
-        "start the engine: systemctl start docker; see journalctl -u docker",
-    ),
-    (
         r"directives are specified both as a flag and in the configuration file: (\w[\w-]*)",
         "take {0} out of /etc/docker/daemon.json or out of the flags of docker.service",
     ),
     (r"docker\.service is masked", "allow it to start: systemctl unmask docker.service docker.socket"),
+    *((failure.pattern, failure.remedy) for failure in FAILURES),
 )
 """What Docker, its service and NVIDIA's runtime say, and what to do about it."""
 

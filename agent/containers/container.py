@@ -6,7 +6,7 @@ import itertools
 import shlex
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import docker.errors
 
@@ -188,6 +188,23 @@ class Container:
         """End what was started in the background; the container goes on."""
         while self._background:
             self._background.pop().stop(self.grace_s)
+
+    def host_port(self, port: int, protocol: Literal["tcp", "udp"] = "tcp") -> int:
+        """The host's port that leads to one of the container's.
+
+        Raises:
+            ContainerError: if none does.
+        """
+        with engine_errors(f"the ports of {self.name} cannot be read"):
+            ports = self._client.inspect_container(self.identifier)["NetworkSettings"]["Ports"]
+        offered = ports.get(f"{port}/{protocol}")
+        if not offered:
+            raise ContainerError(
+                f"the host offers no port of {self.name} for {port}/{protocol}",
+                problem="no_port",
+                remedy="name it in the container's ports, and do not use the host's network",
+            )
+        return int(offered[0]["HostPort"])
 
     def last_output(self, lines: int = 20) -> tuple[str, ...]:
         """The last lines that its first process wrote, secrets masked."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,12 +55,7 @@ class ProcessTree:
 
     def _end_from_outside(self, grace_s: float) -> None:
         for number in range(_ROUNDS):  # more than one for what was forked while the signals went round
-            found = []
-            for pid in members(host_entries(self.mark)):
-                try:
-                    found.append(psutil.Process(pid))
-                except psutil.NoSuchProcess:
-                    continue
+            found = _processes(members(host_entries(self.mark)))
             if not found:
                 return
             end_all(found, 0 if number else grace_s)
@@ -89,10 +85,28 @@ def end_others(client: EngineClient, container: str, agent: str) -> int:
         container: the container's id.
         agent: the beginning of this agent's own marks, which are left alone.
     """
-    left = ProcessTree(client, container, agent, user="0").pids("?")
-    if left:
-        _signal(client, container, "KILL", left)
+    if os.geteuid() == 0:
+        with engine_errors("the processes of the container cannot be looked at"):
+            table = client.top(container, "-eo pid")
+        inside = {int(row[0]) for row in table["Processes"]}
+        entries = [entry for entry in host_entries(agent) if entry.pid in inside]
+        if entries:
+            left = members(entries, mark="?")
+            end_all(_processes(left), 0)
+            return len(left)
+    left = set()
+    for user in ("", "0"):  # only a process's own user sees what it carries
+        left |= ProcessTree(client, container, agent, user).pids("?")
+    _signal(client, container, "KILL", left)
     return len(left)
+
+
+def _processes(pids: set[int]) -> list[psutil.Process]:
+    found = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(pid))
+    return found
 
 
 def _signal(client: EngineClient, container: str, name: str, pids: set[int]) -> None:

@@ -23,8 +23,9 @@ from agent.containers.creation import (
 )
 from agent.containers.ending import end_others
 from agent.containers.failures import engine_error
+from agent.containers.records import RECORDS
 from agent.containers.secret_files import remove_secret_files, write_secret_files
-from agent.errors import ContainerError
+from agent.errors import ContainerError, InterruptedRunError
 from agent.journal import now
 from agent.results import write_json
 
@@ -39,10 +40,7 @@ if TYPE_CHECKING:
     from agent.containers.spec import ContainerSpec
     from agent.secrets import Secrets
 
-__all__ = ["RECORDS", "ContainerEngine", "connect", "remove_containers"]
-
-RECORDS = "containers"
-"""The folder of a run where a file says of each of its containers what it was made from."""
+__all__ = ["ContainerEngine", "connect", "remove_containers"]
 
 
 def connect(context: StepContext, address: str | None = None) -> ContainerEngine:
@@ -199,7 +197,12 @@ class ContainerEngine:
         Raises:
             ContainerError: if it cannot be made or started (nothing of it is left then), if it ends at
                 once, or if somebody else's container has its name.
+            InterruptedRunError: if the run was told to stop.
         """
+        if self.stop.is_set():
+            raise InterruptedRunError(
+                f"the run was told to stop before the container {spec.purpose} was made"
+            )
         image = self.ensure_image(spec.image, when="never")
         name = container_name(self.run_id, spec.purpose)
         for value in (*spec.secret_environment.values(), *spec.secret_files.values()):
@@ -248,10 +251,10 @@ class ContainerEngine:
     def _start_again(self, identifier: str, state: Mapping[str, Any]) -> None:
         if state.get("Paused"):
             self.client.unpause(identifier)
-        if not state["Running"]:
+        if state["Running"]:
+            end_others(self.client, identifier, AGENT)
+        else:
             self._start(identifier)
-        elif end_others(self.client, identifier, AGENT) and self.stop.is_set():
-            return
 
     def _refuse_stranger(self, name: str, found: Mapping[str, Any]) -> None:
         if (found["Config"].get("Labels") or {}).get(RUN_LABEL) != self.run_id:

@@ -162,20 +162,25 @@ FAILURES = (
         "~/.docker/config.json names a credential store that is missing: install it, or take it out",
     ),
     Failure(
+        "bad_reference",
+        r"invalid reference format|InvalidRepository|is not a valid repository/tag",
+        "correct the image's name: registry/repository:tag, in lower case",
+    ),
+    Failure(
         "permission",
-        r"permission denied while trying to connect|PermissionError|Permission denied",
+        r"permission denied while trying to connect|PermissionError\(",
         "run vcagent as root, or add this user to the group docker and log in anew",
+    ),
+    Failure(
+        "no_engine",
+        r"FileNotFoundError\(",
+        "install Docker (DockerInstallation), or name the engine's address in DOCKER_HOST",
     ),
     Failure(
         "engine_down",
         r"Is the docker daemon running|Cannot connect to the Docker daemon|Connection refused"
         r"|ConnectionRefusedError|Connection aborted|Remote end closed|RemoteDisconnected|Read timed out",
         "start the engine: systemctl start docker; see journalctl -u docker",
-    ),
-    Failure(
-        "no_engine",
-        r"FileNotFoundError|No such file or directory",
-        "install Docker (DockerInstallation), or name the engine's address in DOCKER_HOST",
     ),
     Failure(
         "registry_not_reached",
