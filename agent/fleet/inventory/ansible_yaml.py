@@ -1,0 +1,57 @@
+"""Ansible's YAML inventories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import UsageError
+
+if TYPE_CHECKING:
+    from agent.fleet.inventory.draft import Draft
+
+__all__ = ["read_ansible_groups"]
+
+_PARTS = ("hosts", "vars", "children")
+
+
+def read_ansible_groups(groups: Mapping[Any, Any], draft: Draft, name: str) -> None:
+    """Read groups with their hosts, vars and children (docs.ansible.com, "ansible.builtin.yaml inventory").
+
+    Args:
+        groups: the file's content.
+        draft: takes what it says.
+        name: the file, for messages.
+
+    Raises:
+        UsageError: naming the group, if it cannot be read.
+    """
+    for group, content in groups.items():
+        where = f"{name}: group {group}"
+        parts = _mapping(content, where)
+        if unknown := [part for part in parts if part not in _PARTS]:
+            raise UsageError(
+                f"a group has {', '.join(_PARTS)}, not {unknown[0]!r}",
+                where=where,
+                remedy="hosts stand below hosts:, groups below children:",
+            )
+        draft.add_group_variables(str(group), _mapping(parts.get("vars"), f"{where}: vars"))
+        for host, variables in _mapping(parts.get("hosts"), f"{where}: hosts").items():
+            draft.add_host(str(host), _mapping(variables, f"{where}: host {host}"), str(group))
+        children = _mapping(parts.get("children"), f"{where}: children")
+        for child in children:
+            draft.add_child(str(group), str(child))
+        read_ansible_groups(children, draft, name)
+
+
+def _mapping(value: object, where: str) -> dict[str, Any]:
+    """A mapping; a list of names, or one name, is a mapping to nothing."""
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return {str(key): content for key, content in value.items()}
+    if isinstance(value, str):
+        return {value: None}
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return dict.fromkeys(value)
+    raise UsageError(f"names are expected here, not {type(value).__name__}", where=where)

@@ -1,0 +1,140 @@
+"""What the readers of inventories fill: hosts, groups and variables as written, not yet brought together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import UsageError
+from agent.fleet.inventory.host import FleetHost, Inventory
+from agent.fleet.inventory.host_address import host_address
+from agent.fleet.inventory.ranges import expanded
+from agent.fleet.inventory.variables import fleet_host, merged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["ALL", "UNGROUPED", "Draft"]
+
+ALL = "all"
+UNGROUPED = "ungrouped"
+
+
+@dataclass
+class _Group:
+    hosts: dict[str, None] = field(default_factory=dict)
+    children: dict[str, None] = field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
+
+
+class Draft:
+    """Hosts, groups and variables as they stand in one or more files."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, dict[str, Any]] = {}
+        self._groups: dict[str, _Group] = {ALL: _Group()}
+
+    def add_host(
+        self, pattern: str, variables: Mapping[str, Any] | None = None, group: str | None = None
+    ) -> None:
+        """Add a host, or those of a range such as ``gpu[01:16]``; variables given again replace older ones.
+
+        Raises:
+            UsageError: if the range is no range.
+        """
+        for name in expanded(pattern):
+            self._hosts[name] = merged(self._hosts.get(name, {}), variables or {})
+            if group:
+                self.group(group).hosts[name] = None
+
+    def add_address(self, text: str, variables: Mapping[str, Any], group: str, where: str) -> None:
+        """Add a host written as ``user@host:port``; of two with one name, the second is named with its port.
+
+        Raises:
+            UsageError: if it is no address.
+        """
+        pattern, addressed = host_address(text, where)
+        names = expanded(pattern)
+        taken = [name for name in names if name in self._hosts]
+        if "port" in addressed and any(self._hosts[name].get("port") != addressed["port"] for name in taken):
+            for name in names:
+                several = {"address": name, **addressed, **variables}
+                self.add_host(f"{name}:{addressed['port']}", several, group)
+            return
+        self.add_host(pattern, {**addressed, **variables}, group)
+
+    def group(self, name: str) -> _Group:
+        """A group, made if it is new."""
+        return self._groups.setdefault(name, _Group())
+
+    def add_child(self, parent: str, child: str) -> None:
+        """Make one group part of another."""
+        self.group(parent).children[child] = None
+        self.group(child)
+
+    def add_group_variables(self, group: str, variables: Mapping[str, Any]) -> None:
+        """Variables of all hosts of a group."""
+        made = self.group(group)
+        made.variables = merged(made.variables, variables)
+
+    def add_host_variables(self, name: str, variables: Mapping[str, Any]) -> None:
+        """Variables of one host."""
+        self._hosts[name] = merged(self._hosts[name], variables)
+
+    @property
+    def names(self) -> tuple[list[str], list[str]]:
+        """The names of the groups and of the hosts so far."""
+        return list(self._groups), list(self._hosts)
+
+    def inventory(self) -> Inventory:
+        """Bring it together: the variables of outer groups give way to those of inner ones and of the host.
+
+        Among groups of the same depth the later name in the alphabet wins, or the higher
+        ``ansible_group_priority`` (docs.ansible.com, "How variables are merged").
+
+        Raises:
+            UsageError: if a group is part of itself, or a variable cannot be used.
+        """
+        parents = self._parents()
+        depths = {name: self._depth(name, parents, ()) for name in self._groups}
+        members = {name: list(self._members(name)) for name in self._groups}
+        members[ALL] = list(self._hosts)
+        hosts: dict[str, FleetHost] = {}
+        for host, own in self._hosts.items():
+            groups = sorted(
+                (name for name in self._groups if host in members[name]),
+                key=lambda name: (depths[name], self._priority(name), name),
+            )
+            variables: dict[str, Any] = {}
+            for name in groups:
+                variables = merged(variables, self._groups[name].variables)
+            named = tuple(name for name in groups if name not in (ALL, UNGROUPED))
+            hosts[host] = fleet_host(host, merged(variables, own), named)
+        return Inventory(hosts, {name: tuple(found) for name, found in members.items()})
+
+    def _parents(self) -> dict[str, list[str]]:
+        parents: dict[str, list[str]] = {name: [] for name in self._groups}
+        for name, group in self._groups.items():
+            for child in group.children:
+                parents[child].append(name)
+        return parents
+
+    def _depth(self, name: str, parents: Mapping[str, list[str]], below: tuple[str, ...]) -> int:
+        if name in below:
+            raise UsageError(f"the group {name} is part of itself: {' < '.join((*below, name))}")
+        if name == ALL:
+            return 0
+        return 1 + max((self._depth(parent, parents, (*below, name)) for parent in parents[name]), default=0)
+
+    def _members(self, name: str) -> Iterator[str]:
+        seen: dict[str, None] = {}
+        for child in self._groups[name].children:
+            seen.update(dict.fromkeys(self._members(child)))
+        seen.update(self._groups[name].hosts)
+        yield from (host for host in self._hosts if host in seen)
+
+    def _priority(self, name: str) -> int:
+        try:
+            return int(self._groups[name].variables.get("ansible_group_priority", 1))
+        except (TypeError, ValueError):
+            return 1

@@ -1,0 +1,105 @@
+"""Which hosts of an inventory are meant: patterns as ``ansible --limit`` takes them."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.errors import UsageError
+from agent.names import did_you_mean
+
+if TYPE_CHECKING:
+    from agent.fleet.inventory.host import FleetHost, Inventory
+
+__all__ = ["limited"]
+
+_SPLIT = re.compile(r":(?![^\[]*\])(?!//)")
+_SUBSCRIPT = re.compile(r"(?P<name>.+)\[(?:(?P<at>-?\d+)|(?P<first>\d+)?:(?P<last>-?\d+)?)\]")
+
+
+def limited(inventory: Inventory, limit: str) -> list[FleetHost]:
+    """The hosts that a pattern means, in the inventory's order.
+
+    Patterns are joined by commas or colons: names, groups, ``web*``, ``~regex``, ``group[0]``,
+    ``group[0:3]``, ``@file`` with one a line; ``&b`` keeps what is in b too, ``!c`` leaves c out
+    (docs.ansible.com, "Patterns: targeting hosts and groups").
+
+    Args:
+        inventory: all hosts.
+        limit: the pattern; empty for all.
+
+    Raises:
+        UsageError: if a part of it fits no host, or nothing is left.
+    """
+    parts = list(_parts(limit))
+    wanted = [part for part in parts if part[0] not in "&!"]
+    chosen = set().union(*(_matching(part, inventory) for part in wanted)) if wanted else set(inventory.hosts)
+    for part in parts:
+        if part[0] == "&":
+            chosen &= _matching(part[1:], inventory)
+    for part in parts:
+        if part[0] == "!":
+            chosen -= _matching(part[1:], inventory)
+    if not chosen:
+        raise UsageError(f"--limit {limit} leaves no host" if limit else "the inventory has no hosts")
+    return [host for name, host in inventory.hosts.items() if name in chosen]
+
+
+def _parts(limit: str) -> list[str]:
+    if limit.startswith("@"):
+        return _from_file(limit)
+    parts = limit.split(",") if "," in limit or limit.startswith("~") else _SPLIT.split(limit)
+    found: list[str] = []
+    for part in map(str.strip, parts):
+        found += _from_file(part) if part.startswith("@") else [part] if part else []
+    return found
+
+
+def _from_file(part: str) -> list[str]:
+    try:
+        lines = Path(part[1:]).expanduser().read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(f"the file of --limit {part} cannot be read: {error}") from error
+    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _matching(pattern: str, inventory: Inventory) -> set[str]:
+    if pattern in ("all", "*"):
+        return set(inventory.hosts)
+    if subscript := _SUBSCRIPT.fullmatch(pattern):
+        among = _named(subscript["name"], inventory)
+        ordered = [name for name in inventory.hosts if name in among]
+        if subscript["at"]:
+            at = int(subscript["at"])
+            found = set(ordered[at : at + 1 or None])
+        else:
+            first, last = int(subscript["first"] or 0), subscript["last"]
+            found = set(ordered[first : (int(last) + 1 or None) if last else None])
+    else:
+        found = _named(pattern, inventory)
+    if not found:
+        raise UsageError(
+            f"--limit {pattern!r} fits no host and no group",
+            remedy=did_you_mean(pattern, [*inventory.groups, *inventory.hosts]),
+        )
+    return found
+
+
+def _named(pattern: str, inventory: Inventory) -> set[str]:
+    if pattern.startswith("~"):
+        try:
+            expression = re.compile(pattern[1:])
+        except re.error as error:
+            raise UsageError(f"--limit {pattern!r} is no regular expression: {error}") from error
+
+        def fits(name: str) -> bool:
+            return bool(expression.match(name))
+    else:
+
+        def fits(name: str) -> bool:
+            return name == pattern or fnmatchcase(name, pattern)
+
+    of_groups = (members for group, members in inventory.groups.items() if fits(group))
+    return {*filter(fits, inventory.hosts), *(name for members in of_groups for name in members)}

@@ -1,0 +1,68 @@
+"""Our own inventories: hosts, groups and variables in YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agent.errors import UsageError
+from agent.fleet.inventory.draft import ALL, Draft
+from agent.fleet.inventory.variables import check_own
+from agent.names import did_you_mean
+
+__all__ = ["OWN_KEYS", "read_own"]
+
+OWN_KEYS = ("hosts", "groups", "variables")
+
+
+def read_own(content: Mapping[str, Any], draft: Draft, name: str) -> None:
+    """Read an inventory of hosts, groups and variables.
+
+    Args:
+        content: the file's content.
+        draft: takes what it says.
+        name: the file, for messages.
+
+    Raises:
+        UsageError: naming the place, if it cannot be read.
+    """
+    _read_group(ALL, content, draft, name)
+
+
+def _read_group(group: str, content: object, draft: Draft, where: str) -> None:
+    if isinstance(content, list):
+        content = {"hosts": content}
+    if not isinstance(content, Mapping):
+        raise UsageError("a group has hosts, groups or variables", where=where)
+    for key in content:
+        if key not in OWN_KEYS:
+            raise UsageError(f"there is no key {key!r}", where=where, remedy=did_you_mean(str(key), OWN_KEYS))
+    draft.add_group_variables(group, check_own(content.get("variables"), f"{where}: variables"))
+    for host, variables in _hosts(content.get("hosts"), f"{where}: hosts"):
+        draft.add_address(host, check_own(variables, f"{where}: host {host}"), group, f"{where}: hosts")
+    inner = content.get("groups") or {}
+    if isinstance(inner, list):  # groups described elsewhere
+        inner = {key_0: {} for key_0 in inner}
+    if not isinstance(inner, Mapping):
+        raise UsageError("groups are written as name: {hosts: …}", where=f"{where}: groups")
+    for child, described in inner.items():
+        if group != ALL:
+            draft.add_child(group, str(child))
+        _read_group(str(child), described or {}, draft, f"{where}: group {child}")
+
+
+def _hosts(value: object, where: str) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        yield from ((str(name), variables) for name, variables in value.items())
+        return
+    if not isinstance(value, (list, type(None))):
+        raise UsageError("hosts are a list, or written as name: {variables}", where=where)
+    for entry in value or ():
+        if isinstance(entry, Mapping) and "name" in entry:
+            yield str(entry["name"]), {key: one for key, one in entry.items() if key != "name"}
+        elif isinstance(entry, Mapping) and len(entry) == 1:
+            yield from ((str(name), variables) for name, variables in entry.items())
+        elif isinstance(entry, (str, int)):
+            yield str(entry), None
+        else:
+            raise UsageError(f"{entry!r} names no host", where=where, remedy="write its name, or name: …")

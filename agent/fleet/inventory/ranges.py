@@ -1,0 +1,48 @@
+"""Host names that stand for many: ``gpu[01:16]``, ``rack-[a:d]``, ``node[0:100:10]``."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+from agent.errors import UsageError
+
+__all__ = ["expanded"]
+
+_RANGE = re.compile(r"\[(\d+|[a-z]|[A-Z]):(\d+|[a-z]|[A-Z])(?::(\d+))?\]")
+_MOST_HOSTS = 100_000
+
+
+def expanded(pattern: str) -> list[str]:
+    """The names that a pattern stands for, both ends of a range included; a first ``01`` keeps its zeros.
+
+    Raises:
+        UsageError: if a range runs backwards or mixes letters and digits.
+    """
+    parts = _RANGE.split(pattern)
+    choices: list[list[str]] = []
+    for at in range(0, len(parts) - 1, 4):
+        choices += [[parts[at]], _range(pattern, *parts[at + 1 : at + 4])]
+    choices.append([parts[-1]])
+    count = 1
+    for choice in choices:
+        count *= len(choice)
+    if count > _MOST_HOSTS:
+        raise UsageError(f"{pattern} stands for {count} hosts", remedy="see whether the range is as meant")
+    return ["".join(chosen) for chosen in product(*choices)]
+
+
+def _range(pattern: str, first: str, last: str, step: str | None) -> list[str]:
+    width = int(step or 1)
+    if first.isdigit() and last.isdigit():
+        zeros = len(first) if first.startswith("0") and len(first) > 1 else 0
+        if zeros and len(first) != len(last):
+            raise UsageError(f"the range in {pattern} has ends of different width: {first}, {last}")
+        found = [f"{number:0{zeros}d}" for number in range(int(first), int(last) + 1, width or 1)]
+    elif first.islower() and last.islower() or first.isupper() and last.isupper():  # noqa: RUF021
+        found = [chr(code) for code in range(ord(first), ord(last) + 1, width or 1)]
+    else:
+        raise UsageError(f"the range in {pattern} mixes letters and digits, or cases: {first}, {last}")
+    if not found or not width:
+        raise UsageError(f"the range in {pattern} is empty: from {first} to {last} by {width}")
+    return found

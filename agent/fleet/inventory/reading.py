@@ -1,0 +1,161 @@
+"""Reads inventories, whatever their format, with the group_vars and host_vars that lie beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from agent.errors import UsageError
+from agent.fleet.inventory.ansible_ini import read_ini
+from agent.fleet.inventory.ansible_yaml import read_ansible_groups
+from agent.fleet.inventory.draft import UNGROUPED, Draft
+from agent.fleet.inventory.own_yaml import OWN_KEYS, read_own
+from agent.fleet.inventory.variables import Vaulted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agent.fleet.inventory.host import Inventory
+
+__all__ = ["read_inventory", "read_text"]
+
+_IGNORED = re.compile(
+    r"\..*|.*~|.*\.(?:bak|cfg|csv|ini\.orig|log|md|orig|py|pyc|retry|swp)|(?:group|host)_vars"
+)
+_YAML = frozenset({".yaml", ".yml", ".json"})
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which also passes over Ansible's own tags."""
+
+
+_Loader.add_constructor("!vault", lambda _loader, _node: Vaulted())
+_Loader.add_constructor("!vault-encrypted", lambda _loader, _node: Vaulted())
+_Loader.add_constructor("!unsafe", lambda _loader, node: node.value)
+
+
+def read_inventory(references: Iterable[str]) -> Inventory:
+    """Read inventories and bring them together; what a later one says of a host counts.
+
+    Args:
+        references: files, folders of files, or hosts themselves: ``a,b``, ``user@host:port``.
+
+    Raises:
+        UsageError: if one cannot be read; with its place in the file.
+    """
+    draft = Draft()
+    for reference in references:
+        path = Path(reference).expanduser()
+        if path.is_dir():
+            for file in sorted(path.iterdir()):
+                if file.is_file() and not _IGNORED.fullmatch(file.name):
+                    _read_file(file, draft)
+            _read_beside(path, draft)
+        elif path.is_file():
+            _read_file(path, draft)
+            _read_beside(path.parent, draft)
+        elif "," in reference or "@" in reference:
+            for text in filter(None, map(str.strip, reference.split(","))):
+                draft.add_address(text, {}, UNGROUPED, "--inventory")
+        else:
+            raise UsageError(
+                f"there is no inventory {reference}",
+                remedy=f"name a file, or write hosts with a comma: --inventory {reference},",
+            )
+    return draft.inventory()
+
+
+def read_text(text: str, name: str, draft: Draft) -> None:
+    """Read the text of an inventory.
+
+    Args:
+        text: the content.
+        name: the file, which tells the format by its ending, and for messages.
+        draft: takes what it says.
+
+    Raises:
+        UsageError: with the place, if it cannot be read.
+    """
+    if Path(name).suffix.lower() not in _YAML and not re.match(r"(?:#.*\n|\s*\n)*---", text):
+        read_ini(text, draft, name)
+        return
+    content = _yaml(text, name)
+    if isinstance(content, list):
+        content = {"hosts": content}
+    if not isinstance(content, Mapping):
+        raise UsageError(
+            "the inventory is empty" if content is None else "this is no inventory",
+            where=name,
+            remedy="write hosts: with a list of hosts",
+        )
+    if "plugin" in content:
+        raise UsageError(
+            f"the inventory is made by Ansible's plugin {content['plugin']}",
+            where=name,
+            remedy="ansible-inventory --list --yaml --output hosts.yaml writes one that can be read",
+        )
+    if set(content) & set(OWN_KEYS):
+        read_own(content, draft, name)
+    else:
+        read_ansible_groups(content, draft, name)
+
+
+def _yaml(text: str, name: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - derived from the safe one
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise UsageError(
+            f"this is no YAML: {getattr(error, 'problem', None) or error}",
+            where=f"{name}:{mark.line + 1}" if mark else name,
+        ) from error
+
+
+def _read_file(path: Path, draft: Draft) -> None:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the inventory cannot be read: {error}", where=str(path)) from error
+    if text.startswith("#!"):
+        raise UsageError(
+            "the inventory is a program",
+            where=str(path),
+            remedy=f"ansible-inventory -i {path} --list --yaml --output hosts.yaml writes one to be read",
+        )
+    read_text(text, str(path), draft)
+
+
+def _read_beside(folder: Path, draft: Draft) -> None:
+    """Read group_vars and host_vars (docs.ansible.com, "Organizing host and group variables")."""
+    groups, hosts = draft.names
+    for group in groups:
+        for file in _variable_files(folder / "group_vars" / group):
+            draft.add_group_variables(group, _variables(file))
+    for host in hosts:
+        for file in _variable_files(folder / "host_vars" / host):
+            draft.add_host_variables(host, _variables(file))
+
+
+def _variable_files(path: Path) -> Iterator[Path]:
+    for file in (path, *(path.with_name(path.name + suffix) for suffix in sorted(_YAML))):
+        if file.is_file():
+            yield file
+    if path.is_dir():
+        yield from sorted(
+            file for file in path.rglob("*") if file.is_file() and not _IGNORED.fullmatch(file.name)
+        )
+
+
+def _variables(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the variables cannot be read: {error}", where=str(path)) from error
+    if text.startswith("$ANSIBLE_VAULT"):
+        return {}
+    content = _yaml(text, str(path))
+    return content if isinstance(content, Mapping) else {}
