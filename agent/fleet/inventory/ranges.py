@@ -28,7 +28,7 @@ def expanded(pattern: str) -> list[str]:
     for choice in choices:
         count *= len(choice)
     if count > _MOST_HOSTS:
-        raise UsageError(f"{pattern} stands for {count} hosts", remedy="see whether the range is as meant")
+        raise UsageError(f"{pattern} stands for {count} hosts", remedy="see whether that is meant")
     return ["".join(chosen) for chosen in product(*choices)]
 
 
@@ -38,11 +38,13 @@ def _range(pattern: str, first: str, last: str, step: str | None) -> list[str]:
         zeros = len(first) if first.startswith("0") and len(first) > 1 else 0
         if zeros and len(first) != len(last):
             raise UsageError(f"the range in {pattern} has ends of different width: {first}, {last}")
-        found = [f"{number:0{zeros}d}" for number in range(int(first), int(last) + 1, width or 1)]
-    elif first.islower() and last.islower() or first.isupper() and last.isupper():  # noqa: RUF021
-        found = [chr(code) for code in range(ord(first), ord(last) + 1, width or 1)]
+        numbers, spelled = range(int(first), int(last) + 1, width or 1), f"0{zeros}d"
+    elif (first + last).isalpha() and first.islower() == last.islower():
+        numbers, spelled = range(ord(first), ord(last) + 1, width or 1), "c"
     else:
         raise UsageError(f"the range in {pattern} mixes letters and digits, or cases: {first}, {last}")
-    if not found or not width:
+    if not numbers or not width:
         raise UsageError(f"the range in {pattern} is empty: from {first} to {last} by {width}")
-    return found
+    if len(numbers) > _MOST_HOSTS:
+        raise UsageError(f"{pattern} stands for {len(numbers)} hosts", remedy="see whether that is meant")
+    return [format(number, spelled) for number in numbers]

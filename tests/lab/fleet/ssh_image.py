@@ -1,0 +1,51 @@
+"""The image of SSH hosts: Debian with sshd, sudo, Python and systemd, which only some of them start."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from tests.lab.host.cache import cached_folder, fingerprint
+from tests.lab.host.docker_engine import LABEL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.host.docker_engine import DockerEngine
+
+__all__ = ["ssh_image"]
+
+_SUITE = "bookworm"
+_PACKAGES = ("openssh-server", "sudo", "python3", "systemd-sysv", "dbus", "procps", "iproute2")
+_USERS = """\
+useradd --create-home --shell /bin/bash --password '*' easy
+useradd --create-home --shell /bin/bash asked
+useradd --create-home --shell /bin/bash --password '*' plain
+echo 'asked:right-horse-battery' | chpasswd
+echo 'easy ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/easy
+echo 'asked ALL=(ALL) ALL' >/etc/sudoers.d/asked
+mkdir -p /run/sshd /root/.ssh
+rm /etc/ssh/ssh_host_*
+printf 'MaxStartups 100\\nPermitRootLogin prohibit-password\\nUseDNS no\\n' >/etc/ssh/sshd_config.d/lab.conf
+"""
+"""easy: sudo without a password; asked: with one; plain: none. A password of ``*`` is no locked account."""
+
+
+def ssh_image(engine: DockerEngine) -> str:
+    """Import the image; made by mmdebstrap in half a minute, once."""
+    base = cached_folder("fleet-base", fingerprint(_SUITE, _PACKAGES, _USERS), _make)
+    name = f"{LABEL}/{base.name}"
+    if not engine.docker("images", "--quiet", name).strip():
+        engine.docker("import", f"--change=LABEL {LABEL}=fleet", base / "root.tar", name)
+    return name
+
+
+def _make(folder: Path) -> None:
+    (folder / "users.sh").write_text(_USERS)
+    options = [
+        "--quiet",
+        "--variant=minbase",
+        f"--include={','.join(_PACKAGES)}",
+        f'--customize-hook=chroot "$1" sh -e <{folder / "users.sh"}',
+    ]
+    subprocess.run(["mmdebstrap", *options, _SUITE, folder / "root.tar"], check=True)
