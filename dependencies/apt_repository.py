@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.component import Step, StepContext, StepOutcome
 from agent.errors import HostError
+from agent.facts.files import names_in
 from agent.facts.repositories import APT_REPOSITORIES
 from dependencies.apt import run_apt, update_command
 from dependencies.system_file import write_system_file
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AptRepositoryWish", "deb_architecture"]
 
+_LISTS = Path("/var/lib/apt/lists")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -94,8 +97,13 @@ class AptRepositoryWish:
         if not enabled:
             steps.append(self._file_step())
         if steps:
-            steps.append(self._refresh_step(Path(enabled.file) if enabled else self.file, lock_timeout_s))
+            steps.append(self.refresh_step(facts, lock_timeout_s))
         return steps
+
+    def is_listed(self, facts: Facts) -> bool:
+        """Whether apt has fetched what it offers; apt's names of lists are addresses with ``_`` for ``/``."""
+        address = re.sub(r"^\w+:/{0,2}", "", self.uri).strip("/").replace("_", "%5f").replace("/", "_")
+        return any(name.startswith(f"{address}_") for name in facts[names_in(_LISTS)])
 
     def _present(self, facts: Facts) -> list[AptRepository]:
         component = self.components[0] if self.components else None
@@ -119,7 +127,9 @@ class AptRepositoryWish:
             undo={"file": str(self.file), "text": self.text()},
         )
 
-    def _refresh_step(self, file: Path, lock_timeout_s: float) -> Step:
+    def refresh_step(self, facts: Facts, lock_timeout_s: float) -> Step:
+        """The step that fetches what it offers."""
+        file = next((Path(one.file) for one in self._present(facts) if one.enabled), self.file)
         # This repository alone: others of the host, which may be broken, are none of its business.
         only = [f"--option=Dir::Etc::sourcelist={file}", "--option=Dir::Etc::sourceparts=-"]
         command = update_command(*only, "--option=APT::Get::List-Cleanup=0")

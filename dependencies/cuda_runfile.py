@@ -18,7 +18,8 @@ from agent.component import Step, StepContext, StepOutcome
 from agent.errors import ActionFailedError, DependencyFailedError, HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.cuda_toolkits import cuda_toolkit
-from agent.facts.files import exists, link_target, text_of
+from agent.facts.files import exists, link_target, names_in, text_of
+from agent.facts.gpu_processes import NVIDIA_DRM_HOLDERS
 from agent.facts.storage import MOUNTS, free_bytes, mount_of
 from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.download import Checksum, download, published_checksum
@@ -36,6 +37,11 @@ UNPACKED = 1.5
 
 _LOGS = ("var/log/cuda-installer.log", "var/log/nvidia-installer.log")
 _LOG_LINES = 15
+_TOOLKIT_NAMES = re.compile(
+    r"(?:bin|compute-sanitizer|docs?|DOCS|EULA\.txt|extras|gds.*|include|lib.*|man|nsight.*|nvml|nvvm.*|pkgconfig"
+    r"|README|samples|share|src|targets|tools|version\.json)"
+)
+"""What a runfile puts into the toolkit's folder."""
 _REMEDIES = (
     (r"nvidia-drm", "end what uses nvidia-drm (a display server), or leave the driver to the packages"),
     (r"[Nn]ot enough space|No space left", "free some space, or choose another CudaPath or package folder"),
@@ -106,6 +112,7 @@ def toolkit_steps(wish: ToolkitWish, facts: Facts) -> list[Step]:
         _require_runfile(wish, facts, local)
         fetched = facts[exists(local)]
         _require_space(wish, facts, fetched=fetched)
+        _require_own_folder(wish, facts)
         if wish.is_remote and not fetched:
             steps.append(_download_step(wish, local))
         reason = (
@@ -122,7 +129,11 @@ def toolkit_steps(wish: ToolkitWish, facts: Facts) -> list[Step]:
                 shlex.join(_command(wish, local, facts[PACKAGE_DIR] / "cuda" / "tmp")),
                 lambda after: (found := after[cuda_toolkit(wish.path)]) is not None and found.complete,
                 estimate_s=300,
-                undo={"toolkit": str(wish.path), "link": str(facts[SYSTEM_ROOT] / "usr/local/cuda")},
+                undo={
+                    "toolkit": str(wish.path),
+                    "link": str(facts[SYSTEM_ROOT] / "usr/local/cuda"),
+                    "before": bool(facts[names_in(wish.path)]),
+                },
             )
         )
     if missing := _missing_entries(wish, facts):
@@ -155,6 +166,16 @@ def _require_runfile(wish: ToolkitWish, facts: Facts, local: Path) -> None:
         raise HostError(
             f"nobody publishes a checksum for {wish.runfile}",
             remedy="give Checksum=sha256:… or Md5sumUri; Checksum=none takes it unchecked",
+        )
+
+
+def _require_own_folder(wish: ToolkitWish, facts: Facts) -> None:
+    """A toolkit has its folder for itself: what else is there would be mixed with it, and removed with it."""
+    others = sorted(name for name in facts[names_in(wish.path)] if not _TOOLKIT_NAMES.fullmatch(name))
+    if others:
+        raise HostError(
+            f"{wish.path} is to hold CUDA {wish.version}, and holds something else: {', '.join(others[:5])}",
+            remedy="choose a CudaPath of its own, such as /opt/cuda-" + wish.version,
         )
 
 
@@ -240,6 +261,8 @@ def _install(wish: ToolkitWish, context: StepContext) -> StepOutcome:
         for path in (path for path in logs if _changed(path) != changed[path]):
             details += [f"{path}:", *_text(path).splitlines()[-_LOG_LINES:]]
         told = "\n".join(details)
+        if "nvidia-drm" in told and (holders := context.facts.fresh()[NVIDIA_DRM_HOLDERS]):
+            details.append(f"nvidia-drm is in use by {', '.join(map(str, holders))}")
         known = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, told))
         raise DependencyFailedError(
             f"the runfile of CUDA {wish.version} failed: {error.message}",

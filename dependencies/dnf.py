@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING
 
-from dependencies.package_lock import run_when_free
+from agent.errors import DependencyFailedError
+from dependencies.package_lock import remedy_among, run_when_free, wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from agent.component import StepContext
     from agent.processes import ProcessResult
 
-__all__ = ["REMEDIES", "dnf_install", "dnf_progress", "run_dnf"]
+__all__ = ["REMEDIES", "dnf_install", "dnf_progress", "run_dnf", "simulate_dnf"]
 
 # dnf would wait for ever (dnf.conf(5), exit_on_lock); here the wait is bounded and the holder named.
 _OPTIONS = {
@@ -90,3 +92,25 @@ def run_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: float)
     return run_when_free(
         context, command, lock_timeout_s=lock_timeout_s, busy=_BUSY, remedies=REMEDIES, on_line=show
     )
+
+
+def simulate_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> str:
+    """What a command of dnf would do: its table, in English; nothing is done.
+
+    Raises:
+        DependencyFailedError: if it could not be done; with a remedy.
+    """
+    deadline = time.monotonic() + lock_timeout_s
+    asked = ["--assumeno" if word == "--assumeyes" else word for word in command]
+    while True:
+        wait_for_lock(context, max(0.0, deadline - time.monotonic()))
+        result = context.processes.run(asked, log=context.log, check=False, env={"LC_ALL": "C"})
+        if "Transaction Summary" in result.stdout or "Nothing to do" in result.stdout:
+            return result.stdout
+        output = f"{result.stdout}\n{result.stderr}"
+        if not re.search(_BUSY, output) or time.monotonic() > deadline:
+            raise DependencyFailedError(
+                "dnf finds no way to do it",
+                remedy=remedy_among(REMEDIES, output) or f"all of its output is in {context.log}",
+                details=tuple(line for line in output.splitlines() if line.strip())[-20:],
+            )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from agent.component import ComponentParameters, Dependency, Plan
+from agent.errors import HostError
 from agent.facts.linux import DISTRIBUTION
 from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGERS
 from dependencies.package_managers import (
@@ -92,4 +93,11 @@ class LinuxPackageInstallation(Dependency):
         for suffix in (manager, distribution):
             names += getattr(self.parameters, f"packages_{suffix}", ())
         rpm = manager in RPM_MANAGERS
-        return [PackageWish.parse(name, rpm=rpm) for name in dict.fromkeys(names)]
+        try:
+            return [PackageWish.parse(name, rpm=rpm) for name in dict.fromkeys(names)]
+        except ValueError as error:  # names for every host are checked as apt's when they are read
+            raise HostError(
+                f"{error}, and packages are installed by {manager} here",
+                remedy="give it under Packages-Apt, and its name on this host under "
+                f"Packages-{str(manager).capitalize()}",
+            ) from error

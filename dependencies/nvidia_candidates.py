@@ -77,17 +77,23 @@ def candidates(
         installed: the driver that is installed.
     """
     table: dict[str, dict[str, list[PackageOffer]]] = defaultdict(lambda: defaultdict(list))
-    headers_offered = False
+    names = set()
     for offer in offers:
-        headers_offered |= offer.name == f"linux-headers-{wish.kernel}"
+        names.add(offer.name)
         if origins is None or offer.origin in origins:
             table[offer.origin][offer.name].append(offer)
     found = [
-        _Selection(wish, offered, driver, layout, is_open=is_open, headers_offered=headers_offered).candidate(
-            installed
-        )
+        _Selection(
+            wish,
+            offered,
+            driver,
+            layout,
+            is_open=is_open,
+            headers_offered=layout.headers.format(kernel=wish.kernel) in names,
+        ).candidate(installed)
         for offered in table.values()
         for layout in LAYOUTS
+        if layout.rpm == wish.rpm
         for is_open in ((False, True) if wish.open_module is None else (wish.open_module,))
         for driver in _drivers(wish, offered, layout, is_open=is_open)
     ]
@@ -240,7 +246,7 @@ class _Selection:
 
     def _take_dkms(self) -> None:
         self._take(self._fill(self._layout.dkms), "kernel module")
-        headers = f"linux-headers-{self._wish.kernel}"
+        headers = self._layout.headers.format(kernel=self._wish.kernel)
         if self._wish.headers:
             return
         if self._headers_offered:

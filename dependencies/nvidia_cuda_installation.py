@@ -14,7 +14,7 @@ from agent.facts.containers import IN_CONTAINER
 from agent.facts.files import exists
 from agent.facts.gpu_processes import GPU_PROCESSES
 from agent.facts.gpus import GPU_COUNT
-from agent.facts.linux import ARCHITECTURE
+from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
 from agent.facts.nvidia_module import NVIDIA_MODULE, NvidiaModule
 from agent.facts.packages import PACKAGE_MANAGER
 from agent.facts.services import service
@@ -25,8 +25,12 @@ from dependencies.cuda_versions import runfile_versions
 from dependencies.download import Checksum
 from dependencies.nvidia_driver_loading import FABRIC_MANAGER, loading_steps, require_answer, service_steps
 from dependencies.nvidia_driver_packages import DriverPackages
+from dependencies.nvidia_packages import NVIDIA_ORIGINS
+from dependencies.nvidia_repository import CUDA_REPOSITORIES, NvidiaRepository, repository_folder
+from dependencies.nvidia_rpm_driver import RpmDriverPackages
 from dependencies.nvidia_undo import undo_plan
 from dependencies.nvidia_wish import Choice, KernelModule, WishParameters, wish_of
+from dependencies.signing_key import SigningKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +52,7 @@ class Repository(str, Enum):
 _ORIGINS = {
     Repository.ANY: None,
     Repository.DISTRIBUTION: frozenset({"Ubuntu", "Debian"}),
-    Repository.NVIDIA: frozenset({"NVIDIA", "developer.download.nvidia.com"}),
+    Repository.NVIDIA: NVIDIA_ORIGINS,
 }
 
 
@@ -71,6 +75,17 @@ class NvidiaCudaInstallationParameters(ComponentParameters):
         KernelModule.AUTO, description="auto builds it, or takes a signed one where Secure Boot wants that."
     )
     driver_repository: Repository = Field(Repository.ANY, description="Whose packages may be taken.")
+    add_repository: bool = Field(
+        default=True,
+        description="NVIDIA's CUDA repository is added where no other has the driver as a whole.",
+    )
+    repository_uri: str = Field(
+        CUDA_REPOSITORIES, min_length=1, description="Where the distributions' CUDA repositories are."
+    )
+    key_uri: str = Field("", description="Their key; by default NVIDIA's, in the distribution's repository.")
+    key_fingerprint: str = Field(
+        "", description="Its fingerprint; by default NVIDIA's, if KeyUri is not given."
+    )
     minor_version_compatibility: bool = Field(
         default=False, description="Accept a driver older than the toolkit's, of the same major CUDA."
     )
@@ -119,12 +134,14 @@ class NvidiaCudaInstallation(Dependency):
             )
         self._require_right_runfile(facts)
         wish, why_prebuilt = wish_of(self._wish_parameters(), facts)
-        packages = DriverPackages(
+        kind = RpmDriverPackages if wish.rpm else DriverPackages
+        packages = kind(
             wish,
             _ORIGINS[self.parameters.driver_repository],
             self.parameters.hold,
             self.parameters.lock_timeout,
             why_prebuilt,
+            self._repository(),
         )
         driver, standing = self._driver_steps(wish, packages, facts)
         toolkit = self._toolkit_steps(facts)
@@ -143,6 +160,13 @@ class NvidiaCudaInstallation(Dependency):
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
         """Packages, holds, files and toolkit, each where it is still as it was left."""
         return undo_plan(values, facts)
+
+    def _repository(self) -> NvidiaRepository | None:
+        parameters = self.parameters
+        if not parameters.add_repository or parameters.driver_repository is Repository.DISTRIBUTION:
+            return None
+        given = parameters.key_uri and SigningKey.of(parameters.key_uri, parameters.key_fingerprint)
+        return NvidiaRepository(parameters.repository_uri, given or None)
 
     def _wish_parameters(self) -> WishParameters:
         parameters = self.parameters
@@ -167,13 +191,15 @@ class NvidiaCudaInstallation(Dependency):
         if module and foreign:
             return [], _accept_foreign(wish, module, foreign, facts)
         wrong = packages.faults(facts)
-        if wrong and facts[PACKAGE_MANAGER] != "apt":
+        able = _can_install(facts)
+        if wrong and not able:
             raise HostError(
-                f"{'; '.join(wrong)}; drivers are installed by apt only in this version, and this host has "
-                f"{facts[PACKAGE_MANAGER] or 'none'}",
+                f"{'; '.join(wrong)}; drivers are installed by apt, and by dnf on RHEL's family and Amazon "
+                f"Linux 2023; this host is {facts[DISTRIBUTION].name or facts[DISTRIBUTION].id} with "
+                f"{facts[PACKAGE_MANAGER] or 'no package manager that is known'}",
                 remedy="install it as NVIDIA's Driver Installation Guide says; vcagent will accept it",
             )
-        steps = packages.steps(facts) if facts[PACKAGE_MANAGER] == "apt" else []
+        steps = packages.steps(facts) if able else []
         without_gpu = facts[GPU_COUNT] == 0
         loading = [] if without_gpu else loading_steps(packages, facts, installing=bool(wrong))
         if wrong or loading:
@@ -229,6 +255,13 @@ class NvidiaCudaInstallation(Dependency):
 
 
 _LATE = frozenset({"load", "reboot", "subnet-manager", "fabric-manager", "imex"})
+
+
+def _can_install(facts: Facts) -> bool:
+    """Dnf 4 alone: dnf 5 and the others keep their locks elsewhere."""
+    if facts[PACKAGE_MANAGER] == "dnf":
+        return repository_folder(facts[DISTRIBUTION]).startswith(("rhel", "amzn"))
+    return facts[PACKAGE_MANAGER] == "apt"
 
 
 def _foreign_owner(packages: DriverPackages, module: NvidiaModule | None, facts: Facts) -> str:

@@ -38,6 +38,7 @@ class DriverWish:
         minimum_for: who needs the minimum, in words.
         maximum_branch: the newest branch that knows the GPUs; None for no limit.
         headers: whether the kernel's headers are there.
+        rpm: whether its packages are rpm's.
     """
 
     version: str
@@ -52,6 +53,7 @@ class DriverWish:
     minimum_for: str = ""
     maximum_branch: int | None = None
     headers: bool = True
+    rpm: bool = False
 
     def objection(self, version: str) -> str:
         """Why a full version is not what is asked for; empty where it is."""

@@ -10,6 +10,7 @@ from agent.errors import ActionFailedError, DependencyFailedError, HostError
 from agent.facts.files import text_of
 from agent.facts.gpus import GPUS
 from agent.facts.nvidia_module import COMPETING_MODULES, LOADED_MODULES, NVIDIA_MODULE
+from agent.facts.packages import PACKAGE_MANAGER, RPM_MANAGERS
 from agent.facts.services import service
 from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.package_folder import write_whole
@@ -124,11 +125,12 @@ def _blacklist_steps(facts: Facts, competing: tuple[str, ...]) -> list[Step]:
     path = _blacklist(facts)
     if facts[text_of(path)] == _BLACKLIST:
         return []
+    command = ["dracut", "--force"] if facts[PACKAGE_MANAGER] in RPM_MANAGERS else ["update-initramfs", "-u"]
 
     def run(context: StepContext) -> StepOutcome:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, _BLACKLIST)
-        context.processes.run(["update-initramfs", "-u"], log=context.log)
+        context.processes.run(command, log=context.log)
         return StepOutcome("they stay out from the next boot on")
 
     return [
@@ -136,9 +138,9 @@ def _blacklist_steps(facts: Facts, competing: tuple[str, ...]) -> list[Step]:
             "blacklist",
             f"{_holders(competing)}, which NVIDIA's driver needs",
             run,
-            f"write {path}; update-initramfs -u",
+            f"write {path}; {shlex.join(command)}",
             lambda after: after[text_of(path)] == _BLACKLIST,
-            undo={"file": str(path), "initramfs": True},
+            undo={"file": str(path), "initramfs": command},
         )
     ]
 

@@ -17,7 +17,7 @@ from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES
 from dependencies.apt import APT_GET, APT_UPDATE, repair_step, run_apt
 from dependencies.nvidia_candidates import Candidate, candidates, solve, superseded
 from dependencies.nvidia_driver import DriverWish, InstalledDriver, faults, find_installed
-from dependencies.nvidia_packages import driver_package_names
+from dependencies.nvidia_packages import LAYOUTS, NVIDIA_ORIGINS, branch_of, driver_package_names
 from dependencies.package_folder import write_whole
 from dependencies.package_managers import LISTS_LIFE_S, broken_packages
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.facts import Facts
+    from agent.facts.package_versions import PackageOffer
+    from dependencies.nvidia_repository import NvidiaRepository
 
-__all__ = ["DriverPackages"]
+__all__ = ["DriverPackages", "simulated_changes"]
 
 _SHOWN = 8
 """Candidates that an error lists."""
@@ -35,7 +37,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class DriverPackages:
-    """A driver's packages on one host.
+    """A driver's packages on one host, which apt installs; ``RpmDriverPackages`` are dnf's.
 
     Args:
         wish: the driver that is asked for.
@@ -43,6 +45,7 @@ class DriverPackages:
         hold: whether its packages are held at their version.
         lock_timeout_s: seconds to wait for another package manager.
         why_prebuilt: why only a signed kernel module will do, for errors.
+        repository: NVIDIA's, which is added where no other has the driver; None to add none.
     """
 
     wish: DriverWish
@@ -50,6 +53,7 @@ class DriverPackages:
     hold: bool = True
     lock_timeout_s: float = 600
     why_prebuilt: str = ""
+    repository: NvidiaRepository | None = None
 
     def installed(self, facts: Facts) -> InstalledDriver | None:
         """The driver that is installed."""
@@ -72,22 +76,65 @@ class DriverPackages:
         steps: list[Step] = []
         if wrong := self.faults(facts):
             chosen = self.chosen(facts)
-            why_update = _why_update(facts)
-            if why_update:
-                steps.append(self._apt_step("update", why_update, APT_UPDATE))
-            elif chosen is None:
+            fetching = self._fetching_steps(facts)
+            added = [] if chosen else self._repository_steps(facts)
+            if chosen is None and not (fetching or added):
                 raise self.refusal(facts)
             if chosen:
                 self._require_no_foreign_hold(facts, chosen)
-            if broken := broken_packages(facts[INSTALLED_PACKAGES]):
-                steps.append(repair_step(broken, self.lock_timeout_s))
+            steps += [*fetching, *added, *self._repair_steps(facts)]
             steps.append(self._install_step(facts, wrong, chosen))
         steps += self._keep_steps(facts, wrong=bool(wrong))
         return steps
 
+    def _repository_steps(self, facts: Facts) -> list[Step]:
+        """What adds NVIDIA's repository, where that can help.
+
+        It does nothing where the lists that are fetched before turn out to have the driver.
+        """
+        offers, wish = self._offers(facts), self.wish
+        headers = {layout.headers.format(kernel=wish.kernel) for layout in LAYOUTS}
+        unknown_gpus = (
+            wish.maximum_branch and wish.version and int(branch_of(wish.version)) > wish.maximum_branch
+        )
+        if (
+            self.repository is None
+            or unknown_gpus
+            or wish.prebuilt  # it has none that the distribution has signed
+            or (offers and not wish.headers and not headers & {offer.name for offer in offers})
+            or any(offer.origin in NVIDIA_ORIGINS for offer in offers)
+        ):
+            return []
+        return [self._where_needed(step) for step in self.repository.steps(facts, self.lock_timeout_s)]
+
+    def _where_needed(self, step: Step) -> Step:
+        def run(context: StepContext) -> StepOutcome | None:
+            if offered := self.chosen(context.facts.fresh()):
+                return StepOutcome(f"not needed: {offered.origin} has driver {offered.version}")
+            return step.run(context)
+
+        def holds(after: Facts) -> bool:
+            return step.holds is None or step.holds(after) or self.chosen(after) is not None
+
+        reason = f"no repository that is known has {self._asked} as a whole, and {step.reason}"
+        return replace(step, reason=reason, run=run, holds=holds if step.holds else None)
+
+    @property
+    def _asked(self) -> str:
+        return f"driver {self.wish.version}" if self.wish.version else "a driver"
+
+    def _fetching_steps(self, facts: Facts) -> list[Step]:
+        """What has the package manager know what its repositories offer now."""
+        reason = _why_update(facts)
+        return [self._apt_step("update", reason, APT_UPDATE)] if reason else []
+
+    def _repair_steps(self, facts: Facts) -> list[Step]:
+        """What is half installed is configured; what it lacks comes with the driver, in its version."""
+        broken = broken_packages(facts[INSTALLED_PACKAGES])
+        return [repair_step(broken, self.lock_timeout_s, fix=False)] if broken else []
+
     def refusal(self, facts: Facts) -> HostError:
         """Why no offered driver will do, with those that come near, and those of other branches."""
-        asked = f"driver {self.wish.version}" if self.wish.version else "a driver"
         near = [str(candidate) for candidate in self._candidates(facts, self.wish)]
         others = [
             str(candidate)
@@ -103,19 +150,42 @@ class DriverPackages:
         if self.why_prebuilt:
             remedy = f"{self.why_prebuilt}: enrol a key (update-secureboot-policy), or turn Secure Boot off"
         return HostError(
-            f"no repository{origin} has {asked} as a whole for this host", remedy=remedy, details=tuple(lines)
+            f"no repository{origin} has {self._asked} as a whole for this host",
+            remedy=remedy,
+            details=tuple(lines),
         )
 
     def _candidates(self, facts: Facts, wish: DriverWish) -> list[Candidate]:
-        offers = facts[package_offers("nvidia", driver_package_names(wish.kernel))]
-        return candidates(wish, offers, origins=self.origins, installed=self.installed(facts))
+        return candidates(wish, self._offers(facts), origins=self.origins, installed=self.installed(facts))
+
+    def _offers(self, facts: Facts) -> tuple[PackageOffer, ...]:
+        return facts[package_offers("nvidia", driver_package_names(self.wish.kernel))]
 
     def _install_command(self, facts: Facts, chosen: Candidate) -> list[str]:
         installed = facts[INSTALLED_PACKAGES]
         pinned = (f"{name}={version}" for name, version in chosen.packages.items())
         removed = (f"{name}-" for name in superseded(installed, chosen, self.wish.kernel))
-        options = ("--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages")
+        options = ["--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"]
+        if broken_packages(installed):
+            options.append("--fix-broken")
         return [*APT_GET, "install", *options, *pinned, *chosen.unpinned, *removed]
+
+    def _change(self, context: StepContext, chosen: Candidate) -> None:
+        """Install, once it is known that nothing else is changed for it."""
+        now = context.facts.fresh()
+        command = self._install_command(now, chosen)
+        simulated = run_apt(context, [*command, "--simulate"], self.lock_timeout_s)
+        removed, changed = simulated_changes(simulated.stdout)
+        pattern = re.compile(driver_package_names(self.wish.kernel))
+        foreign = [name for name in removed if not pattern.fullmatch(name)]
+        held = sorted(now[HELD_PACKAGES] & (changed - self._ours(now) - chosen.packages.keys()))
+        if foreign or held:
+            raise DependencyFailedError(
+                f"driver {chosen.version} would "
+                + (f"remove {', '.join(foreign)}" if foreign else f"change what is held: {', '.join(held)}"),
+                remedy="decide yourself: remove it or release it (apt-mark unhold), then run again",
+            )
+        run_apt(context, command, self.lock_timeout_s)
 
     def _install_step(self, facts: Facts, wrong: list[str], chosen: Candidate | None) -> Step:
         def run(context: StepContext) -> StepOutcome:
@@ -127,13 +197,14 @@ class DriverPackages:
                     refusal.message, remedy=refusal.remedy, details=refusal.details
                 ) from refusal
             self._require_no_foreign_hold(now, solved)
-            run_apt(context, self._install_command(now, solved), self.lock_timeout_s)
+            self._change(context, solved)
             return StepOutcome(f"driver {solved.version} from {solved.origin}")
 
         command = (
             shlex.join(self._install_command(facts, chosen))
             if chosen
-            else f"apt-get install driver {self.wish.version}, its exact version solved from the new lists"
+            else f"{'dnf' if self.wish.rpm else 'apt-get'} install {self._asked}, exact versions solved "
+            "from the new lists"
         )
         there = self.installed(facts)
         installed = facts[INSTALLED_PACKAGES]
@@ -231,13 +302,24 @@ class DriverPackages:
         }
         held = facts[HELD_PACKAGES]
         changing |= set(superseded(installed, chosen, self.wish.kernel))
-        ours = set(re.findall(r'"\^(\S+)\$";', facts[text_of(_exclusions(facts))] or ""))
-        if foreign := sorted((changing & held) - ours):
+        if foreign := sorted((changing & held) - self._ours(facts)):
             names = " ".join(foreign)
             raise HostError(
                 f"driver {chosen.version} would change packages that somebody holds: {names}",
                 remedy=f"apt-mark unhold {names}, or ask for the version that is installed",
             )
+
+    @staticmethod
+    def _ours(facts: Facts) -> set[str]:
+        """What is held by us."""
+        return set(re.findall(r'"\^(\S+)\$";', facts[text_of(_exclusions(facts))] or ""))
+
+
+def simulated_changes(output: str) -> tuple[list[str], set[str]]:
+    """What ``apt-get --simulate`` would remove, and what it would install or change, by plain names."""
+    removed = re.findall(r"^(?:Remv|Purg) ([^\s:]+)", output, re.MULTILINE)
+    changed = re.findall(r"^Inst ([^\s:]+)", output, re.MULTILINE)
+    return list(dict.fromkeys(removed)), {*removed, *changed}
 
 
 def _exclusions(facts: Facts) -> Path:

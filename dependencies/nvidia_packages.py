@@ -1,7 +1,9 @@
-"""How Ubuntu, Debian and NVIDIA name the packages of a driver.
+"""How Ubuntu, Debian and NVIDIA, for apt and for dnf, name the packages of a driver.
 
 Sources: Ubuntu's archive (nvidia-graphics-drivers-580-server, fabric-manager-580); NVIDIA's Driver
-Installation Guide: "Ubuntu 590 and later packages" (names without the branch) and "Version locking".
+Installation Guide: "Ubuntu 590 and later packages" (names without the branch), "Version locking" and
+"Compute-only (Headless)"; the packages of Amazon's AMIs with NVIDIA's driver (EKS release notes), where the
+fabric manager is ``nvidia-fabric-manager`` until branch 575 and ``nvidia-fabricmanager`` since.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LAYOUTS",
+    "NVIDIA_ORIGINS",
     "SUBNET_MANAGER",
     "Layout",
     "branch_of",
@@ -22,6 +25,9 @@ __all__ = [
     "other_branch",
     "upstream",
 ]
+
+NVIDIA_ORIGINS = frozenset({"NVIDIA", "developer.download.nvidia.com"})
+"""What offers of NVIDIA's own repositories are told by: apt's ``Origin``, and the server."""
 
 SUBNET_MANAGER = "nvlsm"
 """The NVLink subnet manager; it has versions of its own and goes with NVSwitches of the fourth generation."""
@@ -38,7 +44,7 @@ def _of_one_version(suffix: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Layout:
-    """One way to name a driver's packages; ``{branch}``, ``{open}`` and ``{kernel}`` are filled in.
+    """One way to name a driver's packages; ``{branch}``, ``{kernel}`` ``{open}`` and so on are filled in.
 
     Args:
         name: the way's own name.
@@ -51,6 +57,8 @@ class Layout:
         fabric_managers: names of the fabric manager, newest scheme last.
         imex: names of the IMEX service, likewise.
         moved_along: packages that must have the driver's version if they are installed.
+        headers: the package with which modules are built for a kernel.
+        rpm: whether these are packages of rpm.
     """
 
     name: str
@@ -72,11 +80,15 @@ class Layout:
         "libnvidia-nscq",
         "nvidia-fabricmanager-dev-{branch}",
     )
+    headers: str = "linux-headers-{kernel}"
+    rpm: bool = False
 
     def fill(self, names: Iterable[str], branch: str, kernel: str, *, is_open: bool) -> tuple[str, ...]:
         """The names with everything filled in, in their order."""
-        suffix = "-open" if is_open else ""
-        return tuple(name.format(branch=branch, open=suffix, kernel=kernel) for name in names)
+        suffix, flavour = ("-open", "-open") if is_open else ("", "-latest")
+        return tuple(
+            name.format(branch=branch, open=suffix, flavour=flavour, kernel=kernel) for name in names
+        )
 
 
 LAYOUTS = (
@@ -120,6 +132,44 @@ LAYOUTS = (
         prebuilt="",
         companions=("nvidia-kernel-support", "nvidia-driver-cuda", "nvidia-smi", "libcuda1", "libnvidia-ml1"),
     ),
+    Layout(
+        name="rpm",  # NVIDIA for RHEL's family and Amazon Linux: what computes, without a display
+        drivers=("nvidia-driver-cuda", "nvidia-driver"),
+        without_dkms="",
+        dkms=("kmod-nvidia{flavour}-dkms",),
+        prebuilt="",
+        companions=(
+            "nvidia-driver-cuda-libs",
+            "nvidia-kmod-common",
+            "nvidia-modprobe",
+            "nvidia-persistenced",
+            "libnvidia-cfg",
+            "libnvidia-ml",
+        ),
+        fabric_managers=("nvidia-fabric-manager", "nvidia-fabricmanager"),
+        moved_along=(
+            "nvidia-driver-libs",
+            "nvidia-driver-NVML",
+            "nvidia-driver-NvFBCOpenGL",
+            "nvidia-driver-devel",
+            "nvidia-libXNVCtrl",
+            "nvidia-settings",
+            "nvidia-xconfig",
+            "xorg-x11-nvidia",
+            "libnvidia-fbc",
+            "libnvidia-gpucomp",
+            "libnvidia-nscq-{branch}",
+            "libnvidia-nscq",
+            "cuda-drivers",
+            "nvidia-open",
+            "cuda-drivers-fabricmanager",
+            "cuda-drivers-fabricmanager-{branch}",
+            "nvidia-fabric-manager-devel",
+            "nvidia-fabricmanager-devel",
+        ),
+        headers="kernel-devel-{kernel}",
+        rpm=True,
+    ),
 )
 
 
@@ -154,7 +204,7 @@ def driver_package_names(kernel: str) -> str:
     """A regular expression for all packages that a driver may consist of on a host with this kernel."""
     names = (
         r"nvidia-(?:driver|dkms|headless|kernel|open|utils|compute-utils|fabricmanager|imex|smi)\b.*",
-        r"libnvidia-.*|libcuda1|cuda-drivers.*|xserver-xorg-video-nvidia.*",
+        r"libnvidia-(?!container).*|libcuda1|cuda-drivers.*|xserver-xorg-video-nvidia.*",
         SUBNET_MANAGER,
         rf"linux-modules-nvidia-.*-{re.escape(kernel)}",
         rf"linux-headers-{re.escape(kernel)}",

@@ -14,9 +14,12 @@ from agent.facts.linux import KERNEL
 from agent.facts.package_versions import HELD_PACKAGES
 from agent.facts.packages import INSTALLED_PACKAGES
 from dependencies.apt import run_apt
+from dependencies.docker_undo import undo_plan as undo_repository
 from dependencies.nvidia_driver import find_installed
 from dependencies.package_folder import write_whole
 from dependencies.package_managers import removal_plan
+from dependencies.system_file import write_system_file
+from dependencies.version_lock import with_locks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,12 +35,16 @@ def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
     """What takes one step back.
 
     Args:
-        values: the step's ``undo``: one of ``driver``, ``unhold``, ``file``, ``toolkit`` and ``lines``.
+        values: the step's ``undo``: one of ``driver``, ``unhold``, ``versionlock``, ``file``, ``toolkit`` and
+            ``lines``, or that of a repository and its key.
         facts: the host.
     """
     kinds: dict[str, Callable[[Mapping[str, Any], Facts], Plan]] = {
         "driver": _driver,
         "unhold": _unhold,
+        "versionlock": _unlock,
+        "text": undo_repository,
+        "key": undo_repository,
         "file": _file,
         "toolkit": _toolkit,
         "lines": _lines,
@@ -75,17 +82,33 @@ def _unhold(values: Mapping[str, Any], facts: Facts) -> Plan:
     return Plan((Step("unhold", f"held: {', '.join(names)}", run, shlex.join(command), holds),))
 
 
+def _unlock(values: Mapping[str, Any], facts: Facts) -> Plan:
+    path = Path(values["versionlock"])
+    text = facts[text_of(path)] or ""
+    if with_locks(text, {}) == text:
+        return Plan(nothing_to_do=f"{path} holds nothing of vcagent's any more")
+
+    def run(context: StepContext) -> None:
+        now = context.facts.fresh()[text_of(path)]
+        write_system_file(path, with_locks(now, {}).encode())
+
+    return Plan(
+        (Step("unlock", f"{path} keeps the driver at its version", run, f"take our lines out of {path}"),)
+    )
+
+
 def _file(values: Mapping[str, Any], facts: Facts) -> Plan:
     path = Path(values["file"])
     if _MARK not in (facts[text_of(path)] or ""):
         return Plan(nothing_to_do=f"{path} is gone, or somebody else's")
+    initramfs = list(values.get("initramfs") or ())
 
     def run(context: StepContext) -> None:
         path.unlink()
-        if values.get("initramfs"):
-            context.processes.run(["update-initramfs", "-u"], log=context.log)
+        if initramfs:
+            context.processes.run(initramfs, log=context.log)
 
-    shown = f"rm {shlex.quote(str(path))}" + ("; update-initramfs -u" if values.get("initramfs") else "")
+    shown = f"rm {shlex.quote(str(path))}" + (f"; {shlex.join(initramfs)}" if initramfs else "")
     return Plan((Step("remove-file", f"{path} was written", run, shown),))
 
 
@@ -94,6 +117,8 @@ def _toolkit(values: Mapping[str, Any], facts: Facts) -> Plan:
     found = facts[cuda_toolkit(path)]
     if found is None:
         return Plan(nothing_to_do=f"no toolkit is in {path} any more")
+    if values.get("before"):
+        return Plan(nothing_to_do=f"something was in {path} before: what belongs to whom is not known")
 
     def run(_: StepContext) -> None:
         if link.is_symlink() and link.readlink() == path:

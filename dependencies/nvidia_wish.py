@@ -20,6 +20,7 @@ from agent.facts.kernel_headers import KERNEL_HEADERS
 from agent.facts.linux import KERNEL
 from agent.facts.nvidia_module import NVIDIA_MODULE
 from agent.facts.nvswitch import NVSWITCH_BRIDGES
+from agent.facts.packages import PACKAGE_MANAGER, RPM_MANAGERS
 from agent.facts.secure_boot import MODULE_KEY_ENROLLED, SECURE_BOOT
 from dependencies.cuda_versions import compatible_driver, driver_key, needed_driver
 from dependencies.nvidia_driver import DriverWish
@@ -106,6 +107,7 @@ def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
         minimum_for=minimum_for,
         maximum_branch=maximum,
         headers=facts[KERNEL_HEADERS] is not False,
+        rpm=facts[PACKAGE_MANAGER] in RPM_MANAGERS,
     )
     return wish, why
 

@@ -38,6 +38,8 @@ class RpmRepositoryWish:
         signed_packages: whether each package is signed (``gpgcheck``).
         signed_index: whether its index is signed (``repo_gpgcheck``).
         manager: the host's package manager.
+        module_hotfixes: whether dnf offers what belongs to streams that are not enabled (dnf.conf(5)): every
+            version is there to choose from, and one is named.
     """
 
     name: str
@@ -46,6 +48,7 @@ class RpmRepositoryWish:
     signed_packages: bool
     signed_index: bool
     manager: str
+    module_hotfixes: bool = False
 
     @property
     def file(self) -> Path:
@@ -63,7 +66,7 @@ class RpmRepositoryWish:
             "# Written by vcagent.\n"
             f"[{self.name}]\nname={self.name}\nbaseurl={self.uri}\nenabled=1\n"
             f"gpgcheck={int(self.signed_packages)}\nrepo_gpgcheck={int(self.signed_index)}\n"
-            f"gpgkey=file://{self.key_file}\n"
+            f"gpgkey=file://{self.key_file}\n" + ("module_hotfixes=1\n" if self.module_hotfixes else "")
         )
 
     def steps(self, facts: Facts, variables: dict[str, str]) -> list[Step]:

@@ -11,10 +11,11 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["GPU_PROCESSES", "GpuProcess", "compute_apps", "device_holders"]
+__all__ = ["GPU_PROCESSES", "NVIDIA_DRM_HOLDERS", "GpuProcess", "compute_apps", "device_holders"]
 
 _COMPUTE = ("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
 _HOLDERS = "find /proc/[0-9]*/fd -lname '/dev/nvidia*' -printf '%p\\n' 2>/dev/null; :"
+_NODES = "/sys/class/drm"
 _SYSTEM = frozenset(
     {"nvidia-persiste", "nv-fabricmanage", "nvidia-imex", "nvlsm", "nv-hostengine", "nvidia-smi"}
 )
@@ -75,3 +76,22 @@ GPU_PROCESSES: Fact[tuple[GpuProcess, ...]] = Fact(
         device_holders(host.output(["sh", "-c", _HOLDERS], timeout_s=20)),
     ),
 )
+
+
+def _drm_holders(host: Host) -> tuple[GpuProcess, ...]:
+    """Other vendors have nodes in /dev/dri too: NVIDIA's are told by the PCI device behind them."""
+    nodes = [
+        f"/dev/dri/{name}"
+        for name in host.names(_NODES)
+        if re.fullmatch(r"(?:card|renderD)\d+", name)
+        and (host.text(f"{_NODES}/{name}/device/vendor") or "").strip() == "0x10de"
+    ]
+    wanted = " -o ".join(f"-lname {node}" for node in (*nodes, "/dev/nvidia-modeset"))
+    command = f"find /proc/[0-9]*/fd \\( {wanted} \\) -printf '%p\\n' 2>/dev/null; :"
+    return _merge(host, {}, device_holders(host.output(["sh", "-c", command], timeout_s=20)))
+
+
+NVIDIA_DRM_HOLDERS: Fact[tuple[GpuProcess, ...]] = Fact(
+    "nvidia_drm_holders", f"/proc/*/fd, {_NODES}/*/device/vendor", _drm_holders
+)
+"""Who keeps nvidia-drm and nvidia-modeset in use: display servers for the most part."""

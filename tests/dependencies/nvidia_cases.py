@@ -1,9 +1,10 @@
 """Short forms for NVIDIA's packages in cases: a family stands for the packages that it consists of.
 
-``server``, ``server-open``, ``headless``, ``branch``, ``branch-open``, ``plain-open`` and ``debian`` are keys
-of ``installed_packages`` and first words in ``package_offers``; the branch is that of the version.
-``held_packages: driver`` holds all that is installed of the driver; ``exclusions: driver`` writes the
-installer's settings for unattended-upgrades.
+``server``, ``server-open``, ``headless``, ``branch``, ``branch-open``, ``plain-open``, ``debian``, ``rpm``,
+``rpm-open`` are keys of ``installed_packages`` and first words in ``package_offers``; the branch is that of
+the version. ``held_packages: driver`` holds all that is installed of the driver,
+``exclusions: driver`` writes the
+settings for unattended-upgrades, ``version_lock: driver`` our part of dnf's versionlock.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from agent.facts.nvidia_module import NvidiaModule
 from agent.facts.package_versions import PackageOffer
 from agent.facts.services import ServiceState
 from agent.facts.unattended_upgrades import UnattendedUpgrades
+from dependencies.version_lock import with_locks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,13 +29,17 @@ __all__ = ["NVIDIA_READERS", "expand"]
 _LIBRARIES = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-kernel-common", "nvidia-utils")
 _DEBIAN = ("nvidia-driver", "nvidia-kernel-dkms", "nvidia-smi", "libcuda1")
 _EXCLUSIONS = "text[/etc/apt/apt.conf.d/52vcagent-nvidia]"
-_FAMILY = re.compile(r"(server|headless|branch|plain|debian)(-open)?")
+_RPM = ("nvidia-driver-cuda", "nvidia-driver-cuda-libs", "nvidia-kmod-common", "libnvidia-ml")
+_LOCKS = "text[/etc/dnf/plugins/versionlock.list]"
+_FAMILY = re.compile(r"(server|headless|branch|plain|debian|rpm)(-open)?")
 
 
 def _family(word: str, version: str) -> tuple[str, ...]:
     match = _FAMILY.fullmatch(word)
     assert match, word
     name, flavour = match.group(1), match.group(2) or ""
+    if name == "rpm":
+        return (*_RPM, f"kmod-nvidia{flavour or '-latest'}-dkms")
     branch = version.partition(".")[0]
     suffix = {
         "server": f"-{branch}-server",
@@ -76,6 +82,8 @@ def expand(values: dict[str, Any]) -> dict[str, Any]:
         for name, (_, *status) in installed.items()
         if re.search("nvidia|cuda|nvlsm", name) and status and status[0][1] == "i"
     )
+    if values.pop("version_lock", None) == "driver":
+        values[_LOCKS] = with_locks(None, {name: installed[name][0] for name in driver})
     if values.get("held_packages") == "driver":
         values["held_packages"] = driver
     if (exclusions := values.pop("exclusions", None)) is not None:
@@ -97,6 +105,7 @@ NVIDIA_READERS: dict[str, Callable[[Any], Any]] = {
     "loaded_modules": frozenset,
     "nvidia_module": lambda value: value and NvidiaModule(*value),
     "package_offers": _offers,
+    "rpm_driver_offers": _offers,
     "service": lambda value: value and ServiceState(**value),
     "unattended_upgrades": lambda value: UnattendedUpgrades(
         enabled=value["enabled"], excluded=tuple(value.get("excluded", ()))

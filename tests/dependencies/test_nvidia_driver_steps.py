@@ -36,6 +36,7 @@ class Processes:
 
     failing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     commands: list[str] = field(default_factory=list)
+    output: str = "why it failed\n"
 
     def run(self, command: list[str], *, log: Path, **options: Any) -> ProcessResult:
         line = " ".join(command)
@@ -43,7 +44,7 @@ class Processes:
         for start, details in self.failing.items():
             if line.startswith(start):
                 raise ActionFailedError(f"{start} ended with 1", details=details)
-        return ProcessResult(line, 0, "why it failed\n", "", 0.1, timed_out=False, log=log)
+        return ProcessResult(line, 0, self.output, "", 0.1, timed_out=False, log=log)
 
     def start(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("nothing is started")
@@ -53,7 +54,8 @@ def facts(base: str, root: Path, **changes: Any) -> Facts:
     """A host of the cases whose files are below another root."""
     written = yaml.safe_load((CASES / f"_{base}.yaml").read_text())
     values = {
-        re.sub(r"\[(?=/(?:etc|usr)/)", f"[{root}", key): value for key, value in expand(written).items()
+        re.sub(r"(?<!keyring)\[(?=/(?:etc|usr)/)", f"[{root}", key): value
+        for key, value in expand(written).items()
     }
     return facts_of(values | {"system_root": str(root), "package_lock": None} | changes)
 
@@ -89,12 +91,30 @@ def test_the_driver_is_solved_again_when_it_is_installed(tmp_path: Path) -> None
     processes = Processes()
     outcome = run(planned["driver"], fetched, tmp_path, processes)
     assert outcome.message == "driver 550.163.01 from Ubuntu"
-    assert "nvidia-fabricmanager-550=550.163.01-0ubuntu0.22.04.2" in processes.commands[0]
+    simulated, done = processes.commands
+    assert simulated == f"{done} --simulate"
+    assert "nvidia-fabricmanager-550=550.163.01-0ubuntu0.22.04.2" in done
     useless = facts("fresh", tmp_path, **{"package_offers[nvidia]": ["server 570.1.2-1 Ubuntu"]})
     with pytest.raises(DependencyFailedError, match="no repository has driver 550") as error:
         run(planned["driver"], useless, tmp_path, processes)
     assert error.value.remedy
-    assert len(processes.commands) == 1
+    assert len(processes.commands) == 2
+
+
+def test_nothing_else_goes_for_a_driver(tmp_path: Path) -> None:
+    host = facts("fresh", tmp_path, held_packages=["libc6"])
+    step = steps(host)["driver"]
+    head = "NOTE: This is only a simulation!\n"
+    for line, told in (
+        ("Remv ubuntu-desktop:amd64 [1.2]\n", "would remove ubuntu-desktop"),
+        ("Inst libc6 [2.35] (2.36 Ubuntu:22.04 [amd64])\n", "would change what is held: libc6"),
+    ):
+        processes = Processes(output=head + line)
+        with pytest.raises(DependencyFailedError, match=told):
+            run(step, host, tmp_path, processes)
+        assert len(processes.commands) == 1, "it was only simulated"
+    others = "Remv libnvidia-compute-535:i386 [535.1]\nInst nvidia-driver-550-server (550.163.01 Ubuntu)\n"
+    run(step, host, tmp_path, Processes(output=head + others))
 
 
 def test_what_was_cut_short_is_finished(tmp_path: Path) -> None:
@@ -105,15 +125,13 @@ def test_what_was_cut_short_is_finished(tmp_path: Path) -> None:
     unmet = ("dpkg: dependency problems prevent configuration of nvidia-dkms-550-server:",)
     processes = Processes({"dpkg --configure -a": unmet})
     run(planned["repair"], host, tmp_path, processes)
-    configure, fix = processes.commands
+    (configure,) = processes.commands
     assert configure.startswith("dpkg --configure -a")
-    assert fix.startswith("apt-get ")
-    assert " --yes " in fix
-    assert "--fix-broken" in fix
-    held = Processes({"dpkg": unmet, "apt-get": ("E: Held packages were changed",)})
-    with pytest.raises(DependencyFailedError) as error:
-        run(planned["repair"], host, tmp_path, held)
-    assert "apt-mark showhold" in (error.value.remedy or "")
+    fetched = facts("fresh", tmp_path, installed_packages=unpacked, held_packages=[*unpacked])
+    processes = Processes()
+    run(planned["driver"], fetched, tmp_path, processes)
+    assert "--fix-broken" in processes.commands[-1], "apt brings what it lacks, in the driver's version"
+    assert "nvidia-dkms-550-server=550.163.01-0ubuntu0.22.04.2" in processes.commands[-1]
 
 
 def test_what_is_installed_is_kept(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""What dnf's repositories offer of a driver, each version with where it comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from agent.facts.base import Fact, Host
+from agent.facts.package_versions import PackageOffer
+from agent.facts.repositories import RPM_REPOSITORIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["NVIDIA_HOST", "RPM_DRIVER_OFFERS", "every_stream", "repoquery"]
+
+NVIDIA_HOST = "developer.download.nvidia.com"
+_NAMES = ("*nvidia*", "cuda-drivers*", "nvlsm", "kernel-devel")
+_FORMAT = "%{name}\t%{epoch}:%{version}-%{release}\t%{arch}\t%{repoid}"
+_FIELDS = 4
+_TIMEOUT_S = 180
+
+
+def repoquery(text: str | None, origins: Mapping[str, str]) -> tuple[PackageOffer, ...]:
+    """Read dnf's answer: lines of name, epoch with version and release, architecture, repository.
+
+    The headers of a kernel have its release in their name here, as in apt's repositories; so each kernel's
+    are a package of their own.
+
+    Args:
+        text: the lines.
+        origins: who publishes a repository, by its identifier; else it is called by that.
+    """
+    offers: dict[PackageOffer, None] = {}
+    for line in (text or "").splitlines():
+        fields = line.split("\t")
+        if len(fields) != _FIELDS:
+            continue
+        name, version, architecture, repository = fields
+        if name == "kernel-devel":
+            name = f"{name}-{version.partition(':')[2]}.{architecture}"
+        offers[PackageOffer(name, version, origins.get(repository, repository))] = None
+    return tuple(offers)
+
+
+def every_stream(repositories: Iterable[str]) -> list[str]:
+    """Options by which dnf offers what belongs to streams that are not enabled (dnf.conf(5))."""
+    return [f"--setopt={name}.module_hotfixes=1" for name in sorted(repositories)]
+
+
+def _command(machine: str, repositories: Iterable[str]) -> Sequence[str]:
+    return [
+        "dnf", "--quiet", *every_stream(repositories), "--disableplugin=versionlock", "repoquery",
+        f"--arch={machine},noarch", f"--queryformat={_FORMAT}", *_NAMES,
+    ]  # fmt: skip
+
+
+def _read(host: Host) -> tuple[PackageOffer, ...]:
+    hosts = {
+        repository.identifier: urlsplit(address).hostname or ""
+        for repository in RPM_REPOSITORIES.read(host)
+        for address in repository.addresses[:1]
+    }
+    machine = (host.output(["uname", "-m"]) or "").strip()
+    command = _command(machine, (name for name, server in hosts.items() if server == NVIDIA_HOST))
+    # dnf waits for its lock; a hang is not absence.
+    answer = host.output(command, timeout_s=_TIMEOUT_S, hang_is_error=True)
+    return repoquery(answer, {name: server for name, server in hosts.items() if server})
+
+
+RPM_DRIVER_OFFERS: Fact[tuple[PackageOffer, ...]] = Fact("rpm_driver_offers", "dnf repoquery", _read)

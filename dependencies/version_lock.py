@@ -1,0 +1,65 @@
+"""dnf's versionlock: packages that stay at their version, those of vcagent apart from everybody else's.
+
+Source: dnf-plugins-core, versionlock: a line of ``versionlock.list`` is a pattern for
+``name-epoch:version-release.architecture``; with ``!`` before it, what matches is never installed.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["foreign_locks", "lock_line", "with_locks"]
+
+_BEGIN = "# Written by vcagent: a driver works only in one version."
+_END = "# The end of what vcagent wrote."
+_BLOCK = re.compile(rf"^{re.escape(_BEGIN)}\n.*?^{re.escape(_END)}\n", re.MULTILINE | re.DOTALL)
+
+
+def lock_line(name: str, version: str) -> str:
+    """The line for a package: ``nvidia-driver-cuda-3:550.90.07-1.el9.*``."""
+    return f"{name}-{version if ':' in version else f'0:{version}'}.*"
+
+
+def with_locks(text: str | None, packages: Mapping[str, str]) -> str:
+    """A list with our part of it replaced.
+
+    Args:
+        text: the list; None where there is none.
+        packages: versions by name; none takes our part out.
+    """
+    others = _BLOCK.sub("", text or "")
+    if not packages:
+        return others
+    gap = "\n" if others and not others.endswith("\n") else ""
+    lines = "".join(f"{lock_line(name, version)}\n" for name, version in sorted(packages.items()))
+    return f"{others}{gap}{_BEGIN}\n{lines}{_END}\n"
+
+
+def foreign_locks(text: str | None, installed: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """Lines of others that keep packages as they are, or keep what is wanted away.
+
+    Args:
+        text: the list.
+        installed: what would change, in the versions that it has.
+        wanted: what it would get.
+    """
+    found = []
+    for line in _BLOCK.sub("", text or "").splitlines():
+        pattern, packages = line.strip(), installed
+        if pattern.startswith("!"):
+            pattern, packages = pattern[1:], wanted
+        if not pattern.startswith("#") and pattern and _matches(pattern, packages):
+            found.append(line.strip())
+    return found
+
+
+def _matches(pattern: str, packages: Mapping[str, str]) -> bool:
+    spellings: Iterable[str] = (
+        lock_line(name, version).removesuffix("*") + "any" for name, version in packages.items()
+    )
+    return any(fnmatchcase(text, pattern) or text.startswith(f"{pattern}.") for text in spellings)
