@@ -1,0 +1,41 @@
+"""Which build of llama.cpp wrote a log or answers ``--version``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["Build", "build_of"]
+
+# common/build-info.cpp.in and the tools' main functions: ``version: 0.1.0 (build 11434, commit 515e855)``
+# since the project has version numbers, ``version: 3661 (f648ca2c)`` and ``build: 3661 (f648ca2c)`` before,
+# and ``main: build = 3661 (f648ca2c)`` in 2024.
+_FORMS = (
+    re.compile(r"version: \S+ \(build (?P<number>\d+), commit (?P<commit>\w+)\)"),
+    re.compile(r"(?:version:|build:|build =) (?P<number>\d+) \((?P<commit>\w+)\)"),
+)
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build of llama.cpp.
+
+    Args:
+        number: its number, such as 3661 for the tag b3661.
+        commit: the short hash of its commit, or ``unknown``.
+    """
+
+    number: int
+    commit: str
+
+    def __str__(self) -> str:
+        """The tag, such as ``b3661``."""
+        return f"b{self.number}"
+
+
+def build_of(text: str) -> Build | None:
+    """The build that a tool names in its output; None where it names none."""
+    for form in _FORMS:
+        if match := form.search(text):
+            return Build(int(match["number"]), match["commit"])
+    return None

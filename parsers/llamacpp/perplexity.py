@@ -1,0 +1,63 @@
+"""What ``llama-perplexity`` prints: ``[chunk]running value,`` and ``Final estimate: PPL = … +/- …``.
+
+Source: tools/perplexity/perplexity.cpp, perplexity().
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from agent.errors import ParseError
+from agent.records import Metric, Relativity
+
+__all__ = ["chunks_done", "has_perplexity", "perplexity_complete", "perplexity_metrics"]
+
+_HEAD = re.compile(r"(?:calculating perplexity|computing) over (?P<chunks>\d+) chunks")
+_RUNNING = re.compile(r"\[(?P<chunk>\d+)\](?P<value>-?\w+\.?\d*),")
+_FINAL = re.compile(r"Final estimate: PPL = (?P<value>\S+) \+/- (?P<error>\S+)[ \t]*$", re.MULTILINE)
+_ERROR = re.compile(
+    r"^.*(you need at least .*|the data file you provided .*|Unexpected negative standard deviation.*)$",
+    re.MULTILINE,
+)
+
+
+def has_perplexity(text: str) -> bool:
+    """Whether a log is of such a run."""
+    return bool(_HEAD.search(text) or _FINAL.search(text))
+
+
+def perplexity_complete(text: str) -> bool:
+    """Whether the final estimate is there."""
+    return _FINAL.search(text) is not None
+
+
+def chunks_done(line: str) -> int | None:
+    """The last chunk that a line of running values names; None for any other line."""
+    running = list(_RUNNING.finditer(line))
+    return int(running[-1]["chunk"]) if running else None
+
+
+def perplexity_metrics(text: str) -> tuple[Metric, ...]:
+    """Perplexity and its standard error; of a log that was cut, the last running value.
+
+    Raises:
+        ParseError: if there is no finite value.
+    """
+    final = _FINAL.search(text)
+    running = list(_RUNNING.finditer(text))
+    value = float(final["value"]) if final else float(running[-1]["value"]) if running else math.nan
+    if not math.isfinite(value):
+        raise ParseError(
+            "no perplexity was measured, or it is no number",
+            details=tuple(match[1].strip() for match in _ERROR.finditer(text)),
+        )
+    metrics = [Metric("perplexity", value, "perplexity", Relativity.LOWER, "exp of the mean loss per token")]
+    error = float(final["error"]) if final else math.nan
+    if math.isfinite(error):
+        metrics.append(
+            Metric("perplexity_stderr", error, "perplexity", Relativity.LOWER, "standard error", verbosity=2)
+        )
+    if running:
+        metrics.append(Metric("perplexity_chunks", float(running[-1]["chunk"]), "count", verbosity=2))
+    return tuple(metrics)

@@ -1,0 +1,107 @@
+"""What ``llama-quantize`` prints: a line for each tensor, the sizes, the tensors that fell back, the time.
+
+Sources: src/llama-quant.cpp and tools/quantize/quantize.cpp; in 2024 src/llama.cpp and examples/quantize.
+``MB`` of 2024 and ``MiB`` of today both are 1024 * 1024 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from agent.errors import ParseError
+from agent.records import MetadataValue, Metric, Relativity
+
+__all__ = [
+    "has_quantization",
+    "quantization_complete",
+    "quantization_details",
+    "quantization_metrics",
+    "tensors_done",
+]
+
+_MIB = 1024 * 1024
+_TENSOR = re.compile(
+    r"^\[\s*(?P<number>\d+)/\s*(?P<total>\d+)\] +\S+ +- +\[[^\]]*\], type = +(?P<type>\w+),(?P<rest>.*)$",
+    re.MULTILINE,
+)
+_CONVERTED = re.compile(r"converting to (?P<type>\w+) \.\.")
+_SIZE = re.compile(
+    r"(?P<which>model|quant) size +=\s+(?P<mib>[\d.]+) Mi?B(?: \((?P<bpw>[\d.]+) BPW\))?[ \t]*$", re.MULTILINE
+)
+_FALLBACK = re.compile(
+    r"WARNING: (?P<count>\d+) of (?P<total>\d+) tensor\(s\) required fallback quantization"
+)
+_TIME = re.compile(r"(?P<which>quantize|total) time =\s+(?P<ms>[\d.]+) ms[ \t]*$", re.MULTILINE)
+
+
+def has_quantization(text: str) -> bool:
+    """Whether a log is of such a run."""
+    return bool(
+        re.search(r"(?:llama_model_quantize\w*|^main): quant", text, re.MULTILINE) or _TENSOR.search(text)
+    )
+
+
+def quantization_complete(text: str) -> bool:
+    """Whether the time is there, which is printed when the file is whole."""
+    return any(match["which"] == "quantize" for match in _TIME.finditer(text))
+
+
+def tensors_done(line: str) -> tuple[int, int] | None:
+    """How many tensors are done of how many, from a tensor's line; None for any other line."""
+    match = _TENSOR.match(line)
+    return (int(match["number"]), int(match["total"])) if match else None
+
+
+def quantization_metrics(text: str) -> tuple[Metric, ...]:
+    """Sizes of the tensors before and after in bytes, bits for each weight, time in seconds, fallbacks.
+
+    Raises:
+        ParseError: if none of it is there.
+    """
+    sizes = {match["which"]: match for match in _SIZE.finditer(text)}
+    times = {match["which"]: float(match["ms"]) for match in _TIME.finditer(text)}
+    metrics = []
+    for which, name in (("model", "tensors_size_before"), ("quant", "tensors_size")):
+        if which in sizes:
+            mib = float(sizes[which]["mib"])
+            metadata: dict[str, MetadataValue] = {"tool_value": mib, "tool_unit": "MiB"}
+            metrics.append(
+                Metric(name, mib * _MIB, "bytes", Relativity.LOWER, verbosity=2, metadata=metadata)
+            )
+    if "quant" in sizes and (bits := sizes["quant"]["bpw"]):
+        metrics.append(Metric("bits_per_weight", float(bits), "bits", Relativity.LOWER, verbosity=2))
+    if "quantize" in times:
+        metrics.append(
+            Metric(
+                "quantize_time",
+                times["quantize"] / 1000,
+                "seconds",
+                Relativity.LOWER,
+                verbosity=2,
+                metadata={"tool_value": times["quantize"], "tool_unit": "ms"},
+            )
+        )
+    if not metrics:
+        raise ParseError("it holds neither sizes nor a time: no tensor was written")
+    fallback = _FALLBACK.search(text)
+    total = next((int(match["total"]) for match in _TENSOR.finditer(text)), None)
+    if fallback or total is not None:
+        metrics.append(
+            Metric("tensors", float(fallback["total"] if fallback else total or 0), "count", verbosity=3)
+        )
+        count = float(fallback["count"]) if fallback else 0.0
+        description = (
+            "tensors that got another type, since their rows do not fit the blocks of the one asked for"
+        )
+        metrics.append(Metric("fallback_tensors", count, "count", Relativity.LOWER, description, verbosity=2))
+    return tuple(metrics)
+
+
+def quantization_details(text: str) -> dict[str, MetadataValue]:
+    """How many tensors have which type now: ``tensors_q4_0: 90``."""
+    types = Counter(
+        (converted["type"] if (converted := _CONVERTED.search(match["rest"])) else match["type"]).lower()
+        for match in _TENSOR.finditer(text)
+    )
+    return {f"tensors_{name}": count for name, count in sorted(types.items())}
