@@ -1,8 +1,9 @@
 """What ``llama-perplexity --multiple-choice`` prints.
 
-After each task a line with the tasks done, a tab, and the percent right so far; at the end ``Final result`` and
-``Random chance``, in percent, before or after the timings: the two go through different buffers. The tool ends
-with exit code 0 when it could not score a task. Source: tools/perplexity/perplexity.cpp, multiple_choice_score().
+After each task a line with the tasks done, a tab, and the percent right so far; at the end ``Final result``
+and ``Random chance``, in percent, before or after the timings: the two go through different buffers. The tool
+ends with exit code 0 when it could not score a task. Source: tools/perplexity/perplexity.cpp,
+multiple_choice_score().
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ import re
 from agent.errors import ParseError
 from agent.records import Metric, Relativity
 
-__all__ = ["has_multiple_choice", "multiple_choice_complete", "multiple_choice_metrics", "tasks_done"]
+__all__ = [
+    "has_multiple_choice",
+    "multiple_choice_complete",
+    "multiple_choice_metrics",
+    "task_results",
+    "tasks_done",
+]
 
 _HEAD = re.compile(r"^task\tacc_norm[ \t]*$|calculating TruthfulQA score", re.MULTILINE)
 _RUNNING = re.compile(r"^(?P<done>\d+)\t(?P<percent>\d+\.\d{8})[ \t]*$", re.MULTILINE)
@@ -39,6 +46,18 @@ def tasks_done(line: str) -> int | None:
     """How many tasks are done, from a line of the running score; None for any other line."""
     match = _RUNNING.match(line)
     return int(match["done"]) if match else None
+
+
+def task_results(text: str) -> list[bool]:
+    """Which of the tasks were answered right, in order: how the running score changes tells it."""
+    results, right = [], 0
+    for number, match in enumerate(_RUNNING.finditer(text), 1):
+        if int(match["done"]) != number:
+            raise ParseError(f"after {number - 1} tasks the running score goes on with {match['done']}")
+        now = round(float(match["percent"]) * number / 100)
+        results.append(now > right)
+        right = now
+    return results
 
 
 def multiple_choice_metrics(text: str, name: str = "multiple_choice") -> tuple[Metric, ...]:

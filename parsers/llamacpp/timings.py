@@ -1,8 +1,8 @@
 """llama.cpp's timings at a tool's end: ``llama_print_timings``, ``llama_perf_…``, ``common_perf_print``.
 
-The first is of 2024, the others came after it; all print one line a part, in milliseconds (src/llama-context.cpp,
-common/sampling.cpp). A part that was not run has 0 ms and so ``inf`` or ``nan`` tokens per second: that rate was
-not measured, and is absent here.
+The first is of 2024, the others came after it; all print one line a part, in milliseconds
+(src/llama-context.cpp, common/sampling.cpp). A part that was not run has 0 ms and so ``inf`` or ``nan``
+tokens per second: that rate was not measured, and is absent here.
 """
 
 from __future__ import annotations

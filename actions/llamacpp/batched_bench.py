@@ -1,0 +1,92 @@
+"""How fast each variant of a model is, engine alone, several sequences at once: llama-batched-bench."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field, field_validator
+
+from actions.llamacpp.programs import run_program
+from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of
+from agent.component import ComponentParameters, StepOutcome
+from agent.errors import ActionFailedError
+from parsers.llamacpp.bench import batched_metrics, batched_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from actions.llamacpp.variants import Variant
+    from agent.component import StepContext
+
+__all__ = ["BatchedBenchParameters", "LlamaCppBatchedBench"]
+
+
+class BatchedBenchParameters(VariantParameters):
+    """Lengths of prompt and output, and how many sequences at once."""
+
+    prompt_tokens: int = Field(2560, ge=1, description="Tokens of each prompt.")
+    generated_tokens: int = Field(768, ge=1, description="Tokens of each output.")
+    sequences: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1, description="How many at once.")
+
+    _sequences = field_validator("sequences", mode="before")(names_of)
+
+    @property
+    def context(self) -> int:
+        """Tokens that the context must hold."""
+        return max(self.sequences) * (self.prompt_tokens + self.generated_tokens)
+
+
+class LlamaCppBatchedBench(VariantAction):
+    """Times several sequences at once with ``llama-batched-bench``; each number of them is a scenario."""
+
+    Parameters: ClassVar[type[ComponentParameters]] = BatchedBenchParameters
+    parameters: BatchedBenchParameters
+    what = "batched-bench"
+    reason = "times several sequences of"
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """See VariantAction."""
+        return ("llama-batched-bench",)
+
+    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:  # noqa: ARG002
+        """See VariantAction."""
+        parameters = self.parameters
+        return [
+            str(program), "--model", str(variant.path),
+            "-npp", str(parameters.prompt_tokens),
+            "-ntg", str(parameters.generated_tokens),
+            "-npl", ",".join(map(str, parameters.sequences)),
+            "--ctx-size", str(parameters.context),
+            "--output-format", "jsonl",
+            *parameters.run_arguments,
+        ]  # fmt: skip
+
+    def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
+        """See VariantAction."""
+        self.file_of(variant)
+        program = self.program(context)
+        log, wanted = case_dir / "llama-batched-bench.log", self.parameters.sequences
+        done = 0
+
+        def show(line: str) -> None:
+            nonlocal done
+            if line.startswith("{"):
+                done += 1
+                context.progress.update(
+                    f"{variant.name}: {json.loads(line)['pl']} at once done", done=done, total=len(wanted)
+                )
+
+        run_program(self.command(variant, program, case_dir), context, log, on_line=show)
+        rows = batched_rows(log.read_text(encoding="utf-8", errors="replace"))
+        # One that does not fit into the context is passed over without a word.
+        if missing := sorted(set(wanted) - {int(row["pl"]) for row in rows}):
+            raise ActionFailedError(
+                f"{', '.join(map(str, missing))} sequences at once were not timed",
+                remedy=f"lower them or the lengths; see {log}",
+            )
+        metrics = batched_metrics(rows, f"{variant.scenario(self.what)}/")
+        output = self.output(variant, context, program, log, metrics)
+        shown = ", ".join(f"{int(row['pl'])}: {row['speed_tg']:.1f}" for row in rows)
+        return StepOutcome(f"{variant.name}: {shown} tokens/s generated", (output,), case_dir)

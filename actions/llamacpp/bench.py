@@ -1,0 +1,86 @@
+"""How fast each variant of a model is, engine alone, one sequence: llama-bench."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field, field_validator
+
+from actions.llamacpp.programs import run_program
+from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of
+from agent.component import ComponentParameters, StepOutcome
+from parsers.llamacpp.bench import bench_metrics, bench_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from actions.llamacpp.variants import Variant
+    from agent.component import StepContext
+
+__all__ = ["BenchParameters", "LlamaCppBench"]
+
+
+class BenchParameters(VariantParameters):
+    """Which lengths are timed."""
+
+    prompt_tokens: tuple[int, ...] = Field((512,), description="Lengths of prompts that are processed.")
+    generated_tokens: tuple[int, ...] = Field((128,), description="Lengths of outputs that are generated.")
+    depths: tuple[int, ...] = Field((), description="Tokens that are in the context before.")
+    repetitions: int = Field(5, ge=1, description="How often each test is repeated.")
+
+    _lengths = field_validator("prompt_tokens", "generated_tokens", "depths", mode="before")(names_of)
+
+
+class LlamaCppBench(VariantAction):
+    """Times prompt processing and generation with ``llama-bench``; each length is a scenario."""
+
+    Parameters: ClassVar[type[ComponentParameters]] = BenchParameters
+    parameters: BenchParameters
+    what = "bench"
+    reason = "times"
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """See VariantAction."""
+        return ("llama-bench",)
+
+    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:  # noqa: ARG002
+        """See VariantAction."""
+        parameters = self.parameters
+        depths = ["--n-depth", _listed(parameters.depths)] if parameters.depths else []
+        return [
+            str(program), "--model", str(variant.path),
+            "--n-prompt", _listed(parameters.prompt_tokens),
+            "--n-gen", _listed(parameters.generated_tokens),
+            *depths,
+            "--repetitions", str(parameters.repetitions),
+            "--output", "jsonl", "--progress",
+            *parameters.run_arguments,
+        ]  # fmt: skip
+
+    def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
+        """See VariantAction."""
+        self.file_of(variant)
+        program = self.program(context)
+        log = case_dir / "llama-bench.log"
+
+        def show(line: str) -> None:
+            if match := re.search(r"benchmark (\d+)/(\d+): starting", line):
+                done, total = int(match[1]) - 1, int(match[2])
+                context.progress.update(f"{variant.name}: test {match[1]} of {total}", done=done, total=total)
+
+        run_program(self.command(variant, program, case_dir), context, log, on_line=show)
+        rows = bench_rows(log.read_text(encoding="utf-8", errors="replace"))
+        metrics = bench_metrics(rows, f"{variant.scenario(self.what)}/")
+        output = self.output(variant, context, program, log, metrics)
+        shown = ", ".join(
+            f"{(metric.scenario or '').rpartition('/')[2]} {metric.value:.1f} {metric.unit}"
+            for metric in metrics
+            if metric.verbosity == 1
+        )
+        return StepOutcome(f"{variant.name}: {shown}", (output,), case_dir)
+
+
+def _listed(lengths: tuple[int, ...]) -> str:
+    return ",".join(map(str, lengths)) or "0"

@@ -1,0 +1,116 @@
+"""Whether each variant of a model generates text at all, and how fast: the check before anything is measured."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field, field_validator
+
+from actions.llamacpp.programs import run_program
+from actions.llamacpp.variant_action import VariantAction, VariantParameters
+from agent.component import ComponentParameters, StepOutcome
+from agent.records import Reason, Validity, Verdict
+from parsers.llamacpp.timings import timing_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from actions.llamacpp.variants import Variant
+    from agent.component import StepContext
+
+__all__ = ["GenerateParameters", "LlamaCppGenerate", "text_faults"]
+
+_LEAST_READABLE = 0.9
+_LEAST_DISTINCT_WORDS = 3
+_SHOWN = 60
+
+
+class GenerateParameters(VariantParameters):
+    """What is generated from, and what is expected."""
+
+    prompt: str = Field("The capital of France is the city of", min_length=1, description="The prompt.")
+    max_output_tokens: int = Field(64, ge=8, description="Tokens to generate, greedily.")
+    expected: str = Field("", description="A regular expression that the output must match; none by default.")
+    context: int = Field(2048, ge=64, description="Tokens of the context.")
+
+    @field_validator("expected")
+    @classmethod
+    def _expression(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"it is no regular expression: {error}") from error
+        return value
+
+
+class LlamaCppGenerate(VariantAction):
+    """Generates with ``llama-completion`` (``llama-cli`` before b7400); nonsense makes the result INVALID."""
+
+    Parameters: ClassVar[type[ComponentParameters]] = GenerateParameters
+    parameters: GenerateParameters
+    what = "generate"
+    reason = "checks that text comes from"
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """See VariantAction."""
+        return ("llama-completion", "llama-cli")
+
+    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:  # noqa: ARG002
+        """See VariantAction."""
+        parameters = self.parameters
+        return [
+            str(program), "--model", str(variant.path),
+            "--prompt", parameters.prompt,
+            "--predict", str(parameters.max_output_tokens),
+            "--ctx-size", str(parameters.context),
+            "--temp", "0", "--seed", "1", "--ignore-eos",
+            "-no-cnv", "--no-display-prompt", "--simple-io",
+            *parameters.run_arguments,
+        ]  # fmt: skip
+
+    def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
+        """See VariantAction."""
+        self.file_of(variant)
+        program = self.program(context)
+        log = case_dir / f"{program.name}.log"
+        result = run_program(self.command(variant, program, case_dir), context, log)
+        (case_dir / "output.txt").write_text(result.stdout, encoding="utf-8")
+        faults = tuple(text_faults(result.stdout, self.parameters.expected))
+        verdict = Verdict(Validity.INVALID if faults else Validity.VALID, faults)
+        metrics = timing_metrics(log.read_text(encoding="utf-8", errors="replace"))
+        shown = " ".join(result.stdout.split())[:_SHOWN]
+        details = {"prompt": self.parameters.prompt, "output": shown}
+        output = self.output(variant, context, program, log, metrics, details=details, verdict=verdict)
+        return StepOutcome(f"{variant.name} {verdict.validity.value}: {shown}", (output,), case_dir)
+
+
+def text_faults(text: str, expected: str = "") -> Iterator[Reason]:
+    """What is wrong with a text that a model generated.
+
+    A broken quantisation or a wrong kernel shows as no text, as one token again and again, or as bytes that are
+    no text.
+
+    Args:
+        text: what was generated.
+        expected: a regular expression that it must match.
+    """
+    remedy = "make the variant again; if the source generates well, choose another type"
+    words = text.split()
+    if not words:
+        yield Reason("nothing was generated", remedy, code="no_text")
+        return
+    readable = sum(
+        character.isprintable() or character.isspace() for character in text.replace("\ufffd", "\0")
+    )
+    if readable / len(text) < _LEAST_READABLE:
+        yield Reason(f"only {readable / len(text):.0%} of the output is readable", remedy, code="unreadable")
+    distinct = len(set(words)) if len(words) > 1 else len(set(words[0]))
+    if distinct < _LEAST_DISTINCT_WORDS:
+        yield Reason(f"the output repeats {words[0][:_SHOWN]!r}", remedy, code="repetition")
+    if expected and not re.search(expected, text):
+        yield Reason(
+            f"the output does not match {expected!r}: {' '.join(words)[:_SHOWN]}", remedy, code="unexpected"
+        )

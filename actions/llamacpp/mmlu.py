@@ -1,0 +1,209 @@
+"""How many multiple-choice questions each variant of a model answers right: MMLU, or others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from actions.llamacpp.multiple_choice_file import Style, task_file
+from actions.llamacpp.parquet_rows import NO_PYARROW
+from actions.llamacpp.programs import run_program
+from actions.llamacpp.questions import Question, question_files, read_questions, sample
+from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of
+from agent.component import ComponentParameters, StepOutcome
+from agent.errors import ActionFailedError
+from agent.records import Metric, Relativity
+from parsers.llamacpp.multiple_choice import multiple_choice_metrics, task_results, tasks_done
+from parsers.llamacpp.timings import timing_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from actions.llamacpp.variants import Variant
+    from agent.component import StepContext
+    from agent.records import MetadataValue
+
+__all__ = ["LlamaCppMMLU", "MMLUParameters"]
+
+_PARQUET_ROWS = Path(__file__).with_name("parquet_rows.py")
+_TASKS = "tasks.bin"
+
+
+class MMLUParameters(VariantParameters):
+    """Which questions, and how they are asked."""
+
+    dataset: str = Field(
+        "general-knowledge",
+        min_length=1,
+        description="A set that comes along, a file, or a folder such as a copy of cais/mmlu.",
+    )
+    split: str = Field("test", pattern=r"^\w+$", description="The split of a folder.")
+    subjects: tuple[str, ...] = Field((), description="Only these subjects; by default all.")
+    questions: int = Field(0, ge=0, description="How many, the same share of each subject; 0 for all.")
+    seed: int = Field(1, description="Which ones: the same seed chooses the same.")
+    shots: int = Field(0, ge=0, description="Examples before each question, from the split dev of a folder.")
+    answers: Style = Field(
+        "text",
+        description="text: the answer's own words are scored; letters: its letter, as MMLU's paper does.",
+    )
+    context: int = Field(
+        2048,
+        ge=128,
+        description="Tokens that one of the four sequences may have: all of a question's answers.",
+    )
+    environment: Path | None = Field(
+        None, description="A Python environment with pyarrow, for Parquet files."
+    )
+
+    _subjects = field_validator("subjects", mode="before")(names_of)
+
+    @field_validator("environment", mode="before")
+    @classmethod
+    def _empty(cls, value: Any) -> Any:
+        return value or None
+
+
+class LlamaCppMMLU(VariantAction):
+    """Scores questions with ``llama-perplexity --multiple-choice``: it takes the answer that is likeliest per token."""
+
+    Parameters: ClassVar[type[ComponentParameters]] = MMLUParameters
+    parameters: MMLUParameters
+    what = "mmlu"
+    reason = "asks multiple-choice questions of"
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """See VariantAction."""
+        return ("llama-perplexity",)
+
+    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
+        """See VariantAction."""
+        return [
+            str(program), "--model", str(variant.path),
+            "--multiple-choice", "--binary-file", str(case_dir / _TASKS),
+            "--ctx-size", str(self.parameters.context),
+            *self.parameters.run_arguments,
+        ]  # fmt: skip
+
+    def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
+        """See VariantAction."""
+        self.file_of(variant)
+        program = self.program(context)
+        questions, examples = self._questions(context, case_dir)
+        tasks = task_file(questions, self.parameters.answers, examples)
+        (case_dir / _TASKS).write_bytes(tasks)
+        log = case_dir / "llama-perplexity.log"
+
+        def show(line: str) -> None:
+            if done := tasks_done(line):
+                context.progress.update(f"{variant.name}: question {done}", done=done, total=len(questions))
+
+        run_program(self.command(variant, program, case_dir), context, log, on_line=show)
+        text = log.read_text(encoding="utf-8", errors="replace")
+        metrics = multiple_choice_metrics(text, "mmlu")
+        results = task_results(text)
+        if len(results) != len(questions):
+            raise ActionFailedError(
+                f"{len(results)} of {len(questions)} questions were scored",
+                remedy=f"raise context if a question is too long; see {log}",
+            )
+        with (case_dir / "answers.jsonl").open("w", encoding="utf-8") as file:
+            for question, right in zip(questions, results, strict=True):
+                file.write(
+                    json.dumps({"subject": question.subject, "question": question.text, "right": right})
+                    + "\n"
+                )
+        details: dict[str, MetadataValue] = {
+            "dataset": self.parameters.dataset,
+            "split": self.parameters.split,
+            "questions": len(questions),
+            "shots": self.parameters.shots,
+            "answers": self.parameters.answers,
+            "tasks_sha256": hashlib.sha256(tasks).hexdigest(),
+        }
+        found = (*metrics, *_by_subject(questions, results), *timing_metrics(text, verbosity=3))
+        output = self.output(variant, context, program, log, found, details=details)
+        message = f"{variant.name}: {metrics[0].value:.2%} of {len(questions)} questions"
+        return StepOutcome(message, (output,), case_dir)
+
+    def _questions(self, context: StepContext, case_dir: Path) -> tuple[list[Question], list[Question]]:
+        """The questions, and the examples that go before them."""
+        parameters = self.parameters
+        questions = self._read(parameters.split, context, case_dir)
+        known = sorted({question.subject for question in questions})
+        if unknown := sorted(set(parameters.subjects) - set(known)):
+            raise ActionFailedError(
+                f"{parameters.dataset} has no subject {', '.join(unknown)}",
+                remedy=f"it has {', '.join(known)}",
+            )
+        if parameters.subjects:
+            questions = [question for question in questions if question.subject in parameters.subjects]
+        questions = sample(questions, parameters.questions, parameters.seed)
+        if not parameters.shots:
+            return questions, []
+        examples: dict[str, list[Question]] = defaultdict(list)
+        for question in self._read("dev", context, case_dir):
+            examples[question.subject].append(question)
+        if lacking := sorted({q.subject for q in questions if len(examples[q.subject]) < parameters.shots}):
+            raise ActionFailedError(
+                f"the split dev has fewer than {parameters.shots} examples of {', '.join(lacking)}",
+                remedy="lower shots, or complete the data set",
+            )
+        return questions, [one for subject in examples.values() for one in subject[: parameters.shots]]
+
+    def _read(self, split: str, context: StepContext, case_dir: Path) -> list[Question]:
+        files = question_files(self.parameters.dataset, split)
+        if split == "dev" and len(files) == 1 and files == question_files(self.parameters.dataset, "test"):
+            raise ActionFailedError(
+                f"{self.parameters.dataset} is one file, which has no split dev for examples",
+                remedy="set shots to 0, or name a folder with both splits",
+            )
+        return [
+            question
+            for file in files
+            for question in read_questions(file, lambda file: self._parquet(file, context, case_dir))
+        ]
+
+    def _parquet(self, file: Path, context: StepContext, case_dir: Path) -> str:
+        environment = self.parameters.environment
+        if environment is None:
+            raise ActionFailedError(
+                f"{file} is Parquet, and no environment is named that can read it",
+                remedy="give environment: a PythonEnvironmentInstallation with pyarrow; or export JSON lines",
+            )
+        out = case_dir / "questions.jsonl"
+        command = [str(environment / "bin" / "python"), str(_PARQUET_ROWS), str(file), str(out)]
+        result = context.processes.run(command, log=context.log, check=False)
+        if result.exit_code:
+            raise ActionFailedError(
+                f"{file} could not be read: {result.stderr.strip().splitlines()[-1:] or 'no pyarrow'}",
+                remedy=f"add pyarrow to the environment {environment}"
+                if result.exit_code == NO_PYARROW
+                else "see whether the file is whole",
+            )
+        return out.read_text(encoding="utf-8")
+
+
+def _by_subject(questions: Sequence[Question], results: Sequence[bool]) -> list[Metric]:
+    """The accuracy of each subject, where there are several."""
+    subjects: dict[str, list[bool]] = defaultdict(list)
+    for question, right in zip(questions, results, strict=True):
+        subjects[question.subject].append(right)
+    if len(subjects) < 2:  # noqa: PLR2004 - several
+        return []
+    return [
+        Metric(
+            f"mmlu_accuracy_{subject or 'other'}",
+            sum(rights) / len(rights),
+            "ratio",
+            Relativity.HIGHER,
+            verbosity=3,
+            metadata={"subject": subject, "questions": len(rights)},
+        )
+        for subject, rights in sorted(subjects.items())
+    ]

@@ -1,0 +1,77 @@
+"""The file that ``llama-perplexity --multiple-choice`` reads.
+
+Little-endian: the number of tasks, the position of each, the tasks. A task is its question, the answers with
+one right among them, and a second such group, for several right ones, which the program reads but does not use.
+A string is its length in bytes and its bytes. Source: tools/perplexity/perplexity.cpp, multiple_choice_task.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from actions.llamacpp.questions import Question
+
+__all__ = ["Style", "prompt_of", "task_file"]
+
+Style = Literal["text", "letters"]
+"""Whether an answer's own words are scored, or its letter, with the answers in the question."""
+
+_LETTERS = "ABCDEFGHIJ"
+
+
+def task_file(questions: Sequence[Question], style: Style, examples: Sequence[Question] = ()) -> bytes:
+    """The file's bytes.
+
+    Args:
+        questions: what is asked; each is a task.
+        style: how it is asked.
+        examples: questions with their answers that go before those of the same subject.
+    """
+    before: dict[str, str] = defaultdict(str)
+    for example in examples:
+        before[example.subject] += (
+            f"{prompt_of(example, style)} {_answers(example, style)[example.answer]}\n\n"
+        )
+    tasks = [_task(question, style, before.get(question.subject, "")) for question in questions]
+    position = 4 + 4 * len(tasks)
+    positions = []
+    for task in tasks:
+        positions.append(position)
+        position += len(task)
+    return struct.pack(f"<{1 + len(tasks)}I", len(tasks), *positions) + b"".join(tasks)
+
+
+def prompt_of(question: Question, style: Style) -> str:
+    """The question as the model sees it; a blank and the answer follow."""
+    if style == "text":
+        return f"Question: {question.text}\nAnswer:"
+    listed = "".join(f"{letter}. {text}\n" for letter, text in zip(_LETTERS, question.choices, strict=False))
+    return f"{question.text}\n{listed}Answer:"
+
+
+def _answers(question: Question, style: Style) -> Sequence[str]:
+    return question.choices if style == "text" else _LETTERS[: len(question.choices)]
+
+
+def _task(question: Question, style: Style, before: str) -> bytes:
+    answers = _answers(question, style)
+    labels = [int(index == question.answer) for index in range(len(answers))]
+    return b"".join(
+        (
+            _string(before + prompt_of(question, style)),
+            struct.pack("<I", len(answers)),
+            *map(_string, answers),
+            struct.pack(f"<{len(labels)}i", *labels),
+            struct.pack("<I", 0),
+        )
+    )
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<I", len(data)) + data

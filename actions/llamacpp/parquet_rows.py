@@ -1,0 +1,31 @@
+"""Writes the rows of a Parquet file as JSON lines; runs in an environment that has pyarrow.
+
+``parquet_rows.py PARQUET OUT``
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+__all__ = ["NO_PYARROW", "main"]
+
+NO_PYARROW = 3
+"""The exit code where the environment lacks pyarrow."""
+
+
+def main() -> int:
+    """Write the rows of the file that is named."""
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        return NO_PYARROW
+    with Path(sys.argv[2]).open("w", encoding="utf-8") as out:
+        for batch in parquet.ParquetFile(sys.argv[1]).iter_batches():
+            out.writelines(f"{json.dumps(row)}\n" for row in batch.to_pylist())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""llama.cpp's programs: where they are, and running one with its output kept whole."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from agent.errors import ActionFailedError
+from parsers.llamacpp.build import build_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from agent.component import StepContext
+    from agent.processes import ProcessResult
+    from parsers.llamacpp.build import Build
+
+__all__ = ["build_number", "find_program", "run_program"]
+
+_FOLDERS = ("bin", ".", "build/bin")
+_REMEDIES = (
+    (
+        r"unknown model architecture|unknown pre-tokenizer type|wrong number of tensors",
+        "this build of llama.cpp does not know the model: install a newer version",
+    ),
+    (
+        r"out of memory|failed to allocate|unable to allocate|cannot allocate",
+        "lower gpuLayers or the context, or choose a smaller variant",
+    ),
+    (
+        r"invalid magic|failed to read magic|tensor data is not within",
+        "the model's file is cut: make it again",
+    ),
+    (r"error while loading shared libraries: (\S+?):", "install the library that it names"),
+    (r"invalid argument|unknown argument|error: argument", "correct arguments; see --help of the program"),
+    (
+        r"[Ii]llegal instruction|signal 4\b|exit code 132",
+        "it was compiled for another processor: make it on this host",
+    ),
+)
+
+
+def find_program(folder: Path, *names: str) -> Path:
+    """The first of some programs that is in a folder of llama.cpp: ``bin``, itself, or ``build/bin``.
+
+    Args:
+        folder: as LlamaCppInstallation makes it, or as llama.cpp's own build and releases have it.
+        names: such as ``llama-completion``, and what it was called before.
+
+    Raises:
+        ActionFailedError: if none is there.
+    """
+    places = [folder / below / name for name in names for below in _FOLDERS]
+    for place in places:
+        if place.is_file():
+            return place
+    raise ActionFailedError(
+        f"{folder} has no {' or '.join(names)}",
+        remedy="add a LlamaCppInstallation with this tool to the dependencies, or correct llamacpp",
+    )
+
+
+def run_program(
+    command: Sequence[str | Path],
+    context: StepContext,
+    log: Path,
+    *,
+    on_line: Callable[[str], None] | None = None,
+    cwd: Path | None = None,
+) -> ProcessResult:
+    """Run a program to its end; all of its output is in a log of its own, without that of an earlier try.
+
+    Raises:
+        ActionFailedError: if it fails, with what to do about it where that is known.
+        InterruptedRunError: if the run was told to stop.
+    """
+    log.unlink(missing_ok=True)
+    try:
+        return context.processes.run([str(part) for part in command], log=log, on_line=on_line, cwd=cwd)
+    except ActionFailedError as error:
+        said = f"{error.message}\n{log.read_text(encoding='utf-8', errors='replace')}"
+        remedy = next((text for pattern, text in _REMEDIES if re.search(pattern, said)), error.remedy)
+        raise ActionFailedError(error.message, remedy=remedy, details=error.details) from error
+
+
+def build_number(program: Path, context: StepContext) -> Build | None:
+    """The build that a program says that it is."""
+    result = context.processes.run([str(program), "--version"], log=context.log, timeout_s=60, check=False)
+    return build_of(result.stdout + result.stderr)

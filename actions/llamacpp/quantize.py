@@ -1,0 +1,153 @@
+"""Makes variants of a model in smaller types, and tells what each costs and saves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from actions.llamacpp.model_file import locate_model, sha256_of
+from actions.llamacpp.programs import run_program
+from actions.llamacpp.variant_action import VariantAction, VariantParameters
+from actions.llamacpp.variants import Variant
+from agent.component import ComponentParameters, StepOutcome
+from agent.errors import ActionFailedError
+from agent.records import Metric, Relativity
+from parsers.llamacpp.quantize import quantization_details, quantization_metrics, tensors_done
+
+if TYPE_CHECKING:
+    from agent.component import StepContext
+
+__all__ = ["LlamaCppQuantize", "QuantizeParameters"]
+
+
+class QuantizeParameters(VariantParameters):
+    """From what, and how."""
+
+    source: str = Field(
+        "F16", min_length=1, description="A variant, a GGUF file, or package:<module> of the environment."
+    )
+    environment: Path | None = Field(None, description="The Python environment of package:<module>.")
+    imatrix: Path | None = Field(None, description="An importance matrix, which the smallest types need.")
+    allow_requantize: bool = Field(
+        default=False, description="From a source that is quantised itself: the loss of both adds up."
+    )
+
+    @field_validator("environment", "imatrix", mode="before")
+    @classmethod
+    def _empty(cls, value: Any) -> Any:
+        return value or None
+
+
+class LlamaCppQuantize(VariantAction):
+    """Quantises a model into each of the types; sizes, time and the tensors that fell back are records."""
+
+    Parameters: ClassVar[type[ComponentParameters]] = QuantizeParameters
+    parameters: QuantizeParameters
+    what = "quantize"
+    reason = "quantises"
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """See VariantAction."""
+        return ("llama-quantize",)
+
+    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:  # noqa: ARG002
+        """See VariantAction."""
+        return self._command(variant, program, self.parameters.source)
+
+    def _command(self, variant: Variant, program: Path, source: str) -> list[str]:
+        parameters = self.parameters
+        options = ["--allow-requantize"] if parameters.allow_requantize else []
+        options += ["--imatrix", str(parameters.imatrix)] if parameters.imatrix else []
+        threads = [str(parameters.threads)] if parameters.threads else []
+        return [
+            str(program),
+            *options,
+            *parameters.arguments,
+            source,
+            str(_part(variant)),
+            variant.name,
+            *threads,
+        ]
+
+    def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
+        """See VariantAction."""
+        program = self.program(context)
+        source = self._source(variant, context)
+        if source == variant.path:
+            raise ActionFailedError(
+                f"{variant.path} cannot be made from itself",
+                remedy=f"leave {variant.name} out of variants, or name another source",
+            )
+        variant.folder.mkdir(parents=True, exist_ok=True)
+        log, part = case_dir / "llama-quantize.log", _part(variant)
+
+        def show(line: str) -> None:
+            if tensors := tensors_done(line):
+                context.progress.update(
+                    f"{variant.name}: tensor {tensors[0]}", done=tensors[0], total=tensors[1]
+                )
+
+        try:
+            run_program(self._command(variant, program, str(source)), context, log, on_line=show)
+            text = log.read_text(encoding="utf-8", errors="replace")
+            found = quantization_metrics(text)
+            part.replace(variant.path)
+        except ActionFailedError as error:
+            raise _explained(error, log) from error
+        finally:
+            part.unlink(missing_ok=True)
+        before, after = source.stat().st_size, variant.path.stat().st_size
+        metrics = (
+            Metric("model_size", after, "bytes", Relativity.LOWER, "size of the file"),
+            Metric(
+                "model_size_before", before, "bytes", description="size of the source's file", verbosity=2
+            ),
+            Metric("size_ratio", after / before, "ratio", Relativity.LOWER, "after to before", verbosity=2),
+            *found,
+        )
+        details = {
+            **quantization_details(text),
+            "source": str(source),
+            "model_sha256": sha256_of(variant.path),
+        }
+        output = self.output(variant, context, program, log, metrics, details=details)
+        message = f"{variant.name}: {before / 2**20:.0f} MiB → {after / 2**20:.0f} MiB"
+        return StepOutcome(message, (output,), case_dir)
+
+    def _source(self, variant: Variant, context: StepContext) -> Path:
+        """The file that is quantised."""
+        spec = self.parameters.source
+        named = (
+            Variant(variant.model, spec.upper(), variant.models_dir)
+            if "/" not in spec and ":" not in spec
+            else None
+        )
+        if named and not spec.lower().endswith(".gguf"):
+            return self.file_of(named)
+        environment = self.parameters.environment
+        if spec.startswith("package:") and environment is None:
+            raise ActionFailedError(
+                f"{spec} is a package of an environment, and none is named", remedy="give environment"
+            )
+        python = (environment or Path()) / "bin" / "python"
+        return locate_model(spec, python=python, processes=context.processes, log=context.log)
+
+
+def _part(variant: Variant) -> Path:
+    return variant.path.with_suffix(".part")
+
+
+def _explained(error: ActionFailedError, log: Path) -> ActionFailedError:
+    """The error, with the remedies of this program."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    remedy = error.remedy
+    if "requantizing from type" in text:
+        remedy = "the source is quantised itself: name a source in F16, BF16 or F32, or set allowRequantize"
+    elif "Missing importance matrix" in text or "requires an importance matrix" in text:
+        remedy = "this type needs an importance matrix: make one by llama-imatrix, and name it by imatrix"
+    elif "invalid ftype" in text:
+        remedy = "llama-quantize --help lists the types that this build knows"
+    return ActionFailedError(error.message, remedy=remedy, details=error.details)

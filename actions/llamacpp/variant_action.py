@@ -1,0 +1,212 @@
+"""What llama.cpp's actions have in common: a model, its variants, a step for each, records that name both."""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import abstractmethod
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field, field_validator, model_validator
+
+from actions.llamacpp.programs import build_number, find_program
+from actions.llamacpp.variants import DEFAULT_MODELS, NAME_PATTERN, Variant
+from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
+from agent.errors import ActionFailedError, ParseError
+from agent.facts.agent_paths import PACKAGE_DIR
+from agent.names import canonical
+from agent.records import Metric, ParsedOutput
+from parsers.llamacpp import FORMAT, TOOL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agent.component import StepContext
+    from agent.facts import Facts
+    from agent.records import MetadataValue, Verdict
+
+__all__ = ["DEFAULT_PACKAGE", "ModelParameters", "VariantAction", "VariantParameters", "names_of"]
+
+DEFAULT_PACKAGE = "llamacpp"
+"""The name that LlamaCppInstallation gives to the programs, below the package folder."""
+
+
+def names_of(value: Any) -> Any:
+    """A list that a profile may also write as names separated by commas."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return tuple(value) if isinstance(value, list) else value
+
+
+class ModelParameters(ComponentParameters):
+    """A model and the programs."""
+
+    model: str = Field(..., pattern=rf"^{NAME_PATTERN}$", description="The model's name, as records have it.")
+    models_dir: Path | None = Field(
+        None, description=f"The folder of models; by default {DEFAULT_MODELS} below the package folder."
+    )
+    llamacpp: Path | None = Field(
+        None,
+        description=f"The folder of the programs; by default {DEFAULT_PACKAGE} below the package folder.",
+    )
+    arguments: tuple[str, ...] = Field((), description="Further arguments of the program.")
+
+    _arguments = field_validator("arguments", mode="before")(names_of)
+
+    @field_validator("models_dir", "llamacpp", mode="before")
+    @classmethod
+    def _default(cls, value: Any) -> Any:
+        return value or None
+
+    def models(self, package_dir: Path) -> Path:
+        """The folder of models."""
+        return self.models_dir or package_dir / DEFAULT_MODELS
+
+    def program(self, package_dir: Path, *names: str) -> Path:
+        """The first of some programs that is there; raises ActionFailedError if none is."""
+        return find_program(self.llamacpp or package_dir / DEFAULT_PACKAGE, *names)
+
+
+class VariantParameters(ModelParameters):
+    """Variants of a model, and how they are run."""
+
+    variants: tuple[str, ...] = Field(..., min_length=1, description="Such as F16,Q8_0,Q4_K_M.")
+    threads: int = Field(0, ge=0, description="Compute threads; 0 for one for each usable CPU.")
+    gpu_layers: int | None = Field(
+        None, ge=0, description="Layers on the GPU; 999 for all. By default the program decides."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_variant(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {
+            ("variants" if canonical(str(key)) == "variant" else key): value for key, value in values.items()
+        }
+
+    @field_validator("variants", mode="before")
+    @classmethod
+    def _variants(cls, value: Any) -> Any:
+        names = names_of(value)
+        return tuple(str(name).upper() for name in names) if isinstance(names, tuple) else names
+
+    @field_validator("variants")
+    @classmethod
+    def _names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not re.fullmatch(NAME_PATTERN, name):
+                raise ValueError(f"{name!r} is no variant: use a type of llama.cpp, such as Q4_K_M")
+        return tuple(dict.fromkeys(value))
+
+    @property
+    def run_arguments(self) -> list[str]:
+        """Threads and layers, as all programs that compute take them."""
+        threads = self.threads or len(os.sched_getaffinity(0))
+        layers = [] if self.gpu_layers is None else ["--n-gpu-layers", str(self.gpu_layers)]
+        return ["--threads", str(threads), *layers, *self.arguments]
+
+
+class VariantAction(Action):
+    """Does one thing with each variant; each is a step of its own, so that a resume goes on with the next."""
+
+    Parameters: ClassVar[type[ComponentParameters]] = VariantParameters
+    parameters: VariantParameters
+    what: ClassVar[str]
+    """The last part of the scenario, such as ``mmlu``."""
+    reason: ClassVar[str]
+    """What is done, for the plan."""
+
+    @abstractmethod
+    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
+        """The command line."""
+
+    @property
+    @abstractmethod
+    def programs(self) -> tuple[str, ...]:
+        """The program's names, newest first."""
+
+    @abstractmethod
+    def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
+        """Do it."""
+
+    def plan(self, facts: Facts) -> Plan:
+        """A step for each variant. The files are not looked for: an action before may have to make them."""
+        folder = self.parameters.models(facts[PACKAGE_DIR])
+        variants = [Variant(self.parameters.model, name, folder) for name in self.parameters.variants]
+        return Plan(tuple(self._step(variant) for variant in variants))
+
+    def _step(self, variant: Variant) -> Step:
+        shown = self.command(variant, Path(self.programs[0]), Path("…"))
+        return Step(
+            name=f"{self.what}-{variant.name}".lower(),
+            reason=f"{self.reason} {variant.model} in {variant.name}",
+            run=partial(self._run, variant),
+            command=" ".join(shown),
+        )
+
+    def _run(self, variant: Variant, context: StepContext) -> StepOutcome:
+        case_dir = context.case_dir("llamacpp", f"{variant.model}-{variant.name}-{self.what}")
+        return self.run(variant, context, case_dir)
+
+    def program(self, context: StepContext) -> Path:
+        """The program on this host; raises ActionFailedError if it is not there."""
+        return self.parameters.program(context.package_dir, *self.programs)
+
+    def file_of(self, variant: Variant) -> Path:
+        """The variant's file.
+
+        Raises:
+            ActionFailedError: if it is not there.
+        """
+        if not variant.path.is_file():
+            there = ", ".join(path.name for path in sorted(variant.folder.glob("*.gguf"))) or "none"
+            raise ActionFailedError(
+                f"{variant.path} is not there; variants of {variant.model}: {there}",
+                remedy="make it: a LlamaCppQuantize before this action",
+            )
+        return variant.path
+
+    def output(
+        self,
+        variant: Variant,
+        context: StepContext,
+        program: Path,
+        log: Path,
+        metrics: Sequence[Metric],
+        *,
+        details: Mapping[str, MetadataValue] | None = None,
+        verdict: Verdict | None = None,
+        complete: bool = True,
+    ) -> ParsedOutput:
+        """What was found, as all of these actions give it: each record names model and variant."""
+        size = variant.path.stat().st_size if variant.path.is_file() else 0
+        build = build_number(program, context)
+        return ParsedOutput(
+            format=FORMAT,
+            tool_name=TOOL,
+            tool_version=str(build or ""),
+            scenario=variant.scenario(self.what),
+            metrics=tuple(
+                replace(metric, metadata={**variant.metadata, **metric.metadata}) for metric in metrics
+            ),
+            verdict=verdict,
+            complete=complete,
+            details={"model_file": str(variant.path), "model_size": size, **(details or {})},
+            sources=(str(log),),
+        )
+
+
+def read_log(log: Path) -> str:
+    """A log's text.
+
+    Raises:
+        ParseError: if it cannot be read.
+    """
+    try:
+        return log.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ParseError(f"the log cannot be read: {error.strerror}", where=str(log)) from error

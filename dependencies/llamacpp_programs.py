@@ -1,0 +1,56 @@
+"""llama.cpp's programs as facts: which build each of them says that it is, and what builds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.facts.base import Fact, Host
+from parsers.llamacpp.build import Build, build_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["CMAKE", "CXX", "GENERATOR", "llamacpp_build"]
+
+_TIMEOUT_S = 60
+# The version goes to standard error. llama-quantize has no --version: it tells its build before it fails to
+# read a model that is none.
+_QUESTION = """\
+"$0" --version 2>&1
+case "$0" in *-quantize) "$0" /dev/null /dev/zero Q8_0 2>&1;; esac
+true
+"""
+
+
+def llamacpp_build(program: Path) -> Fact[Build | None]:
+    """The build that a program of llama.cpp says that it is; None where it is not there or does not run."""
+    command = ["sh", "-c", _QUESTION, str(program)]
+    return Fact(
+        f"llamacpp_build[{program}]",
+        f"{program} --version",
+        lambda host: build_of(host.output(command, timeout_s=_TIMEOUT_S, hang_is_error=True) or ""),
+    )
+
+
+def _first_line(host: Host, *names: str) -> str | None:
+    for name in names:
+        if lines := (host.output([name, "--version"]) or "").splitlines():
+            return f"{name}: {lines[0]}"
+    return None
+
+
+CMAKE: Fact[str | None] = Fact("cmake", "cmake --version", lambda host: _first_line(host, "cmake"))
+CXX: Fact[str | None] = Fact("cxx", "c++ --version", lambda host: _first_line(host, "c++", "g++", "clang++"))
+GENERATOR: Fact[str | None] = Fact(
+    "cmake_generator",
+    "ninja --version, make --version",
+    lambda host: next(
+        (
+            name
+            for program, name in (("ninja", "Ninja"), ("make", "Unix Makefiles"))
+            if host.output([program, "--version"]) is not None
+        ),
+        None,
+    ),
+)
+"""What CMake shall write files for: Ninja where it is there, else make; None where there is neither."""
