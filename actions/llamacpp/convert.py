@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -103,18 +104,17 @@ class LlamaCppConvert(Action):
             part.unlink(missing_ok=True)
         took_s, after = time.monotonic() - started, variant.path.stat().st_size
         metrics = (
-            Metric("model_size", after, "bytes", Relativity.LOWER, "size of the file", metadata=variant.metadata),
+            Metric("model_size", after, "bytes", Relativity.LOWER, "size of the file"),
             Metric(
-                "model_size_before", before, "bytes", verbosity=2, description="size of the weights of the source",
-                metadata=variant.metadata,
+                "model_size_before", before, "bytes", description="size of the source's weights", verbosity=2
             ),
-            Metric("convert_time", took_s, "seconds", Relativity.LOWER, verbosity=2, metadata=variant.metadata),
-        )  # fmt: skip
+            Metric("convert_time", took_s, "seconds", Relativity.LOWER, verbosity=2),
+        )
         output = ParsedOutput(
             format=FORMAT,
             tool_name=TOOL,
             scenario=variant.scenario("convert"),
-            metrics=metrics,
+            metrics=tuple(replace(metric, metadata=variant.metadata) for metric in metrics),
             details={
                 "model_file": str(variant.path),
                 "model_sha256": sha256_of(variant.path),
@@ -131,14 +131,14 @@ class LlamaCppConvert(Action):
         if match := re.search(r"Model (\S+) is not supported|Architecture '([^']+)' not supported", text):
             return ActionFailedError(
                 f"llama.cpp's converter does not know the architecture {match[1] or match[2]} of {source}",
-                remedy="install a newer version of llama.cpp; --print-supported-models of its converter lists them",
+                remedy="install a newer llama.cpp; its converter knows --print-supported-models",
             )
         if "pre-tokenizer was not recognized" in text:
             match = re.search(r"chkhsh:\s+(\w+)", text)
             return ActionFailedError(
                 f"llama.cpp's converter does not know how the tokenizer of {source} splits text"
                 + (f" (its check sum is {match[1]})" if match else ""),
-                remedy="install a newer version of llama.cpp; for a tokenizer of your own add it to get_vocab_base_pre",
+                remedy="install a newer llama.cpp; a tokenizer of your own goes into get_vocab_base_pre",
             )
         if match := re.search(r"(?:No module named|cannot import name) '([\w.]+)'", text):
             return ActionFailedError(

@@ -1,4 +1,4 @@
-"""Whether each variant of a model generates text at all, and how fast: the check before anything is measured."""
+"""Whether each variant of a model generates text at all, and how fast: before the rest is measured."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class LlamaCppGenerate(VariantAction):
 def text_faults(text: str, expected: str = "") -> Iterator[Reason]:
     """What is wrong with a text that a model generated.
 
-    A broken quantisation or a wrong kernel shows as no text, as one token again and again, or as bytes that are
-    no text.
+    A broken quantisation or a wrong kernel shows as no text, as one token again and again, or as bytes that
+    are no text.
 
     Args:
         text: what was generated.

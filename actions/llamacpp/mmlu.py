@@ -69,7 +69,7 @@ class MMLUParameters(VariantParameters):
 
 
 class LlamaCppMMLU(VariantAction):
-    """Scores questions with ``llama-perplexity --multiple-choice``: it takes the answer that is likeliest per token."""
+    """Scores questions with ``llama-perplexity --multiple-choice``: the likeliest answer per token counts."""
 
     Parameters: ClassVar[type[ComponentParameters]] = MMLUParameters
     parameters: MMLUParameters

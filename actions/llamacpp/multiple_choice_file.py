@@ -1,8 +1,8 @@
 """The file that ``llama-perplexity --multiple-choice`` reads.
 
 Little-endian: the number of tasks, the position of each, the tasks. A task is its question, the answers with
-one right among them, and a second such group, for several right ones, which the program reads but does not use.
-A string is its length in bytes and its bytes. Source: tools/perplexity/perplexity.cpp, multiple_choice_task.
+one right among them, and a second such group, for several right ones, which the program reads and ignores. A
+string is its length in bytes and its bytes. Source: tools/perplexity/perplexity.cpp, multiple_choice_task.
 """
 
 from __future__ import annotations

@@ -15,10 +15,13 @@ import yaml
 
 from agent.errors import HostError
 from agent.facts import Facts
+from agent.facts.cuda_toolkits import CudaToolkit
 from agent.facts.disks import BlockDevice, Signature
 from agent.facts.git import GitCheckout
 from agent.facts.linux import Distribution
+from agent.facts.memory import Memory
 from agent.facts.packages import InstalledPackage
+from agent.facts.processor import Processor
 from agent.facts.python import PythonInterpreter
 from agent.facts.python_environments import PythonEnvironment
 from agent.facts.storage import Mount
@@ -26,11 +29,13 @@ from dependencies.docker_installation import DockerInstallation
 from dependencies.format_disks import FormatDisks
 from dependencies.git_repo_clone import GitRepoClone
 from dependencies.linux_package_installation import LinuxPackageInstallation
+from dependencies.llamacpp_installation import LlamaCppInstallation
 from dependencies.mount_disks import MountDisks
 from dependencies.nvidia_container_toolkit_installation import NvidiaContainerToolkitInstallation
 from dependencies.nvidia_cuda_installation import NvidiaCudaInstallation
 from dependencies.python_environment_installation import PythonEnvironmentInstallation
 from dependencies.reboot_system import RebootSystem
+from parsers.llamacpp.build import Build
 from tests.dependencies.docker_facts import DOCKER_READERS
 from tests.dependencies.nvidia_cases import NVIDIA_READERS, expand
 
@@ -44,6 +49,7 @@ INSTALLERS: dict[str, type[Dependency]] = {
     "format_disks": FormatDisks,
     "git_repo_clone": GitRepoClone,
     "linux_package_installation": LinuxPackageInstallation,
+    "llamacpp_installation": LlamaCppInstallation,
     "mount_disks": MountDisks,
     "nvidia_container_toolkit_installation": NvidiaContainerToolkitInstallation,
     "nvidia_cuda_installation": NvidiaCudaInstallation,
@@ -64,6 +70,8 @@ READERS: dict[str, Callable[[Any], Any]] = {
     **DOCKER_READERS,
     **NVIDIA_READERS,
     "available_packages": frozenset,
+    "compute_capabilities": tuple,
+    "cuda_toolkits": lambda value: tuple(CudaToolkit(**toolkit) for toolkit in value),
     "distribution": lambda value: Distribution(**{**value, "like": tuple(value.get("like", ()))}),
     "disks": lambda value: tuple(map(block_device, value)),
     "git_checkout": lambda value: (
@@ -74,12 +82,15 @@ READERS: dict[str, Callable[[Any], Any]] = {
     ),
     "installed_packages": lambda value: {name: InstalledPackage(*state) for name, state in value.items()},
     "link_target": lambda value: value and Path(value),
+    "llamacpp_build": lambda value: value and Build(value, "515e855"),
+    "memory": lambda value: Memory(**value),
     "mounts": lambda value: tuple(Mount(Path(target), "ext4", size, free) for target, size, free in value),
     "names_in": tuple,
     "package_dir": Path,
     "system_root": Path,
     "reboots": tuple,
     "signatures": lambda value: value if value is None else tuple(Signature(**item) for item in value),
+    "processor": lambda value: Processor(**{**value, "flags": frozenset(value.get("flags", ()))}),
     "python": lambda value: value and PythonInterpreter(**value),
     "python_environment": lambda value: (
         value and PythonEnvironment(**{**value, "changed": tuple(value.get("changed", ()))})
