@@ -1,0 +1,202 @@
+"""A root of rpm's own, and a signed repository of stand-ins for NVIDIA's packages, for the real dnf and rpm.
+
+Names, versions and relations are those of developer.download.nvidia.com/compute/cuda/repos/rhel9; there is
+nothing inside. As there, a driver's packages belong to streams of a module, of which one is the default.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.facts import LocalHost
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from agent.processes import ProcessResult, ProcessRunner
+    from tests.lab.host.web.apt_repository import SigningKey
+
+__all__ = ["DRIVERS", "NvidiaRpms", "RootedHost", "RootedProcesses", "publish_rpms"]
+
+DRIVERS = ("550.90.07", "550.163.01", "580.126.09")
+
+_SPEC = """\
+Name: nvidia-driver
+Epoch: 3
+Version: {version}
+Release: 1.el9
+Summary: stand-in
+License: none
+BuildArch: noarch
+%description
+stand-in
+"""
+_PART = """
+%package -n {name}
+Summary: stand-in
+{relations}
+%description -n {name}
+stand-in
+%files -n {name}
+"""
+_OTHERS = """
+%package -n python3-dnf-plugin-versionlock
+Summary: stand-in
+Provides: dnf-command(versionlock)
+%description -n python3-dnf-plugin-versionlock
+stand-in
+%install
+mkdir -p %{buildroot}/etc/dnf/plugins
+echo '[main]' >%{buildroot}/etc/dnf/plugins/versionlock.conf
+%files -n python3-dnf-plugin-versionlock
+/etc/dnf/plugins/versionlock.conf
+
+%package -n company-desktop
+Summary: needs the closed kernel module
+Requires: kmod-nvidia-latest-dkms
+%description -n company-desktop
+stand-in
+%files -n company-desktop
+"""
+
+
+def _parts(version: str) -> dict[str, tuple[str, ...]]:
+    """A driver's packages with their relations."""
+    same = f"= 3:{version}"
+    modules = {
+        "kmod-nvidia-latest-dkms": "kmod-nvidia-open-dkms",
+        "kmod-nvidia-open-dkms": "kmod-nvidia-latest-dkms",
+    }
+    fabric = {
+        "nvidia-fabric-manager": ("Epoch: 0", "Release: 1"),
+        "nvidia-fabricmanager": ("Epoch: 0", "Release: 1", "Obsoletes: nvidia-fabric-manager"),
+    }
+    manager = "nvidia-fabricmanager" if version.startswith("580") else "nvidia-fabric-manager"
+    return {
+        "libnvidia-ml": (),
+        "nvidia-driver-cuda-libs": (f"Requires: libnvidia-ml {same}",),
+        "nvidia-driver-cuda": (
+            f"Requires: nvidia-driver-cuda-libs {same}",
+            f"Requires: nvidia-kmod-common {same}",
+        ),
+        "nvidia-kmod-common": (f"Requires: nvidia-kmod {same}",),
+        **{
+            name: (
+                f"Provides: nvidia-kmod {same}",
+                f"Conflicts: {other}",
+                f"Requires: nvidia-kmod-common {same}",
+            )
+            for name, other in modules.items()
+        },
+        manager: fabric[manager],
+    }
+
+
+@dataclass(frozen=True)
+class NvidiaRpms:
+    """The repository.
+
+    Args:
+        uri: above the distributions' folders.
+        key: the address of its public key.
+    """
+
+    uri: str
+    key: str
+
+
+def publish_rpms(folder: Path, key: SigningKey, user: str) -> NvidiaRpms:
+    """Build, sign and index the packages below ``folder/repos/rhel9/x86_64``."""
+    repository = folder / "repos" / "rhel9" / "x86_64"
+    defines = [f"--define=_topdir {folder}/top", f"--define=_rpmdir {repository}"]
+    for version in DRIVERS:
+        parts = [
+            _PART.format(name=name, relations="\n".join(lines)) for name, lines in _parts(version).items()
+        ]
+        others = [_OTHERS] if version == DRIVERS[0] else []
+        spec = folder / f"{version}.spec"
+        spec.write_text(_SPEC.format(version=version) + "".join([*parts, *others]))
+        subprocess.run(["rpmbuild", "-bb", "--quiet", *defines, spec], check=True, capture_output=True)
+    # Debian's rpm looks for gpg under the name that Fedora once gave it.
+    program = shutil.which("gpg")
+    signing = [f"--define=_gpg_path {key.home}", f"--define=_gpg_name {user}", f"--define=__gpg {program}"]
+    packages = sorted(repository.rglob("*.rpm"))
+    subprocess.run(["rpmsign", *signing, "--addsign", *packages], check=True, capture_output=True)
+    subprocess.run(["createrepo_c", "--quiet", repository], check=True)
+    modules = folder / "modules.yaml"
+    modules.write_text("".join(map(_stream, DRIVERS)) + _DEFAULTS)
+    index = repository / "repodata"
+    subprocess.run(["modifyrepo_c", "--mdtype=modules", modules, index], check=True, capture_output=True)
+    public = folder / "key.pub"
+    public.write_bytes(key.public())
+    return NvidiaRpms((folder / "repos").as_uri(), public.as_uri())
+
+
+def _stream(version: str) -> str:
+    """One version as a stream; a package that no enabled stream has is hidden by dnf."""
+    ends = {name: f"0:{version}-1" if "fabric" in name else f"3:{version}-1.el9" for name in _parts(version)}
+    lines = [f"    - {name}-{end}.noarch" for name, end in ends.items()]
+    head = (
+        f"---\ndocument: modulemd\nversion: 2\ndata:\n  name: nvidia-driver\n  stream: '{version}'\n"
+        f"  version: 1\n  context: '{version.replace('.', '')}'\n  arch: x86_64\n  summary: stand-in\n"
+        "  description: stand-in\n  license:\n    module: [none]\n  artifacts:\n    rpms:\n"
+    )
+    return head + "\n".join(lines) + "\n...\n"
+
+
+_DEFAULTS = (
+    "---\ndocument: modulemd-defaults\nversion: 1\ndata:\n  module: nvidia-driver\n"
+    f"  stream: '{DRIVERS[-1]}'\n...\n"
+)
+
+
+def _rooted(root: Path, command: Sequence[str]) -> list[str]:
+    program, *rest = command
+    if program == "dnf":
+        return [
+            program, f"--installroot={root}", f"--setopt=reposdir={root}/etc/yum.repos.d", "--releasever=9",
+            "--setopt=module_platform_id=platform:el9", *rest,
+        ]  # fmt: skip
+    return [program, f"--root={root}", *rest] if program == "rpm" else [program, *rest]
+
+
+@dataclass(frozen=True)
+class RootedHost:
+    """A host whose packages are those of a root of its own; see ``agent.facts.Host``."""
+
+    root: Path
+
+    def output(self, command: Sequence[str], **options: Any) -> str | None:
+        return LocalHost().output(_rooted(self.root, command), **options)
+
+    def text(self, path: str) -> str | None:
+        return LocalHost().text(self._in(path))
+
+    def names(self, folder: str) -> list[str]:
+        return LocalHost().names(self._in(folder))
+
+    def lock_holder(self, path: str) -> int | None:
+        return LocalHost().lock_holder(self._in(path))
+
+    def _in(self, path: str) -> str:
+        outside = path.startswith((str(self.root), "/proc", "/sys"))
+        return path if outside else f"{self.root}{path}"
+
+
+@dataclass(frozen=True)
+class RootedProcesses:
+    """Runs dnf and rpm as that host would, and nothing else; see ``agent.processes.ProcessRunner``."""
+
+    root: Path
+    real: ProcessRunner
+
+    def run(self, command: Sequence[str], **options: Any) -> ProcessResult:
+        assert command[0] in ("dnf", "rpm"), f"this would change the real host: {command}"
+        return self.real.run(_rooted(self.root, command), **options)
+
+    def start(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("nothing is started")
