@@ -1,0 +1,1 @@
+"""Locust: many users at once against a server that generates text."""

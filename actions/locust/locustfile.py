@@ -1,0 +1,240 @@
+"""Users that ask a server for text, one request after the other: runs inside an environment that has locust.
+
+It imports nothing of the agent. ``VCAGENT_LOAD`` names the folder of its ``load.json``; there each process
+that has users writes ``requests-<process>.jsonl``: what it sent when, and when each part of a reply came.
+Times are seconds of the host's monotonic clock, which all processes share.
+
+To locust a request is over when its headers are there; a reply that is streamed has hardly begun then. So the
+users time it themselves, and locust counts three events of each: POST (the whole), TTFT and TPOT.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import random
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import gevent
+from locust import User, constant, events, task
+from locust.runners import WorkerRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["LoadUser"]
+
+FOLDER = Path(os.environ["VCAGENT_LOAD"])
+LOAD: dict[str, Any] = json.loads((FOLDER / "load.json").read_text(encoding="utf-8"))
+PATHS = {"llamacpp": "/completion", "openai": "/v1/completions"}
+PAUSE_AFTER_FAILURE_S = 0.5
+"""A server that refuses at once is not asked thousands of times a second."""
+PROGRESS_S = 1.0
+
+
+class ReplyError(Exception):
+    """A reply that does not count."""
+
+
+@dataclass
+class Reply:
+    """A reply as it comes: the moment of each part, and what the server says of it at its end."""
+
+    arrivals: list[float] = field(default_factory=list)
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    truncated: bool = False
+    ended: bool = False
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Read one event of the stream."""
+        if error := event.get("error"):
+            raise ReplyError(f"the server says: {error.get('message', error)}" if isinstance(error, dict) else error)
+        if LOAD["api"] == "openai":
+            self._take_openai(event)
+        elif event.get("stop"):
+            self.ended = True
+            self.input_tokens, self.output_tokens = event["tokens_evaluated"], event["tokens_predicted"]
+            self.truncated = bool(event.get("truncated"))
+            self.timings = {
+                name: value
+                for name, value in (event.get("timings") or {}).items()
+                if isinstance(value, int | float)
+            }
+            self.cached_tokens = self.timings.get("cache_n")  # type: ignore[assignment]
+        else:
+            self.arrivals.append(time.monotonic())
+
+    def _take_openai(self, event: dict[str, Any]) -> None:
+        for choice in event.get("choices") or ():
+            if choice.get("text") or not choice.get("finish_reason"):
+                self.arrivals.append(time.monotonic())
+        if usage := event.get("usage"):
+            self.input_tokens, self.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
+            self.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            self.ended = True
+
+    def check(self) -> None:
+        """See that it is whole and has the lengths that were asked for."""
+        if not self.ended or not self.arrivals:
+            raise ReplyError("the stream ended before the reply did")
+        if self.truncated:
+            raise ReplyError("the server cut the prompt to its context")
+        for name in ("input_tokens", "output_tokens"):
+            if (counted := getattr(self, name)) != LOAD[name]:
+                raise ReplyError(f"{name} are {counted}, not {LOAD[name]}")
+
+
+class _Log:
+    """This process's log; opened when its first user asks, which is after locust has forked."""
+
+    def __init__(self) -> None:
+        self._file: Any = None
+        self._began_s = self._began_cpu_s = 0.0
+
+    def write(self, **values: Any) -> None:
+        if self._file is None:
+            self._file = (FOLDER / f"requests-{os.getpid()}.jsonl").open("a", encoding="utf-8")
+        self._file.write(json.dumps(values) + "\n")
+        self._file.flush()
+
+    def end(self) -> None:
+        """What this process used of a CPU while it had users: one that is full measures itself."""
+        if self._file is not None:
+            cpu_s, elapsed_s = time.process_time() - self._began_cpu_s, time.monotonic() - self._began_s
+            self.write(event="client", cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3))
+            self._file.close()
+            self._file = None
+
+    def begin(self) -> None:
+        """The process's first user starts."""
+        if not self._began_s:
+            self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
+
+
+LOG = _Log()
+NUMBERS = itertools.count()
+
+
+class LoadUser(User):
+    """Asks, waits for the whole reply, asks again."""
+
+    wait_time = constant(0)
+
+    def on_start(self) -> None:
+        """Get a number of its own in this process."""
+        LOG.begin()
+        self.name = f"{os.getpid()}-{next(NUMBERS)}"
+        self._random = random.Random(f"{LOAD['seed']} {self.name}")  # noqa: S311 - prompts, no secrets
+
+    @task
+    def ask(self) -> None:
+        """One request; whatever goes wrong with it is a failure of it."""
+        path, reply, error = PATHS[LOAD["api"]], Reply(), ""
+        body = self._body()
+        sent = time.monotonic()
+        try:
+            for event in _stream(path, body):
+                reply.take(event)
+            reply.check()
+        except (OSError, http.client.HTTPException, ReplyError, ValueError, KeyError, TypeError) as failure:
+            error = str(failure) if isinstance(failure, ReplyError) else f"{type(failure).__name__}: {failure}"
+        latency_s = time.monotonic() - sent
+        self._tell(path, sent, latency_s, reply, error)
+        if error:
+            gevent.sleep(PAUSE_AFTER_FAILURE_S)
+
+    def _body(self) -> bytes:
+        """A prompt of exactly so many tokens, like no other from its first token on."""
+        before: list[int] = LOAD["begin_ids"]
+        ids = before + self._random.choices(LOAD["vocabulary_ids"], k=LOAD["input_tokens"] - len(before))
+        tokens = LOAD["output_tokens"]
+        if LOAD["api"] == "openai":
+            own = {"model": LOAD["model"], "max_tokens": tokens, "stream_options": {"include_usage": True}}
+        else:
+            own = {"n_predict": tokens, "cache_prompt": False}
+        return json.dumps(
+            {"prompt": ids, "temperature": 0, "ignore_eos": True, "stream": True, **own, **LOAD["request"]}
+        ).encode()
+
+    def _tell(self, path: str, sent: float, latency_s: float, reply: Reply, error: str) -> None:
+        arrivals = [moment - sent for moment in reply.arrivals]
+        LOG.write(
+            event="request",
+            user=self.name,
+            sent_s=round(sent, 6),
+            latency_s=round(latency_s, 6),
+            arrivals_s=[round(offset, 5) for offset in arrivals],
+            input_tokens=reply.input_tokens,
+            output_tokens=reply.output_tokens,
+            cached_tokens=reply.cached_tokens,
+            timings=reply.timings,
+            error=error,
+        )
+        fire = self.environment.events.request.fire
+        failure = ReplyError(error) if error else None
+        length = reply.output_tokens or 0
+        told = {"name": path, "context": {}, "exception": failure}
+        fire(request_type="POST", response_time=latency_s * 1e3, response_length=length, **told)
+        if error:
+            return
+        fire(request_type="TTFT", response_time=arrivals[0] * 1e3, response_length=0, **told)
+        if length > 1:
+            tpot_ms = (arrivals[-1] - arrivals[0]) * 1e3 / (length - 1)
+            fire(request_type="TPOT", response_time=tpot_ms, response_length=0, **told)
+
+
+def _stream(path: str, body: bytes) -> Iterator[dict[str, Any]]:
+    """The events of a reply. Each request has a connection of its own: llama.cpp's server closes one after a stream."""
+    address = urlsplit(LOAD["url"])
+    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    connection = kind(address.hostname or "", address.port, timeout=LOAD["request_timeout_s"])
+    headers = {"Content-Type": "application/json", "Connection": "close"}
+    if key := os.environ.get("VCAGENT_LOAD_KEY"):
+        headers["Authorization"] = f"Bearer {key}"
+    with closing(connection):
+        connection.request("POST", address.path.rstrip("/") + path, body, headers)
+        reply = connection.getresponse()
+        if reply.status != http.client.OK:
+            raise ReplyError(f"HTTP {reply.status}: {reply.read(2000).decode(errors='replace')}")
+        rest = b""
+        while block := reply.read1(1 << 16):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
+                    yield json.loads(line[5:])
+
+
+@events.init.add_listener
+def _show_progress(environment: Any, **_: Any) -> None:
+    if not isinstance(environment.runner, WorkerRunner):
+        gevent.spawn(_tell_progress, environment)
+
+
+def _tell_progress(environment: Any) -> None:
+    began = time.monotonic()
+    while True:
+        gevent.sleep(PROGRESS_S)
+        whole = [entry for (_, kind), entry in environment.stats.entries.items() if kind == "POST"]
+        told = {
+            "event": "progress",
+            "requests": sum(entry.num_requests for entry in whole),
+            "failures": sum(entry.num_failures for entry in whole),
+            "users": environment.runner.user_count,
+            "elapsed_s": round(time.monotonic() - began, 1),
+        }
+        print(json.dumps(told), flush=True)  # noqa: T201 - the agent reads it
+
+
+@events.quitting.add_listener
+def _end_log(**_: Any) -> None:
+    LOG.end()

@@ -1,0 +1,242 @@
+"""A load test's folder: throughput while all users were at work, latencies, and whether it counts.
+
+Locust's own table is not enough: it rounds times above 100 ms to two digits (locust/stats.py, _rounded response
+times), knows nothing of tokens, and its last CSV may lack the requests of the last second.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ParseError
+from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from parsers.locust.requests import LoadLog, Request, read_requests, request_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.records import MetadataValue
+
+__all__ = ["LOAD_FILE", "parse", "recognise"]
+
+LOAD_FILE = "load.json"
+PERCENTILES = (50, 90, 95, 99)
+BUSY_CLIENT = 0.9
+"""The share of one CPU above which a process of users measures itself, not the server."""
+_HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
+_KINDS_OF_FAILURE = 5
+
+
+def recognise(path: Path) -> bool:
+    """Whether a folder is a load test's."""
+    return path.is_dir() and (path / LOAD_FILE).is_file() and bool(request_files(path))
+
+
+def parse(path: Path) -> list[ParsedOutput]:
+    """Read a load test's folder.
+
+    Raises:
+        ParseError: if load.json is not to be read, or no request was sent.
+    """
+    try:
+        load = json.loads((path / LOAD_FILE).read_text(encoding="utf-8"))
+        asked = _Asked(
+            str(load["scenario"]), int(load["users"]), int(load["input_tokens"]), int(load["output_tokens"])
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ParseError(f"{LOAD_FILE} cannot be read: {error!r}", where=str(path)) from error
+    log = read_requests(path)
+    if not log.requests:
+        raise ParseError("no request was sent", where=str(path), remedy="see locust's output")
+    window = _window(log.requests, asked.users)
+    good = [request for request in log.requests if not request.error]
+    counted = [request for request in good if window and window.holds(request)]
+    reasons = tuple(_reasons(log, asked, window, good))
+    return [
+        ParsedOutput(
+            format="locust_load",
+            tool_name="locust",
+            tool_version=str(load.get("locust_version", "")),
+            scenario=asked.scenario,
+            metrics=(
+                *_throughput(good, counted, asked, window),
+                *_latencies(counted),
+                *_counts(log, good, asked),
+            ),
+            verdict=Verdict(
+                Validity.FAILED if not good else Validity.INVALID if reasons else Validity.VALID,
+                reasons,
+                tuple(_warnings(log, load, asked)),
+            ),
+            complete=not log.unread,
+            details=_details(load, log, window),
+            sources=(str(path / LOAD_FILE), *map(str, request_files(path))),
+        )
+    ]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    scenario: str
+    users: int
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The time in which every user was at work, in seconds."""
+
+    start_s: float
+    end_s: float
+
+    @property
+    def length_s(self) -> float:
+        return self.end_s - self.start_s
+
+    def holds(self, request: Request) -> bool:
+        """Whether at least half of a request lies within."""
+        inside_s = min(request.ended_s, self.end_s) - max(request.sent_s, self.start_s)
+        return inside_s * 2 >= request.latency_s
+
+    def tokens(self, request: Request) -> float:
+        """How many of its output tokens came within; a part of the reply carries an equal share of them."""
+        inside = sum(self.start_s <= request.sent_s + offset <= self.end_s for offset in request.arrivals_s)
+        return inside * (request.output_tokens or 0) / len(request.arrivals_s)
+
+
+def _window(requests: Sequence[Request], users: int) -> _Window | None:
+    """From the last user's first request to the first user's last reply; None if they were never all at work."""
+    by_user: dict[str, list[Request]] = defaultdict(list)
+    for request in requests:
+        by_user[request.user].append(request)
+    start_s = max(own[0].sent_s for own in by_user.values())
+    end_s = min(own[-1].ended_s for own in by_user.values())
+    return _Window(start_s, end_s) if len(by_user) == users and end_s > start_s else None
+
+
+def _reasons(
+    log: LoadLog, asked: _Asked, window: _Window | None, good: Sequence[Request]
+) -> Iterator[Reason]:
+    if failures := len(log.requests) - len(good):
+        kinds = Counter(request.error for request in log.requests if request.error)
+        told = "; ".join(f"{count} × {error}" for error, count in kinds.most_common(_KINDS_OF_FAILURE))
+        yield Reason(
+            f"{failures} of {len(log.requests)} requests failed: {told}",
+            "see the server's log; fewer users, a larger context or a longer request_timeout may help",
+            code="request_failures",
+        )
+    if window is None:
+        at_work = len({request.user for request in log.requests})
+        yield Reason(
+            f"the {asked.users} users were never all at work at once ({at_work} sent a request)",
+            "raise duration, or spawn_rate",
+            "duration",
+            code="users_at_work",
+        )
+    if cached := sum(request.cached_tokens or 0 for request in log.requests):
+        yield Reason(
+            f"the server took {cached} prompt tokens from a cache of earlier prompts",
+            "switch prompt caching off in the server",
+            "cache_prompt",
+            False,
+            "prompt_cache",
+        )
+    if log.client_cpu is not None and log.client_cpu > BUSY_CLIENT:
+        yield Reason(
+            f"a process of users took {log.client_cpu:.0%} of one CPU: it measured itself",
+            "share the users out among more processes",
+            "workers",
+            log.processes * 2,
+            "client_busy",
+        )
+    if log.unread:
+        yield Reason(f"{log.unread} lines of the users' logs were cut", "see locust's output", code="cut_log")
+
+
+def _warnings(log: LoadLog, load: Mapping[str, Any], asked: _Asked) -> Iterator[str]:
+    slots = load.get("slots")
+    if isinstance(slots, int) and slots < asked.users:
+        yield f"{asked.users} users share {slots} slots of the server: requests wait for a slot"
+    if any(not request.error and request.cached_tokens is None for request in log.requests):
+        yield "cache use unknown: the server does not say how many prompt tokens it took from a cache"
+    if log.client_cpu is None:
+        yield "how busy the users' processes were is not known: none ended in order"
+
+
+def _throughput(
+    good: Sequence[Request], counted: Sequence[Request], asked: _Asked, window: _Window | None
+) -> Iterator[Metric]:
+    if window is None or not counted:
+        return
+    rate = sum(map(window.tokens, good)) / window.length_s
+    while_all = "while all users were at work"
+    yield Metric("output_tokens_per_second", rate, "tokens/s", _HIGHER, f"of all users, {while_all}")
+    yield Metric(
+        "output_tokens_per_second_per_user", rate / asked.users, "tokens/s", _HIGHER, f"of one user, {while_all}"
+    )
+    started = sum(window.start_s <= request.sent_s + request.ttft_s <= window.end_s for request in good)
+    if started:
+        prompts = started * asked.input_tokens / window.length_s
+        yield Metric("input_tokens_per_second", prompts, "tokens/s", _HIGHER, f"prompts, {while_all}", 2)
+    ended = sum(window.start_s <= request.ended_s <= window.end_s for request in good)
+    if ended:
+        yield Metric(
+            "requests_per_second", ended / window.length_s, "requests/s", _HIGHER, f"ended, {while_all}", 2
+        )
+
+
+def _latencies(counted: Sequence[Request]) -> Iterator[Metric]:
+    gaps = [after - before for request in counted for before, after in pairwise(request.arrivals_s)]
+    kinds: Iterable[tuple[str, list[float], str, int]] = (
+        ("ttft", [request.ttft_s for request in counted], "from sending to the first token", 1),
+        ("tpot", [s for request in counted if (s := request.tpot_s) is not None], "per token after the first", 1),
+        ("inter_token_latency", gaps, "from one part of a reply to the next", 2),
+        ("latency", [request.latency_s for request in counted], "from sending to the end of the reply", 2),
+    )
+    for name, values, text, verbosity in kinds:
+        if not values:
+            continue
+        values.sort()
+        yield Metric(f"{name}_mean", math.fsum(values) / len(values), "seconds", _LOWER, f"{text}, mean", verbosity)
+        for percent in PERCENTILES:
+            # A percentile of fewer values than it takes to have one above it would be the largest.
+            if len(values) * (100 - percent) >= 100:  # noqa: PLR2004
+                value = values[math.floor(len(values) * percent / 100)]
+                told = verbosity if percent in {50, 99} else 3
+                yield Metric(f"{name}_p{percent}", value, "seconds", _LOWER, text, told)
+        yield Metric(f"{name}_max", values[-1], "seconds", _LOWER, f"{text}, largest", 3)
+
+
+def _counts(log: LoadLog, good: Sequence[Request], asked: _Asked) -> Iterator[Metric]:
+    total = len(log.requests)
+    yield Metric("users", asked.users, "count", _PLAIN, "users at once", 2)
+    yield Metric("request_count", total, "count", _PLAIN, "requests, failed ones included", 2)
+    yield Metric("request_failures", total - len(good), "count", _LOWER, "failed requests", 2)
+    yield Metric("request_failure_ratio", (total - len(good)) / total, "ratio", _LOWER, "failed requests", 1)
+    if log.client_cpu is not None:
+        text = "of one CPU, by the busiest process of users"
+        yield Metric("client_cpu", log.client_cpu, "ratio", _LOWER, text, 3)
+    for name, key in (("server_prompt", "prompt"), ("server_generation", "predicted")):
+        yield from _server_rate(name, key, good)
+
+
+def _server_rate(name: str, key: str, good: Sequence[Request]) -> Iterator[Metric]:
+    """Tokens a second of one request as llama.cpp's server timed it, the mean over all tokens."""
+    told = [request.timings for request in good if request.timings.get(f"{key}_ms")]
+    if told:
+        tokens = sum(timings.get(f"{key}_n", 0.0) for timings in told)
+        seconds = sum(timings[f"{key}_ms"] for timings in told) / 1e3
+        text = "of one request, by the server's own timings"
+        yield Metric(f"{name}_tokens_per_second", tokens / seconds, "tokens/s", _HIGHER, text, 3)
+
+
+def _details(load: Mapping[str, Any], log: LoadLog, window: _Window | None) -> dict[str, MetadataValue]:
+    own = {name: value for name, value in load.items() if isinstance(value, str | int | float) and value != ""}
+    return {**own, "processes": log.processes, **({"window_s": round(window.length_s, 3)} if window else {})}

@@ -1,0 +1,128 @@
+"""requests-<process>.jsonl: what each user sent when, and when each part of the reply came."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ParseError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["LoadLog", "Request", "read_requests", "request_files"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of one user; times in seconds of a clock that all of a test's processes share.
+
+    Args:
+        user: who sent it.
+        sent_s: when.
+        latency_s: from there to the end of the reply, or to its failure.
+        arrivals_s: from there to each part of the reply; a part is a token, as a rule.
+        input_tokens: tokens of the prompt as the server counts them; None where it did not say.
+        output_tokens: likewise of the reply.
+        cached_tokens: prompt tokens that it took from a cache; None where it did not say.
+        timings: the server's own, as it names them.
+        error: what went wrong; empty for nothing.
+    """
+
+    user: str
+    sent_s: float
+    latency_s: float
+    arrivals_s: Sequence[float] = ()
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    timings: Mapping[str, float] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def ended_s(self) -> float:
+        """When it was over."""
+        return self.sent_s + self.latency_s
+
+    @property
+    def ttft_s(self) -> float:
+        """From sending to the first part of the reply, in seconds."""
+        return self.arrivals_s[0]
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Seconds for each output token after the first; None where there was only one."""
+        tokens = self.output_tokens or 0
+        return (self.arrivals_s[-1] - self.arrivals_s[0]) / (tokens - 1) if tokens > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLog:
+    """All that the processes of a test wrote.
+
+    Args:
+        requests: in the order in which they were sent.
+        processes: how many wrote.
+        client_cpu: the largest share of one CPU that a process used; None where none ended in order.
+        unread: lines that were cut or make no sense.
+    """
+
+    requests: tuple[Request, ...]
+    processes: int
+    client_cpu: float | None
+    unread: int
+
+
+def request_files(folder: Path) -> list[Path]:
+    """The logs of a test's processes."""
+    return sorted(folder.glob("requests-*.jsonl"))
+
+
+def read_requests(folder: Path) -> LoadLog:
+    """Read the logs of all processes of a test.
+
+    Raises:
+        ParseError: if there are none.
+    """
+    files = request_files(folder)
+    if not files:
+        raise ParseError(
+            "no user wrote a line: there is no requests-*.jsonl",
+            where=str(folder),
+            remedy="locust's own output says why it has no users",
+        )
+    requests: list[Request] = []
+    shares: list[float] = []
+    unread = 0
+    for path in files:
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                values = json.loads(line)
+                if values["event"] == "request":
+                    requests.append(_request(values))
+                elif values["event"] == "client" and values["elapsed_s"] > 0:
+                    shares.append(values["cpu_s"] / values["elapsed_s"])
+            except (ValueError, KeyError, TypeError):
+                unread += 1
+    requests.sort(key=lambda request: request.sent_s)
+    return LoadLog(tuple(requests), len(files), max(shares, default=None), unread)
+
+
+def _request(values: Mapping[str, Any]) -> Request:
+    """One line; raises KeyError, TypeError or ValueError where it makes no sense."""
+    request = Request(
+        user=str(values["user"]),
+        sent_s=float(values["sent_s"]),
+        latency_s=float(values["latency_s"]),
+        arrivals_s=tuple(map(float, values["arrivals_s"])),
+        input_tokens=values["input_tokens"],
+        output_tokens=values["output_tokens"],
+        cached_tokens=values["cached_tokens"],
+        timings=values["timings"],
+        error=str(values["error"]),
+    )
+    if not request.error and not (request.arrivals_s and request.output_tokens):
+        raise ValueError("a request that succeeded has a reply")
+    return request
