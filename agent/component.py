@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from agent.errors import ActionFailedError
 from agent.metric_filters import parse_filters
 from agent.names import canonical
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
     from agent.processes import ProcessRunner
-    from agent.records import Metric, ParsedOutput
+    from agent.records import MetadataValue, Metric, ParsedOutput
 
 CASE_OWNER = ".step"
 """The file in a case's folder that names the step it belongs to."""
@@ -34,6 +35,8 @@ __all__ = [
     "MonitorContext",
     "Plan",
     "Progress",
+    "Service",
+    "ServiceAction",
     "Step",
     "StepContext",
     "StepOutcome",
@@ -91,6 +94,7 @@ class StepContext:
         package_dir: where environments, models and downloads are kept between runs.
         log: the step's log file, ``logs/<step>.log``.
         key: the step's key in the journal.
+        services: what the services that run beside this step tell, by their names.
     """
 
     facts: Facts
@@ -101,6 +105,21 @@ class StepContext:
     package_dir: Path
     log: Path
     key: str = ""
+    services: Mapping[str, Mapping[str, MetadataValue]] = field(default_factory=dict)
+
+    def service(self, name: str) -> Mapping[str, MetadataValue]:
+        """What a service beside this step tells.
+
+        Raises:
+            ActionFailedError: if none of that name runs.
+        """
+        if name not in self.services:
+            known = ", ".join(sorted(self.services)) or "none"
+            raise ActionFailedError(
+                f"no service named {name} runs beside this step; running: {known}",
+                remedy="put both into one group, the service first; its scenario is its name",
+            )
+        return self.services[name]
 
     def case_dir(self, workload: str, case: str) -> Path:
         """The folder for one case's raw logs, made if it is missing.
@@ -123,6 +142,23 @@ class StepContext:
 
 
 @dataclass(frozen=True)
+class Service:
+    """What goes on running after the step that started it.
+
+    Args:
+        name: how steps beside it find it in ``StepContext.services``.
+        values: what it tells them, such as ``url`` and ``model``.
+        stop: ends it, and everything it started; called once, when its group ends.
+        death: how it ended by itself, and its last words; None while it runs.
+    """
+
+    name: str
+    values: Mapping[str, MetadataValue]
+    stop: Callable[[], object]
+    death: Callable[[], str | None]
+
+
+@dataclass(frozen=True)
 class StepOutcome:
     """What a finished step leaves.
 
@@ -131,12 +167,14 @@ class StepOutcome:
         outputs: parsed outputs: records and verdicts.
         case_dir: the folder of raw logs that the outputs come from; gets summary.json and a report.
         reboot: why the host must be rebooted before the next step; empty for no reboot.
+        service: of a ServiceAction: what it started.
     """
 
     message: str = ""
     outputs: tuple[ParsedOutput, ...] = ()
     case_dir: Path | None = None
     reboot: str = ""
+    service: Service | None = None
 
 
 @dataclass(frozen=True)
@@ -220,6 +258,14 @@ class Dependency(_Planned):
 
 class Action(_Planned):
     """Runs a workload; its steps return parsed outputs."""
+
+
+class ServiceAction(Action):
+    """Starts what stays until the group that it stands in ends: all that follows in the group has it.
+
+    It is stopped with the group, however that ends. A resume starts it again if anything that follows it in
+    its group is not done yet.
+    """
 
 
 @dataclass(frozen=True)

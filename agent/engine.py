@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.component import Action
+from agent.component import Action, ServiceAction
 from agent.errors import (
     ActionFailedError,
     DependencyFailedError,
@@ -25,10 +26,11 @@ from agent.monitoring import monitors_beside
 from agent.names import canonical
 from agent.planning import Planner, leaves
 from agent.run_clock import RunClock
+from agent.services import GroupServices, is_service
 from agent.step_runner import StepRunner, of_kind, title_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from agent.facts import Facts
     from agent.interruption import Interruption
@@ -161,7 +163,7 @@ class Engine:
     def _run_dependencies(self) -> None:
         for element in leaves(self.planner.profile.dependencies):
             self._check_stop()
-            self._run_leaf(element, "")
+            self._run_leaf(element, "", GroupServices({}))
 
     def _run_actions(self) -> None:
         steps = self.steps
@@ -204,6 +206,10 @@ class Engine:
                 return
 
     def _run_round(self, number: int) -> None:
+        with self._services() as services:
+            self._run_top(number, services)
+
+    def _run_top(self, number: int, services: GroupServices) -> None:
         actions = self.planner.profile.actions
         least_s = self.planner.profile.minimum_execution_interval_s or 0.0
         for position, element in enumerate(actions, 1):
@@ -216,10 +222,12 @@ class Engine:
                     self.outcome.warnings.append(text)
                 return
             started, before = time.monotonic(), self.steps.count
-            self._run_element(element, f"{number}:")
+            going_on = self._run_member(element, actions[position:], f"{number}:", services)
             self._clock.save()
             if self.steps.count > before:
                 self._not_before = started + least_s
+            if not going_on:
+                return
 
     def _time_cut(self, number: int, error: InterruptedRunError) -> None:
         """The time was over in the middle of a round: of the first one, nothing whole is left."""
@@ -232,12 +240,46 @@ class Engine:
         self.steps.journal.mark_cut()
         self.outcome.warnings.append(text)
 
-    def _run_element(self, element: Element, scope: str) -> None:
+    @contextmanager
+    def _services(self) -> Iterator[GroupServices]:
+        """The services of a group: stopped at its end; one that had died is a failure of its action."""
+        services = GroupServices(self.steps.services)
+        try:
+            yield services
+        finally:
+            dead = services.end()
+            for component_key, error in dead:
+                for row in self.steps.journal.steps_of(component_key):
+                    self.steps.journal.end_step(row.key, StepStatus.FAILED, message=str(error))
+        self.outcome.failures += dead
+        if dead and self.options.fail_fast:
+            self._ended_early.set()
+            raise dead[0][1]
+
+    def _run_member(
+        self, element: Element, rest: Sequence[Element], scope: str, services: GroupServices
+    ) -> bool:
+        """Run one of several in order; return False where the rest has nothing to run on."""
+        if is_group(element) or not is_service(element):
+            self._run_element(element, scope, services)
+            return True
+        recall = self.steps.journal.recall
+        if rest and all(recall(f"done {scope}{leaf.key}") for leaf in leaves(tuple(rest))):
+            self._known.discard(f"{scope}{element.key}")
+            return True
+        failures = len(self.outcome.failures)
+        self._run_element(element, scope, services)
+        if len(self.outcome.failures) > failures and rest:
+            self.steps.progress.note(f"{title_of(element)} failed: what follows it in its group is left out")
+            return False
+        return True
+
+    def _run_element(self, element: Element, scope: str, services: GroupServices) -> None:
         if is_group(element):
             self._run_group(element, scope)
             return
         try:
-            self._run_leaf(element, scope)
+            self._run_leaf(element, scope, services)
         except (InterruptedRunError, RebootPendingError):
             raise
         except VcagentError as error:
@@ -252,21 +294,36 @@ class Engine:
             self.steps.progress.note(f"{title_of(group)}: skipped: {reason}")
             return
         parameters = self.planner.group_parameters(group)
-
-        def once(child: Element, loop: int = 0) -> None:
-            self._check_stop()
-            if not self._ended_early.is_set():
-                self._run_element(child, f"{scope}{group.key}@{loop}:" if loop else scope)
-
         match canonical(group.type):
             case "sequentialexecution":
                 for loop in range(1, parameters.loop_count + 1):
-                    for child in group.components:
-                        once(child, loop)
+                    self._run_sequence(group.components, f"{scope}{group.key}@{loop}:")
             case "parallelexecution":
-                _in_parallel(once, group.components)
+                with self._services() as services:
+                    _in_parallel(lambda child: self._run_beside(child, scope, services), group.components)
             case _:
-                self._run_loops(f"{scope}{group.key}", group, parameters, once)
+                with self._services() as services:
+                    key = f"{scope}{group.key}"
+                    self._run_loops(
+                        key,
+                        group,
+                        parameters,
+                        lambda child, loop: self._run_beside(child, f"{key}@{loop}:", services),
+                    )
+
+    def _run_sequence(self, elements: Sequence[Element], scope: str) -> None:
+        with self._services() as services:
+            for position, element in enumerate(elements, 1):
+                self._check_stop()
+                if self._ended_early.is_set() or not self._run_member(
+                    element, elements[position:], scope, services
+                ):
+                    return
+
+    def _run_beside(self, child: Element, scope: str, services: GroupServices) -> None:
+        self._check_stop()
+        if not self._ended_early.is_set():
+            self._run_element(child, scope, services)
 
     def _run_loops(
         self, key: str, group: Element, parameters: GroupParameters, once: Callable[[Element, int], None]
@@ -295,7 +352,7 @@ class Engine:
         loops = [component[len(key) + 1 :] for component in self._known if component.startswith(f"{key}@")]
         return max((int(loop.partition(":")[0]) for loop in loops), default=0)
 
-    def _run_leaf(self, element: Element, scope: str) -> None:
+    def _run_leaf(self, element: Element, scope: str, services: GroupServices) -> None:
         component_key = f"{scope}{element.key}"
         steps, journal = self.steps, self.steps.journal
         try:
@@ -309,17 +366,20 @@ class Engine:
                 return
             for step in planned.plan.steps:
                 self._check_stop()
-                steps.run(
+                service = steps.run(
                     element,
                     planned.component,
                     step,
                     planned.facts or self.facts,
                     f"{component_key}/{step.name}",
                 )
+                if service:
+                    services.add(component_key, service)
             if not isinstance(planned.component, Action):
                 self._check_effect(element)
                 self._settle(component_key, "the host is as it should be")
-            journal.remember(**{f"done {component_key}": True})
+            if not isinstance(planned.component, ServiceAction):
+                journal.remember(**{f"done {component_key}": True})
         finally:
             self._known.discard(component_key)
 

@@ -7,7 +7,16 @@ import re
 import traceback
 from typing import TYPE_CHECKING
 
-from agent.component import Action, Component, ComponentParameters, Step, StepContext, StepOutcome
+from agent.component import (
+    Action,
+    Component,
+    ComponentParameters,
+    Service,
+    ServiceAction,
+    Step,
+    StepContext,
+    StepOutcome,
+)
 from agent.errors import (
     ActionFailedError,
     DependencyFailedError,
@@ -78,12 +87,16 @@ class StepRunner:
         self.log = log
         self.count = 0
         """How many steps this process has started."""
+        self.services: dict[str, Service] = {}
+        """What runs beside the steps now, by name."""
 
-    def run(self, element: Element, component: Component, step: Step, facts: Facts, key: str) -> None:
-        """Run a step, unless the journal says that it is done.
+    def run(
+        self, element: Element, component: Component, step: Step, facts: Facts, key: str
+    ) -> Service | None:
+        """Run a step, unless the journal says that it is done; return what it started and left running.
 
         A dependency's step is run again all the same: it was planned again because the host is not as
-        it should be, whatever the journal says.
+        it should be, whatever the journal says. So is a service's: what it started is gone.
 
         Args:
             element: the profile's element.
@@ -98,8 +111,9 @@ class StepRunner:
             VcagentError: if the step failed; of the class that fits the element's kind.
         """
         before = self.journal.step(key)
-        if before and before.status is StepStatus.DONE and isinstance(component, Action):
-            return
+        done = before and before.status is StepStatus.DONE and isinstance(component, Action)
+        if done and not isinstance(component, ServiceAction):
+            return None
         mask = self.processes.secrets.mask
         log = self.run_dir / "logs" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', key)}.log"
         if before and before.status is StepStatus.FAILED:
@@ -114,6 +128,7 @@ class StepRunner:
             package_dir=self.package_dir,
             log=log,
             key=key,
+            services={name: service.values for name, service in self.services.items()},
         )
         started = now()
         self.count += 1
@@ -147,6 +162,7 @@ class StepRunner:
         self.log.info("step ended", step=key, status="done", message=outcome.message)
         if outcome.reboot:
             raise RebootPendingError(f"the host must be rebooted: {outcome.reboot}")
+        return outcome.service
 
     def _attempt(self, step: Step, context: StepContext) -> StepOutcome:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-__all__ = ["holder_of", "is_free"]
+__all__ = ["any_free", "holder_of", "is_free"]
 
 
 def is_free(host: str, port: int) -> bool:
@@ -24,6 +24,14 @@ def is_free(host: str, port: int) -> bool:
                 return False
             raise
     return True
+
+
+def any_free(host: str) -> int:
+    """A port that nobody listens on now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
 
 
 def holder_of(port: int) -> str:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from actions.llamacpp.model_file import locate_model, sha256_of
-from actions.llamacpp.ports import holder_of, is_free
+from actions.llamacpp.ports import any_free, holder_of, is_free
+from actions.llamacpp.server_binary import ServerBinary
 from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
 from agent.errors import ActionFailedError, InterruptedRunError
 from agent.names import canonical
@@ -45,6 +46,11 @@ class ServerParameters(BaseModel):
     threads: int = Field(0, ge=0, description="Compute threads; 0 for one for each usable CPU.")
     port: int = Field(0, ge=0, le=65535, description="TCP port on 127.0.0.1; 0 for any free one.")
     start_timeout: Seconds = Field(120.0, description="Seconds until it must answer; includes loading.")
+    binary: Path | None = Field(None, description="A llama-server; without it xllamacpp of the environment.")
+    gpu_layers: int | None = Field(
+        None, ge=0, description="With binary: layers on GPUs; without it what it chooses."
+    )
+    arguments: tuple[str, ...] = Field((), description="With binary: further arguments of its own.")
 
     @model_validator(mode="before")
     @classmethod
@@ -54,6 +60,17 @@ class ServerParameters(BaseModel):
         fields = {canonical(name): name for name in cls.model_fields}
         return {fields.get(canonical(str(key)), key): value for key, value in values.items()}
 
+    @field_validator("binary", mode="before")
+    @classmethod
+    def _no_binary(cls, value: Any) -> Any:
+        return value or None
+
+    @model_validator(mode="after")
+    def _of_the_binary(self) -> ServerParameters:
+        if self.binary is None and (self.gpu_layers is not None or self.arguments):
+            raise ValueError("gpu_layers and arguments are the binary's: name a llama-server as binary")
+        return self
+
 
 class LlamaCppServer:
     """A context manager: inside it, a llama.cpp server answers at ``url``; after it, nothing is left.
@@ -61,7 +78,8 @@ class LlamaCppServer:
     Args:
         parameters: what is asked for.
         name: the name the model is served under.
-        python: the interpreter of an environment that has xllamacpp.
+        python: the interpreter of an environment that has xllamacpp; where a binary is asked for, and a model
+            by its path, any.
         processes: starts the server.
         log: gets its output; this server's alone.
         stop: ends the waiting for a start that takes long.
@@ -95,6 +113,8 @@ class LlamaCppServer:
         self._processes = processes
         self._stop = stop or threading.Event()
         self._process: RunningProcess | None = None
+        self._binary: ServerBinary | None = None
+        self._port = 0
 
     def __enter__(self) -> Self:
         """Start it and wait until it answers with the right model.
@@ -109,9 +129,14 @@ class LlamaCppServer:
         )
         deadline = time.monotonic() + self.parameters.start_timeout
         written = self.log.stat().st_size if self.log.exists() else 0
+        if self.parameters.binary is not None:
+            self._binary = ServerBinary.read(self.parameters.binary, processes=self._processes, log=self.log)
+            self._port = self.parameters.port or any_free(self.host)
+            self.url, self.facts = f"http://{self.host}:{self._port}", dict(self._binary.facts)
         self._process = self._processes.start(self.command(), log=self.log)
         try:
-            self._wait(deadline, "listened", lambda: self._listening(written))
+            if self._binary is None:
+                self._wait(deadline, "listened", lambda: self._listening(written))
             self._wait(deadline, "answered at /health", lambda: self._get("/health") is not None)
             self._check_model()
         except BaseException:
@@ -126,12 +151,20 @@ class LlamaCppServer:
         traceback: TracebackType | None,
     ) -> None:
         """Stop it and everything it started."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop it and everything it started."""
         if self._process is not None:
             self._process.stop()
 
     def command(self) -> list[str]:
         """The command line that starts it."""
         model = str(self.model_path) if self.model_path.name else self.parameters.model
+        if self._binary is not None:
+            return self._binary.command(
+                self.parameters, model=model, alias=self.name, host=self.host, port=self._port
+            )
         return [
             str(self._python), str(_PROGRAM),
             "--model", model,
@@ -206,6 +239,10 @@ class LlamaCppServer:
                 f"{self.url} serves {', '.join(names) or 'no model'}, not {self.name}",
                 remedy="another server answers at that port: ask for another one",
             )
+
+    def properties(self) -> dict[str, Any]:
+        """What it says of itself at /props; empty where it does not answer."""
+        return self._get("/props") or {}
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """The JSON of a reply with status 200, else None; never by a proxy."""

@@ -1,8 +1,8 @@
 """Users that ask a server for text, one request after the other: runs inside an environment that has locust.
 
-It imports nothing of the agent. ``VCAGENT_LOAD`` names the folder of its ``load.json``; there each process
-that has users writes ``requests-<process>.jsonl``: what it sent when, and when each part of a reply came.
-Times are seconds of the host's monotonic clock, which all processes share.
+It imports nothing of the agent. ``VCAGENT_LOAD`` names the folder of its ``load.json`` and ``prompts.json``;
+there each process with users writes ``requests-<process>.jsonl``: what it sent when, and when each part of
+a reply came. Times are seconds of the host's monotonic clock, which all processes share.
 
 To locust a request is over when its headers are there; a reply that is streamed has hardly begun then. So the
 users time it themselves, and locust counts three events of each: POST (the whole), TTFT and TPOT.
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["LoadUser"]
 
 FOLDER = Path(os.environ["VCAGENT_LOAD"])
-LOAD: dict[str, Any] = json.loads((FOLDER / "load.json").read_text(encoding="utf-8"))
+LOAD: dict[str, Any] = {
+    **json.loads((FOLDER / "load.json").read_text(encoding="utf-8")),
+    **json.loads((FOLDER / "prompts.json").read_text(encoding="utf-8")),
+}
 PATHS = {"llamacpp": "/completion", "openai": "/v1/completions"}
 PAUSE_AFTER_FAILURE_S = 0.5
 """A server that refuses at once is not asked thousands of times a second."""
@@ -58,7 +61,8 @@ class Reply:
     def take(self, event: dict[str, Any]) -> None:
         """Read one event of the stream."""
         if error := event.get("error"):
-            raise ReplyError(f"the server says: {error.get('message', error)}" if isinstance(error, dict) else error)
+            said = error.get("message", error) if isinstance(error, dict) else error
+            raise ReplyError(f"the server says: {said}")
         if LOAD["api"] == "openai":
             self._take_openai(event)
         elif event.get("stop"):
@@ -125,7 +129,7 @@ LOG = _Log()
 NUMBERS = itertools.count()
 
 
-class LoadUser(User):
+class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
     """Asks, waits for the whole reply, asks again."""
 
     wait_time = constant(0)
@@ -136,7 +140,7 @@ class LoadUser(User):
         self.name = f"{os.getpid()}-{next(NUMBERS)}"
         self._random = random.Random(f"{LOAD['seed']} {self.name}")  # noqa: S311 - prompts, no secrets
 
-    @task
+    @task  # type: ignore[untyped-decorator]
     def ask(self) -> None:
         """One request; whatever goes wrong with it is a failure of it."""
         path, reply, error = PATHS[LOAD["api"]], Reply(), ""
@@ -146,8 +150,10 @@ class LoadUser(User):
             for event in _stream(path, body):
                 reply.take(event)
             reply.check()
-        except (OSError, http.client.HTTPException, ReplyError, ValueError, KeyError, TypeError) as failure:
-            error = str(failure) if isinstance(failure, ReplyError) else f"{type(failure).__name__}: {failure}"
+        except ReplyError as failure:
+            error = str(failure)
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as failure:
+            error = f"{type(failure).__name__}: {failure}"
         latency_s = time.monotonic() - sent
         self._tell(path, sent, latency_s, reply, error)
         if error:
@@ -183,7 +189,7 @@ class LoadUser(User):
         fire = self.environment.events.request.fire
         failure = ReplyError(error) if error else None
         length = reply.output_tokens or 0
-        told = {"name": path, "context": {}, "exception": failure}
+        told: dict[str, Any] = {"name": path, "context": {}, "exception": failure}
         fire(request_type="POST", response_time=latency_s * 1e3, response_length=length, **told)
         if error:
             return
@@ -194,7 +200,7 @@ class LoadUser(User):
 
 
 def _stream(path: str, body: bytes) -> Iterator[dict[str, Any]]:
-    """The events of a reply. Each request has a connection of its own: llama.cpp's server closes one after a stream."""
+    """The events of a reply, on a connection of its own: llama.cpp's server closes one after a stream."""
     address = urlsplit(LOAD["url"])
     kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
     connection = kind(address.hostname or "", address.port, timeout=LOAD["request_timeout_s"])
@@ -206,15 +212,17 @@ def _stream(path: str, body: bytes) -> Iterator[dict[str, Any]]:
         reply = connection.getresponse()
         if reply.status != http.client.OK:
             raise ReplyError(f"HTTP {reply.status}: {reply.read(2000).decode(errors='replace')}")
-        rest = b""
+        rest, deadline = b"", time.monotonic() + LOAD["request_timeout_s"]
         while block := reply.read1(1 << 16):
+            if time.monotonic() > deadline:
+                raise ReplyError(f"it took longer than {LOAD['request_timeout_s']:g} s")
             *lines, rest = (rest + block).split(b"\n")
             for line in lines:
                 if line.startswith(b"data:") and line[5:].strip() != b"[DONE]":
                     yield json.loads(line[5:])
 
 
-@events.init.add_listener
+@events.init.add_listener  # type: ignore[untyped-decorator]
 def _show_progress(environment: Any, **_: Any) -> None:
     if not isinstance(environment.runner, WorkerRunner):
         gevent.spawn(_tell_progress, environment)
@@ -235,6 +243,6 @@ def _tell_progress(environment: Any) -> None:
         print(json.dumps(told), flush=True)  # noqa: T201 - the agent reads it
 
 
-@events.quitting.add_listener
+@events.quitting.add_listener  # type: ignore[untyped-decorator]
 def _end_log(**_: Any) -> None:
     LOG.end()

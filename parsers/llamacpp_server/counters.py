@@ -24,9 +24,9 @@ _SAMPLE = re.compile(r"llamacpp:(\w+)(?:\{[^}]*\})?\s+(\S+)(?:\s+\d+)?\s*")
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 _KNOWN: Mapping[str, tuple[str, str, Relativity, str, int]] = {
     "prompt_tokens_seconds": (
-        "prompt_tokens_per_second", "tokens/s", _HIGHER, "prompts, of one request", 1),
+        "prompt_tokens_per_second", "tokens/s", _HIGHER, "prompts, since it was last asked", 1),
     "predicted_tokens_seconds": (
-        "generation_tokens_per_second", "tokens/s", _HIGHER, "replies, of one request", 1),
+        "generation_tokens_per_second", "tokens/s", _HIGHER, "replies, since it was last asked", 1),
     "prompt_tokens_total": ("prompt_tokens", "count", _PLAIN, "prompt tokens computed", 2),
     "prompt_tokens_cached_total": ("cached_tokens", "count", _PLAIN, "prompt tokens taken from a cache", 2),
     "prompt_seconds_total": ("prompt_time", "seconds", _LOWER, "spent on prompts", 2),
@@ -57,11 +57,12 @@ def recognise(path: Path) -> bool:
             head = file.read(1 << 12)
     except (OSError, UnicodeDecodeError):
         return False
-    return any(line.startswith((_PREFIX, f"# HELP {_PREFIX}", f"# TYPE {_PREFIX}")) for line in head.splitlines())
+    begins = (_PREFIX, f"# HELP {_PREFIX}", f"# TYPE {_PREFIX}")
+    return any(line.startswith(begins) for line in head.splitlines())
 
 
 def read_counters(text: str) -> dict[str, float]:
-    """The samples of an answer by the server's own names without ``llamacpp:``; what is not finite is left out."""
+    """The finite samples of an answer, by the server's own names without ``llamacpp:``."""
     samples: dict[str, float] = {}
     for line in text.splitlines():
         if match := _SAMPLE.fullmatch(line):
@@ -91,6 +92,7 @@ def parse(path: Path) -> list[ParsedOutput]:
         raise ParseError(
             "it has none of llama.cpp's counters", where=str(path), remedy="start the server with --metrics"
         )
+    source = str(path)
     return [
-        ParsedOutput("llamacpp_counters", "llama.cpp", scenario="server", metrics=metrics, sources=(str(path),))
+        ParsedOutput("llamacpp_counters", "llama.cpp", scenario="server", metrics=metrics, sources=(source,))
     ]

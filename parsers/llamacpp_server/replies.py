@@ -1,7 +1,7 @@
 """A reply of llama.cpp's server, autumn 2023 to 2026: what it says of its tokens and their time.
 
-Sources: tools/server/README.md ("Result JSON"); before 2025 examples/server/README.md, where three truth values
-(``stopped_eos``, ``stopped_limit``, ``stopped_word``) stood for ``stop_type``, and ``cache_n`` was missing.
+Sources: tools/server/README.md ("Result JSON"); before 2025 examples/server/README.md, where three truth
+values (``stopped_eos``, ``stopped_limit``, ``stopped_word``) stood for ``stop_type``, without ``cache_n``.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ def _metrics(reply: Mapping[str, Any]) -> Iterator[Metric]:
     for name, key, what in (("prompt", "prompt", "prompt"), ("generation", "predicted", "reply")):
         tokens, milliseconds = _number(timings.get(f"{key}_n")), _number(timings.get(f"{key}_ms"))
         if tokens is not None:
-            yield Metric(f"{name}_tokens", tokens, "count", _PLAIN, f"tokens of the {what} that it computed", 2)
+            yield Metric(f"{name}_tokens", tokens, "count", _PLAIN, f"tokens of the {what}, computed", 2)
         if milliseconds is not None:
-            own = {"llamacpp_value": milliseconds, "llamacpp_unit": "ms"}
+            own: dict[str, MetadataValue] = {"llamacpp_value": milliseconds, "llamacpp_unit": "ms"}
             yield Metric(
                 f"{name}_time", milliseconds / 1e3, "seconds", _LOWER, f"for the {what}", 2, metadata=own
             )
-        if tokens and milliseconds:
-            yield Metric(
-                f"{name}_tokens_per_second", tokens / milliseconds * 1e3, "tokens/s", _HIGHER, f"of the {what}"
-            )
+        # Newer servers do not count the first token, which came with the prompt: their own rate is right.
+        rate = _number(timings.get(f"{key}_per_second"))
+        if tokens and milliseconds and rate:
+            yield Metric(f"{name}_tokens_per_second", rate, "tokens/s", _HIGHER, f"of the {what}")
     cached = _number(timings.get("cache_n"))
     if cached is not None:
         yield Metric("cached_tokens", cached, "count", _PLAIN, "prompt tokens taken from a cache", 2)

@@ -1,4 +1,4 @@
-"""Locust: its statistics as CSV, and the load tests of this project, whose users time streamed replies themselves."""
+"""Locust: its statistics as CSV, and LocustLoad's tests, whose users time streamed replies themselves."""
 
 from __future__ import annotations
 

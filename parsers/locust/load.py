@@ -1,7 +1,7 @@
 """A load test's folder: throughput while all users were at work, latencies, and whether it counts.
 
-Locust's own table is not enough: it rounds times above 100 ms to two digits (locust/stats.py, _rounded response
-times), knows nothing of tokens, and its last CSV may lack the requests of the last second.
+Locust's own table is not enough: it rounds times above 100 ms to two digits (locust/stats.py,
+StatsEntry._log_response_time), knows nothing of tokens, and may lack the requests of the last second.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Window:
 
 
 def _window(requests: Sequence[Request], users: int) -> _Window | None:
-    """From the last user's first request to the first user's last reply; None if they were never all at work."""
+    """From the last user's first request to the first user's last reply; None if there is no such time."""
     by_user: dict[str, list[Request]] = defaultdict(list)
     for request in requests:
         by_user[request.user].append(request)
@@ -126,7 +126,7 @@ def _reasons(
 ) -> Iterator[Reason]:
     if failures := len(log.requests) - len(good):
         kinds = Counter(request.error for request in log.requests if request.error)
-        told = "; ".join(f"{count} × {error}" for error, count in kinds.most_common(_KINDS_OF_FAILURE))
+        told = "; ".join(f"{count} of {error!r}" for error, count in kinds.most_common(_KINDS_OF_FAILURE))
         yield Reason(
             f"{failures} of {len(log.requests)} requests failed: {told}",
             "see the server's log; fewer users, a larger context or a longer request_timeout may help",
@@ -177,10 +177,9 @@ def _throughput(
         return
     rate = sum(map(window.tokens, good)) / window.length_s
     while_all = "while all users were at work"
+    each = rate / asked.users
     yield Metric("output_tokens_per_second", rate, "tokens/s", _HIGHER, f"of all users, {while_all}")
-    yield Metric(
-        "output_tokens_per_second_per_user", rate / asked.users, "tokens/s", _HIGHER, f"of one user, {while_all}"
-    )
+    yield Metric("output_tokens_per_second_per_user", each, "tokens/s", _HIGHER, f"of one user, {while_all}")
     started = sum(window.start_s <= request.sent_s + request.ttft_s <= window.end_s for request in good)
     if started:
         prompts = started * asked.input_tokens / window.length_s
@@ -194,9 +193,10 @@ def _throughput(
 
 def _latencies(counted: Sequence[Request]) -> Iterator[Metric]:
     gaps = [after - before for request in counted for before, after in pairwise(request.arrivals_s)]
+    tpot = [request.tpot_s for request in counted if request.tpot_s is not None]
     kinds: Iterable[tuple[str, list[float], str, int]] = (
         ("ttft", [request.ttft_s for request in counted], "from sending to the first token", 1),
-        ("tpot", [s for request in counted if (s := request.tpot_s) is not None], "per token after the first", 1),
+        ("tpot", tpot, "per token after the first", 1),
         ("inter_token_latency", gaps, "from one part of a reply to the next", 2),
         ("latency", [request.latency_s for request in counted], "from sending to the end of the reply", 2),
     )
@@ -204,7 +204,8 @@ def _latencies(counted: Sequence[Request]) -> Iterator[Metric]:
         if not values:
             continue
         values.sort()
-        yield Metric(f"{name}_mean", math.fsum(values) / len(values), "seconds", _LOWER, f"{text}, mean", verbosity)
+        mean = math.fsum(values) / len(values)
+        yield Metric(f"{name}_mean", mean, "seconds", _LOWER, f"{text}, mean", verbosity)
         for percent in PERCENTILES:
             # A percentile of fewer values than it takes to have one above it would be the largest.
             if len(values) * (100 - percent) >= 100:  # noqa: PLR2004
@@ -228,15 +229,18 @@ def _counts(log: LoadLog, good: Sequence[Request], asked: _Asked) -> Iterator[Me
 
 
 def _server_rate(name: str, key: str, good: Sequence[Request]) -> Iterator[Metric]:
-    """Tokens a second of one request as llama.cpp's server timed it, the mean over all tokens."""
-    told = [request.timings for request in good if request.timings.get(f"{key}_ms")]
+    """Tokens a second of one request as llama.cpp's server timed it, the mean over all of its time."""
+    rate, milliseconds = f"{key}_per_second", f"{key}_ms"
+    told = [
+        request.timings for request in good if request.timings.get(milliseconds) and rate in request.timings
+    ]
     if told:
-        tokens = sum(timings.get(f"{key}_n", 0.0) for timings in told)
-        seconds = sum(timings[f"{key}_ms"] for timings in told) / 1e3
+        whole = sum(timings[milliseconds] for timings in told)
+        mean = sum(timings[rate] * timings[milliseconds] for timings in told) / whole
         text = "of one request, by the server's own timings"
-        yield Metric(f"{name}_tokens_per_second", tokens / seconds, "tokens/s", _HIGHER, text, 3)
+        yield Metric(f"{name}_tokens_per_second", mean, "tokens/s", _HIGHER, text, 3)
 
 
 def _details(load: Mapping[str, Any], log: LoadLog, window: _Window | None) -> dict[str, MetadataValue]:
-    own = {name: value for name, value in load.items() if isinstance(value, str | int | float) and value != ""}
+    own = {name: value for name, value in load.items() if isinstance(value, str | int | float)}
     return {**own, "processes": log.processes, **({"window_s": round(window.length_s, 3)} if window else {})}

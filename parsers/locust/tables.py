@@ -1,4 +1,4 @@
-"""Locust's CSV files (2.2 to 2.47): requests, failures and response times by name, and the users over time."""
+"""Locust's CSV files (2.20 to 2.47): requests, failures and response times by name; users over time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Ve
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from agent.records import MetadataValue
 
 __all__ = ["AGGREGATED", "parse", "recognise"]
 
@@ -114,7 +116,7 @@ def _metrics(row: Mapping[str, str], count: float, most_users: float | None) -> 
         yield Metric("users", most_users, "count", _PLAIN, "most users at once", 2)
     for column, (name, verbosity) in _TIMES.items():
         if (milliseconds := _number(row.get(column, ""))) is not None:
-            own = {"locust_value": milliseconds, "locust_unit": "ms"}
+            own: dict[str, MetadataValue] = {"locust_value": milliseconds, "locust_unit": "ms"}
             yield Metric(name, milliseconds / 1e3, "seconds", _LOWER, column, verbosity, metadata=own)
 
 
@@ -123,7 +125,7 @@ def _verdict(row: Mapping[str, str], count: float, failed: list[dict[str, str]])
     if not failures:
         return Verdict(Validity.VALID)
     kinds = sorted(failed, key=lambda entry: -(_number(entry.get("Occurrences", "")) or 0))
-    told = "; ".join(f"{entry['Occurrences']} × {entry['Error']}" for entry in kinds[:_SHOWN_FAILURES])
+    told = "; ".join(f"{entry['Occurrences']} of {entry['Error']}" for entry in kinds[:_SHOWN_FAILURES])
     message = f"{failures:.0f} of {count:.0f} requests failed" + (f": {told}" if told else "")
     return Verdict(
         Validity.FAILED if failures >= count else Validity.INVALID,
@@ -132,8 +134,9 @@ def _verdict(row: Mapping[str, str], count: float, failed: list[dict[str, str]])
 
 
 def _most_users(history: Path) -> float | None:
+    """The most users at once; None where the file ends before any (2.20's writer may die)."""
     users = (_number(row.get("User Count", "")) for row in _rows(history)[0])
-    return max((count for count in users if count is not None), default=None)
+    return max((count for count in users if count), default=None)
 
 
 def _number(text: str) -> float | None:

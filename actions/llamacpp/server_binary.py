@@ -1,0 +1,100 @@
+"""llama-server, the executable: its version, and the command line that fits it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.errors import ActionFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from actions.llamacpp.server import ServerParameters
+    from agent.processes import ProcessRunner
+    from agent.records import MetadataValue
+
+__all__ = ["ServerBinary"]
+
+_VERSION = re.compile(r"version:\s*(\d+)\s*\(([^)]*)\)")
+_WHERE_KNOWN = (
+    ("--no-cache-prompt",),
+    ("--cache-ram", "0"),
+    ("--no-cache-idle-slots",),
+    ("--fit", "off"),
+    ("--no-webui",),
+)
+"""What newer versions do unless they are told not to: answer from a cache of earlier prompts, take a smaller
+context than was asked for, serve a page."""
+
+
+@dataclass(frozen=True)
+class ServerBinary:
+    """A llama-server.
+
+    Args:
+        path: the executable.
+        options: the words of its help.
+        facts: engine and engine_version.
+    """
+
+    path: Path
+    options: frozenset[str] = frozenset()
+    facts: Mapping[str, MetadataValue] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path, *, processes: ProcessRunner, log: Path) -> ServerBinary:
+        """Ask the executable for its version and its options.
+
+        Raises:
+            ActionFailedError: if it cannot be run.
+        """
+        if not (path.is_file() and os.access(path, os.X_OK)):
+            raise ActionFailedError(
+                f"{path} is no executable", remedy="name a llama-server, or add a LlamaCppInstallation"
+            )
+        told = processes.run([str(path), "--version"], log=log, timeout_s=60, check=False)
+        text = told.stdout + told.stderr
+        match = _VERSION.search(text)
+        if match is None:
+            raise ActionFailedError(
+                f"{path} does not tell its version (exit code {told.exit_code}): is it a llama-server?",
+                remedy="a library or a processor feature that it needs may be missing",
+                details=tuple(text.splitlines()[-5:]),
+            )
+        asked = processes.run([str(path), "--help"], log=log.with_suffix(".help"), timeout_s=60, check=False)
+        words = frozenset(re.findall(r"--[a-z][a-z0-9-]*", asked.stdout + asked.stderr))
+        facts = {"engine": "llama.cpp", "engine_version": f"b{match[1]}", "engine_commit": match[2]}
+        return cls(path, words, facts)
+
+    def command(self, asked: ServerParameters, *, model: str, alias: str, host: str, port: int) -> list[str]:
+        """The command line for what is asked for.
+
+        Args:
+            asked: the profile's wish.
+            model: the GGUF file.
+            alias: the name that it is served under.
+            host: the address to listen on.
+            port: the port.
+        """
+        command = [
+            str(self.path),
+            "--model", model,
+            "--alias", alias,
+            "--host", host,
+            "--port", str(port),
+            "--parallel", str(asked.parallel),
+            # llama.cpp shares the context out among its slots.
+            "--ctx-size", str(asked.context * asked.parallel),
+            "--threads", str(asked.threads or len(os.sched_getaffinity(0))),
+            "--metrics",
+        ]  # fmt: skip
+        if asked.gpu_layers is not None:
+            command += ["--gpu-layers", str(asked.gpu_layers)]
+        for option in _WHERE_KNOWN:
+            if option[0] in self.options and option[0] not in asked.arguments:
+                command += option
+        return [*command, *asked.arguments]

@@ -1,0 +1,287 @@
+"""LocustLoad: so many users at once ask a server for text, in prompts and replies of exact lengths."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from actions.locust.load_parameters import SERVICE_PREFIX, LocustLoadParameters
+from actions.locust.text_server import TextServer
+from actions.mlperf.sample_sets import shipped
+from agent.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
+from agent.errors import ActionFailedError, HostError
+from agent.records import ParsedOutput, Reason, Validity
+from parsers.llamacpp_server.counters import read_counters
+from parsers.locust.load import LOAD_FILE, parse
+from parsers.locust.requests import read_requests
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.component import Progress
+    from agent.facts import Facts
+    from agent.records import MetadataValue
+
+__all__ = ["LocustLoad"]
+
+_LOCUSTFILE = Path(__file__).with_name("locustfile.py")
+_USERS_PER_PROCESS = 50
+_WARMUP_OUTPUT = 8
+_START_S = 10.0
+_GRACE_S = 30.0
+_HEADLINES = 3
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The server under test, and what is known of it."""
+
+    server: TextServer
+    model: str
+    facts: Mapping[str, MetadataValue]
+
+
+class LocustLoad(Action):
+    """A step for each number of users; each is a case with a verdict."""
+
+    Parameters: ClassVar[type[ComponentParameters]] = LocustLoadParameters
+
+    def __init__(self, parameters: ComponentParameters) -> None:
+        super().__init__(parameters)
+        self.asked = cast("LocustLoadParameters", parameters)
+
+    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - any host can be a client
+        """A step for each number of users.
+
+        Raises:
+            HostError: if the key's variable is not set.
+        """
+        asked = self.asked
+        if asked.api_key_env and asked.api_key_env not in os.environ:
+            raise HostError(
+                f"api_key_env names {asked.api_key_env}, which is not set",
+                remedy=f"export {asked.api_key_env}=…",
+            )
+        return Plan(
+            tuple(
+                Step(
+                    f"users-{users}",
+                    f"measures {asked.endpoint} under {users} user{'s' * (users > 1)} at once, "
+                    f"{asked.input_tokens} tokens in and {asked.output_tokens} out",
+                    partial(self._run, users),
+                    shlex.join(self._command(users)),
+                    estimate_s=asked.duration + _START_S,
+                )
+                for users in asked.users
+            )
+        )
+
+    def _command(self, users: int) -> list[str]:
+        asked = self.asked
+        rate = asked.spawn_rate or users
+        command = [
+            str(asked.environment / "bin" / "locust"),
+            "--locustfile", str(_LOCUSTFILE),
+            "--headless", "--only-summary",
+            "--users", str(users),
+            "--spawn-rate", f"{rate:g}",
+            "--run-time", f"{math.ceil(asked.duration)}s",
+            "--stop-timeout", f"{math.ceil(asked.request_timeout + _GRACE_S)}",
+            # Failed requests are for the verdict; another exit code than 0 is locust's own failure.
+            "--exit-code-on-error", "0",
+            "--csv", "locust", "--csv-full-history",
+        ]  # fmt: skip
+        workers = self._workers(users)
+        return command if workers == 1 else [*command, "--processes", str(workers)]
+
+    def _workers(self, users: int) -> int:
+        wanted = self.asked.workers or math.ceil(users / _USERS_PER_PROCESS)
+        return min(wanted, users)
+
+    def _run(self, users: int, context: StepContext) -> StepOutcome:
+        asked = self.asked
+        if not Path(self._command(users)[0]).exists():
+            raise ActionFailedError(
+                f"the environment {asked.environment} has no locust",
+                remedy="add a PythonEnvironmentInstallation with locust to the dependencies",
+            )
+        case_dir = context.case_dir("locust", asked.case(users).replace("/", "-"))
+        for stale in [*case_dir.glob("requests-*.jsonl"), *case_dir.glob("locust_*.csv")]:
+            stale.unlink()
+        target = self._target(context)
+        self._prepare(target, users, case_dir, context)
+        before = read_counters(target.server.counters())
+        self._measure(users, case_dir, context)
+        after_text = target.server.counters()
+        if after_text:
+            (case_dir / "server_metrics.prom").write_text(after_text, encoding="utf-8")
+        _write_samples(case_dir)
+        output = self._judged(parse(case_dir)[0], before, read_counters(after_text))
+        return StepOutcome(_sentence(output), (output,), case_dir)
+
+    def _target(self, context: StepContext) -> _Target:
+        """Find the server, and see that it can do what is asked.
+
+        Raises:
+            ActionFailedError: if it does not answer, or its context is too short.
+        """
+        asked = self.asked
+        facts: Mapping[str, MetadataValue] = {}
+        url = asked.endpoint
+        if url.startswith(SERVICE_PREFIX):
+            facts = context.service(url.removeprefix(SERVICE_PREFIX))
+            url = str(facts["url"])
+        server = TextServer(url, asked.api, os.environ.get(asked.api_key_env, ""))
+        model = asked.endpoint_model or str(facts.get("model") or server.model())
+        limits = server.limits()
+        needed = asked.input_tokens + asked.output_tokens
+        if limits.get("context", needed) < needed:
+            raise ActionFailedError(
+                f"a request has {asked.input_tokens} + {asked.output_tokens} tokens; the server's context "
+                f"holds {limits['context']}",
+                remedy=f"start it with a context of {needed}, or lower input_tokens or output_tokens",
+            )
+        return _Target(server, model, {**facts, **limits})
+
+    def _prepare(self, target: _Target, users: int, case_dir: Path, context: StepContext) -> None:
+        """Write what the users read, and warm the server up."""
+        asked = self.asked
+        begin, vocabulary = target.server.token_ids(_plain_text(), target.model)
+        prompt = [*begin, *vocabulary * (asked.input_tokens // len(vocabulary) + 1)][: asked.input_tokens]
+        for number in range(asked.warmup_requests):
+            context.progress.update(f"warming up: request {number + 1} of {asked.warmup_requests}")
+            target.server.complete(
+                prompt, min(_WARMUP_OUTPUT, asked.output_tokens), target.model, asked.request_timeout
+            )
+        load = {
+            "scenario": asked.case(users),
+            "users": users,
+            "input_tokens": asked.input_tokens,
+            "output_tokens": asked.output_tokens,
+            "duration_s": asked.duration,
+            "url": target.server.url,
+            "api": asked.api,
+            "model": target.model,
+            "seed": asked.seed,
+            "request_timeout_s": asked.request_timeout,
+            "request": asked.request,
+            "locust_version": self._locust_version(context),
+            **{name: value for name, value in target.facts.items() if name not in {"url", "model"}},
+        }
+        (case_dir / LOAD_FILE).write_text(json.dumps(load, indent=2) + "\n", encoding="utf-8")
+        prompts = {"begin_ids": begin[: asked.input_tokens], "vocabulary_ids": vocabulary}
+        (case_dir / "prompts.json").write_text(json.dumps(prompts) + "\n", encoding="utf-8")
+
+    def _locust_version(self, context: StepContext) -> str:
+        told = context.processes.run(
+            [self._command(1)[0], "--version"], log=context.log, timeout_s=60, check=False
+        )
+        words = told.stdout.split()
+        return words[1] if len(words) > 1 and words[0] == "locust" else ""
+
+    def _measure(self, users: int, case_dir: Path, context: StepContext) -> None:
+        asked = self.asked
+        shown = _ShownProgress(context.progress, asked.duration)
+        key = {"VCAGENT_LOAD_KEY": os.environ[asked.api_key_env]} if asked.api_key_env else {}
+        longest_s = (
+            asked.duration + asked.request_timeout + 2 * _GRACE_S + users / (asked.spawn_rate or users)
+        )
+        ended = context.processes.run(
+            self._command(users),
+            log=context.log,
+            env={"VCAGENT_LOAD": str(case_dir), "PYTHONUNBUFFERED": "1", **key},
+            cwd=case_dir,
+            timeout_s=longest_s,
+            check=False,
+            on_line=shown.line,
+        )
+        if ended.timed_out or ended.exit_code != 0:
+            how = "took too long" if ended.timed_out else f"ended with exit code {ended.exit_code}"
+            raise ActionFailedError(
+                f"locust {how}",
+                remedy=f"its output is in {ended.log}",
+                details=tuple((ended.stderr or ended.stdout).splitlines()[-10:]),
+            )
+
+    def _judged(
+        self, output: ParsedOutput, before: Mapping[str, float], after: Mapping[str, float]
+    ) -> ParsedOutput:
+        """The parsed output with the variant's name, and what the server's own counters say against it."""
+        own: dict[str, MetadataValue] = {"model": self.asked.model}
+        if self.asked.variant:
+            own["variant"] = self.asked.variant
+        metrics = tuple(replace(metric, metadata={**metric.metadata, **own}) for metric in output.metrics)
+        output = replace(output, metrics=metrics, details={**output.details, **own})
+        name = "prompt_tokens_cached_total"
+        cached = after.get(name, 0.0) - before.get(name, 0.0)
+        verdict = output.verdict
+        if cached <= 0 or verdict is None or any(reason.code == "prompt_cache" for reason in verdict.reasons):
+            return output
+        reason = Reason(
+            f"the server counts {cached:.0f} prompt tokens taken from its cache during the test",
+            "switch prompt caching off, and let nobody else ask the server meanwhile",
+            code="prompt_cache",
+        )
+        validity = Validity.INVALID if verdict.validity is Validity.VALID else verdict.validity
+        return replace(
+            output, verdict=replace(verdict, validity=validity, reasons=(*verdict.reasons, reason))
+        )
+
+
+def _plain_text() -> str:
+    """English prose, of whose tokens prompts are made: no special token is among them."""
+    lines = (line for path in shipped().values() for line in path.read_text(encoding="utf-8").split("\n"))
+    return "\n".join(str(json.loads(line)["prompt"]) for line in lines if line.strip())
+
+
+def _write_samples(case_dir: Path) -> None:
+    """samples.csv, from which the report draws distributions; times from the first request on."""
+    requests = read_requests(case_dir).requests
+    if not requests:
+        return
+    start_s = requests[0].sent_s
+    rows = ["sample,issued_s,first_token_s,completed_s,output_tokens"]
+    for number, request in enumerate(requests):
+        issued = request.sent_s - start_s
+        if request.error:
+            rows.append(f"{number},{issued:.6f},,,")
+        else:
+            first, ended = issued + request.ttft_s, issued + request.latency_s
+            rows.append(f"{number},{issued:.6f},{first:.6f},{ended:.6f},{request.output_tokens}")
+    (case_dir / "samples.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def _sentence(output: ParsedOutput) -> str:
+    """The outcome in a line."""
+    assert output.verdict is not None  # noqa: S101 - the parser always gives one
+    shown = [f"{metric.name} {metric.value:.4g} {metric.unit}" for metric in output.metrics[:_HEADLINES]]
+    why = [f"({output.verdict.reasons[0].message})"] if output.verdict.reasons else []
+    return " ".join([output.scenario, output.verdict.validity.value, *why]) + ": " + ", ".join(shown)
+
+
+class _ShownProgress:
+    """Turns the users' progress lines into the step's progress."""
+
+    def __init__(self, progress: Progress, duration_s: float) -> None:
+        self._progress = progress
+        self._duration_s = duration_s
+
+    def line(self, line: str) -> None:
+        """Take a line of output; one that is no progress is left to the log."""
+        if not line.startswith('{"event": "progress"'):
+            return
+        try:
+            told: dict[str, Any] = json.loads(line)
+            failed = f", {told['failures']} failed" if told["failures"] else ""
+            message = f"{told['users']} users: {told['requests']} requests{failed}"
+            self._progress.update(
+                message, done=min(float(told["elapsed_s"]), self._duration_s), total=self._duration_s
+            )
+        except (ValueError, KeyError, TypeError):
+            return  # cut in the middle: the next line says the same

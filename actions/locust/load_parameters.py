@@ -1,0 +1,76 @@
+"""What a profile may ask of LocustLoad."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path  # noqa: TC003 - pydantic reads it
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from actions.llamacpp.variants import NAME_PATTERN
+from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
+from agent.component import ComponentParameters
+
+__all__ = ["SERVICE_PREFIX", "LocustLoadParameters"]
+
+SERVICE_PREFIX = "service:"
+
+
+def _listed(value: Any) -> Any:
+    """``1,2,4,8`` as a list; one number as a list of it."""
+    if isinstance(value, str):
+        return [part for part in re.split(r"[,\s]+", value.strip()) if part]
+    return [value] if isinstance(value, int) else value
+
+
+Users = Annotated[int, Field(ge=1)]
+
+
+class LocustLoadParameters(ComponentParameters):
+    """A load test at each of several numbers of users."""
+
+    model: str = Field(pattern=f"^{NAME_PATTERN}$", description="The model's name in the records.")
+    variant: str = Field("", description="Its precision in the records, such as Q4_K_M; upper case.")
+    environment: Path = Field(description="Folder of the Python environment that has locust.")
+    endpoint: str = Field(
+        description="URL of a running server, or service:<scenario of a LlamaCppServer in the same group>."
+    )
+    api: Literal["llamacpp", "openai"] = Field(
+        "llamacpp", description="llama.cpp's own /completion, or /v1/completions of vLLM and others."
+    )
+    endpoint_model: str = Field("", description="The model to ask for; the first one served, if empty.")
+    api_key_env: str = Field("", description="Environment variable that holds the endpoint's key.")
+    request: dict[str, Any] = Field(default_factory=dict, description="Further fields of every request.")
+
+    users: Annotated[tuple[Users, ...], BeforeValidator(_listed)] = Field(
+        (1, 2, 4, 8), min_length=1, description="Users at once: a test for each number."
+    )
+    spawn_rate: float | None = Field(
+        None, gt=0, description="Users that start a second; all at once if absent."
+    )
+    duration: Seconds = Field(60.0, description="How long users send; requests under way then are ended.")
+    input_tokens: int = Field(2560, ge=1, description="Tokens of each prompt, exactly.")
+    output_tokens: int = Field(768, ge=1, description="Tokens of each reply, exactly.")
+    request_timeout: Seconds = Field(600.0, description="The longest a request may take.")
+    workers: int = Field(
+        0, ge=0, description="Processes that share the users out (locust's workers); 0: one for 50 users."
+    )
+    warmup_requests: int = Field(1, ge=0, description="Requests before the first test; they are not counted.")
+    seed: int = Field(1, description="The same seed gives the same prompts.")
+
+    @field_validator("variant")
+    @classmethod
+    def _a_name(cls, value: str) -> str:
+        if value and not re.fullmatch(NAME_PATTERN, value):
+            raise ValueError("letters, digits, '.', '_' and '-'")
+        return value.upper()
+
+    @field_validator("users")
+    @classmethod
+    def _once_each(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(value))
+
+    def case(self, users: int) -> str:
+        """The scenario of the records with so many users."""
+        return "/".join(filter(None, (self.model, self.variant, f"load-{users}")))

@@ -1,0 +1,222 @@
+"""Load tests of real users against a real server, and what would spoil one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ParseError
+from agent.parsing import parse_path
+from agent.records import Metric, ParsedOutput, Validity
+from parsers.locust import LOAD_PARSER, PARSER
+
+LOADS = Path(__file__).parent / "load"
+
+
+def one(folder: Path) -> ParsedOutput:
+    (output,) = parse_path(folder)
+    assert output.format == "locust_load"
+    return output
+
+
+def metrics(output: ParsedOutput) -> dict[str, Metric]:
+    assert len({metric.name for metric in output.metrics}) == len(output.metrics)
+    return {metric.name: metric for metric in output.metrics}
+
+
+def codes(output: ParsedOutput) -> set[str]:
+    return {reason.code for reason in output.verdict.reasons} if output.verdict else set()
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    (log,) = folder.glob("requests-*.jsonl")
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+Write = Callable[..., ParsedOutput]
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Write:
+    """What becomes of requests made up by ``request`` below."""
+
+    def write(requests: list[dict[str, Any]], users: int = 1, **load: Any) -> ParsedOutput:
+        asked = {"scenario": "m/Q4/load", "users": users, "input_tokens": 8, "output_tokens": 4, **load}
+        (tmp_path / "load.json").write_text(json.dumps(asked))
+        lines = [json.dumps(values) for values in requests]
+        lines.append(json.dumps({"event": "client", "cpu_s": load.get("cpu_s", 0.1), "elapsed_s": 1.0}))
+        (tmp_path / "requests-1.jsonl").write_text("\n".join(lines) + "\n")
+        return one(tmp_path)
+
+    return write
+
+
+def request(sent_s: float, user: str = "a", **values: Any) -> dict[str, Any]:
+    """A request of four tokens that come 0.1, 0.2, 0.3 and 0.4 s after it was sent."""
+    whole = {
+        "event": "request",
+        "user": user,
+        "sent_s": sent_s,
+        "latency_s": 0.4,
+        "arrivals_s": [0.1, 0.2, 0.3, 0.4],
+        "input_tokens": 8,
+        "output_tokens": 4,
+        "cached_tokens": 0,
+        "timings": {
+            "prompt_ms": 80.0,
+            "prompt_per_second": 100,
+            "predicted_ms": 300.0,
+            "predicted_per_second": 10,
+        },
+        "error": "",
+    }
+    return whole | values
+
+
+def test_a_real_test_is_valid_and_its_numbers_fit_each_other() -> None:
+    output, requests = (
+        one(LOADS / "valid"),
+        [row for row in rows(LOADS / "valid") if row["event"] == "request"],
+    )
+    found = metrics(output)
+    assert output.validity is Validity.VALID
+    assert output.scenario == "tiny/F16/load-2"
+    assert output.tool_version == "2.47.0"
+    assert found["request_count"].value == len(requests) == 36
+    assert found["request_failures"].value == 0
+    # Users ask again at once: by Little's law their number is the rate times the mean latency.
+    rate, latency = found["requests_per_second"].value, found["latency_mean"].value
+    assert rate * latency == pytest.approx(2, rel=0.1)
+    assert found["output_tokens_per_second"].value == pytest.approx(12 * rate, rel=0.1)
+    assert found["output_tokens_per_second_per_user"].value * 2 == found["output_tokens_per_second"].value
+    assert found["ttft_mean"].value + 11 * found["tpot_mean"].value == pytest.approx(latency, rel=0.02)
+    assert {metric.unit for metric in output.metrics} == {
+        "tokens/s",
+        "requests/s",
+        "seconds",
+        "count",
+        "ratio",
+    }
+
+
+def test_a_server_that_dies_in_the_middle_makes_the_result_invalid() -> None:
+    output = one(LOADS / "server_died")
+    assert output.validity is Validity.INVALID
+    assert codes(output) == {"request_failures"}
+    assert output.verdict is not None
+    assert "6 of 18 requests failed" in output.verdict.reasons[0].message
+    assert metrics(output)["request_failure_ratio"].value == pytest.approx(1 / 3)
+
+
+def test_throughput_is_that_of_the_time_in_which_all_users_are_at_work(judged: Write) -> None:
+    # User b starts when a is at its second request, and goes on alone after a has ended.
+    requests = [
+        request(0),
+        request(0.4),
+        request(0.8),
+        request(0.6, "b"),
+        request(1.0, "b"),
+        request(1.4, "b"),
+    ]
+    output = judged(requests, users=2)
+    found = metrics(output)
+    assert output.details["window_s"] == pytest.approx(0.6)  # from 0.6 to 1.2
+    # Parts at 0.6 0.7 0.8 (a's second) 0.9 1.0 1.1 1.2 (its third), 0.7 0.8 0.9 1.0 1.1 1.2 (b's).
+    assert found["output_tokens_per_second"].value == pytest.approx(13 / 0.6)
+    assert found["requests_per_second"].value == pytest.approx(3 / 0.6)
+    # The first of a lies outside; the last of b, too.
+    assert found["ttft_mean"].value == pytest.approx(0.1)
+    assert found["server_generation_tokens_per_second"].value == pytest.approx(10)
+    assert found["server_prompt_tokens_per_second"].value == pytest.approx(100)
+
+
+def test_one_request_of_one_user_is_measured_whole(judged: Write) -> None:
+    found = metrics(judged([request(5)]))
+    assert found["output_tokens_per_second"].value == pytest.approx(10)
+    assert found["tpot_mean"].value == pytest.approx(0.1)
+    assert "ttft_p50" not in found  # of one value
+
+
+def test_a_percentile_needs_a_value_above_it(judged: Write) -> None:
+    found = metrics(
+        judged(
+            [
+                request(
+                    0.4 * number,
+                )
+                for number in range(10)
+            ]
+        )
+    )
+    assert {"ttft_p50", "ttft_p90"} <= found.keys()
+    assert not {"ttft_p95", "ttft_p99"} & found.keys()
+    assert "inter_token_latency_p95" in found  # of 30
+
+
+@pytest.mark.parametrize(
+    ("changes", "load", "code", "validity"),
+    [
+        ({"error": "HTTP 500: x"}, {}, "request_failures", Validity.INVALID),
+        ({"cached_tokens": 3}, {}, "prompt_cache", Validity.INVALID),
+        ({}, {"users": 3}, "users_at_work", Validity.INVALID),
+        ({}, {"cpu_s": 0.95}, "client_busy", Validity.INVALID),
+    ],
+)
+def test_what_spoils_a_test(
+    changes: dict[str, Any], load: dict[str, Any], code: str, validity: Validity, judged: Write
+) -> None:
+    output = judged([request(0), request(0.4), request(0.8, **changes)], **load)
+    assert (output.validity, codes(output)) == (validity, {code})
+
+
+def test_nothing_but_failures_is_no_result(judged: Write) -> None:
+    output = judged([request(0, error="gone"), request(1, error="gone")])
+    assert output.validity is Validity.FAILED
+    assert not {"output_tokens_per_second", "ttft_mean"} & metrics(output).keys()
+
+
+def test_users_that_never_met_have_no_throughput(judged: Write) -> None:
+    output = judged([request(0), request(1, "b")], users=2)
+    assert codes(output) == {"users_at_work"}
+    assert "output_tokens_per_second" not in metrics(output)
+
+
+def test_warnings_tell_what_to_know(judged: Write) -> None:
+    output = judged([request(0, cached_tokens=None), request(0.1, "b")], users=2, slots=1)
+    assert output.verdict is not None
+    assert any("2 users share 1 slots" in warning for warning in output.verdict.warnings)
+    assert any("cache use unknown" in warning for warning in output.verdict.warnings)
+    assert output.validity is Validity.VALID
+
+
+@pytest.mark.parametrize("keep", [0.2, 0.5, 0.97])
+def test_a_log_that_was_cut_is_not_valid(keep: float, tmp_path: Path) -> None:
+    shutil.copytree(LOADS / "valid", tmp_path / "cut")
+    (log,) = (tmp_path / "cut").glob("requests-*.jsonl")
+    text = log.read_text()
+    log.write_text(text[: int(len(text) * keep)])
+    output = one(tmp_path / "cut")
+    assert not output.complete
+    assert output.validity is Validity.INVALID
+    assert "cut_log" in codes(output)
+
+
+def test_a_folder_without_requests_is_an_error(tmp_path: Path) -> None:
+    shutil.copy(LOADS / "valid" / "load.json", tmp_path)
+    with pytest.raises(ParseError, match="no user wrote a line"):
+        LOAD_PARSER.parse(tmp_path)
+    (tmp_path / "requests-1.jsonl").touch()
+    with pytest.raises(ParseError, match="no request was sent"):
+        LOAD_PARSER.parse(tmp_path)
+
+
+def test_a_load_test_is_not_taken_for_any_table(tmp_path: Path) -> None:
+    shutil.copytree(LOADS / "valid", tmp_path / "both")
+    shutil.copy(LOADS.parent / "tables" / "2_20" / "locust_stats.csv", tmp_path / "both")
+    assert not PARSER.recognise(tmp_path / "both")
+    assert len(parse_path(tmp_path / "both")) == 1
