@@ -16,6 +16,7 @@ from agent.names import canonical
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from agent.facts import Facts
@@ -33,6 +34,7 @@ __all__ = [
     "Dependency",
     "Monitor",
     "MonitorContext",
+    "MonitorSummary",
     "Plan",
     "Progress",
     "Service",
@@ -287,9 +289,26 @@ class MonitorContext:
     log: Path
 
 
+@dataclass(frozen=True)
+class MonitorSummary:
+    """What a monitor saw while a case ran.
+
+    Args:
+        metrics: means, maxima, sums; they go into the case's scenario.
+        warnings: what spoils the case's figure, a line each.
+    """
+
+    metrics: tuple[Metric, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
 class Monitor(Component):
     """Measures the host beside the actions, in a thread of its own."""
 
     @abstractmethod
     def watch(self, context: MonitorContext) -> None:
         """Emit metrics until ``context.stop`` is set."""
+
+    def summary(self, start: datetime, end: datetime) -> MonitorSummary:  # noqa: ARG002 - for those that have one
+        """Sum up what was seen in a span of time; called from other threads while ``watch`` runs."""
+        return MonitorSummary()

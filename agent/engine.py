@@ -137,7 +137,7 @@ class Engine:
                 self._take_over_failures()
         except (OSError, sqlite3.Error) as error:
             outcome.warnings.append(f"the journal could not be read at the end: {error}")
-        outcome.warnings += self.steps.recorder.failures
+        outcome.warnings += [*self.steps.recorder.warnings, *self.steps.recorder.failures]
         if outcome.error:
             outcome.exit_code = outcome.error.exit_code
         elif outcome.failures:

@@ -10,9 +10,10 @@ import json
 import sqlite3
 import threading
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timezone
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
@@ -48,6 +49,12 @@ CREATE TABLE IF NOT EXISTS sinks (
     name TEXT PRIMARY KEY, record_id INTEGER NOT NULL, position INTEGER NOT NULL
 );
 """
+
+
+_RECORD_FIELDS = tuple(
+    field.name for field in fields(MetricRecord) if field.name not in {"record_id", "stored"}
+)
+_RECORD_TIMES = ("timestamp", "scenario_start", "scenario_end")
 
 
 def now() -> datetime:
@@ -272,22 +279,27 @@ class Journal:
 
 def record_to_json(record: MetricRecord) -> str:
     """A record as one line of JSON without its id, which the journal gives."""
-    values = asdict(record)
-    values.pop("record_id")
-    for key in ("timestamp", "scenario_start", "scenario_end"):
-        values[key] = values[key].isoformat()
+    values: dict[str, Any] = {name: getattr(record, name) for name in _RECORD_FIELDS}
+    for key in _RECORD_TIMES:
+        values[key] = _written(values[key])
     values["relativity"] = record.relativity.value
+    values["metadata"] = dict(record.metadata)
     return json.dumps(values)
 
 
 def record_from_json(record_id: int, text: str) -> MetricRecord:
     """The inverse of ``record_to_json``."""
     values = json.loads(text)
-    for key in ("timestamp", "scenario_start", "scenario_end"):
-        values[key] = datetime.fromisoformat(values[key])
+    for key in _RECORD_TIMES:
+        values[key] = _read(values[key])
     values["relativity"] = Relativity(values["relativity"])
     values["tags"] = tuple(values["tags"])
-    return MetricRecord(record_id=record_id, **values)
+    return MetricRecord(record_id=record_id, stored=text, **values)
+
+
+_written = lru_cache(maxsize=64)(datetime.isoformat)
+_read = lru_cache(maxsize=64)(datetime.fromisoformat)
+# A monitor's records have few different times.
 
 
 def _remember(database: sqlite3.Connection, values: Mapping[str, Any]) -> None:

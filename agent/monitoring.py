@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import traceback
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.component import Monitor, MonitorContext
+from agent.component import Monitor, MonitorContext, MonitorSummary
 from agent.errors import ProfileError
+from agent.recorder import MonitorRecords
 from agent.step_runner import title_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from agent.facts import Facts
@@ -69,7 +72,8 @@ def monitors_beside(
             log.write_text(processes.secrets.mask(traceback.format_exc()), encoding="utf-8")
             notes.append(f"{title_of(element)} ended early: {error}")
 
-    threads = []
+    threads: list[threading.Thread] = []
+    summaries: list[Callable[[datetime, datetime], MonitorRecords]] = []
     for element in elements:
         if reason := planner.skipped(element, facts):
             notes.append(f"{title_of(element)} was skipped: {reason}")
@@ -78,11 +82,23 @@ def monitors_beside(
         if not isinstance(monitor, Monitor):
             raise ProfileError(f"{element.type} is no monitor", where=str(element.location))
         threads.append(threading.Thread(target=watch, args=(element, monitor), daemon=True))
+        summaries.append(partial(_sum_up, element, monitor))
     for thread in threads:
         thread.start()
+    recorder.monitors = tuple(summaries)
     try:
         yield
     finally:
+        recorder.monitors = ()
         ended.set()
         for thread in threads:
             thread.join(END_WAIT_S)
+
+
+def _sum_up(element: Element, monitor: Monitor, start: datetime, end: datetime) -> MonitorRecords:
+    parameters = monitor.parameters
+    try:
+        summary = monitor.summary(start, end)
+    except Exception as error:  # noqa: BLE001 - a result counts, whether or not it can be summed up
+        summary = MonitorSummary(warnings=(f"{title_of(element)} could not sum up: {error}",))
+    return MonitorRecords(element.type, parameters.tags, parameters.metric_filters, summary)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from agent.journal import Journal, StepStatus, now
 from agent.metric_filters import parse_filters
-from agent.records import MetadataValue, Metric, MetricRecord, ParsedOutput, Verdict, verdict_to_json
+from agent.records import (
+    SUMMARY_TAG,
+    MetadataValue,
+    Metric,
+    MetricRecord,
+    ParsedOutput,
+    Verdict,
+    verdict_to_json,
+)
 from agent.report.case_summary import write_case_summary
 from agent.sinks import Sink, feed
 
@@ -19,7 +27,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-__all__ = ["Recorder", "RunContext"]
+    from agent.component import MonitorSummary
+
+__all__ = ["MonitorRecords", "Recorder", "RunContext"]
 
 FEED_INTERVAL_S = 5.0
 """How long a monitor's records may wait until the sinks get them."""
@@ -42,6 +52,23 @@ class RunContext:
     client_id: str
     profile: str
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MonitorRecords:
+    """A monitor's summary of a case, and what its element says of the records that come from it.
+
+    Args:
+        tool_name: the monitor's type.
+        tags: its element's labels.
+        filters: its element's ``metric_filters``.
+        summary: what it saw.
+    """
+
+    tool_name: str
+    tags: str
+    filters: str
+    summary: MonitorSummary
 
 
 class Recorder:
@@ -71,6 +98,10 @@ class Recorder:
         self._lock = threading.Lock()
         self._next_feed = 0.0
         self.failures: dict[str, None] = {}
+        self.monitors: tuple[Callable[[datetime, datetime], MonitorRecords], ...] = ()
+        """Those that run now: each sums up what it saw in a span of time."""
+        self.warnings: list[str] = []
+        """What monitors said of steps that gave no case."""
 
     def finish_step(
         self,
@@ -97,11 +128,20 @@ class Recorder:
                 end=output.end or ended,
             )
             taken.add(output.scenario)
+            usage, warnings = self._usage(output)
             if case_dir:
-                write_case_summary(case_dir, output)
-            cases.append(self._case(output, case_dir))
+                write_case_summary(
+                    case_dir, output, [metric for _, part in usage for metric in part.metrics], warnings
+                )
+            cases.append(self._case(output, case_dir, warnings))
             kept = parse_filters(filters)(output.metrics)
             records += [self._record(metric, output, tags) for metric in kept]
+            records += self._usage_records(usage)
+        if not cases:
+            name = f"{self._mask(scenario)}/{key.rpartition('/')[2]}"
+            usage, warnings = self._usage(ParsedOutput("", "", scenario=name, start=started, end=ended))
+            records += self._usage_records(usage)
+            self.warnings += [f"{name}: {text}" for text in warnings]
         self.journal.end_step(
             key,
             StepStatus.DONE,
@@ -129,12 +169,31 @@ class Recorder:
             self._next_feed = time.monotonic() + FEED_INTERVAL_S
             self.failures = dict.fromkeys(feed(self.journal, self._sinks))
 
-    def _case(self, output: ParsedOutput, case_dir: Path | None) -> dict[str, Any]:
+    def _usage(self, output: ParsedOutput) -> tuple[list[tuple[str, ParsedOutput]], list[str]]:
+        """What the monitors saw of a case: for each its tags and an output of its own; what they warn of."""
+        usage, warnings = [], []
+        for monitor in self.monitors:
+            seen = monitor(output.start or now(), output.end or now())
+            kept = parse_filters(seen.filters)(seen.summary.metrics)
+            metrics = tuple(replace(metric, tags=(*metric.tags, SUMMARY_TAG)) for metric in kept)
+            part = replace(output, tool_name=seen.tool_name, tool_version="", metrics=metrics, verdict=None)
+            usage.append((seen.tags, self._masked_output(part)))
+            warnings += [self._mask(text) for text in seen.summary.warnings]
+        return usage, warnings
+
+    def _usage_records(self, usage: Iterable[tuple[str, ParsedOutput]]) -> list[MetricRecord]:
+        return [self._record(metric, part, tags) for tags, part in usage for metric in part.metrics]
+
+    def _case(
+        self, output: ParsedOutput, case_dir: Path | None, warnings: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        verdict = verdict_to_json(output.verdict)
         return {
             "scenario": output.scenario,
             "tool_name": output.tool_name,
             "tool_version": output.tool_version,
-            **verdict_to_json(output.verdict),
+            **verdict,
+            "warnings": [*verdict["warnings"], *warnings],
             "validity": output.validity.value if output.validity else None,
             "start": output.start.isoformat() if output.start else None,
             "end": output.end.isoformat() if output.end else None,
@@ -172,15 +231,7 @@ class Recorder:
     def _masked_output(self, output: ParsedOutput) -> ParsedOutput:
         """The output without secrets; what JSON cannot carry becomes text."""
         mask = self._mask
-        metrics = tuple(
-            replace(
-                metric,
-                scenario=metric.scenario and mask(metric.scenario),
-                description=mask(metric.description),
-                metadata=self._masked(metric.metadata),
-            )
-            for metric in output.metrics
-        )
+        metrics = tuple(map(self._masked_metric, output.metrics))
         verdict = output.verdict and Verdict(
             output.verdict.validity,
             tuple(
@@ -190,6 +241,16 @@ class Recorder:
             tuple(map(mask, output.verdict.warnings)),
         )
         return replace(output, metrics=metrics, verdict=verdict, details=self._masked(output.details))
+
+    def _masked_metric(self, metric: Metric) -> Metric:
+        masked = (
+            metric.scenario and self._mask(metric.scenario),
+            self._mask(metric.description),
+            self._masked(metric.metadata),
+        )
+        if masked == (metric.scenario, metric.description, metric.metadata):
+            return metric  # nearly always: a monitor's are thousands a minute
+        return replace(metric, scenario=masked[0], description=masked[1], metadata=masked[2])
 
     def _masked(self, values: Mapping[str, Any]) -> dict[str, MetadataValue]:
         return {

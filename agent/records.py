@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "SUMMARY_TAG",
     "MetadataValue",
     "Metric",
     "MetricRecord",
@@ -26,6 +27,9 @@ __all__ = [
 ]
 
 MetadataValue = str | int | float | bool
+
+SUMMARY_TAG = "summary"
+"""Labels what a monitor saw of a case, summed up; its records in the course of time do not have it."""
 
 
 class Relativity(str, Enum):
@@ -189,7 +193,8 @@ class MetricRecord:
     """One number with the context of its run: a line of ``metrics.jsonl``.
 
     Times are aware and in UTC. ``record_id`` is unique within the run and grows with time; a sink that
-    may see a record twice after a resume tells doubles by it.
+    may see a record twice after a resume tells doubles by it. ``stored`` is the record as the journal keeps
+    it, a JSON object without the id; empty for one that does not come from there.
     """
 
     record_id: int
@@ -211,3 +216,4 @@ class MetricRecord:
     description: str = ""
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    stored: str = field(default="", compare=False, repr=False)

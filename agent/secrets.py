@@ -40,6 +40,10 @@ _PLAIN = re.compile(
 _WORD = re.compile(r"[a-z]{1,20}|[A-Z]{1,20}|[A-Z][a-z]{1,20}")
 """A value that may be part of other words: it is masked only where it stands alone."""
 
+_SHORT_TEXT = 200
+_KNOWN_LIMIT = 4096
+"""How many short texts are remembered with what they are masked to."""
+
 _REFERENCE = re.compile(r"\$\.|\$?\{")
 """A reference to a secret, as profiles and shells write it, tells nothing."""
 
@@ -99,6 +103,7 @@ class Secrets:
         self._lock = threading.Lock()
         self._literals: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
+        self._known: dict[str, str] = {}
         for value in values:
             self.add(value)
         for mapping in mappings:
@@ -116,6 +121,7 @@ class Secrets:
         with self._lock:
             self._literals |= _patterns(value)
             self._pattern = re.compile("|".join(sorted(self._literals, key=len, reverse=True)))
+            self._known.clear()
 
     def add_from(self, mapping: Mapping[str, Any]) -> None:
         """Add the values that stand under secret names in an environment or in parameters."""
@@ -128,7 +134,21 @@ class Secrets:
                         self.add(str(item))
 
     def mask(self, text: str) -> str:
-        """The text with every secret replaced by ``***``."""
+        """The text with every secret replaced by ``***``; names and descriptions come again and again."""
+        if len(text) > _SHORT_TEXT:
+            return self._masked(text)
+        with self._lock:
+            known, pattern = self._known.get(text), self._pattern
+        if known is None:
+            known = self._masked(text)
+            with self._lock:
+                if len(self._known) >= _KNOWN_LIMIT:
+                    self._known.clear()
+                if pattern is self._pattern:
+                    self._known[text] = known
+        return known
+
+    def _masked(self, text: str) -> str:
         parts: list[str] = []
         done = 0
         for start, end in self.spans(text):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.lab.environment import bench_python
+from tests.lab.nvml.nvml_stand_in import nvml_library, nvml_stand_in
 
-__all__ = ["bench_python", "shared"]
+__all__ = ["bench_python", "nvml_library", "nvml_stand_in", "shared"]
 
 
 @pytest.fixture(scope="session")

@@ -8,20 +8,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import Field, model_validator
-
-from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
-from agent.component import ComponentParameters, Monitor, MonitorContext
-from agent.names import canonical
+from actions.monitors.interval import IntervalMonitor
+from agent.component import MonitorSummary
 from agent.records import Metric, Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["HostMonitor", "HostMonitorParameters", "PsutilSensors", "Sensors", "Snapshot", "metrics_between"]
+    from agent.component import ComponentParameters, MonitorContext
 
-SLOW_INTERVAL_S = 10.0
-"""Temperatures and frequencies take milliseconds on large hosts: they are read this often at most."""
+__all__ = ["HostMonitor", "PsutilSensors", "Sensors", "Snapshot", "metrics_between"]
 
 _VIRTUAL_NICS = ("lo", "veth", "docker", "br-", "virbr", "cni", "flannel")
 """Interfaces whose traffic also passes another one, or none; they count not even where none is a device."""
@@ -29,24 +25,19 @@ _VIRTUAL_NICS = ("lo", "veth", "docker", "br-", "virbr", "cni", "flannel")
 _CPU_STATES = ("user", "system", "iowait", "irq", "steal")
 _IDLE = ("idle", "iowait")
 
-
-class HostMonitorParameters(ComponentParameters):
-    """How often to measure."""
-
-    interval: Seconds = Field(
-        1.0, ge=0.1, description="Time between two measurements; MonitorFrequency, too."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _monitor_frequency(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        named = {canonical(str(key)): key for key in values}
-        key = named.get("monitorfrequency")
-        return (
-            values if key is None else {"interval" if name == key else name: values[name] for name in values}
-        )
+_SUMMED_UP = {
+    "cpu_utilisation": "ratio",
+    "cpu_steal": "ratio",
+    "load_1m": "count",
+    "memory_used": "bytes",
+    "swap_used": "bytes",
+    "disk_read": "bytes/s",
+    "disk_written": "bytes/s",
+    "network_received": "bytes/s",
+    "network_sent": "bytes/s",
+    "cpu_temperature": "celsius",
+}
+"""What a case's summary tells, of the metrics that are emitted."""
 
 
 @dataclass(frozen=True)
@@ -241,41 +232,41 @@ def _metric(
     return Metric(name, float(value), unit, relativity, description, verbosity)
 
 
-class HostMonitor(Monitor):
+class HostMonitor(IntervalMonitor):
     """Emits what the host does, at an interval, until the actions have ended."""
-
-    Parameters = HostMonitorParameters
-    parameters: HostMonitorParameters
 
     def __init__(self, parameters: ComponentParameters, sensors: Sensors | None = None) -> None:
         super().__init__(parameters)
         self.sensors: Sensors = sensors or PsutilSensors()
+        self._before = Snapshot(0.0)
+        self._before_s = 0.0
 
-    def watch(self, context: MonitorContext) -> None:
-        """See Monitor."""
-        slow_at = time.monotonic()
-        before = self.sensors.snapshot(slow=False)
-        due = before.at_s
-        stopped = False
-        while not stopped:
-            due = max(due + self.parameters.interval, time.monotonic())
-            # The time up to the end counts, too, so that a short action is seen at all.
-            stopped = context.stop.wait(max(0.0, due - time.monotonic()))
-            slow = time.monotonic() >= slow_at
-            after = self.sensors.snapshot(slow=slow)
-            if slow:
-                slow_at = after.at_s + SLOW_INTERVAL_S
-            if after.at_s > before.at_s:
-                self._emit(context, before, after)
-            before = after
-        self._note_missing(context)
+    def begin(self, context: MonitorContext) -> None:  # noqa: ARG002 - nothing is emitted yet
+        """See IntervalMonitor."""
+        self._before, self._before_s = self.sensors.snapshot(slow=False), time.time()
 
-    @staticmethod
-    def _emit(context: MonitorContext, before: Snapshot, after: Snapshot) -> None:
+    def measure(self, context: MonitorContext, *, slow: bool) -> None:
+        """See IntervalMonitor."""
+        after, after_s = self.sensors.snapshot(slow=slow), time.time()
+        if after.at_s <= self._before.at_s:
+            return
+        metrics = metrics_between(self._before, after)
         measured = datetime.now(timezone.utc)
-        context.emit([replace(metric, timestamp=measured) for metric in metrics_between(before, after)])
+        context.emit([replace(metric, timestamp=measured) for metric in metrics])
+        self.history.add(self._before_s, after_s, {metric.name: metric.value for metric in metrics})
+        self._before, self._before_s = after, after_s
 
-    def _note_missing(self, context: MonitorContext) -> None:
+    def sum_up(self, start_s: float, end_s: float) -> MonitorSummary:
+        """Mean and maximum of what the host did in a span."""
+        metrics = []
+        for name, unit in _SUMMED_UP.items():
+            if found := self.history.statistic(name, start_s, end_s):
+                metrics.append(_metric(f"{name}_mean", found.mean, unit, "mean while it ran"))
+                metrics.append(_metric(f"{name}_max", found.maximum, unit, "highest while it ran"))
+        return MonitorSummary(tuple(metrics))
+
+    def end(self, context: MonitorContext) -> None:
+        """See IntervalMonitor."""
         missing = getattr(self.sensors, "missing", {})
         if missing:
             context.log.parent.mkdir(parents=True, exist_ok=True)

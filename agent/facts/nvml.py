@@ -1,12 +1,11 @@
-"""NVML, NVIDIA's management library; the only module that knows nvidia-ml-py, which may be absent."""
+"""What NVML answers: whether the driver's library and its kernel module are of one version."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
-from agent.facts.base import Fact, Host, LocalHost
+from agent.facts.base import Fact, LocalHost
 
 __all__ = ["NVML", "Nvml", "ask_nvml"]
 
@@ -26,40 +25,21 @@ class Nvml:
     error: str = ""
 
 
-def ask_nvml(pynvml: Any) -> Nvml:
-    """Ask NVML through nvidia-ml-py's module.
+def ask_nvml(pynvml: Any = None) -> Nvml:
+    """Ask NVML.
 
     Args:
-        pynvml: the module ``pynvml`` of nvidia-ml-py.
+        pynvml: the module of nvidia-ml-py, or what stands for it.
     """
+    from agent.nvml import NvmlError, NvmlSession
+
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return Nvml(error=str(error))
-    try:
-        names = (
-            pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))
-            for index in range(pynvml.nvmlDeviceGetCount())
-        )
-        # Before nvidia-ml-py 12 names were bytes.
-        gpus = tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        return Nvml(driver.decode() if isinstance(driver, bytes) else str(driver), gpus)
-    except pynvml.NVMLError as error:
-        return Nvml(error=str(error))
-    finally:
-        pynvml.nvmlShutdown()
+        with NvmlSession(pynvml) as session:
+            return Nvml(session.driver, tuple(gpu.name for gpu in session.gpus))
+    except NvmlError as error:
+        return Nvml(error=error.message)
 
 
-def _read(host: Host) -> Nvml | None:
-    if not isinstance(host, LocalHost):
-        return None
-    try:
-        pynvml = import_module("pynvml")
-    except ImportError:
-        return None
-    return ask_nvml(pynvml)
-
-
-NVML: Fact[Nvml | None] = Fact("nvml", "libnvidia-ml, by nvidia-ml-py", _read)
-"""None where nvidia-ml-py is not installed: the extra ``nvidia`` brings it."""
+NVML: Fact[Nvml | None] = Fact(
+    "nvml", "libnvidia-ml, by nvidia-ml-py", lambda host: ask_nvml() if isinstance(host, LocalHost) else None
+)

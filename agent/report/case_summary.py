@@ -10,6 +10,8 @@ from agent.report.headline import headline_json
 from agent.results import write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agent.records import Metric, ParsedOutput
 
 __all__ = ["SCHEMA_VERSION", "SUMMARY_FILE", "metric_json", "write_case_summary"]
@@ -43,17 +45,22 @@ def _source(source: str, case_dir: Path) -> str:
     return path.relative_to(case_dir).as_posix() if path.is_relative_to(case_dir) else source
 
 
-def write_case_summary(case_dir: Path, output: ParsedOutput) -> Path:
+def write_case_summary(
+    case_dir: Path, output: ParsedOutput, usage: Sequence[Metric] = (), warnings: Sequence[str] = ()
+) -> Path:
     """Write ``summary.json`` beside a case's raw logs, whole or not at all.
 
     Args:
         case_dir: the folder of the case's raw logs.
         output: what they say.
+        usage: what the monitors saw meanwhile.
+        warnings: what they warn of.
 
     Returns:
         The file's path.
     """
     path = case_dir / SUMMARY_FILE
+    verdict = verdict_to_json(output.verdict)
     summary = {
         "schema_version": SCHEMA_VERSION,
         "scenario": output.scenario,
@@ -62,9 +69,10 @@ def write_case_summary(case_dir: Path, output: ParsedOutput) -> Path:
         "start": output.start.isoformat() if output.start else None,
         "end": output.end.isoformat() if output.end else None,
         "complete": output.complete,
-        "verdict": verdict_to_json(output.verdict),
+        "verdict": {**verdict, "warnings": [*verdict["warnings"], *warnings]},
         "headline": headline_json(output.metrics),
         "metrics": [metric_json(metric) for metric in output.metrics],
+        "usage": [metric_json(metric) for metric in usage],
         "details": dict(output.details),
         "sources": [_source(source, case_dir) for source in output.sources],
     }

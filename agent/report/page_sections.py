@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ParseError
 from agent.report.figures import LATENCIES, PERCENTILES, Figure, latency_limits, sample_figures
+from agent.report.gpu_usage import GpuTable, gpu_table
 from agent.report.headline import headline_metrics
 from agent.report.page_filters import moment, plain
 from agent.report.quantities import Quantity, count_of, format_duration, quantity
@@ -36,6 +37,7 @@ class CaseSection:
         case: the case.
         anchor: its place on the page.
         note: what is wrong with its samples, if anything.
+        gpus: what the GPUs did meanwhile, where they were watched.
         percentiles: for each latency its title and the cells of the table of percentiles.
         files: raw logs.
     """
@@ -51,6 +53,7 @@ class CaseSection:
     details: Rows
     identity: Rows
     files: list[Path]
+    gpus: GpuTable | None
 
 
 def case_sections(run: RunResult) -> list[CaseSection]:
@@ -88,6 +91,7 @@ def _case_section(run: RunResult, case: CaseResult, number: int, *, has_samples:
         details=list(_flat(case.details)),
         identity=[row for row in rows if row[1]],
         files=_files(case.case_dir) if case.case_dir else [],
+        gpus=gpu_table(case.usage),
     )
 
 

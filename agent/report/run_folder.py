@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
-from agent.records import Metric, MetricRecord, Reason, Relativity, Validity, Verdict
+from agent.records import SUMMARY_TAG, Metric, MetricRecord, Reason, Relativity, Validity, Verdict
 from agent.report.headline import metric_of
 from agent.report.host_usage import HostUsage, is_monitor
 from agent.results import RUN_FILE
@@ -37,6 +37,8 @@ class CaseResult:
     details: Mapping[str, Any]
     complete: bool
     metrics: list[Metric] = field(default_factory=list)
+    usage: list[Metric] = field(default_factory=list)
+    """What the monitors saw of it."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +152,10 @@ def run_result(
     host = HostUsage(start)
     others: dict[str, list[Metric]] = {}
     for record in records:
-        if is_monitor(record.tool_name):
+        if is_monitor(record.tool_name) and SUMMARY_TAG not in record.tags:
             host.add(record)
+        elif SUMMARY_TAG in record.tags and (case := by_scenario.get(record.scenario)):
+            case.usage.append(metric_of(record))
         elif case := by_scenario.get(record.scenario):
             case.metrics.append(metric_of(record))
         else:

@@ -80,13 +80,16 @@ def feed(journal: Journal, sinks: Iterable[Sink]) -> list[str]:
         What went wrong, a line a sink; a sink that fails keeps its place and is fed again next time.
     """
     failures = []
+    read: dict[int, list[MetricRecord]] = {}
     for sink in sinks:
         record_id, position = journal.sink_position(sink.name)
         try:
             if not sink.intact(position):
                 record_id, position = 0, 0
             while True:
-                records = journal.records_after(record_id)
+                records = read[record_id] if record_id in read else journal.records_after(record_id)
+                if not read:  # sinks that are equally far get the same records, read once
+                    read[record_id] = records
                 if not records and position:
                     break
                 position = sink.write(records, position)

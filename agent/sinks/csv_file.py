@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from agent.sinks.base import FileSink
@@ -60,9 +59,8 @@ class CsvSink(FileSink):
 
 
 def _row(values: tuple[object, ...]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\r\n").writerow(values)
-    return buffer.getvalue()
+    quoted = [str(value).replace('"', '""') for value in values]
+    return '"' + '","'.join(quoted) + '"\r\n'
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
@@ -71,6 +69,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
     )
 
 
+@lru_cache(maxsize=64)  # a monitor's records have few different times
 def _time(moment: Any) -> str:
     text: str = moment.isoformat()
     return text.replace("+00:00", "Z")

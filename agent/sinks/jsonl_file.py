@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from agent.journal import record_to_json
@@ -19,4 +18,5 @@ class JsonlSink(FileSink):
 
     def line(self, record: MetricRecord) -> str:
         """See FileSink."""
-        return json.dumps({"record_id": record.record_id, **json.loads(record_to_json(record))}) + "\n"
+        stored = record.stored or record_to_json(record)
+        return f'{{"record_id": {record.record_id}, {stored[1:]}\n'

@@ -9,7 +9,8 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
-from actions.monitors.host import HostMonitor, HostMonitorParameters, PsutilSensors, Snapshot, metrics_between
+from actions.monitors.host import HostMonitor, PsutilSensors, Snapshot, metrics_between
+from actions.monitors.interval import IntervalParameters
 from agent.component import MonitorContext
 from agent.facts import Facts
 from agent.processes import LocalProcesses
@@ -88,7 +89,7 @@ def watch(monitor: HostMonitor, tmp_path: Path, batches: int) -> tuple[Collected
 
 
 def test_the_real_host_is_measured_until_told_to_stop(tmp_path: Path) -> None:
-    monitor = HostMonitor(HostMonitorParameters.model_validate({"MonitorFrequency": "00:00:00.2"}))
+    monitor = HostMonitor(IntervalParameters.model_validate({"MonitorFrequency": "00:00:00.2"}))
     collected, _ = watch(monitor, tmp_path, batches=3)
     names = {metric.name for batch in collected.batches for metric in batch}
     assert {"cpu_utilisation", "load_1m", "memory_used", "network_received"} <= names
@@ -173,7 +174,7 @@ class Broken(PsutilSensors):
 
 
 def test_a_missing_sensor_is_told_once_and_the_others_go_on(tmp_path: Path) -> None:
-    monitor = HostMonitor(HostMonitorParameters(interval=0.1), Broken())
+    monitor = HostMonitor(IntervalParameters(interval=0.1), Broken())
     collected, log = watch(monitor, tmp_path, batches=2)
     names = {metric.name for batch in collected.batches for metric in batch}
     assert "load_1m" in names
@@ -188,7 +189,7 @@ def test_a_short_action_is_seen(tmp_path: Path) -> None:
     collected, stop = Collected(), threading.Event()
     stop.set()
     context = MonitorContext(collected.emit, stop, Facts(None, {}), LocalProcesses("r"), tmp_path / "log")
-    HostMonitor(HostMonitorParameters(interval=3600)).watch(context)
+    HostMonitor(IntervalParameters(interval=3600)).watch(context)
     assert len(collected.batches) == 1
 
 
@@ -205,4 +206,4 @@ def test_a_measurement_is_cheap() -> None:
 @pytest.mark.parametrize("values", [{"interval": 0}, {"MonitorFrequency": "often"}, {"frequency": 1}])
 def test_wrong_parameters(values: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        HostMonitorParameters.model_validate(values)
+        IntervalParameters.model_validate(values)

@@ -349,6 +349,9 @@ class _Pynvml:
     def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
         return b"550.90.07"
 
+    def __getattr__(self, name: str) -> Any:
+        raise self.NVMLError(f"no {name}")
+
 
 def test_nvml() -> None:
     assert ask_nvml(_Pynvml()) == Nvml("550.90.07", ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-40GB"))

@@ -1,0 +1,280 @@
+"""What a GPU says as metrics, and what a span of it means for a result: pure functions."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from agent.nvml import CLOCK_EVENTS
+from agent.records import MetadataValue, Metric, Relativity
+from parsers.nvidia_smi.readings import READINGS, UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from actions.monitors.history import History
+    from agent.nvml import NvmlGpu
+
+__all__ = ["SPOILING", "GpuMetrics", "clock_warnings", "span_metrics"]
+
+_READINGS = {reading.name: reading for reading in READINGS}
+_RATES = {
+    "nvlink_transmitted": "over all of its links",
+    "nvlink_received": "over all of its links",
+    "pcie_transmitted": "",
+    "pcie_received": "",
+}
+_COUNTS = ("nvlink_crc_errors", "nvlink_replay_errors", "nvlink_recovery_errors")
+_TOLD_AGAIN = timedelta(minutes=1)
+_OFTEN = 2
+_SELDOM = 3
+_SUMMED_UP = (
+    "utilization",
+    "memory_utilization",
+    "memory_used",
+    "power_draw_instant",
+    "power_draw_average",
+    "temperature",
+    "memory_temperature",
+    "sm_clock",
+    *_RATES,
+)
+_HEADLINES = frozenset({"utilization", "memory_used", "power_draw_instant", "temperature"})
+
+SPOILING: Mapping[str, tuple[float, str]] = {
+    "sw_power_cap": (0.05, "the power limit"),
+    "sw_thermal_slowdown": (0.01, "the driver, because it or its memory is hot"),
+    "hw_thermal_slowdown": (0.01, "the hardware, because it is too hot"),
+    "hw_power_brake_slowdown": (0.01, "the power brake: the host's power supply asked for it"),
+    "hw_slowdown": (0.01, "the hardware (hw_slowdown)"),
+}
+"""Clock events that make a figure lower than it could be: from which share of the time on, and who did it."""
+_PARTS_OF_HW_SLOWDOWN = frozenset({"hw_thermal_slowdown", "hw_power_brake_slowdown"})
+
+
+class GpuMetrics:
+    """Makes the metrics of one GPU; what is the same each time is made once.
+
+    Args:
+        gpu: the GPU.
+        driver: the driver's version.
+    """
+
+    def __init__(self, gpu: NvmlGpu, driver: str) -> None:
+        self.gpu = gpu
+        known: dict[str, MetadataValue] = {
+            "gpu_index": gpu.index,
+            "gpu_name": gpu.name,
+            "gpu_pci_bus_id": gpu.bus_id,
+        }
+        self._metadata = {name: value for name, value in known.items() if value != ""}
+        self._metadata |= {"gpu_uuid": gpu.uuid, "gpu_driver_version": driver}
+        self._told: dict[str, tuple[float, datetime]] = {}
+        self._kinds: dict[str, tuple[str, str, Relativity, str, int, dict[str, MetadataValue]]] = {}
+
+    def gauges(self, values: Mapping[str, float], moment: datetime) -> list[Metric]:
+        """States, and rates by their counters' names, as metrics; what seldom changes only when it does."""
+        return [
+            self._metric(name, value, moment)
+            for name, value in values.items()
+            if name in _SUMMED_UP or self._is_news(name, value, moment)
+        ]
+
+    def _is_news(self, name: str, value: float, moment: datetime) -> bool:
+        before = self._told.get(name)
+        if before and before[0] == value and moment - before[1] < _TOLD_AGAIN:
+            return False
+        self._told[name] = (value, moment)
+        return True
+
+    def clock_events(self, before: int, after: int) -> list[Metric]:
+        """The clock events that came (1) and went (0)."""
+        changed = before ^ after
+        return [
+            self._named(f"clock_event_{name}", float(bool(after & bit)), "ratio", "1 from now on, 0 no more")
+            for bit, name in CLOCK_EVENTS.items()
+            if changed & bit
+        ]
+
+    def event(
+        self, name: str, value: float, unit: str, description: str, **metadata: MetadataValue
+    ) -> Metric:
+        """Something that happened to the GPU."""
+        return self._named(name, value, unit, description, metadata, relativity=Relativity.LOWER, verbosity=1)
+
+    def _metric(self, name: str, value: float, moment: datetime) -> Metric:
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = self._kinds[name] = self._kind(name)
+        full_name, unit, relativity, description, verbosity, metadata = kind
+        return Metric(
+            full_name, float(value), unit, relativity, description, verbosity, (), metadata, None, moment
+        )
+
+    def _kind(self, name: str) -> tuple[str, str, Relativity, str, int, dict[str, MetadataValue]]:
+        prefix = f"gpu{self.gpu.index}_"
+        often = name in _SUMMED_UP
+        verbosity = _OFTEN if often else _SELDOM
+        # What is written each second tells only which GPU it is; the rest stands with what is written seldom.
+        metadata: dict[str, MetadataValue] = {"gpu_index": self.gpu.index} if often else self._metadata
+        if name in _RATES:
+            text = " ".join(filter(None, (f"GPU {self.gpu.index}: {name.replace('_', ' ')}", _RATES[name])))
+            return f"{prefix}{name}", "bytes/s", Relativity.UNDEFINED, text, verbosity, metadata
+        if name in _COUNTS:
+            text = f"GPU {self.gpu.index}: {name.replace('_', ' ')}"
+            return f"{prefix}{name}", "count", Relativity.LOWER, text, verbosity, metadata
+        reading = _READINGS[name]
+        unit, _ = UNITS.get(reading.unit, (reading.unit, 1.0))
+        alias = {"virtualclient_name": f"{prefix}{reading.virtualclient}"} if reading.virtualclient else {}
+        return (
+            f"{prefix}{name}",
+            unit,
+            reading.relativity,
+            f"GPU {self.gpu.index}: {name.replace('_', ' ')}",
+            verbosity,
+            {**metadata, **alias},
+        )
+
+    def _named(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        description: str,
+        metadata: Mapping[str, MetadataValue] | None = None,
+        *,
+        relativity: Relativity = Relativity.UNDEFINED,
+        verbosity: int = _SELDOM,
+    ) -> Metric:
+        return Metric(
+            f"gpu{self.gpu.index}_{name}",
+            float(value),
+            unit,
+            relativity,
+            f"GPU {self.gpu.index}: {description}",
+            verbosity,
+            (),
+            {**self._metadata, **(metadata or {})},
+        )
+
+    def summary(self, history: History, start_s: float, end_s: float) -> list[Metric]:
+        """Mean and maximum of what it said in a span, its energy, and the shares of its clock events."""
+        metrics = []
+        for name in _SUMMED_UP:
+            found = history.statistic(column(self.gpu, name), start_s, end_s)
+            if found is None:
+                continue
+            _, unit, relativity, *_ = self._kinds.setdefault(name, self._kind(name))
+            verbosity = _OFTEN if name in _HEADLINES else _SELDOM
+            words = name.replace("_", " ")
+            for suffix, value, what in (("mean", found.mean, "mean"), ("max", found.maximum, "highest")):
+                metrics.append(
+                    self._named(
+                        f"{name}_{suffix}",
+                        value,
+                        unit,
+                        f"{what} {words} while it ran",
+                        relativity=relativity,
+                        verbosity=verbosity,
+                    )
+                )
+        energy = history.total(column(self.gpu, "energy"), start_s, end_s)
+        if energy is not None:
+            metrics.append(
+                self._named(
+                    "energy",
+                    energy,
+                    "joules",
+                    "energy while it ran",
+                    relativity=Relativity.LOWER,
+                    verbosity=_OFTEN,
+                )
+            )
+        shares = history.bits(column(self.gpu, "clock_events"), start_s, end_s)
+        metrics += [
+            self._named(f"clock_event_{CLOCK_EVENTS[bit]}", share, "ratio", "share of the time")
+            for bit, share in shares.items()
+            if bit in CLOCK_EVENTS
+        ]
+        return metrics
+
+
+def column(gpu: NvmlGpu, name: str) -> str:
+    """The name of a GPU's value in the history."""
+    return f"{gpu.index} {name}"
+
+
+def span_metrics(gpus: Iterable[NvmlGpu], history: History, start_s: float, end_s: float) -> list[Metric]:
+    """What all GPUs did together: mean utilisation of those that were watched, energy of all."""
+    gpus = list(gpus)
+    means = [
+        found.mean
+        for gpu in gpus
+        if (found := history.statistic(column(gpu, "utilization"), start_s, end_s)) is not None
+    ]
+    energies = [
+        joules for gpu in gpus if (joules := history.total(column(gpu, "energy"), start_s, end_s)) is not None
+    ]
+    metrics = []
+    if means:
+        text = f"mean of {len(means)} GPUs while it ran"
+        metrics.append(
+            Metric("gpu_utilization_mean", sum(means) / len(means), "ratio", description=text, verbosity=2)
+        )
+    if energies:
+        text = f"energy of {len(energies)} GPUs while it ran"
+        metrics.append(
+            Metric("gpu_energy", sum(energies), "joules", Relativity.LOWER, description=text, verbosity=2)
+        )
+    return metrics
+
+
+def clock_warnings(
+    gpus: Iterable[NvmlGpu], limits_watts: Mapping[int, float], history: History, start_s: float, end_s: float
+) -> list[str]:
+    """Where clocks were held down so long that a figure is spoilt; GPUs with the same cause in one line.
+
+    Args:
+        gpus: the GPUs.
+        limits_watts: their power limits, by index, as far as they are known.
+        history: what was measured.
+        start_s: the span's start.
+        end_s: its end.
+    """
+    found: dict[str, list[tuple[int, float, str]]] = {}
+    for gpu in gpus:
+        shares = {
+            CLOCK_EVENTS[bit]: share
+            for bit, share in history.bits(column(gpu, "clock_events"), start_s, end_s).items()
+            if bit in CLOCK_EVENTS
+        }
+        for reason, (least, _) in SPOILING.items():
+            explained = reason == "hw_slowdown" and not _PARTS_OF_HW_SLOWDOWN.isdisjoint(shares)
+            if shares.get(reason, 0.0) >= least and not explained:
+                remedy = _power_remedy(gpu, limits_watts.get(gpu.index)) if reason == "sw_power_cap" else ""
+                found.setdefault(reason, []).append((gpu.index, shares[reason], remedy))
+    return [_clock_warning(reason, gpus_of) for reason, gpus_of in found.items()]
+
+
+def _clock_warning(reason: str, gpus: list[tuple[int, float, str]]) -> str:
+    most = max(share for _, share, _ in gpus)
+    names = ", ".join(str(index) for index, _, _ in gpus)
+    remedies = dict.fromkeys(remedy for _, _, remedy in gpus if remedy)
+    remedy = "; ".join(remedies) or "see to cooling and power (nvidia-smi -q -d PERFORMANCE)"
+    share = f"{most:.0%}" if len(gpus) == 1 else f"up to {most:.0%}"
+    return (
+        f"the clocks of GPU {names} were held down by {SPOILING[reason][1]} for {share} of the time "
+        f"({reason}): {remedy}"
+    )
+
+
+def _power_remedy(gpu: NvmlGpu, limit_watts: float | None) -> str:
+    default_watts = gpu.default_power_limit_watts
+    if limit_watts is None:
+        return "the figure is that of its power limit"
+    if default_watts is not None and limit_watts < default_watts:
+        return (
+            f"its limit is set to {limit_watts:g} W, it was delivered with {default_watts:g} W "
+            f"(nvidia-smi --power-limit={default_watts:g})"
+        )
+    return f"the figure is what it does within its {limit_watts:g} W"

@@ -1,0 +1,105 @@
+"""What monitors that measure at an interval have in common."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, model_validator
+
+from actions.monitors.history import History
+from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
+from agent.component import ComponentParameters, Monitor, MonitorContext, MonitorSummary
+from agent.names import canonical
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+__all__ = ["SLOW_INTERVAL_S", "IntervalMonitor", "IntervalParameters"]
+
+SLOW_INTERVAL_S = 10.0
+"""What takes long to read, or changes seldom, is read this often at most."""
+
+
+class IntervalParameters(ComponentParameters):
+    """How often to measure."""
+
+    interval: Seconds = Field(
+        1.0, ge=0.1, description="Time between two measurements; MonitorFrequency, too."
+    )
+    monitor_warmup_period: Seconds = Field(
+        0.0, ge=0, description="VirtualClient's; not waited for: monitors start when the host is ready."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _monitor_frequency(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        named = {canonical(str(key)): key for key in values}
+        key = named.get("monitorfrequency")
+        return (
+            values if key is None else {"interval" if name == key else name: values[name] for name in values}
+        )
+
+
+class IntervalMonitor(Monitor):
+    """Measures at an interval until the actions have ended, and sums up spans of what it measured."""
+
+    Parameters = IntervalParameters
+    parameters: IntervalParameters
+
+    def __init__(self, parameters: ComponentParameters) -> None:
+        super().__init__(parameters)
+        self.history = History()
+        self._turn = threading.Lock()
+        self._watching: MonitorContext | None = None
+
+    def begin(self, context: MonitorContext) -> None:
+        """What is done before the first interval."""
+
+    @abstractmethod
+    def measure(self, context: MonitorContext, *, slow: bool) -> None:
+        """Measure the time since the last call; all that takes long only if ``slow``."""
+
+    @abstractmethod
+    def sum_up(self, start_s: float, end_s: float) -> MonitorSummary:
+        """Sum up a span of what was measured, in seconds since the epoch."""
+
+    def end(self, context: MonitorContext) -> None:
+        """What is done after the last interval."""
+
+    def watch(self, context: MonitorContext) -> None:
+        """See Monitor."""
+        with self._turn:
+            self.begin(context)
+            self._watching = context
+        try:
+            self._measure_until_stopped(context)
+        finally:
+            with self._turn:
+                self._watching = None
+                self.end(context)
+
+    def _measure_until_stopped(self, context: MonitorContext) -> None:
+        due = slow_at = time.monotonic()
+        stopped = False
+        while not stopped:
+            due = max(due + self.parameters.interval, time.monotonic())
+            # The time up to the end counts, too, so that a short action is seen at all.
+            stopped = context.stop.wait(max(0.0, due - time.monotonic()))
+            slow = time.monotonic() >= slow_at
+            if slow:
+                slow_at = time.monotonic() + SLOW_INTERVAL_S
+            with self._turn:
+                self.measure(context, slow=slow)
+
+    def summary(self, start: datetime, end: datetime) -> MonitorSummary:
+        """See Monitor."""
+        with self._turn:
+            if self._watching:
+                # What ends now ended after the last interval: without this a short case was never seen.
+                self.measure(self._watching, slow=True)
+            return self.sum_up(start.timestamp(), end.timestamp())

@@ -1,0 +1,351 @@
+"""Watches NVIDIA GPUs by NVML beside the actions, and the kernel log for their errors.
+
+The type has VirtualClient's name; nvidia-smi itself is not run: a process a second costs too much.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Protocol
+
+from actions.monitors.gpu_metrics import GpuMetrics, clock_warnings, column, span_metrics
+from actions.monitors.interval import IntervalMonitor
+from actions.monitors.kernel_log import KernelLog
+from actions.monitors.xid import xid_of
+from agent.component import MonitorSummary
+from agent.nvml import NvmlError, NvmlSession
+from agent.records import MetadataValue, Metric, Relativity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agent.component import ComponentParameters, MonitorContext
+    from agent.nvml import GpuReadings, NvmlGpu
+
+__all__ = ["GpuSensors", "NvidiaSmiMonitor"]
+
+EMIT_INTERVAL_S = 5.0
+"""How long measurements may wait to be written together, which costs less; errors do not wait."""
+
+EVENT_LIMIT = 1000
+"""How many errors are kept to be told with the cases that they belong to."""
+
+_POWER = ("power_draw_instant", "power_draw_average")
+
+
+class GpuSensors(Protocol):
+    """Where readings come from; an NvmlSession is one."""
+
+    driver: str
+    gpus: tuple[NvmlGpu, ...]
+
+    def read(self, gpu: NvmlGpu, *, slow: bool) -> GpuReadings:
+        """Read a GPU; raises NvmlError where it does not answer."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+@dataclass
+class _Watched:
+    """One GPU over time.
+
+    Args:
+        metrics: makes its metrics.
+        at_s: when it was read last, in seconds since the epoch; None where it was not yet, or is silent.
+        silent_since_s: since when it does not answer; None where it does.
+    """
+
+    metrics: GpuMetrics
+    at_s: float | None = None
+    silent_since_s: float | None = None
+    counters: Mapping[str, float] | None = None
+    clock_events: int = 0
+    errors: Mapping[str, float] | None = None
+
+
+class NvidiaSmiMonitor(IntervalMonitor):
+    """Emits what the GPUs do, at an interval, until the actions have ended.
+
+    Args:
+        parameters: its parameters.
+        open_sensors: opens NVML; raises NvmlError where it does not answer.
+        kernel_log: where errors are told.
+    """
+
+    def __init__(
+        self,
+        parameters: ComponentParameters,
+        open_sensors: Callable[[], GpuSensors] = NvmlSession,
+        kernel_log: KernelLog | None = None,
+    ) -> None:
+        super().__init__(parameters)
+        self._open_sensors = open_sensors
+        self._kernel_log = kernel_log or KernelLog()
+        self._sensors: GpuSensors | None = None
+        self._silence = ""
+        self._watched: dict[int, _Watched] = {}
+        self._limits_watts: dict[int, float] = {}
+        self._events: deque[tuple[float, str]] = deque(maxlen=EVENT_LIMIT)
+        self._gaps: deque[tuple[float, float, str]] = deque(maxlen=EVENT_LIMIT)
+        self._silent_since_s: float | None = None
+        self._pending: list[Metric] = []
+        self._emit_at_s = 0.0
+        self._row_s: float | None = None
+        """When the GPUs were read last, all of them."""
+
+    def begin(self, context: MonitorContext) -> None:
+        """See IntervalMonitor."""
+        if why := self._kernel_log.open():
+            _note(context, f"Xid errors are not watched: {why}")
+        self._read_all(context, slow=False)
+
+    def measure(self, context: MonitorContext, *, slow: bool) -> None:
+        """See IntervalMonitor."""
+        self._pending += self._read_all(context, slow=slow)
+        happened = self._xids(now=slow)
+        self._pending += happened
+        if self._pending and (happened or slow or time.monotonic() >= self._emit_at_s):
+            self._emit(context)
+
+    def end(self, context: MonitorContext) -> None:
+        """See IntervalMonitor."""
+        now_s = time.time()
+        gaps = []
+        if self._silent_since_s is not None:
+            gaps.append(self._gap(self._silent_since_s, now_s, self._silence, None))
+        gaps += [
+            self._gap(watched.silent_since_s, now_s, "it did not answer", watched)
+            for watched in self._watched.values()
+            if watched.silent_since_s is not None and self._silent_since_s is None
+        ]
+        self._pending += gaps
+        self._emit(context)
+        self._kernel_log.close()
+        self._close()
+
+    def _emit(self, context: MonitorContext) -> None:
+        if self._pending:
+            context.emit(self._pending)
+        self._pending, self._emit_at_s = (
+            [],
+            time.monotonic() + min(EMIT_INTERVAL_S, 5 * self.parameters.interval),
+        )
+
+    def sum_up(self, start_s: float, end_s: float) -> MonitorSummary:
+        """See IntervalMonitor: means, maxima, energy; throttling, errors and gaps as warnings."""
+        gpus = [watched.metrics.gpu for watched in self._watched.values()]
+        metrics = span_metrics(gpus, self.history, start_s, end_s)
+        for watched in self._watched.values():
+            metrics += watched.metrics.summary(self.history, start_s, end_s)
+        warnings = clock_warnings(gpus, self._limits_watts, self.history, start_s, end_s)
+        warnings += dict.fromkeys(text for at_s, text in self._events if start_s <= at_s <= end_s)
+        warnings += self._gap_warnings(start_s, end_s)
+        return MonitorSummary(tuple(metrics), tuple(warnings))
+
+    def _read_all(self, context: MonitorContext, *, slow: bool) -> list[Metric]:
+        metrics: list[Metric] = []
+        if self._sensors is None and not self._reopen(context, metrics):
+            return metrics
+        sensors = self._sensors
+        assert sensors is not None  # noqa: S101 - _reopen says so
+        began_s = time.time()
+        values: dict[str, float] = {}
+        silent: list[tuple[_Watched, str]] = []
+        for gpu in sensors.gpus:
+            watched = self._watched[gpu.index]
+            try:
+                readings = sensors.read(gpu, slow=slow)
+            except NvmlError as error:
+                silent.append((watched, error.message))
+                continue
+            metrics += self._take(watched, readings, time.time(), values)
+        if values and self._row_s is not None:
+            self.history.add(self._row_s, began_s, values)
+        self._row_s = began_s
+        if silent and len(silent) == len(sensors.gpus):
+            self._lose(context, silent[0][1], began_s)
+            return metrics
+        for watched, why in silent:
+            self._fell_silent(context, watched, why)
+        return metrics
+
+    def _take(
+        self,
+        watched: _Watched,
+        readings: GpuReadings,
+        now_s: float,
+        values: dict[str, float],
+    ) -> list[Metric]:
+        """One GPU's readings: metrics of them; what they add to the history's next row."""
+        gpu, made = watched.metrics.gpu, watched.metrics
+        metrics = []
+        if watched.silent_since_s is not None:
+            metrics.append(self._gap(watched.silent_since_s, now_s, "it did not answer", watched))
+            watched.silent_since_s = None
+        gauges = dict(readings.gauges)
+        if "power_limit" in gauges:
+            self._limits_watts[gpu.index] = gauges["power_limit"]
+        if watched.at_s is not None and now_s > watched.at_s:
+            elapsed_s = now_s - watched.at_s
+            grown = _growth(watched.counters or {}, readings.counters)
+            energy = grown.pop("energy", None)
+            power = next((gauges[name] for name in _POWER if name in gauges), None)
+            if energy is None and power is not None:
+                energy = power * elapsed_s
+            gauges |= {name: amount / elapsed_s for name, amount in grown.items()}
+            values |= {column(gpu, name): value for name, value in gauges.items() if name in _KEPT}
+            if energy is not None:
+                values[column(gpu, "energy")] = energy
+            if readings.clock_events is not None:
+                values[column(gpu, "clock_events")] = readings.clock_events
+            metrics += made.gauges(gauges, datetime.fromtimestamp(now_s, timezone.utc))
+        if readings.clock_events is not None:
+            metrics += made.clock_events(watched.clock_events, readings.clock_events)
+            watched.clock_events = readings.clock_events
+        self._note_errors(watched, gauges, now_s)
+        watched.at_s, watched.counters = now_s, readings.counters
+        return metrics
+
+    def _note_errors(self, watched: _Watched, gauges: Mapping[str, float], now_s: float) -> None:
+        """Errors that were counted since the last look are told with the case that ran then."""
+        errors = {name: gauges[name] for name in _ERRORS if name in gauges}
+        if not errors:
+            return
+        for name, amount in _growth(watched.errors or {}, errors).items():
+            if amount:
+                text = f"GPU {watched.metrics.gpu.index}: {amount:g} {_ERRORS[name]}"
+                self._events.append((now_s, text))
+        watched.errors = errors
+
+    def _xids(self, *, now: bool) -> list[Metric]:
+        metrics = []
+        by_bus = {watched.metrics.gpu.bus_id: watched.metrics for watched in self._watched.values()}
+        for line in self._kernel_log.lines(now=now):
+            xid = xid_of(line)
+            if xid is None:
+                continue
+            made = None if xid.of_switch else by_bus.get(xid.bus_id)
+            name = f"gpu{made.gpu.index}_xid" if made else "nvswitch_sxid" if xid.of_switch else "gpu_xid"
+            known = {
+                "pci_bus_id": xid.bus_id,
+                "meaning": xid.meaning,
+                "cause": xid.cause,
+                "message": xid.text,
+            }
+            metadata: dict[str, MetadataValue] = {
+                "xid": xid.number,
+                **{key: value for key, value in known.items() if value},
+            }
+            if made:
+                metadata["gpu_index"] = made.gpu.index
+            metrics.append(
+                Metric(name, 1.0, "count", Relativity.LOWER, str(xid), verbosity=1, metadata=metadata)
+            )
+            self._events.append((time.time(), f"{f'GPU {made.gpu.index}: ' if made else ''}{xid}"))
+        return metrics
+
+    def _reopen(self, context: MonitorContext, metrics: list[Metric]) -> bool:
+        try:
+            sensors = self._open_sensors()
+        except NvmlError as error:
+            if self._silent_since_s is None:
+                self._lose(context, error.message, time.time())
+            return False
+        now_s = time.time()
+        if self._silent_since_s is not None:
+            metrics.append(self._gap(self._silent_since_s, now_s, self._silence, None))
+            _note(context, f"NVML answers again after {now_s - self._silent_since_s:.1f} s")
+            self._silent_since_s = None
+        self._sensors = sensors
+        self._watched = {gpu.index: _Watched(GpuMetrics(gpu, sensors.driver)) for gpu in sensors.gpus}
+        return True
+
+    def _lose(self, context: MonitorContext, why: str, at_s: float) -> None:
+        """All GPUs are silent: what was open is of no use any more, and is opened again at the next look."""
+        self._silence, self._silent_since_s, self._row_s = why, at_s, None
+        _note(context, f"NVML does not answer: {why}")
+        self._close()
+        for watched in self._watched.values():
+            watched.silent_since_s = watched.at_s = None
+
+    def _fell_silent(self, context: MonitorContext, watched: _Watched, why: str) -> None:
+        if watched.silent_since_s is None:
+            watched.silent_since_s, watched.at_s = watched.at_s or time.time(), None
+            _note(context, why)
+
+    def _gap(self, start_s: float, end_s: float, why: str, watched: _Watched | None) -> Metric:
+        self._gaps.append((start_s, end_s, f"GPU {watched.metrics.gpu.index}" if watched else "NVML"))
+        text = f"not measured: {why}"
+        if watched:
+            return watched.metrics.event("not_measured", end_s - start_s, "seconds", text)
+        return Metric("gpu_not_measured", end_s - start_s, "seconds", Relativity.LOWER, text)
+
+    def _gap_warnings(self, start_s: float, end_s: float) -> list[str]:
+        """How long in a span who did not answer; what goes on still counts."""
+        gaps = [*self._gaps]
+        if self._silent_since_s is not None:
+            gaps.append((self._silent_since_s, end_s, "NVML"))
+        gaps += [
+            (watched.silent_since_s, end_s, f"GPU {watched.metrics.gpu.index}")
+            for watched in self._watched.values()
+            if watched.silent_since_s is not None
+        ]
+        silent_s: dict[str, float] = {}
+        for gap_start_s, gap_end_s, who in gaps:
+            within_s = min(gap_end_s, end_s) - max(gap_start_s, start_s)
+            if within_s > 0:
+                silent_s[who] = silent_s.get(who, 0.0) + within_s
+        return [
+            f"{who} did not answer for {seconds:.0f} s of {end_s - start_s:.0f} s: energy and means of GPUs "
+            "leave that time out"
+            for who, seconds in silent_s.items()
+        ]
+
+    def _close(self) -> None:
+        if self._sensors is not None:
+            self._sensors.close()
+            self._sensors = None
+
+
+_KEPT = frozenset(
+    {
+        "utilization",
+        "memory_utilization",
+        "memory_used",
+        "temperature",
+        "memory_temperature",
+        "sm_clock",
+        "nvlink_transmitted",
+        "nvlink_received",
+        "pcie_transmitted",
+        "pcie_received",
+        *_POWER,
+    }
+)
+_ERRORS = {
+    "ecc_volatile_total_uncorrected_errors": "memory errors were not corrected",
+    "remapped_rows_uncorrected": "rows of memory were replaced after errors that were not corrected",
+    "nvlink_crc_errors": "NVLink CRC errors",
+    "nvlink_replay_errors": "NVLink packets were sent again",
+    "nvlink_recovery_errors": "NVLink links had to recover",
+    "pcie_replays": "PCIe packets were sent again",
+}
+
+
+def _growth(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """By how much counters grew; one that went back began anew, and is left out."""
+    return {
+        name: value - before[name]
+        for name, value in after.items()
+        if name in before and value >= before[name]
+    }
+
+
+def _note(context: MonitorContext, text: str) -> None:
+    context.log.parent.mkdir(parents=True, exist_ok=True)
+    with context.log.open("a", encoding="utf-8") as log:
+        log.write(f"{datetime.now(timezone.utc).isoformat(timespec='milliseconds')} {text}\n")

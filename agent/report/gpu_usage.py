@@ -1,0 +1,69 @@
+"""What the GPUs did in a case: a row a GPU, from the monitor's summary."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.report.quantities import Quantity, quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.records import Metric
+
+__all__ = ["GpuTable", "gpu_table"]
+
+_OF_GPU = re.compile(r"gpu(\d+)_(.+)")
+_COLUMNS = {
+    "Busy": ("utilization_mean",),
+    "Memory, highest": ("memory_used_max",),
+    "Power": ("power_draw_instant_mean", "power_draw_average_mean"),
+    "Power, highest": ("power_draw_instant_max", "power_draw_average_max"),
+    "Temperature, highest": ("temperature_max",),
+    "SM clock": ("sm_clock_mean",),
+    "NVLink, sent": ("nvlink_transmitted_mean",),
+    "NVLink, received": ("nvlink_received_mean",),
+    "Energy": ("energy",),
+}
+"""Each with the metrics that fill it, of which the first that is there counts; means if nothing is said."""
+
+
+@dataclass(frozen=True)
+class GpuTable:
+    """GPUs by columns.
+
+    Args:
+        columns: those of which any GPU has a number.
+        rows: a GPU's index with its cells; None where it has no number.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Quantity | None, ...]], ...]
+
+
+def gpu_table(usage: Iterable[Metric]) -> GpuTable | None:
+    """The table of a case's summary; None where no GPU was watched."""
+    by_gpu: dict[int, dict[str, Metric]] = {}
+    for metric in usage:
+        if found := _OF_GPU.fullmatch(metric.name):
+            by_gpu.setdefault(int(found[1]), {})[found[2]] = metric
+    cells = {
+        title: [_first(by_gpu[gpu], names) for gpu in sorted(by_gpu)] for title, names in _COLUMNS.items()
+    }
+    columns = tuple(title for title, column in cells.items() if any(column))
+    if not columns:
+        return None
+    rows = zip(sorted(by_gpu), zip(*(_alike(cells[title]) for title in columns), strict=True), strict=True)
+    return GpuTable(columns, tuple((str(gpu), row) for gpu, row in rows))
+
+
+def _first(metrics: dict[str, Metric], names: tuple[str, ...]) -> Metric | None:
+    return next((metrics[name] for name in names if name in metrics), None)
+
+
+def _alike(column: list[Metric | None]) -> list[Quantity | None]:
+    """The numbers of a column in one unit, so that GPUs compare at a glance."""
+    most = max((metric.value for metric in column if metric), key=abs, default=0.0)
+    return [quantity(metric.value, metric.unit, like=most) if metric else None for metric in column]

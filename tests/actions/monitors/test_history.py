@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from actions.monitors.history import History, Statistic
+
+
+def history(*rows: dict[str, float], limit: int = 100) -> History:
+    """Rows of a second each, from second 0 on."""
+    made = History(limit)
+    for second, values in enumerate(rows):
+        made.add(second, second + 1, values)
+    return made
+
+
+def test_rows_at_the_edge_of_a_span_count_by_their_share() -> None:
+    watts = history({"w": 100}, {"w": 200}, {"w": 600})
+    assert watts.statistic("w", 0.5, 2.0) == Statistic(pytest.approx((50 + 200) / 1.5), 200, 1.5)
+    assert watts.total("w", 0.5, 2.25) == 50 + 200 + 150
+
+
+def test_the_highest_is_that_of_the_span_not_of_its_neighbours() -> None:
+    watts = history({"w": 900}, {"w": 200}, {"w": 900})
+    found = watts.statistic("w", 0.9, 2.1)
+    assert found is not None
+    assert found.maximum == 200
+    short = watts.statistic("w", 0.1, 0.2)
+    assert short is not None
+    assert short.maximum == 900
+
+
+def test_what_was_not_measured_is_no_zero() -> None:
+    some = history({"a": 1}, {"a": 1, "b": 4}, {"b": 8})
+    assert some.statistic("b", 0, 3) == Statistic(6, 8, 2)
+    assert some.statistic("b", 0, 1) is None
+    assert some.total("c", 0, 3) is None
+    assert some.statistic("a", 10, 11) is None
+
+
+def test_bits_are_shares_of_the_known_time() -> None:
+    events = history({"e": 4}, {"e": 4 | 64}, {}, {"e": 0}, {"e": 0})
+    assert events.bits("e", 0, 5) == {4: 0.5, 64: 0.25}
+
+
+def test_the_oldest_rows_go() -> None:
+    many = history(*({"v": float(number)} for number in range(25)), limit=20)
+    assert many.statistic("v", 0, 1) is None
+    latest = many.statistic("v", 24, 25)
+    assert latest is not None
+    assert latest.mean == 24
+
+
+def test_a_clock_that_stands_or_goes_back_adds_nothing() -> None:
+    still = History()
+    still.add(5, 5, {"v": 1})
+    still.add(5, 4, {"v": 1})
+    assert still.statistic("v", 0, 10) is None

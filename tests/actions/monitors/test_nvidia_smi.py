@@ -1,0 +1,233 @@
+"""NvidiaSmiMonitor with nvidia-ml-py itself; only libnvidia-ml is a stand-in, built of C."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actions.monitors.interval import IntervalParameters
+from actions.monitors.kernel_log import KernelLog
+from actions.monitors.nvidia_smi import NvidiaSmiMonitor
+from agent.component import MonitorContext
+from agent.facts import Facts
+from agent.nvml import NvmlError, NvmlSession
+from agent.processes import LocalProcesses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from agent.component import MonitorSummary
+    from agent.records import Metric
+    from tests.lab.nvml.nvml_stand_in import NvmlStandIn
+
+XID = "3,2,200,-;NVRM: Xid (PCI:0000:11:00): 48, pid=7, DBE (double bit error)\n"
+
+
+class Watch:
+    """A monitor that is measured by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.emitted: list[Metric] = []
+        self.kmsg = folder / "kmsg"
+        self.kmsg.write_text("")
+        self.context = MonitorContext(
+            self._emit, threading.Event(), Facts(None, {}), LocalProcesses("r"), folder / "monitor.log"
+        )
+        parameters = IntervalParameters(interval=0.1)
+        self.monitor = NvidiaSmiMonitor(parameters, kernel_log=KernelLog(self.kmsg))
+        self.began_s = time.time()
+        self.monitor.begin(self.context)
+
+    def _emit(self, metrics: Sequence[Metric]) -> None:
+        self.emitted += metrics
+
+    def measure(self, times: int = 1, *, slow: bool = False) -> None:
+        for _ in range(times):
+            last = time.time()
+            wait_for(lambda last=last: time.time() > last + 0.02)
+            self.monitor.measure(self.context, slow=slow)
+
+    def summary(self) -> MonitorSummary:
+        return self.monitor.sum_up(self.began_s, time.time())
+
+    def summed_up(self) -> dict[str, float]:
+        return {metric.name: metric.value for metric in self.summary().metrics}
+
+    def values(self, name: str) -> list[float]:
+        self.monitor._emit(self.context)
+        return [metric.value for metric in self.emitted if metric.name == name]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+@pytest.fixture
+def watch(nvml_stand_in: NvmlStandIn, tmp_path: Path) -> Any:
+    watched = Watch(tmp_path)
+    yield watched
+    watched.monitor.end(watched.context)
+
+
+def test_readings_are_in_base_units(nvml_stand_in: NvmlStandIn) -> None:
+    with NvmlSession() as session:
+        assert [gpu.bus_id for gpu in session.gpus] == ["0000:10:00.0", "0000:11:00.0"]
+        fast = session.read(session.gpus[1], slow=False)
+        slow = session.read(session.gpus[1], slow=True)
+    assert fast.gauges == {
+        "utilization": 0.97,
+        "memory_utilization": 0.4,
+        "memory_used": 70_000_000_000,
+        "temperature": 61,
+        "sm_clock": 1.755e9,
+        "power_draw_instant": 410,
+    }
+    assert slow.gauges["power_limit"] == 500
+    assert slow.gauges["pcie_received"] == 2_000_000
+    assert slow.gauges["memory_total"] == 85520809984
+    assert set(slow.counters) == {"energy", "nvlink_transmitted", "nvlink_received"}
+
+
+def test_an_older_driver_tells_less(nvml_stand_in: NvmlStandIn) -> None:
+    nvml_stand_in.set(old=1)
+    with NvmlSession() as session:
+        readings = session.read(session.gpus[0], slow=False)
+    assert readings.gauges["power_draw_average"] == 400
+    assert "energy" not in readings.counters
+
+
+def test_records_and_summary(watch: Watch) -> None:
+    watch.measure(5, slow=True)
+    summed = watch.summed_up()
+    assert summed["gpu0_utilization_mean"] == pytest.approx(0.97)
+    assert summed["gpu1_power_draw_instant_max"] == 410
+    assert summed["gpu1_nvlink_received_mean"] == pytest.approx(1_024_000_000, rel=0.3)
+    elapsed_s = time.time() - watch.began_s
+    assert 0.3 * elapsed_s * 810 < summed["gpu_energy"] < 1.5 * elapsed_s * 810
+    assert len(watch.values("gpu0_utilization")) == 5
+    assert len(watch.values("gpu0_power_limit")) == 1  # it did not change
+    known = {metric.name: metric for metric in watch.emitted}
+    assert known["gpu0_utilization"].metadata == {
+        "gpu_index": 0,
+        "virtualclient_name": "gpu0_%_utilization",
+    }
+    assert known["gpu1_memory_total"].metadata["gpu_pci_bus_id"] == "0000:11:00.0"
+    assert watch.summary().warnings == ()
+
+
+def test_energy_is_added_up_where_the_gpu_does_not_count_it(
+    nvml_stand_in: NvmlStandIn, tmp_path: Path
+) -> None:
+    nvml_stand_in.set(old=1)
+    watch = Watch(tmp_path)
+    watch.measure(4)
+    elapsed_s = time.time() - watch.began_s
+    assert 0.3 * elapsed_s * 400 < watch.summed_up()["gpu0_energy"] < 1.1 * elapsed_s * 400
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        (0x4, "GPU 0, 1 were held down by the power limit for up to 100% of the time (sw_power_cap): "),
+        (0x4, ": its limit is set to 500 W, it was delivered with 700 W (nvidia-smi --power-limit=700)"),
+        (0x40 | 0x8, "held down by the hardware, because it is too hot"),
+        (0x80 | 0x8, "held down by the power brake"),
+        (0x8, "held down by the hardware (hw_slowdown)"),
+        (0x20, "held down by the driver, because it or its memory is hot"),
+    ],
+)  # fmt: skip
+def test_throttling_spoils_a_figure(
+    watch: Watch, nvml_stand_in: NvmlStandIn, events: int, expected: str
+) -> None:
+    nvml_stand_in.set(events=events)
+    watch.measure(slow=True)
+    watch.measure(2)
+    (warning,) = watch.summary().warnings
+    assert expected in warning
+
+
+def test_an_idle_or_set_clock_does_not(watch: Watch, nvml_stand_in: NvmlStandIn) -> None:
+    nvml_stand_in.set(events=0x1 | 0x2)
+    watch.measure(3)
+    assert watch.summary().warnings == ()
+    assert watch.values("gpu0_clock_event_gpu_idle") == [1]
+    nvml_stand_in.set(events=0)
+    watch.measure()
+    assert watch.values("gpu0_clock_event_gpu_idle") == [1, 0]
+
+
+def test_nvml_goes_and_comes_back_as_a_gap_not_as_zeros(watch: Watch, nvml_stand_in: NvmlStandIn) -> None:
+    watch.measure(2)
+    before = len(watch.values("gpu0_utilization"))
+    nvml_stand_in.set(gone=1)
+    watch.measure(3)
+    assert len(watch.values("gpu0_utilization")) == before
+    assert "NVML did not answer" in watch.summary().warnings[0]
+    nvml_stand_in.set(gone=0)
+    watch.measure(3)
+    (gap_s,) = watch.values("gpu_not_measured")
+    assert gap_s > 0.05
+    assert len(watch.values("gpu0_utilization")) > before
+    assert min(watch.values("gpu0_utilization")) == 0.97
+    (warning,) = watch.summary().warnings
+    assert "NVML did not answer" in warning
+    energy_s = watch.summed_up()["gpu0_energy"] / 400
+    assert energy_s < time.time() - watch.began_s - gap_s / 2
+    log = watch.context.log.read_text()
+    assert "NVML does not answer: GPU 0: Driver Not Loaded" in log
+    assert log.count("\n") == 2
+
+
+def test_one_lost_gpu_leaves_the_others(watch: Watch, nvml_stand_in: NvmlStandIn) -> None:
+    watch.measure()
+    nvml_stand_in.set(lost=1)
+    watch.measure(3)
+    assert len(watch.values("gpu0_utilization")) == 4
+    assert len(watch.values("gpu1_utilization")) < 4
+    (warning,) = watch.summary().warnings
+    assert warning.startswith("GPU 1 did not answer")
+    nvml_stand_in.set(lost=-1)
+    watch.measure(2)
+    assert len(watch.values("gpu1_not_measured")) == 1
+
+
+def test_no_driver_at_all(nvml_stand_in: NvmlStandIn, tmp_path: Path) -> None:
+    nvml_stand_in.set(gone=1)
+    with pytest.raises(NvmlError, match="Driver Not Loaded"):
+        NvmlSession()
+    watch = Watch(tmp_path)
+    watch.measure(3, slow=True)
+    assert watch.summary().metrics == ()
+    assert "NVML did not answer" in watch.summary().warnings[0]
+    watch.monitor.end(watch.context)
+    assert [metric.name for metric in watch.emitted] == ["gpu_not_measured"]
+
+
+def test_errors_are_told_with_the_case_that_ran(watch: Watch, nvml_stand_in: NvmlStandIn) -> None:
+    watch.measure(slow=True)
+    nvml_stand_in.set(ecc=2)
+    with watch.kmsg.open("a") as kmsg:
+        kmsg.write(XID)
+    watch.measure(2, slow=True)
+    assert set(watch.summary().warnings) == {
+        "GPU 0: 2 memory errors were not corrected",
+        "GPU 1: 2 memory errors were not corrected",
+        "GPU 1: Xid 48 (uncorrectable double-bit memory error) of 0000:11:00.0",
+    }
+    (xid,) = [metric for metric in watch.emitted if metric.name == "gpu1_xid"]
+    assert (xid.value, xid.unit) == (1, "count")
+    assert (xid.metadata["xid"], xid.metadata["cause"]) == (48, "hardware")
+    later = watch.monitor.sum_up(time.time(), time.time() + 1)
+    assert later.warnings == ()
+
+
+def test_virtualclient_s_parameters() -> None:
+    given = {"Scenario": "S", "MonitorFrequency": "00:01:00", "MonitorWarmupPeriod": "00:01:00"}
+    assert IntervalParameters.model_validate(given).interval == 60
