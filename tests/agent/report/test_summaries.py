@@ -69,7 +69,7 @@ def test_a_case_summary_has_verdict_headline_and_every_metric(tmp_path: Path) ->
     assert path == tmp_path / "summary.json"
     assert list(summary) == [
         "schema_version", "scenario", "tool", "format", "start", "end", "complete", "verdict", "headline",
-        "metrics", "details", "sources",
+        "metrics", "usage", "details", "sources",
     ]  # fmt: skip
     assert summary["verdict"] == {
         "validity": "INVALID",
