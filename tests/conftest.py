@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.environment import bench_python
+from tests.lab.environment import accuracy_python, bench_python
 from tests.lab.nvml.nvml_stand_in import nvml_library, nvml_stand_in
 
-__all__ = ["bench_python", "nvml_library", "nvml_stand_in", "shared"]
+__all__ = ["accuracy_python", "bench_python", "nvml_library", "nvml_stand_in", "shared"]
 
 
 @pytest.fixture(scope="session")

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actions.mlperf.accuracy import Accuracy, not_judged
 from agent.errors import ParseError
+from agent.records import Metric, Reason, Relativity, Validity, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from actions.mlperf.sample_sets import SampleSet
 
-__all__ = ["Reference", "Score", "find_reference", "is_right", "score"]
+__all__ = ["Reference", "Score", "find_reference", "is_right", "judge_answers", "score"]
 
 _REFERENCES = Path(__file__).with_name("sample_sets") / "references.json"
 
@@ -200,3 +202,50 @@ def find_reference(
         source=f"{entry['file']}, {entry['engine']}",
         is_same_file=entry["file_sha256"] == model_sha256,
     )
+
+
+def judge_answers(
+    scored: Score, reference: Reference | None, threshold: float, *, model: str, set_name: str
+) -> Accuracy:
+    """Judge a score by what the model is known to reach.
+
+    Args:
+        scored: the score.
+        reference: what is known; None where nothing is.
+        threshold: the least share of it that counts.
+        model: the model's name.
+        set_name: the set's.
+    """
+    metrics = tuple(_metrics(scored, reference, threshold))
+    if reference is None:
+        why = (
+            f"no reference accuracy is known for {model} on {set_name}: the score is recorded, not judged; "
+            "give accuracy_reference"
+        )
+        return not_judged(why, *metrics)
+    warnings: tuple[str, ...] = ()
+    if not reference.is_same_file:
+        warnings = (f"the reference accuracy was measured on another model file ({reference.source})",)
+    least = threshold * reference.exact_match
+    if scored.exact_match >= least:
+        return Accuracy(Verdict(Validity.VALID, warnings=warnings), metrics)
+    missed = ", ".join(f"{name}: {text.strip()[:30]!r}" for name, text in list(scored.wrong.items())[:3])
+    reason = Reason(
+        f"exact_match is {scored.exact_match:.3f} ({len(scored.right)} of {scored.total}); at least "
+        f"{least:.3f} is needed ({threshold:g} of {reference.exact_match:.3f}, {reference.source})",
+        f"check the weights, the quantisation and the prompt format; among the wrong answers: {missed}",
+        code="accuracy",
+    )
+    return Accuracy(Verdict(Validity.INVALID, (reason,), warnings), metrics)
+
+
+def _metrics(scored: Score, reference: Reference | None, threshold: float) -> Iterator[Metric]:
+    text = "samples whose completion begins with the known answer"
+    metadata = {"samples": scored.total}
+    yield Metric("exact_match", scored.exact_match, "ratio", Relativity.HIGHER, text, metadata=metadata)
+    if reference is not None:
+        text = f"exact_match expected of this model: {reference.source}"
+        yield Metric("exact_match_reference", reference.exact_match, "ratio", description=text, verbosity=2)
+        least = threshold * reference.exact_match
+        text = f"the least that counts: {threshold:g} of the reference"
+        yield Metric("exact_match_threshold", least, "ratio", description=text, verbosity=2)

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from actions.mlperf.sample_sets import SampleSet
     from agent.component import Progress, StepContext
 
-__all__ = ["CONFIG_NAME", "harness_command", "harness_config", "interpreter", "remove_stale", "run_harness"]
+__all__ = [
+    "CONFIG_NAME",
+    "harness_command",
+    "harness_config",
+    "interpreter",
+    "module_command",
+    "module_environment",
+    "remove_stale",
+    "run_harness",
+]
 
 CONFIG_NAME = "harness.json"
 RESULT_NAME = "harness_result.json"
@@ -26,6 +35,8 @@ _BESIDE_THE_HARNESS = (
     CONFIG_NAME,
     "server.log",
     "sample_set.jsonl",
+    "rouge*.json",
+    "accuracy.txt",
     "summary.json",
     "benchmark_report_*.html",
 )
@@ -47,9 +58,20 @@ def remove_stale(case_dir: Path) -> None:
             path.unlink()
 
 
+def module_command(environment: Path, module: str) -> list[str]:
+    """The command line of a module of the harness; its configuration's path goes behind it."""
+    return [str(interpreter(environment)), "-m", module]
+
+
+def module_environment() -> dict[str, str]:
+    """The variables with which an environment's Python finds the harness."""
+    # A single entry: the environment's own packages are found behind it.
+    return {"PYTHONPATH": str(_IMPORT_PATH), "PYTHONUNBUFFERED": "1"}
+
+
 def harness_command(parameters: LoadGenParameters, config: Path | str) -> list[str]:
     """The command line of the harness."""
-    return [str(interpreter(parameters.environment)), "-m", "harness", str(config)]
+    return [*module_command(parameters.environment, "harness"), str(config)]
 
 
 def harness_config(
@@ -102,8 +124,7 @@ def run_harness(
     ended = context.processes.run(
         harness_command(parameters, path),
         log=context.log,
-        # A single entry: the environment's own packages are found behind it.
-        env={"PYTHONPATH": str(_IMPORT_PATH), "PYTHONUNBUFFERED": "1"},
+        env=module_environment(),
         timeout_s=parameters.timeout,
         check=False,
         on_line=shown.line,

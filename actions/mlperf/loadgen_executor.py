@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from actions.llamacpp.server import LlamaCppServer
-from actions.mlperf.exact_match import Reference, find_reference, score
 from actions.mlperf.harness_run import (
     CONFIG_NAME,
     harness_command,
@@ -19,9 +18,10 @@ from actions.mlperf.harness_run import (
     run_harness,
 )
 from actions.mlperf.loadgen_parameters import LoadGenParameters
-from actions.mlperf.loadgen_result import Accuracy, Tested, merge
+from actions.mlperf.loadgen_result import Tested, merge
 from actions.mlperf.sample_sets import SYNTHETIC, SampleSet, open_sample_set
 from actions.mlperf.sample_sets.synthetic import SyntheticSamples
+from actions.mlperf.scorers import check_reference, score_run
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError, HostError
 from agent.records import ParsedOutput, Validity
@@ -30,6 +30,7 @@ from parsers.loadgen import parse_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from actions.mlperf.accuracy import Accuracy
     from agent.component import StepContext
     from agent.facts import Facts
 
@@ -96,6 +97,7 @@ class LoadGenExecutor(Action):
         asked = self.asked
         if asked.dataset != SYNTHETIC:
             samples = open_sample_set(asked.dataset)
+            check_reference(asked, samples)
             if asked.samples and asked.samples > len(samples.ids):
                 raise HostError(
                     f"{asked.samples} samples are asked for, but {asked.dataset} holds {len(samples.ids)}",
@@ -130,7 +132,9 @@ class LoadGenExecutor(Action):
                 result = run_harness(asked, config, context=context, case_dir=case_dir)
             except ActionFailedError as error:
                 raise _with_last_words(error, engine.server) from error
-            tested = self._tested(samples, result, engine, backend["request"], case_dir)
+            tested = self._tested(samples, result, engine, backend["request"])
+            if asked.mode == "accuracy":
+                tested = replace(tested, accuracy=self._accuracy(tested, case_dir, context))
         output = merge(parse_folder(case_dir, result["asked"]), tested)
         return StepOutcome(_sentence(output), (output,), case_dir)
 
@@ -181,7 +185,6 @@ class LoadGenExecutor(Action):
         result: dict[str, Any],
         engine: _Engine,
         request: dict[str, Any],
-        case_dir: Path,
     ) -> Tested:
         asked, server = self.asked, engine.server
         facts: dict[str, str | int | float] = {}
@@ -193,15 +196,6 @@ class LoadGenExecutor(Action):
                 "parallel": server.parameters.parallel,
                 "context": server.parameters.context,
             }
-        accuracy = None
-        if asked.mode == "accuracy" and samples.answers:
-            fewer = result["asked"].get("accuracy_sample_count_override")
-            scored = score(case_dir / "outputs.jsonl", samples, fewer)
-            if asked.accuracy_reference is not None:
-                reference: Reference | None = Reference(asked.accuracy_reference, "given by the profile")
-            else:
-                reference = find_reference(asked.model, str(facts.get("model_sha256", "")), samples, scored)
-            accuracy = Accuracy(scored, reference, asked.accuracy_threshold)
         return Tested(
             parameters=asked,
             samples=samples,
@@ -209,7 +203,16 @@ class LoadGenExecutor(Action):
             result=result,
             exact_tokens=request.get("ignore_eos") is True,
             server=facts,
-            accuracy=accuracy,
+        )
+
+    def _accuracy(self, tested: Tested, case_dir: Path, context: StepContext) -> Accuracy | None:
+        return score_run(
+            self.asked,
+            tested.samples,
+            tested.result,
+            case_dir,
+            model_sha256=str(tested.server.get("model_sha256", "")),
+            context=context,
         )
 
 

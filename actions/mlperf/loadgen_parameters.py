@@ -6,9 +6,10 @@ import re
 from pathlib import Path  # noqa: TC003 - pydantic reads it
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from actions.llamacpp.server import ServerParameters  # noqa: TC001 - pydantic reads it
+from actions.mlperf.accuracy_targets import SCORES, rounds
 from actions.parameter_types import Seconds, Share  # noqa: TC001 - likewise
 from agent.component import ComponentParameters
 
@@ -110,10 +111,35 @@ class LoadGenParameters(ComponentParameters):
     sample_timeout: Seconds = Field(300.0, description="Longest time for one sample; seconds or hh:mm:ss.")
     timeout: Seconds | None = Field(None, description="Longest time for the test; seconds or hh:mm:ss.")
 
-    accuracy_threshold: Share = Field(0.9, description="Least share of the reference's accuracy, 0 to 1.")
-    accuracy_reference: Share | None = Field(
-        None, description="Accuracy expected of this model, 0 to 1; that which ships for it if absent."
+    tokenizer: Path | None = Field(
+        None, description="Accuracy: folder of the model's tokenizer, where answers are tokens."
     )
+    mlperf_round: str = Field(
+        "", description="Accuracy: the round of MLPerf that judges, such as v6.1; newest."
+    )
+    accuracy_threshold: Share | None = Field(
+        None, description="Least share of the reference's accuracy, 0 to 1; 0.9, or MLPerf's 0.99 for ROUGE."
+    )
+    accuracy_reference: Share | dict[str, float] | None = Field(
+        None,
+        description="Accuracy expected of this model: 0 to 1, or for ROUGE {rouge1: 38.8, rougeL: 24.5} in "
+        "percent, also for a part of the set; that which is known if absent.",
+    )
+
+    @field_validator("mlperf_round")
+    @classmethod
+    def _known_round(cls, value: str) -> str:
+        if value and value not in rounds():
+            raise ValueError(f"{value} is none of the rounds {', '.join(rounds())}")
+        return value
+
+    @field_validator("accuracy_reference")
+    @classmethod
+    def _known_scores(cls, value: float | dict[str, float] | None) -> float | dict[str, float] | None:
+        for name, score in value.items() if isinstance(value, dict) else ():
+            if name not in SCORES or not 0 < score <= _HUNDRED:
+                raise ValueError(f"{name}: {score:g} is no score in percent of {', '.join(SCORES)}")
+        return value
 
     @model_validator(mode="after")
     def _fit_together(self) -> LoadGenParameters:

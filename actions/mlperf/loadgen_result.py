@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from actions.mlperf.accuracy import not_judged
 from actions.mlperf.loadgen_caveats import blame_client, caveats, client_metrics
 from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from parsers.loadgen import ACCURACY_NOT_JUDGED
@@ -12,22 +13,13 @@ from parsers.loadgen import ACCURACY_NOT_JUDGED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from actions.mlperf.exact_match import Reference, Score
+    from actions.mlperf.accuracy import Accuracy
     from actions.mlperf.loadgen_parameters import LoadGenParameters
     from actions.mlperf.sample_sets import SampleSet
 
-__all__ = ["Accuracy", "Tested", "merge"]
+__all__ = ["Tested", "merge"]
 
 _SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity.FAILED)
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """An accuracy run's score, and what it is judged by."""
-
-    score: Score
-    reference: Reference | None
-    threshold: float
 
 
 @dataclass(frozen=True)
@@ -41,7 +33,7 @@ class Tested:
         result: ``harness_result.json``.
         exact_tokens: whether every answer must have exactly ``max_output_tokens`` tokens.
         server: what the server that was started says of itself, and the model's file.
-        accuracy: in accuracy mode, on a set with known answers.
+        accuracy: in accuracy mode, where there is something to score by.
     """
 
     parameters: LoadGenParameters
@@ -67,10 +59,14 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
     warnings = (*verdict.warnings, *caveats(tested.result))
     metrics = (*parsed.metrics, *_harness_metrics(parsed, tested.result), *client_metrics(client))
     if asked.mode == "accuracy":
-        judged = _judge_accuracy(tested)
+        accuracy = tested.accuracy or not_judged(
+            f"the data set {tested.samples.name} has no known answers: the answers in outputs.jsonl are "
+            "not scored"
+        )
+        judged = accuracy.verdict
         validity = _worst(validity, judged.validity)
         reasons, warnings = (*judged.reasons, *reasons), (*warnings, *judged.warnings)
-        metrics = (*_accuracy_metrics(tested.accuracy), *metrics)
+        metrics = (*accuracy.metrics, *metrics)
     return replace(
         parsed,
         scenario=f"{asked.model}/{asked.loadgen_scenario}/{asked.mode}",
@@ -139,48 +135,6 @@ def _harness_metrics(parsed: ParsedOutput, result: Mapping[str, Any]) -> Iterato
     for name, value, unit, relativity, description in rows:
         if value is not None and name not in taken:
             yield Metric(name, float(value), unit, relativity, description, verbosity=2)
-
-
-def _judge_accuracy(tested: Tested) -> Verdict:
-    name, accuracy = tested.samples.name, tested.accuracy
-    if accuracy is None:
-        why = f"the data set {name} has no known answers: the answers in outputs.jsonl are not scored"
-        return Verdict(Validity.NOT_APPLICABLE, warnings=(why,))
-    score, reference = accuracy.score, accuracy.reference
-    if reference is None:
-        why = (
-            f"no reference accuracy is known for {tested.parameters.model} on {name}: the score is recorded, "
-            "not judged; give accuracy_reference"
-        )
-        return Verdict(Validity.NOT_APPLICABLE, warnings=(why,))
-    warnings: tuple[str, ...] = ()
-    if not reference.is_same_file:
-        warnings = (f"the reference accuracy was measured on another model file ({reference.source})",)
-    least = accuracy.threshold * reference.exact_match
-    if score.exact_match >= least:
-        return Verdict(Validity.VALID, warnings=warnings)
-    missed = ", ".join(f"{name}: {text.strip()[:30]!r}" for name, text in list(score.wrong.items())[:3])
-    reason = Reason(
-        f"exact_match is {score.exact_match:.3f} ({len(score.right)} of {score.total}); at least {least:.3f} "
-        f"is needed ({accuracy.threshold:g} of {reference.exact_match:.3f}, {reference.source})",
-        f"check the weights, the quantisation and the prompt format; among the wrong answers: {missed}",
-        code="accuracy",
-    )
-    return Verdict(Validity.INVALID, (reason,), warnings)
-
-
-def _accuracy_metrics(accuracy: Accuracy | None) -> Iterator[Metric]:
-    if accuracy is None:
-        return
-    higher, score, reference = Relativity.HIGHER, accuracy.score, accuracy.reference
-    text = "samples whose completion begins with the known answer"
-    yield Metric("exact_match", score.exact_match, "ratio", higher, text, metadata={"samples": score.total})
-    if reference is not None:
-        text = f"exact_match expected of this model: {reference.source}"
-        yield Metric("exact_match_reference", reference.exact_match, "ratio", description=text, verbosity=2)
-        least = accuracy.threshold * reference.exact_match
-        text = f"the least that counts: {accuracy.threshold:g} of the reference"
-        yield Metric("exact_match_threshold", least, "ratio", description=text, verbosity=2)
 
 
 def _details(tested: Tested) -> Iterator[tuple[str, str | int | float | bool]]:

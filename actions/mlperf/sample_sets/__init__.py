@@ -1,7 +1,8 @@
 """Sets of samples that ship with the agent, and any other in the same form: JSON lines.
 
-A line has ``id``, ``prompt`` (text) or ``token_ids``, and, where the right completion is known, ``answers``;
-``"symbol": true`` where they are symbols, such as Fe, that count only as they are spelt.
+A line has ``id``, ``prompt`` (text) or ``token_ids``, and, where the right completion is known, ``answers``
+(``"symbol": true`` where they are symbols, such as Fe, that count only as they are spelt) or, for a text to
+compare with, ``reference``.
 The folder is not called datasets: it lies on the harness's import path, where that name is Hugging Face's.
 """
 
@@ -38,6 +39,7 @@ class SampleSet:
         ids: the samples' names, in order.
         answers: the right completions by sample; empty where they are not known.
         symbols: the samples whose answers are symbols (see exact_match).
+        has_references: whether every sample has a reference text.
         source_sha256: of the file that this set is, or is the beginning of; empty where there is none.
     """
 
@@ -47,6 +49,7 @@ class SampleSet:
     answers: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     symbols: frozenset[str] = frozenset()
     source_sha256: str = ""
+    has_references: bool = False
 
     @property
     def sha256(self) -> str:
@@ -101,7 +104,8 @@ def open_sample_set(name: str) -> SampleSet:
         if row.get("answers")
     }
     symbols = frozenset(name for name, row in zip(ids, rows, strict=True) if row.get("symbol"))
-    return SampleSet(path.stem, path, ids, MappingProxyType(answers), symbols, sha256_of(path))
+    compared = all(row.get("reference") for row in rows)
+    return SampleSet(path.stem, path, ids, MappingProxyType(answers), symbols, sha256_of(path), compared)
 
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -115,6 +119,8 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
             where=f"{path}:{number}",
             remedy='write lines such as {"id": "7", "prompt": "The sun rises in the", "answers": ["east"]}',
         )
+    if not isinstance(row.get("reference", ""), str):
+        raise HostError("reference is no text", where=f"{path}:{number}", remedy="use a text")
     answers = row.get("answers", [])
     if not isinstance(answers, list):
         raise HostError("answers is not a list of texts", where=f"{path}:{number}", remedy="use a list")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from actions.mlperf import loadgen_result
-from actions.mlperf.exact_match import Reference, Score
+from actions.mlperf.accuracy import Accuracy
+from actions.mlperf.exact_match import Reference, Score, judge_answers
 from actions.mlperf.loadgen_parameters import LoadGenParameters
-from actions.mlperf.loadgen_result import Accuracy, merge
+from actions.mlperf.loadgen_result import merge
 from actions.mlperf.sample_sets import SampleSet
 from agent.records import Metric, ParsedOutput, Reason, Validity, Verdict
 from parsers.loadgen import ACCURACY_NOT_JUDGED
@@ -154,7 +155,7 @@ def test_the_clients_share_is_measured() -> None:
 )
 def test_accuracy_is_judged_by_its_score(logs: Verdict, right: tuple[str, ...], expected: Validity) -> None:
     wrong = {} if right else {"a": "?"}
-    accuracy = Accuracy(Score(right, wrong), Reference(1.0, "measured"), 0.9)
+    accuracy = judge_answers(Score(right, wrong), Reference(1.0, "measured"), 0.9, model="m", set_name="set")
 
     verdict = verdict_of(merged(logs, mode="accuracy", scenario="Offline", accuracy=accuracy))
 
@@ -164,7 +165,7 @@ def test_accuracy_is_judged_by_its_score(logs: Verdict, right: tuple[str, ...], 
 
 
 def test_an_accuracy_run_with_errors_stays_invalid() -> None:
-    accuracy = Accuracy(Score(("a",), {}), Reference(1.0, "measured"), 0.9)
+    accuracy = Accuracy(VALID)
 
     verdict = verdict_of(merged(missed("errors"), mode="accuracy", scenario="Offline", accuracy=accuracy))
 
