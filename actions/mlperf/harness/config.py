@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from .tuning import Tuning
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["MODES", "SCENARIOS", "HarnessConfig"]
 
 SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
+SERVER_SCENARIOS = ("Server", "Interactive")
 MODES = ("performance", "accuracy")
 _LEAST = {"performance_sample_count": 1, "max_output_tokens": 1, "warmup_samples": 0, "sample_timeout_s": 0.1}
 
@@ -41,6 +44,8 @@ class HarnessConfig:
         load_share: where given, ``target_qps`` is this share (0 to 1) of the rate that the warm-up reached
             with all of its samples in flight; for SingleStream the latency, for Offline the expected rate,
             which may be up to twice as high so that the test does not end early.
+        tuning: where given, ``target_qps`` of a Server or Interactive performance test is looked for by short
+            trials (``harness.tuning.Tuning``), and the test of full length runs at what they found.
         sample_timeout_s: seconds a single sample may take before the run fails; for backends that hold many
             samples at once also the seconds without any progress.
         record_samples: whether ``samples.csv`` is written; False only where the harness itself is measured.
@@ -60,6 +65,7 @@ class HarnessConfig:
     max_output_tokens: int = 128
     warmup_samples: int = 8
     load_share: float | None = None
+    tuning: Tuning | None = None
     sample_timeout_s: float = 300.0
     record_samples: bool = True
     audit_config: str | None = None
@@ -82,6 +88,8 @@ class HarnessConfig:
             raise ValueError(
                 f"load_share is {self.load_share}; it is a share of the measured rate, 0 to {most}"
             )
+        if self.tuning is not None and (self.mode != "performance" or self.scenario not in SERVER_SCENARIOS):
+            raise ValueError(f"tuning is for performance in {' and '.join(SERVER_SCENARIOS)}")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is not None and value < least:
@@ -109,6 +117,7 @@ class HarnessConfig:
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ValueError(f"{path}: {key!r} is unknown{hint}")
         try:
-            return cls(**values)
+            tuning = values.pop("tuning", None)
+            return cls(**values, tuning=None if tuning is None else Tuning(**tuning))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error

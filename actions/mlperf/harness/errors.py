@@ -10,9 +10,9 @@ class HarnessError(Exception):
 
     Args:
         kind: a stable name that callers may branch on: ``config``, ``dataset``, ``settings``, ``loadgen``,
-            ``dependency`` (a module is missing), ``connection``, ``model_mismatch``, ``http_error``,
-            ``engine_error``, ``timeout``, ``stalled``, ``cut_stream``, ``malformed_reply``, ``no_tokens``,
-            ``interrupted`` or ``internal``.
+            ``load`` (no rate is valid), ``dependency`` (a module is missing), ``connection``,
+            ``model_mismatch``, ``http_error``, ``engine_error``, ``out_of_memory``, ``timeout``, ``stalled``,
+            ``cut_stream``, ``malformed_reply``, ``no_tokens``, ``interrupted`` or ``internal``.
         message: what happened, naming the thing.
         remedy: what to do next.
     """

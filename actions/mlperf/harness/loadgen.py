@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["LoadGenTest", "known_benchmark", "load", "version"]
+__all__ = ["LoadGenTest", "invalid_reason", "is_valid", "known_benchmark", "load", "version"]
 
 _MODES = {"performance": "PerformanceOnly", "accuracy": "AccuracyOnly"}
 
@@ -46,6 +46,48 @@ def version() -> str:
         return "unknown"  # built from a checkout; LoadGen's own log says which
 
 
+def is_valid(output_dir: Path) -> bool:
+    """Whether LoadGen's summary calls its test valid."""
+    return _of_summary(output_dir, "Result is") == "VALID"
+
+
+def invalid_reason(output_dir: Path) -> str:
+    """What LoadGen's summary says of each condition that was not met."""
+    conditions = (
+        "Performance constraints satisfied",
+        "Min duration satisfied",
+        "Min queries satisfied",
+        "Early stopping satisfied",
+    )
+    unmet = [name for name in conditions if _of_summary(output_dir, name).upper() == "NO"]
+    latencies = (
+        "99.00 percentile first token latency (ns)",
+        "99.00 percentile time to output token (ns)",
+        "99.00 percentile time per output token (ns)",
+        "99.00 percentile latency (ns)",
+    )
+    found = [
+        f"{name.replace(' (ns)', '').replace('99.00 percentile', 'p99')} {float(value) / 1e9:.4g} s"
+        for name in latencies
+        if (value := _of_summary(output_dir, name))
+    ]
+    said = ", ".join(name.replace(" satisfied", "") for name in unmet) or "LoadGen gives no reason"
+    return f"not met: {said} ({', '.join(found[:2])})" if found else f"not met: {said}"
+
+
+def _of_summary(output_dir: Path, name: str) -> str:
+    """A value of ``mlperf_log_summary.txt``; empty where it is not there."""
+    try:
+        text = (output_dir / "mlperf_log_summary.txt").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if colon and key.strip() == name:
+            return value.strip()
+    return ""
+
+
 def known_benchmark(model: str, scenario: str) -> Benchmark | None:
     """What LoadGen's built-in configuration says of a model in one of its scenarios, if it knows it."""
     return benchmark_of(load().TestSettings, model, scenario)
@@ -55,28 +97,34 @@ class LoadGenTest:
     """One test, in a thread of its own, since LoadGen's call returns only when the test is over.
 
     Args:
-        asked: the settings.
+        settings: ``mlperf_loadgen.TestSettings``, as they are to be.
+        scenario: LoadGen's scenario.
         mode: performance or accuracy.
         sample_count: samples in the data set.
-        output_dir: where LoadGen's logs and the user.conf go.
+        performance_count: samples that LoadGen keeps loaded.
+        output_dir: where LoadGen's logs go.
         audit_config: an audit configuration that LoadGen reads over the settings.
-
-    Raises:
-        HarnessError: (``settings``) if LoadGen does not take the settings.
     """
 
     def __init__(
-        self, asked: Asked, *, mode: str, sample_count: int, output_dir: Path, audit_config: str | None
+        self,
+        settings: Any,
+        *,
+        scenario: str,
+        mode: str,
+        sample_count: int,
+        performance_count: int,
+        output_dir: Path,
+        audit_config: str | None,
     ) -> None:
         lg = self._lg = load()
-        settings = self.settings = lg.TestSettings()
-        apply_settings(settings, asked, output_dir / "user.conf")
-        settings.scenario = getattr(lg.TestScenario, asked.scenario)
+        self.settings = settings
+        settings.scenario = getattr(lg.TestScenario, scenario)
         settings.mode = getattr(lg.TestMode, _MODES[mode])
-        self.scenario = asked.scenario
+        self.scenario = scenario
         self.mode = mode
         self._sample_count = sample_count
-        self._performance_count = int(asked.values["performance_sample_count_override"])
+        self._performance_count = performance_count
         output = lg.LogOutputSettings()
         output.outdir = str(output_dir)
         self._logs = lg.LogSettings()
@@ -85,6 +133,42 @@ class LoadGenTest:
         # LoadGen reads any audit.config in the working directory unless it is given another name.
         self._audit_config = audit_config or str(output_dir / "no_audit_config")
 
+    @classmethod
+    def asked(
+        cls, asked: Asked, *, mode: str, sample_count: int, output_dir: Path, audit_config: str | None
+    ) -> LoadGenTest:
+        """The test with the settings that are asked for; the process's first, and the only one made so.
+
+        Raises:
+            HarnessError: (``settings``) if LoadGen does not take the settings.
+        """
+        settings = load().TestSettings()
+        apply_settings(settings, asked, output_dir / "user.conf")
+        return cls(
+            settings,
+            scenario=asked.scenario,
+            mode=mode,
+            sample_count=sample_count,
+            performance_count=int(asked.values["performance_sample_count_override"]),
+            output_dir=output_dir,
+            audit_config=audit_config,
+        )
+
+    def again(self, output_dir: Path, **fields: float) -> LoadGenTest:
+        """Another test with the same settings but for ``fields`` (TestSettings' names and units)."""
+        settings = self._lg.TestSettings()
+        for name in _fields(self.settings):
+            setattr(settings, name, fields.get(name, getattr(self.settings, name)))
+        return LoadGenTest(
+            settings,
+            scenario=self.scenario,
+            mode=self.mode,
+            sample_count=self._sample_count,
+            performance_count=self._performance_count,
+            output_dir=output_dir,
+            audit_config=self._audit_config,
+        )
+
     @property
     def wants_first_tokens(self) -> bool:
         """Whether LoadGen takes first tokens (``SetNeedsFirstToken``): token latencies on, not Offline."""
@@ -92,8 +176,7 @@ class LoadGenTest:
 
     def effective(self) -> dict[str, float | int | bool]:
         """Every field of LoadGen's TestSettings, with LoadGen's own names and units."""
-        names = (name for name in dir(self.settings) if not name.startswith("_"))
-        fields = {name: getattr(self.settings, name) for name in names}
+        fields = {name: getattr(self.settings, name) for name in _fields(self.settings)}
         return {name: value for name, value in fields.items() if isinstance(value, int | float)}
 
     def expected_samples(self) -> int | None:
@@ -147,6 +230,12 @@ class LoadGenTest:
         lg.DestroyQSL(qsl)
         lg.DestroyFastSUT(sut)
         on_end(problem)
+
+
+def _fields(settings: Any) -> list[str]:
+    return [
+        name for name in dir(settings) if not name.startswith("_") and not callable(getattr(settings, name))
+    ]
 
 
 def _nothing(*_: object) -> None:

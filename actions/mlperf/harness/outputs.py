@@ -11,7 +11,7 @@ __all__ = ["remove_outputs"]
 
 _OUTPUTS = (
     "mlperf_log_*", "samples.csv", "outputs.jsonl", "user.conf", "harness_result.json*",
-    "harness_traceback.txt",
+    "harness_traceback.txt", "engine.log",
 )  # fmt: skip
 
 

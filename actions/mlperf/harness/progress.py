@@ -16,10 +16,12 @@ class Progress:
 
     Args:
         expected: samples that LoadGen will issue, or None where nobody can know.
+        note: what the test is for, where it is not the test itself.
     """
 
-    def __init__(self, expected: int | None = None) -> None:
+    def __init__(self, expected: int | None = None, note: str = "") -> None:
         self.expected = expected
+        self._note = note
         self._start = perf_counter()
         self._last: tuple[str, float] = ("", 0.0)
 
@@ -45,6 +47,7 @@ class Progress:
             "expected": self.expected if phase in {"run", "drain"} else None,
             "elapsed_s": round(now - self._start, 3),
             "tokens": tokens,
+            **({"note": self._note} if self._note else {}),
         }
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()

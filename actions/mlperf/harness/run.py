@@ -18,6 +18,7 @@ from .backends.base import BackendContext, BackendStats
 from .dataset import Sample, read_dataset
 from .errors import HarnessError
 from .feed import Feed
+from .load_search import LoadSearch
 from .loop_lag import LoopLag
 from .outputs import remove_outputs
 from .progress import Progress
@@ -32,10 +33,13 @@ if TYPE_CHECKING:
     from .backends.base import Backend
     from .benchmark import Benchmark
     from .config import HarnessConfig
+    from .tuning import Tuning
 
 __all__ = ["Run"]
 
 _TICK_S = 0.5
+_FIRST_SHARE = 0.8
+"""Where the search for a rate begins, as a share of what the warm-up reaches."""
 
 
 class Run:
@@ -66,6 +70,7 @@ class Run:
         self._outputs: OutputWriter | None = None
         self._sink: LoadGenSink | None = None
         self._failure: asyncio.Future[None] | None = None
+        self._search: LoadSearch | None = None
 
     async def execute(self) -> None:
         """Run the test.
@@ -89,24 +94,27 @@ class Run:
         loadgen.load()
         self._asked = self._ask(samples, {})  # a wrong setting is found before the engine is asked anything
 
-        context = BackendContext(samples, config.scenario, config.max_output_tokens, config.sample_timeout_s)
+        context = BackendContext(
+            samples, config.scenario, config.max_output_tokens, config.sample_timeout_s, self.output_dir
+        )
         backend = self._backend = load_backend(config.backend, context)
         self._progress.report("connect")
         self._engine = await backend.start()
         load = await self._warm_up(backend, len(samples), self._asked)
         self._asked = self._ask(samples, load)
-        backend.stats = BackendStats()
-
-        self._test = loadgen.LoadGenTest(
+        test = loadgen.LoadGenTest.asked(
             self._asked,
             mode=config.mode,
             sample_count=len(samples),
             output_dir=self.output_dir,
             audit_config=config.audit_config,
         )
-        await self._timed_part(self._test, backend, samples)
+        if config.tuning is None:
+            await self._timed_part(test, backend, samples)
+            self.close_outputs()
+        else:
+            await self._tune(config.tuning, test, backend, samples)
         await backend.stop()
-        self.close_outputs()
 
     def _clear_output_dir(self) -> None:
         """Make the folder, and remove an earlier test's files, so that they are not taken for this one's."""
@@ -160,10 +168,13 @@ class Run:
             backend, sample_count=sample_count, sample_timeout_s=config.sample_timeout_s, report=report
         )
         samples, share = config.warmup_samples, config.load_share
+        if config.tuning is not None:
+            share = _FIRST_SHARE if config.tuning.start_qps is None else None
         is_paced = config.mode == "performance" or self._scenario == "Server"
         if share is None or not is_paced:
             self._warmup = await warmup.run(samples)
-            return {}
+            start_qps = config.tuning and config.tuning.start_qps
+            return {"target_qps": start_qps} if start_qps else {}
         if self._scenario in {"Server", "Offline"}:
             self._warmup = await warmup.rate(max(samples, 8))
             measured = self._warmup.samples_per_second or 0.0
@@ -180,8 +191,30 @@ class Run:
         self._load = {"share": share, "measured": measured, name: target}
         return {name: target}
 
-    async def _timed_part(self, test: loadgen.LoadGenTest, backend: Backend, samples: list[Sample]) -> None:
+    async def _tune(
+        self, tuning: Tuning, test: loadgen.LoadGenTest, backend: Backend, samples: list[Sample]
+    ) -> None:
+        """Look for the highest rate that holds by short trials, then run the test of full length at it."""
+
+        async def run(test: loadgen.LoadGenTest, note: str) -> SampleRecorder:
+            await self._timed_part(test, backend, samples, note)
+            assert self._recorder is not None  # noqa: S101  (tuning needs record_samples)
+            return self._recorder
+
+        def ask(rate: float) -> str:
+            self._asked = self._ask(samples, {"target_qps": rate})
+            return self._asked.user_conf
+
+        assert self._asked is not None  # noqa: S101  (set before the engine was started)
+        self._search = LoadSearch(tuning, test, self.output_dir, run=run, ask=ask)
+        await self._search.execute(float(self._asked.values["target_qps"]))
+
+    async def _timed_part(
+        self, test: loadgen.LoadGenTest, backend: Backend, samples: list[Sample], note: str = ""
+    ) -> None:
         config = self.config
+        self._test = test
+        backend.stats = BackendStats()
         loop = asyncio.get_running_loop()
         keeps_text = config.mode == "accuracy"
         if config.record_samples or keeps_text:
@@ -198,7 +231,7 @@ class Run:
         )
         feed = Feed(loop, backend, sink)
         ended: asyncio.Future[None] = loop.create_future()
-        self._progress = Progress(test.expected_samples())
+        self._progress = Progress(test.expected_samples(), note)
         gc.collect()
         gc.freeze()  # what lives now lives to the end: the collector need not look at it in the timed part
         self._started_at = _now()
@@ -307,6 +340,7 @@ class Run:
             "ended_at": _now(),
             "warmup": vars(warmup) if warmup else None,
             "load_share": self._load,
+            "tuning": self._search.as_json() if self._search else None,
             "engine": dict(self._engine),
         }
 

@@ -46,6 +46,15 @@ class SampleRecorder:
             self._completed[slot] = now
             self._tokens[slot] = tokens
 
+    def waits(self) -> tuple[array[float], list[float]]:
+        """When each answered sample was issued, and its wait for the first token or, without, the answer."""
+        issued, waited = array("d"), []
+        for start, first, end in zip(self._issued, self.first_token, self._completed, strict=True):
+            if not math.isnan(end):
+                issued.append(start)
+                waited.append((end if math.isnan(first) else first) - start)
+        return issued, waited
+
     def index(self, slot: int) -> int:
         """The place in the data set of the sample in this slot."""
         return self._indices[slot]

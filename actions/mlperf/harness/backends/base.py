@@ -15,6 +15,7 @@ from ..errors import HarnessError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from ..dataset import Sample
 
@@ -81,12 +82,14 @@ class BackendContext:
         scenario: one of the harness's scenarios.
         max_output_tokens: output tokens per sample.
         sample_timeout_s: seconds a single request may take.
+        output_dir: the test's folder, for what an engine prints.
     """
 
     samples: Sequence[Sample]
     scenario: str
     max_output_tokens: int
     sample_timeout_s: float
+    output_dir: Path
 
 
 @dataclass

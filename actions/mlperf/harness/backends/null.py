@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import deque
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from .base import BackendStats, checked
+from .base import BackendStats, Batch, checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .base import Backend, BackendContext, Batch, Sink
+    from .base import Backend, BackendContext, Sink
 
 __all__ = ["NullBackend", "create"]
 
-_DEFAULTS = {"model": "null", "tokens": None, "first_token_delay_s": 0.0, "delay_s": 0.0}
+_DEFAULTS = {"model": "null", "tokens": None, "first_token_delay_s": 0.0, "delay_s": 0.0, "slots": 0}
 
 
 class NullBackend:
@@ -26,17 +28,22 @@ class NullBackend:
         tokens: output tokens per sample; 0 gives answers without tokens.
         first_token_delay_s: seconds until a batch's first tokens.
         delay_s: seconds until its answers.
+        slots: samples answered at once, the others wait; 0 for any number.
     """
 
     data_encoding = "utf-8"
     version = "null"
 
-    def __init__(self, *, model: str, tokens: int, first_token_delay_s: float, delay_s: float) -> None:
+    def __init__(
+        self, *, model: str, tokens: int, first_token_delay_s: float, delay_s: float, slots: int
+    ) -> None:
         self._model = model
         self._tokens = tokens
         self._first_token_delay_s = first_token_delay_s
         self._delay_s = delay_s
         self._data = b"null " * tokens
+        self._free = slots or math.inf
+        self._waiting: deque[tuple[Batch, Sink]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.stats = BackendStats()
 
@@ -47,6 +54,18 @@ class NullBackend:
 
     def submit(self, batch: Batch, sink: Sink) -> None:
         """Answer, now or later."""
+        if self._free == math.inf:
+            self._answer(batch, sink)
+            return
+        self._waiting.extend((Batch([id_], [index]), sink) for id_, index in zip(*batch, strict=True))
+        self._fill_slots()
+
+    def _fill_slots(self) -> None:
+        while self._free and self._waiting:
+            self._free -= 1
+            self._answer(*self._waiting.popleft())
+
+    def _answer(self, batch: Batch, sink: Sink) -> None:
         for delay_s, answer in (
             (self._first_token_delay_s, self._first_tokens),
             (self._delay_s, self._complete),
@@ -63,6 +82,9 @@ class NullBackend:
 
     def _complete(self, batch: Batch, sink: Sink) -> None:
         sink.complete_many(list(zip(batch.ids, repeat(self._data), repeat(self._tokens))))
+        if self._free != math.inf:
+            self._free += 1
+            self._fill_slots()
 
     def decode(self, data: bytes) -> str:
         """An answer as text."""

@@ -1,0 +1,343 @@
+"""vLLM in the harness's own process: no HTTP, one asynchronous engine for every scenario.
+
+Prompts go in as token ids and answers come out as token ids: nothing is tokenised or detokenised in the timed
+part. Prefix caching is off, always. What the engine prints goes to ``engine.log`` in the output folder.
+"""
+
+# ruff: noqa: TID252  (the harness is its own top-level package where it runs)
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import multiprocessing
+import os
+import sys
+from array import array
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from ..errors import HarnessError
+from .base import BackendStats, checked
+from .vllm_failure import OUT_OF_MEMORY, last_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from ..dataset import Sample
+    from .base import BackendContext, Batch, Sink
+
+__all__ = ["VllmBackend", "create"]
+
+_DEFAULTS: Mapping[str, Any] = {"model": None, "engine": {}, "sampling": {}, "environment": {}}
+_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+"""A benchmark host reports to nobody."""
+_OWN_ENGINE_ARGUMENTS = ("model", "enable_prefix_caching", "disable_log_stats", "stream_interval")
+_OWN_SAMPLING = ("max_tokens", "output_kind", "detokenize", "n")
+_SLICE = 64
+"""Requests handed over before the loop looks at its other work: each takes a fraction of a millisecond."""
+_LEN_MULTIPLE = 16
+
+
+class VllmBackend:
+    """Answers by vLLM's ``AsyncLLM``.
+
+    Args:
+        model: a folder or a name of Hugging Face's hub.
+        engine: vLLM's ``AsyncEngineArgs`` by their own names.
+        sampling: vLLM's ``SamplingParams`` by their own names; greedy unless it says otherwise.
+        environment: environment variables for vLLM.
+        context: the run.
+    """
+
+    data_encoding = "int32"
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        engine: Mapping[str, Any],
+        sampling: Mapping[str, Any],
+        environment: Mapping[str, str],
+        context: BackendContext,
+    ) -> None:
+        self._model = model
+        self._engine_arguments = engine
+        self._sampling = sampling
+        self._environment = environment
+        self._context = context
+        self._log = context.output_dir / "engine.log"
+        self._engine: Any = None
+        self._tokenizer: Any = None
+        self._prompts: list[dict[str, list[int]]] = []
+        self._params: Any = None
+        self._waiting: asyncio.Queue[tuple[int, int, Sink]] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._streams = context.scenario != "Offline"
+        self.version = "vllm"
+        self.stats = BackendStats()
+
+    async def start(self) -> Mapping[str, Any]:
+        """Load the model.
+
+        Raises:
+            HarnessError: (``dependency``) if vLLM is not installed; (``config``) if an argument is unknown
+                or a prompt does not fit; (``out_of_memory``, ``engine_error``) if the engine does not start.
+        """
+        os.environ.update({**_ENVIRONMENT, **self._environment})
+        vllm = _import_vllm(self._log)
+        self.version = f"vllm {vllm.__version__}"
+        arguments = self._arguments(vllm)
+        self._params = self._sampling_params(vllm)
+        loading = asyncio.to_thread(vllm.AsyncLLMEngine.from_engine_args, arguments)
+        try:
+            self._engine = await loading
+        except Exception as error:
+            raise self._failure("vLLM did not start", error) from error
+        self._tokenizer = self._engine.renderer.tokenizer
+        self._prompts = [{"prompt_token_ids": self._tokens(sample)} for sample in self._context.samples]
+        self._check_lengths(self._engine.vllm_config.model_config.max_model_len)
+        self._start_task(self._hand_over())
+        return {"model": self._model, **_facts(self._engine.vllm_config)}
+
+    def _arguments(self, vllm: Any) -> Any:
+        """The engine's arguments: what is asked, over what a benchmark needs."""
+        known = [field.name for field in dataclasses.fields(vllm.AsyncEngineArgs) if field.init]
+        for name in self._engine_arguments:
+            if name not in known:
+                raise _unknown("engine argument", name, known)
+        if self._engine_arguments.get("enable_prefix_caching"):
+            raise HarnessError(
+                "config",
+                "enable_prefix_caching is asked for, but MLPerf's rules forbid reuse across queries",
+                "leave it out",
+            )
+        values = {
+            "max_model_len": self._longest_sequence(),
+            **self._engine_arguments,
+            "model": self._model,
+            "enable_prefix_caching": False,
+            "disable_log_stats": True,
+            # LoadGen takes an answer's first token and its end: those between stay in the engine's process.
+            "stream_interval": max(2, self._context.max_output_tokens),
+        }
+        if values["max_model_len"] is None:
+            del values["max_model_len"]
+        try:
+            return vllm.AsyncEngineArgs(**values)
+        except (TypeError, ValueError) as error:
+            raise HarnessError("config", f"vLLM refuses its arguments: {_short(error)}") from error
+
+    def _longest_sequence(self) -> int | None:
+        """Tokens of the longest prompt and its answer; None where prompts are text and the model decides."""
+        lengths = [len(sample.tokens) for sample in self._context.samples]
+        if not all(lengths):
+            return None
+        longest = max(lengths) + self._context.max_output_tokens
+        return -(-longest // _LEN_MULTIPLE) * _LEN_MULTIPLE
+
+    def _sampling_params(self, vllm: Any) -> Any:
+        from vllm.sampling_params import RequestOutputKind
+
+        for name in _OWN_SAMPLING:
+            if name in self._sampling:
+                raise HarnessError(
+                    "config", f"sampling.{name} is the harness's to set", "max_output_tokens sets the length"
+                )
+        known = list(vllm.SamplingParams.__struct_fields__)
+        for name in self._sampling:
+            if name not in known:
+                raise _unknown("sampling parameter", name, known)
+        kind = RequestOutputKind.DELTA if self._streams else RequestOutputKind.FINAL_ONLY
+        own = {"max_tokens": self._context.max_output_tokens, "output_kind": kind, "detokenize": False}
+        try:
+            return vllm.SamplingParams(**{"temperature": 0.0, **self._sampling, **own})
+        except (TypeError, ValueError) as error:
+            raise HarnessError("config", f"vLLM refuses the sampling: {_short(error)}") from error
+
+    def _tokens(self, sample: Sample) -> list[int]:
+        if sample.tokens:
+            return list(sample.tokens)
+        if self._tokenizer is None:
+            raise HarnessError(
+                "config",
+                f"sample {sample.id} is text, and the engine has no tokenizer",
+                "leave skip_tokenizer_init out, or give samples as token_ids",
+            )
+        return list(self._tokenizer.encode(sample.prompt))
+
+    def _check_lengths(self, most: int) -> None:
+        """Refuse a prompt that the engine would cut or refuse in the middle of the test."""
+        for sample, prompt in zip(self._context.samples, self._prompts, strict=True):
+            length = len(prompt["prompt_token_ids"]) + self._context.max_output_tokens
+            if length > most:
+                raise HarnessError(
+                    "config",
+                    f"sample {sample.id} with its answer has {length} tokens; max_model_len is {most}",
+                    f"raise max_model_len to {length}, or leave it out",
+                )
+
+    def submit(self, batch: Batch, sink: Sink) -> None:
+        """Queue the samples; a task of its own hands them to the engine in order."""
+        for sample_id, index in zip(batch.ids, batch.indices, strict=True):
+            self._waiting.put_nowait((sample_id, index, sink))
+
+    async def _hand_over(self) -> None:
+        """Give requests to the engine as they come; a large batch leaves the loop time for other work."""
+        while True:
+            sample_id, index, sink = await self._waiting.get()
+            for _ in range(_SLICE):
+                self._start_task(self._answer(sample_id, index, sink))
+                if self._waiting.empty():
+                    break
+                sample_id, index, sink = self._waiting.get_nowait()
+            else:
+                self._start_task(self._answer(sample_id, index, sink))
+            await asyncio.sleep(0)
+
+    def _start_task(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, sample_id: int, index: int, sink: Sink) -> None:
+        prompt, tokens, cached = self._prompts[index], array("i"), 0
+        try:
+            async for output in self._engine.generate(prompt, self._params, str(sample_id)):
+                new = output.outputs[0].token_ids
+                if self._streams and new and not tokens:
+                    sink.first_token(sample_id, array("i", new[:1]).tobytes())
+                tokens.extend(new)
+                cached = output.num_cached_tokens or 0
+        except Exception as error:  # noqa: BLE001  (whatever the engine raises ends the run with its own message)
+            sink.fail(sample_id, self._failure("vLLM failed", error))
+            return
+        self.stats.count_input(len(prompt["prompt_token_ids"]), cached)
+        sources = self.stats.token_count_sources
+        sources["engine"] = sources.get("engine", 0) + 1
+        sink.complete(sample_id, tokens.tobytes(), len(tokens))
+
+    def _failure(self, what: str, error: Exception) -> HarnessError:
+        """The engine's own last words, and what to do."""
+        words = last_words(self._log) or _short(error)
+        if OUT_OF_MEMORY.search(words) or OUT_OF_MEMORY.search(str(error)):
+            return HarnessError(
+                "out_of_memory",
+                f"{what}: {words}",
+                "lower max_num_seqs, max_num_batched_tokens or gpu_memory_utilization; see nvidia-smi for "
+                "other processes on the GPU",
+            )
+        return HarnessError("engine_error", f"{what}: {words}", f"its output is in {self._log}")
+
+    def decode(self, data: bytes) -> str:
+        """An answer as text; as its token ids where the engine has no tokenizer."""
+        tokens = array("i", data).tolist()
+        if self._tokenizer is None:
+            return " ".join(map(str, tokens))
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
+    async def stop(self) -> None:
+        """End the engine."""
+        for task in self._tasks:
+            task.cancel()
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.shutdown)
+
+    def kill(self) -> None:
+        """End the engine's processes at once."""
+        for child in multiprocessing.active_children():
+            child.kill()
+
+
+def _import_vllm(log: Path) -> Any:
+    """Import vLLM with its output, and that of the processes it starts, in a file.
+
+    The harness's own progress goes on where it went: its streams move to copies of the old descriptors.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    streams = [os.fdopen(os.dup(number), "w", buffering=1, encoding="utf-8") for number in (1, 2)]
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for number in (1, 2):
+        os.dup2(file, number)
+    os.close(file)
+    try:
+        import vllm
+    except ImportError as error:
+        raise HarnessError(
+            "dependency",
+            f"vLLM cannot be imported: {error}",
+            "install it in this environment: python -m pip install vllm",
+        ) from error
+    finally:
+        sys.stdout, sys.stderr = streams
+    return vllm
+
+
+def _facts(config: Any) -> dict[str, str | int | float | bool]:
+    """What the engine really runs with, under vLLM's own names."""
+    model, cache, scheduler, parallel = (
+        config.model_config,
+        config.cache_config,
+        config.scheduler_config,
+        config.parallel_config,
+    )
+    facts = {
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "quantization": model.quantization,
+        "load_format": config.load_config.load_format,
+        "max_model_len": model.max_model_len,
+        "kv_cache_dtype": cache.cache_dtype,
+        "gpu_memory_utilization": cache.gpu_memory_utilization,
+        "num_gpu_blocks": cache.num_gpu_blocks,
+        "block_size": cache.block_size,
+        "enable_prefix_caching": bool(cache.enable_prefix_caching),
+        "max_num_seqs": scheduler.max_num_seqs,
+        "max_num_batched_tokens": scheduler.max_num_batched_tokens,
+        "async_scheduling": scheduler.async_scheduling,
+        "tensor_parallel_size": parallel.tensor_parallel_size,
+        "pipeline_parallel_size": parallel.pipeline_parallel_size,
+        "data_parallel_size": parallel.data_parallel_size,
+        **_architecture(model.hf_text_config),
+    }
+    return {
+        name: value if isinstance(value, int | float) else str(value)
+        for name, value in facts.items()
+        if value is not None
+    }
+
+
+def _architecture(config: Any) -> dict[str, int]:
+    """What a roofline needs to know of the model."""
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "vocab_size",
+    )
+    return {name: value for name in names if isinstance(value := getattr(config, name, None), int)}
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> HarnessError:
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "see vLLM's documentation of this version"
+    return HarnessError("config", f"vLLM has no {what} {name!r}", hint)
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:500] or type(error).__name__
+
+
+def create(settings: Mapping[str, Any], context: BackendContext) -> VllmBackend:
+    """Make the backend.
+
+    Raises:
+        HarnessError: (``config``) if a setting is unknown or model is missing.
+    """
+    values = checked(settings, _DEFAULTS, "vllm")
+    if not values["model"]:
+        raise HarnessError("config", "the vllm backend needs a model", "give a folder or a name of the hub")
+    return VllmBackend(**values, context=context)

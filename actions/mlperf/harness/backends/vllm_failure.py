@@ -1,0 +1,48 @@
+"""Why vLLM ended, from what it printed."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["OUT_OF_MEMORY", "last_words"]
+
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemoryError|No available memory for the cache blocks"
+    r"|less than desired GPU memory utilization|larger than the available KV cache memory",
+    re.IGNORECASE,
+)
+"""How vLLM (0.22) and PyTorch say that the GPU's memory does not do."""
+_RAISED = re.compile(r"(?:^|\s)((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): (.+)$")
+_SAYS_NOTHING = (
+    "Engine core initialization failed",
+    "EngineCore encountered an issue",
+    "See root cause above",
+)
+_TAIL_BYTES = 256 * 1024
+_LONGEST = 500
+
+
+def last_words(log: Path) -> str:
+    """The exception that began the engine's end, in a line; empty where the log has none.
+
+    vLLM's processes raise in a chain: the first one since the log's last start is the cause, those behind it
+    only say that another process has ended.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    raised = [match for line in lines if (match := _RAISED.search(line))]
+    causes = [match for match in raised if not any(phrase in match[2] for phrase in _SAYS_NOTHING)]
+    if not causes:
+        return ""
+    memory = next((match for match in causes if OUT_OF_MEMORY.search(match[0])), None)
+    found = memory or causes[0]
+    return f"{found[1]}: {found[2]}"[:_LONGEST]

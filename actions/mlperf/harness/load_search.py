@@ -1,0 +1,127 @@
+"""Carries the search for the highest load out: short trials, then the test of full length."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import HarnessError
+from .loadgen import invalid_reason, is_valid
+from .tuning import Search, Trial, drift
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from .loadgen import LoadGenTest
+    from .samples import SampleRecorder
+    from .tuning import Tuning
+
+__all__ = ["LoadSearch"]
+
+_STEP_DOWN = 0.03
+"""How much lower a test of full length is repeated."""
+_NS = 1e9
+
+
+class LoadSearch:
+    """One search.
+
+    Args:
+        tuning: how it goes.
+        test: the test of full length, at any rate; not started.
+        output_dir: its folder; trials get folders below ``trials``.
+        run: runs a test to its end, with a note for the progress, and returns its samples' times.
+        ask: puts a rate among what is asked for, and returns the user.conf that says so.
+    """
+
+    def __init__(
+        self,
+        tuning: Tuning,
+        test: LoadGenTest,
+        output_dir: Path,
+        *,
+        run: Callable[[LoadGenTest, str], Awaitable[SampleRecorder]],
+        ask: Callable[[float], str],
+    ) -> None:
+        self._tuning = tuning
+        self._test = test
+        self._output_dir = output_dir
+        self._run = run
+        self._ask = ask
+        self._trials: list[Trial] = []
+        self._target_qps: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The search as ``harness_result.json`` holds it, as far as it came."""
+        return {"target_qps": self._target_qps, "trials": [vars(trial) for trial in self._trials]}
+
+    async def execute(self, start: float) -> None:
+        """Search from a rate in queries/s.
+
+        Raises:
+            HarnessError: (``load``) if no trial holds.
+        """
+        search = Search(start, self._tuning)
+        while (rate := search.next_rate()) is not None:
+            search.tell(rate, holds=await self._try(rate))
+        if search.highest_good is None:
+            raise HarnessError(
+                "load",
+                f"no rate down to {min(search.tried):g} queries/s is valid: {self._trials[-1].why}",
+                "see the trials' logs; give target_qps, or limits that the engine can keep",
+            )
+        await self._run_in_full(search.highest_good)
+
+    async def _try(self, rate: float) -> bool:
+        """Run one short test; whether a long one would be valid at its rate."""
+        settings, folder = self._test.settings, self._new_folder()
+        trial = self._test.again(
+            folder,
+            server_target_qps=rate,
+            min_duration_ms=min(settings.min_duration_ms, round(self._tuning.trial_s * 1000)),
+            min_query_count=self._tuning.trial_queries,
+            sample_concatenate_permutation=False,  # it would lengthen a trial to whole copies of the data set
+        )
+        recorder = await self._run(trial, f"trial {len(self._trials) + 1} at {rate:g} queries/s")
+        recorder.write(folder / "samples.csv")
+        why = "" if (valid := is_valid(folder)) else invalid_reason(folder)
+        self._note(rate, folder, is_valid=valid, why=why or self._will_be_late(recorder))
+        return self._trials[-1].holds
+
+    def _will_be_late(self, recorder: SampleRecorder) -> str:
+        """Why a long test would miss its limit where a short one kept it; empty where it would not."""
+        settings = self._test.settings
+        by_token = settings.use_token_latencies
+        limit_s = (settings.ttft_latency if by_token else settings.server_target_latency_ns) / _NS
+        issued_s, waited_s = recorder.waits()
+        growth = drift(issued_s, waited_s)
+        full_s = settings.min_duration_ms / 1000
+        last_s = sorted(waited_s)[len(waited_s) * 99 // 100] + growth * full_s
+        if not limit_s or not growth or last_s <= limit_s:
+            return ""
+        return f"the wait grows by {growth:.3g} s a second: about {last_s:.3g} s after {full_s:g} s"
+
+    async def _run_in_full(self, rate: float) -> None:
+        """Run the test itself; one that is invalid after all becomes a trial, and a lower rate is tried."""
+        for left in reversed(range(self._tuning.final_attempts)):
+            self._target_qps = rate
+            (self._output_dir / "user.conf").write_text(self._ask(rate), encoding="utf-8")
+            recorder = await self._run(self._test.again(self._output_dir, server_target_qps=rate), "")
+            recorder.write(self._output_dir / "samples.csv")
+            if not left or is_valid(self._output_dir):
+                return
+            folder = self._new_folder()
+            why = invalid_reason(self._output_dir)
+            for path in [*self._output_dir.glob("mlperf_log_*"), self._output_dir / "samples.csv"]:
+                path.replace(folder / path.name)
+            self._note(rate, folder, is_valid=False, why=why, is_final=True)
+            rate = float(f"{rate * (1 - _STEP_DOWN):.4g}")
+
+    def _new_folder(self) -> Path:
+        folder = self._output_dir / "trials" / f"{len(self._trials) + 1:02d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _note(self, rate: float, folder: Path, *, is_valid: bool, why: str, is_final: bool = False) -> None:
+        place = str(folder.relative_to(self._output_dir))
+        self._trials.append(Trial(rate, is_valid, not why, why, place, is_final))
