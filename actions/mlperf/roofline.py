@@ -1,0 +1,48 @@
+"""The most that a GPU could do for a decoder-only model: a rate above it is a counting bug or a cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Architecture", "most_samples_per_second"]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A Llama-like model's sizes, by the names of its configuration."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+
+    @property
+    def layer_parameters(self) -> int:
+        """Weights that every token is multiplied with, in all layers."""
+        heads = self.head_dim * (2 * self.num_attention_heads + 2 * self.num_key_value_heads)
+        return self.num_hidden_layers * self.hidden_size * (heads + 3 * self.intermediate_size)
+
+
+def most_samples_per_second(
+    architecture: Architecture, *, input_tokens: float, output_tokens: float, peak_flops: float
+) -> float:
+    """Samples/s at the arithmetic limit: two operations a weight and token, and attention over the past.
+
+    The bandwidth is left out: with many answers at once it limits less. So the true limit is below this one.
+
+    Args:
+        architecture: the model.
+        input_tokens: mean tokens of a prompt.
+        output_tokens: mean tokens of an answer.
+        peak_flops: dense operations/s of all GPUs together, for the operands' type.
+    """
+    model = architecture
+    tokens = input_tokens + output_tokens
+    linear = 2 * model.layer_parameters * tokens
+    head = 2 * model.hidden_size * model.vocab_size * output_tokens
+    # Scores and weighted values: four operations a pair of positions, half of them masked.
+    attention = 2 * tokens**2 * model.num_attention_heads * model.head_dim * model.num_hidden_layers
+    return peak_flops / (linear + head + attention)

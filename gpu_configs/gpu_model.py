@@ -1,0 +1,75 @@
+"""What is known of a kind of GPU: its limits, and how vLLM is set up on it (``gpu_configs/gpus/*.yaml``)."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["EngineDefaults", "GpuModel", "ScenarioDefaults", "gpu_model", "gpu_models"]
+
+_FOLDER = Path(__file__).parent / "gpus"
+
+
+class ScenarioDefaults(BaseModel):
+    """How an engine is set up for one scenario."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: dict[str, Any] = Field(default_factory=dict, description="vLLM's engine arguments.")
+    queries_per_s_per_gpu: float | None = Field(None, gt=0, description="A load to start from.")
+    phases: dict[str, float] | None = Field(
+        None, description="Settings of harness.backends.vllm_scheduler; vLLM's own scheduler if absent."
+    )
+
+
+class EngineDefaults(BaseModel):
+    """How an engine is set up for one model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: dict[str, Any] = Field(default_factory=dict, description="vLLM's engine arguments.")
+    scenarios: dict[str, ScenarioDefaults] = Field(default_factory=dict)
+
+
+class GpuModel(BaseModel):
+    """One kind of GPU."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    driver_names: tuple[str, ...] = Field(min_length=1, description="Parts of the name the driver gives.")
+    memory_gib: int = Field(gt=0)
+    peak_flops: dict[str, float] = Field(description="Dense operations/s by the operands' type.")
+    memory_bandwidth_bytes_per_s: float = Field(gt=0)
+    source: str
+    vllm: dict[str, EngineDefaults] = Field(default_factory=dict)
+
+    def is_called(self, driver_name: str) -> bool:
+        """Whether a driver means this kind by a name; L40S is not an L4."""
+        return any(
+            re.search(rf"(?<![A-Za-z0-9]){re.escape(part)}(?![A-Za-z0-9])", driver_name)
+            for part in self.driver_names
+        )
+
+
+@cache
+def gpu_models() -> tuple[GpuModel, ...]:
+    """All kinds that are known.
+
+    Raises:
+        ValueError: if a file is not as it must be.
+    """
+    return tuple(
+        GpuModel.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        for path in sorted(_FOLDER.glob("*.yaml"))
+    )
+
+
+def gpu_model(driver_name: str | None) -> GpuModel | None:
+    """The kind that a driver's name stands for; None for one that nothing is known of."""
+    return next((model for model in gpu_models() if driver_name and model.is_called(driver_name)), None)
