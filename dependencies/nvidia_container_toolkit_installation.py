@@ -305,12 +305,20 @@ class NvidiaContainerToolkitInstallation(Dependency):
         command = ["nvidia-ctk", "cdi", "generate", f"--output={path}"]
 
         def run(context: StepContext) -> StepOutcome:
+            # The toolkit has a service since 1.18 that writes one when it is installed: two are too many.
+            if self._cdi_step(context.facts.fresh(), server) is None:
+                return StepOutcome("there is one by now")
             path.parent.mkdir(parents=True, exist_ok=True)
             run_docker(context, command)
             return StepOutcome(f"{path} written")
 
         return Step(
-            "cdi", reason, run, shlex.join(command), lambda fresh: self._cdi_step(fresh, server) is None
+            "cdi",
+            reason,
+            run,
+            shlex.join(command),
+            lambda fresh: self._cdi_step(fresh, server) is None,
+            undo=None if stale else {"cdi": str(path)},
         )
 
     def _proof_step(self, facts: Facts, server: DockerServer, proof: GpuContainerProof, due: str) -> Step:

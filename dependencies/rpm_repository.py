@@ -93,7 +93,11 @@ class RpmRepositoryWish:
         # dnf takes the key from the file that its repository names; zypper would ask whether to trust it.
         if self.manager == "zypper" and not self._trusted(facts):
             command = ["rpm", "--import", str(self.key_file)]
-            steps.append(Step("trust", "rpm does not know the key", _runner(command), shlex.join(command)))
+            # Whether it is known afterwards can be told of keys whose fingerprint is known.
+            holds = self._trusted if self.key.fingerprints else None
+            steps.append(
+                Step("trust", "rpm does not know the key", _runner(command), shlex.join(command), holds)
+            )
         steps.append(
             Step(
                 "repository",

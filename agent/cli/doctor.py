@@ -27,7 +27,7 @@ def doctor(
     """Look at what a run needs of this host and say what to do about what is missing; changes nothing."""
     import tempfile
 
-    from agent.doctor import Status, check_gpus, check_host, check_plan, check_secrets
+    from agent.doctor import Status, check_gpus, check_host, check_plan, check_secrets, check_servers
     from agent.errors import ExitCode
     from agent.facts import Facts, LocalHost
     from agent.facts.agent_paths import PACKAGE_DIR
@@ -41,7 +41,7 @@ def doctor(
         read, planned = plan(
             request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir)
         )
-        checks += check_secrets(read) + check_plan(planned)
+        checks += check_secrets(read) + check_plan(planned) + check_servers(planned, facts)
     if as_json:
         import dataclasses
 

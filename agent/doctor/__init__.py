@@ -3,6 +3,15 @@
 from agent.doctor.check import Check, Status
 from agent.doctor.gpus import check_gpus
 from agent.doctor.host import check_host, writable
-from agent.doctor.profile import check_plan, check_secrets
+from agent.doctor.profile import check_plan, check_secrets, check_servers
 
-__all__ = ["Check", "Status", "check_gpus", "check_host", "check_plan", "check_secrets", "writable"]
+__all__ = [
+    "Check",
+    "Status",
+    "check_gpus",
+    "check_host",
+    "check_plan",
+    "check_secrets",
+    "check_servers",
+    "writable",
+]

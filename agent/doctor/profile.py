@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from agent.doctor.check import Check, Status
+from agent.facts.reachability import unreachable
 from agent.planning import leaves
 from agent.secrets import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from agent.facts import Facts
     from agent.planning import PlannedComponent
     from agent.profile import Profile
 
-__all__ = ["check_plan", "check_secrets"]
+__all__ = ["check_plan", "check_secrets", "check_servers"]
 
 
 def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
@@ -55,3 +58,18 @@ def check_secrets(profile: Profile) -> list[Check]:
             if is_secret_name(name) and value in ("", None)
         ]
     return checks
+
+
+def check_servers(planned: Iterable[PlannedComponent], facts: Facts) -> list[Check]:
+    """Whether the servers answer from which the profile's steps fetch: keys, runfiles, clones."""
+    commands = [step.command for component in planned if component.plan for step in component.plan.steps]
+    addresses = re.findall(r"https?://[^\s'\"]+", "\n".join(commands))
+    return [
+        Check(
+            f"server {server}",
+            Status.PROBLEM,
+            f"it does not answer: {why}; steps of the profile fetch from it",
+            "see DNS, route and proxy, or give another address in the profile",
+        )
+        for server, why in facts.fresh()[unreachable(addresses)].items()
+    ]

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from agent.facts.base import Fact
+from agent.facts.base import Fact, Host
 
-__all__ = ["ServiceState", "service", "systemctl_show"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SERVICES", "ServiceState", "service", "systemctl_show"]
+
+_SHOWN = (
+    "docker",
+    "containerd",
+    "nvidia-fabricmanager",
+    "nvidia-persistenced",
+    "nvidia-imex",
+    "nvidia-cdi-refresh",
+    "unattended-upgrades",
+)
+"""What installers and runs depend on."""
 
 _PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,Result"
 
@@ -48,3 +64,17 @@ def service(name: str) -> Fact[ServiceState | None]:
     return Fact(
         f"service[{name}]", f"systemctl show {name}", lambda host: systemctl_show(host.output(command))
     )
+
+
+def _services(host: Host) -> Mapping[str, ServiceState]:
+    units = [f"{name}.service" for name in _SHOWN]
+    answer = host.output(["systemctl", "show", f"--property=Id,{_PROPERTIES}", "--", *units]) or ""
+    found = {}
+    for block in re.split(r"\n\n+", answer):
+        name = re.search(r"^Id=(.+)\.service$", block, re.MULTILINE)
+        if name and (state := systemctl_show(block)):
+            found[name.group(1)] = state
+    return found
+
+
+SERVICES: Fact[Mapping[str, ServiceState]] = Fact("services", "systemctl show", _services)

@@ -14,7 +14,16 @@ from typer.testing import CliRunner
 
 from agent.cli.doctor import doctor
 from agent.cli.facts import facts as facts_command
-from agent.doctor import Check, Status, check_gpus, check_host, check_plan, check_secrets, writable
+from agent.doctor import (
+    Check,
+    Status,
+    check_gpus,
+    check_host,
+    check_plan,
+    check_secrets,
+    check_servers,
+    writable,
+)
 from agent.errors import HostError, UsageError
 from agent.facts import Facts, LocalHost
 from agent.facts.docker import DockerEngine, DockerServer
@@ -352,6 +361,25 @@ def test_servers_that_answer_and_those_that_do_not() -> None:
     server.server_close()
     assert set(found) == {dead}
     assert "refused" in found[dead]
+
+
+def test_servers_that_the_steps_fetch_from() -> None:
+    asked: list[str] = []
+
+    class Host(LocalHost):
+        def output(self, command: Sequence[str], **_: Any) -> str | None:
+            asked.extend(part for part in command if part.startswith("http"))
+            return (
+                None if command[0] == "apt-config" else json.dumps({"https://keys.example.com/": "timed out"})
+            )
+
+    steps = [SimpleNamespace(command="fetch https://keys.example.com/gpg, check it, write /etc/x"),
+             SimpleNamespace(command="apt-get install x")]  # fmt: skip
+    planned: list[Any] = [SimpleNamespace(plan=SimpleNamespace(steps=steps)), SimpleNamespace(plan=None)]
+    (check,) = check_servers(planned, Facts(Host()))
+    assert asked == ["https://keys.example.com/"]
+    assert (check.status, check.name) == (Status.PROBLEM, "server https://keys.example.com/")
+    assert "timed out" in check.message
 
 
 class WithoutProxies(LocalHost):

@@ -16,7 +16,13 @@ from agent.facts import Facts
 from agent.facts.cuda_toolkits import CUDA_TOOLKITS, CudaToolkit, toolkit_version
 from agent.facts.gpu_generations import Generation, generation, needs_imex, needs_open_module
 from agent.facts.gpu_health import GPU_HEALTH, GpuHealth, smi_xml
-from agent.facts.gpu_processes import GPU_PROCESSES, GpuProcess, compute_apps, device_holders
+from agent.facts.gpu_processes import (
+    GPU_PROCESSES,
+    NVIDIA_DRM_HOLDERS,
+    GpuProcess,
+    compute_apps,
+    device_holders,
+)
 from agent.facts.kernel_headers import KERNEL_HEADERS
 from agent.facts.nvidia_module import (
     COMPETING_MODULES,
@@ -28,14 +34,16 @@ from agent.facts.nvidia_module import (
 )
 from agent.facts.nvml import NVML, Nvml, ask_nvml
 from agent.facts.nvswitch import NVSWITCH_BRIDGES
+from agent.facts.package_origins import PACKAGE_ORIGINS
 from agent.facts.package_versions import HELD_PACKAGES, PackageOffer, madison, origins, package_offers
+from agent.facts.rpm_offers import RPM_DRIVER_OFFERS
 from agent.facts.secure_boot import SECURE_BOOT, efi_variable, key_enrolled, sb_state
-from agent.facts.services import ServiceState, service, systemctl_show
+from agent.facts.services import SERVICES, ServiceState, service, systemctl_show
 from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES, UnattendedUpgrades, apt_config
 from tests.agent.facts.recorded_host import RecordedHost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 HERE = Path(__file__).parent
 APT = HERE / "apt"
@@ -79,6 +87,76 @@ nvidia_drm 122880 4 - Live 0x0 (PO)
     assert host[NVIDIA_MODULE] == NvidiaModule("580.159.04", open=True)
     assert facts()[COMPETING_MODULES] is None
     assert facts()[NVIDIA_DRM_USERS] is None
+
+
+def test_who_holds_the_display_part_of_the_driver() -> None:
+    files = {
+        "/sys/class/drm/card0/device/vendor": "0x1a03\n",  # a console's
+        "/sys/class/drm/card1/device/vendor": "0x10de\n",
+        "/sys/class/drm/renderD128/device/vendor": "0x10de\n",
+        "/sys/class/drm/card1-DP-1/status": "connected\n",
+        "/proc/812/comm": "Xorg\n",
+    }
+
+    class Host(RecordedHost):
+        def output(self, command: Sequence[str], **_: Any) -> str | None:
+            shell = " ".join(command)
+            assert (
+                "-lname /dev/dri/card1 -o -lname /dev/dri/renderD128 -o -lname /dev/nvidia-modeset" in shell
+            )
+            assert "card0" not in shell
+            return "/proc/812/fd/9\n/proc/812/fd/11\n"
+
+    assert Facts(Host(files))[NVIDIA_DRM_HOLDERS] == (GpuProcess(812, "Xorg"),)
+
+
+def test_what_dnf_offers() -> None:
+    files = {
+        "/etc/yum.repos.d/cuda.repo": "[cuda-rhel9-x86_64]\nbaseurl=https://developer.download.nvidia.com/x\n"
+        "[mirror]\nbaseurl=https://mirror.example.com/cuda\n"
+    }
+    answer = (
+        "nvidia-driver-cuda\t3:550.90.07-1.el9\tx86_64\tcuda-rhel9-x86_64\n"
+        "kernel-devel\t0:5.14.0-427.el9\tx86_64\tbaseos\nWarning: something\n"
+    )
+    command = "dnf --quiet --setopt=cuda-rhel9-x86_64.module_hotfixes=1 --disableplugin=versionlock repoquery"
+    assert facts(files, {"uname -m": "x86_64\n", command: answer})[RPM_DRIVER_OFFERS] == (
+        PackageOffer("nvidia-driver-cuda", "3:550.90.07-1.el9", "developer.download.nvidia.com"),
+        PackageOffer("kernel-devel-5.14.0-427.el9.x86_64", "0:5.14.0-427.el9", "baseos"),
+    )
+    assert facts()[RPM_DRIVER_OFFERS] == ()
+
+
+def test_where_packages_came_from() -> None:
+    installed = (
+        "docker.io\tamd64\t20.10.24\tii \t\nlibnvidia-ml1\tamd64\t535.1-1\tii \t\nbash\tamd64\t5.2\tii \t\n"
+    )
+    policy = " 500 http://d.org/debian bookworm/main amd64 Packages\n     release v=12,o=Debian,a=stable\n"
+    outputs = {
+        "dpkg --print": "amd64\n",
+        "dpkg-query": installed,
+        "apt-cache pkgnames": "docker.io\nlibnvidia-ml1\nbash\n",
+        "apt-cache madison": "docker.io | 20.10.24 | http://d.org/debian bookworm/main amd64 Packages\n",
+        "apt-cache policy": policy,
+    }
+    host = facts({"/usr/bin/apt-get": ""}, outputs)
+    assert host[PACKAGE_ORIGINS] == {"docker.io": "Debian", "libnvidia-ml1": None}
+    rpm = {
+        "uname": "x86_64\n",
+        "rpm": "nvidia-driver-cuda\t3:550.90.07-1.el9\tx86_64\t\nbash\t5.1\tx86_64\t\n",
+        "dnf --quiet --cacheonly repoquery": "bash\tbaseos\nnvidia-driver-cuda\tcuda-rhel9-x86_64\n",
+    }
+    assert facts({"/usr/bin/dnf": ""}, rpm)[PACKAGE_ORIGINS] == {"nvidia-driver-cuda": "cuda-rhel9-x86_64"}
+
+
+def test_services_that_runs_depend_on() -> None:
+    shown = (
+        "Id=docker.service\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\nResult=success\n\n"
+        "Id=nvidia-imex.service\nLoadState=not-found\nActiveState=inactive\n"
+    )
+    host = facts(outputs={"systemctl show": shown})
+    assert host[SERVICES] == {"docker": ServiceState(active=True, enabled=True, result="success")}
+    assert facts()[SERVICES] == {}
 
 
 def test_modules_of_a_kernel_that_does_not_list_them() -> None:
