@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
+import socket
 import struct
 import threading
 from contextlib import contextmanager, suppress
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from requests import Response
 
 __all__ = ["EngineClient", "LongAnswer", "connected", "engine_errors", "exec_output"]
+
+_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 
 _TIMEOUT_S = 120
 """Seconds for one short answer; an engine that removes a large container is slow."""
@@ -73,15 +75,33 @@ def connected(address: str | None = None, docker_config: Path | None = None) -> 
     Raises:
         ContainerError: if no engine answers; with the remedy.
     """
-    shown = address or os.environ.get("DOCKER_HOST") or ""
-    with engine_errors(f"no container engine answers{f' at {shown}' if shown else ''}"):
+    with engine_errors("the way to the container engine is not known"):
         settings: dict[str, Any] = {"base_url": address} if address else {**kwargs_from_env()}
         if not settings.get("base_url") and (context := ContextAPI.get_current_context()):
             settings = {"base_url": context.Host, "tls": context.TLSConfig}
+    address = str(settings.get("base_url") or _DEFAULT_ADDRESS)
+    with engine_errors(f"no container engine answers at {address}"):
+        _knock(address)
         client = EngineClient(**settings)
         if docker_config:
             client.reload_config(str(docker_config))
         return client
+
+
+def _knock(address: str) -> None:
+    """See whether somebody listens: the SDK would say the same, and leave its socket open.
+
+    Raises:
+        DockerException: if nobody does, or this user may not ask.
+    """
+    scheme, _, path = address.partition("://")
+    if scheme not in {"unix", "http+unix"}:
+        return
+    with socket.socket(socket.AF_UNIX) as knocking:
+        try:
+            knocking.connect(path)
+        except OSError as error:
+            raise docker.errors.DockerException(repr(error)) from error
 
 
 @contextmanager

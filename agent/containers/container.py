@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+import time
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
@@ -32,8 +33,9 @@ AGENT = uuid.uuid4().hex
 """Tells what this agent runs in containers from what an earlier one left."""
 
 _NUMBERS = itertools.count(1)
-_NOT_STARTED = (126, 127)
-"""Exit codes of a command that could not be started."""
+_KILLED = 137
+_NOTICE_S = 2.0
+"""Seconds that the engine may take to notice that a container has ended."""
 
 _STOP_LIMIT_S = 30.0
 
@@ -139,7 +141,6 @@ class Container:
         )
         execution.follow(timeout_s)
         lines = execution.output.lines(ERROR_LINES)
-        self._refuse_unstarted(shown, execution)
         if execution.ended_by == "stop":
             raise InterruptedRunError(f"`{shown}` was stopped", details=lines)
         if uninterruptible and self.stop.is_set():
@@ -156,7 +157,7 @@ class Container:
             timed_out=execution.ended_by == "timeout",
             log=log,
         )
-        if result.exit_code and not result.timed_out:
+        if result.exit_code == _KILLED and not result.timed_out:
             self._refuse_ended(shown, lines)
         return checked(result, last_words(execution.output, result.stderr)) if check else result
 
@@ -262,26 +263,22 @@ class Container:
             output.close("not started")
             raise
 
-    def _refuse_unstarted(self, shown: str, execution: Execution) -> None:
-        """Tell a command that the engine could not start, which it says in the command's own output."""
-        said = execution.output.text("stdout") + execution.output.text("stderr")
-        if execution.exit_code in _NOT_STARTED and "OCI runtime exec failed" in said:
-            from agent.containers.failures import engine_error
-
-            raise engine_error(f"`{shown}` cannot be run in {self.name}", said)
-
     def _refuse_ended(self, shown: str, lines: tuple[str, ...]) -> None:
         """Tell a command that ended because its container did."""
+        deadline = time.monotonic() + _NOTICE_S
         with engine_errors(f"the container {self.name} is gone; `{shown}` ended with it"):
-            state = self._client.inspect_container(self.identifier)["State"]
-        if not state["Running"]:
-            why = "was out of memory" if state.get("OOMKilled") else f"ended with {state.get('ExitCode')}"
-            raise ContainerError(
-                f"the container {self.name} {why}, and `{shown}` with it",
-                problem="no_such_container",
-                remedy="give it more memory" if state.get("OOMKilled") else "see who stopped it",
-                details=lines,
-            )
+            while (state := self._client.inspect_container(self.identifier)["State"])["Running"]:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.1)
+        exhausted = bool(state.get("OOMKilled"))
+        why = "was out of memory" if exhausted else f"ended with {state.get('ExitCode')}"
+        raise ContainerError(
+            f"the container {self.name} {why}, and `{shown}` with it",
+            problem="no_such_container",
+            remedy="give it more memory" if exhausted else "see who stopped it",
+            details=lines,
+        )
 
 
 class BackgroundCommand:

@@ -45,6 +45,7 @@ def fingerprint(spec: ContainerSpec) -> str:
     config = engine_config(spec, run_id="", secrets_folder=None, masked=True)
     config["Labels"] = dict(spec.labels)
     config["SecretFiles"] = sorted(spec.secret_files)
+    config["Keep"] = spec.keep
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agent.containers.client import EngineClient, LongAnswer, engine_errors, exec_output
 from agent.containers.ending import ProcessTree
+from agent.containers.failures import engine_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +19,9 @@ __all__ = ["Execution"]
 
 _SILENCE_S = 1.0
 """Seconds without output after which the engine is asked whether the command has ended."""
+
+_NOT_STARTED = (126, 127)
+"""Exit codes of a command that could not be started."""
 
 _LONGEST_PAUSE_S = 0.25
 """Seconds between two looks at a command that has closed its output and goes on."""
@@ -139,10 +143,17 @@ class Execution:
                 state = self._inspect()
                 if not state["Running"] and state["ExitCode"] is not None:
                     self.exit_code = int(state["ExitCode"])
+                    self._refuse_unstarted(state)
                     if not self._answer.ended:
                         self.output.note("its output is still held by a process in the background")
                     return
                 heard = time.monotonic()
+
+    def _refuse_unstarted(self, state: Mapping[str, Any]) -> None:
+        """Tell a command that could not be started: the engine says why in the place of its output."""
+        if self.exit_code in _NOT_STARTED and not state.get("Pid"):
+            said = self.output.text("stdout") + self.output.text("stderr")
+            raise engine_error("the command cannot be run in the container", said)
 
     def _inspect(self) -> Mapping[str, Any]:
         with engine_errors("the engine does not tell about the command"):

@@ -27,8 +27,14 @@ class Failure:
 
 FAILURES = (
     Failure(
+        "cdi_vendor",
+        r"failed to discover GPU vendor from CDI|no known GPU vendor found",
+        "install nvidia-container-toolkit, then: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    ),
+    Failure(
         "no_gpu_driver",
-        r"could not select device driver \S* with capabilities: \[\[gpu\]\]",
+        r"could not select device driver \S* with capabilities: \[\[gpu\]\]"
+        r"|nvidia-container-runtime-hook: no such file",
         "the engine finds no nvidia-container-runtime-hook: install nvidia-container-toolkit, restart Docker",
     ),
     Failure(
@@ -37,14 +43,14 @@ FAILURES = (
         "the engine does not know the runtime {0}: name it in /etc/docker/daemon.json, restart Docker",
     ),
     Failure(
-        "cdi_vendor",
-        r"failed to discover GPU vendor from CDI|no known GPU vendor found",
-        "Docker finds GPUs by their CDI specification: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
-    ),
-    Failure(
         "cdi_device",
         r"unresolvable CDI devices (\S+)",
         "no CDI specification has {0}: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    ),
+    Failure(
+        "cdi_stale",
+        r"CDI device injection failed: failed to stat [\"\\]*([^\s\"\\:]+)",
+        "the CDI specification names {0}, which is not there: generate it anew (nvidia-ctk cdi generate)",
     ),
     Failure(
         "cdi_off",
@@ -54,7 +60,7 @@ FAILURES = (
     ),
     Failure(
         "driver_mismatch",
-        r"Driver/library version mismatch",
+        r"[Dd]river/library version mismatch",
         "the loaded kernel module is older than the driver's libraries: reboot the host",
     ),
     Failure(
@@ -108,16 +114,16 @@ FAILURES = (
         "make {0} on the host, or correct the mount",
     ),
     Failure(
-        "unauthorized",
-        r"unauthorized|authentication required|no basic auth credentials|denied: requested access"
-        r"|access forbidden|403 Forbidden|invalid username/password",
-        "log in to the registry as this user: docker login (nvcr.io takes $oauthtoken and an NGC key)",
-    ),
-    Failure(
         "no_such_image",
         r"pull access denied|manifest for \S+ not found|manifest unknown|repository \S+ not found"
         r"|No such image|name unknown|no matching manifest",
         "there is no such image, or it needs docker login: correct its name",
+    ),
+    Failure(
+        "unauthorized",
+        r"unauthorized|authentication required|no basic auth credentials|denied: requested access"
+        r"|access forbidden|403 Forbidden|invalid username/password",
+        "log in to the registry as this user: docker login (nvcr.io takes $oauthtoken and an NGC key)",
     ),
     Failure(
         "no_such_network",

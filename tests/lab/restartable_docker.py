@@ -31,6 +31,7 @@ _RESTART = """\
 pid=$(cat {folder}/pid) && kill "$pid" && while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
 """
 _LIMIT_S = 30
+_APPLETS = ("sh", "cat", "echo", "env", "id", "ls", "setsid", "sleep", "true")
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,21 @@ class RestartableDocker:
         )
         return result.stdout.decode()
 
+    def beside(self, *command: str) -> list[str]:
+        """A command line that runs a command of the host's in the engine's network."""
+        return ["nsenter", f"--net=/proc/{(self.folder / 'pid').read_text().strip()}/ns/net", "--", *command]
+
     def answers(self) -> bool:
         """Whether it is up."""
         command = ["docker", f"--host={self.address}", "version"]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    def wait(self) -> None:
+        """Wait until it is up."""
+        deadline = time.monotonic() + _LIMIT_S
+        while not self.answers():
+            assert time.monotonic() < deadline, (self.folder / "log").read_text()[-2000:]
+            time.sleep(0.05)
 
     def put_program(self, name: str, script: str) -> None:
         """Put a shell script on its PATH."""
@@ -85,7 +97,7 @@ class RestartableDocker:
         tree = self.folder / "busybox"
         (tree / "bin").mkdir(parents=True)
         shutil.copy2(shutil.which("busybox") or "/bin/busybox", tree / "bin" / "busybox")
-        for applet in ("sh", "echo", "sleep"):
+        for applet in _APPLETS:
             (tree / "bin" / applet).symlink_to("busybox")
         tar = subprocess.run(["tar", "--create", f"--directory={tree}", "."], capture_output=True, check=True)
         self.docker("import", "-", name, stdin=tar.stdout)
@@ -107,10 +119,7 @@ def restartable_docker(folder: Path) -> Iterator[RestartableDocker]:
         command = ["setpriv", "--pdeathsig", "TERM", "unshare", "--net", "sh", "-c", script]
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:
-        deadline = time.monotonic() + _LIMIT_S
-        while not engine.answers():
-            assert time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
-            time.sleep(0.05)
+        engine.wait()
         yield engine
     finally:
         (folder / "stop").touch()

@@ -1,0 +1,47 @@
+"""A run's way to the engine of the tests."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.containers import ContainerSpec
+from agent.containers.client import connected
+from agent.containers.engine import ContainerEngine, remove_containers
+from agent.secrets import Secrets
+from tests.lab.container_engine import BUSYBOX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from agent.containers.container import Container
+    from tests.lab.restartable_docker import RestartableDocker
+
+
+@pytest.fixture
+def engine(container_engine: RestartableDocker, tmp_path: Path) -> Iterator[ContainerEngine]:
+    run_id = f"test-{uuid.uuid4().hex[:8]}"
+    with ContainerEngine(
+        connected(container_engine.address),
+        run_id=run_id,
+        secrets=Secrets(),
+        stop=threading.Event(),
+        step="step",
+        records=tmp_path / "records",
+    ) as engine:
+        yield engine
+    remove_containers(run_id, kept_too=True, address=container_engine.address)
+
+
+def wish(**values: Any) -> ContainerSpec:
+    """A container that any engine can start."""
+    return ContainerSpec(**{"image": BUSYBOX, "purpose": "test", "ulimits": {}, "network": "none", **values})
+
+
+@pytest.fixture
+def start(engine: ContainerEngine) -> Callable[..., Container]:
+    return lambda **values: engine.ensure_running(wish(**values))
