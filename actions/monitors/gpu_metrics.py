@@ -39,7 +39,19 @@ _SUMMED_UP = (
     "sm_clock",
     *_RATES,
 )
-_HEADLINES = frozenset({"utilization", "memory_used", "power_draw_instant", "temperature"})
+_HEADLINES = frozenset(
+    {
+        "utilization",
+        "memory_used",
+        "power_draw_instant",
+        "power_draw_average",
+        "temperature",
+        "sm_clock",
+        "nvlink_transmitted",
+        "nvlink_received",
+    }
+)
+"""What is written each time, and plotted in the report."""
 
 SPOILING: Mapping[str, tuple[float, str]] = {
     "sw_power_cap": (0.05, "the power limit"),
@@ -77,7 +89,7 @@ class GpuMetrics:
         return [
             self._metric(name, value, moment)
             for name, value in values.items()
-            if name in _SUMMED_UP or self._is_news(name, value, moment)
+            if name in _HEADLINES or self._is_news(name, value, moment)
         ]
 
     def _is_news(self, name: str, value: float, moment: datetime) -> bool:
@@ -100,7 +112,7 @@ class GpuMetrics:
         self, name: str, value: float, unit: str, description: str, **metadata: MetadataValue
     ) -> Metric:
         """Something that happened to the GPU."""
-        return self._named(name, value, unit, description, metadata, relativity=Relativity.LOWER, verbosity=1)
+        return self._named(name, value, unit, description, metadata, relativity=Relativity.LOWER)
 
     def _metric(self, name: str, value: float, moment: datetime) -> Metric:
         kind = self._kinds.get(name)
@@ -113,7 +125,7 @@ class GpuMetrics:
 
     def _kind(self, name: str) -> tuple[str, str, Relativity, str, int, dict[str, MetadataValue]]:
         prefix = f"gpu{self.gpu.index}_"
-        often = name in _SUMMED_UP
+        often = name in _HEADLINES
         verbosity = _OFTEN if often else _SELDOM
         # What is written each second tells only which GPU it is; the rest stands with what is written seldom.
         metadata: dict[str, MetadataValue] = {"gpu_index": self.gpu.index} if often else self._metadata

@@ -243,7 +243,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
             if made:
                 metadata["gpu_index"] = made.gpu.index
             metrics.append(
-                Metric(name, 1.0, "count", Relativity.LOWER, str(xid), verbosity=1, metadata=metadata)
+                Metric(name, 1.0, "count", Relativity.LOWER, str(xid), verbosity=3, metadata=metadata)
             )
             self._events.append((time.time(), f"{f'GPU {made.gpu.index}: ' if made else ''}{xid}"))
         return metrics
@@ -282,7 +282,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         text = f"not measured: {why}"
         if watched:
             return watched.metrics.event("not_measured", end_s - start_s, "seconds", text)
-        return Metric("gpu_not_measured", end_s - start_s, "seconds", Relativity.LOWER, text)
+        return Metric("gpu_not_measured", end_s - start_s, "seconds", Relativity.LOWER, text, verbosity=3)
 
     def _gap_warnings(self, start_s: float, end_s: float) -> list[str]:
         """How long in a span who did not answer; what goes on still counts."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["HostUsage", "Panel", "is_monitor"]
 
 _DEVICE_IN_NAME = re.compile(r"(?<![a-z])(gpu|cpu|core|nic|disk|device)[_-]?(\d+)(?=[_.-]|$)", re.IGNORECASE)
+_GPU_VERBOSITY = 2
 _DEVICE_KEYS = ("gpu_index", "gpu", "device", "index", "interface", "disk", "mount", "core")
 _ORDER = (
     re.compile(r"gpu.*util"),
@@ -63,9 +64,11 @@ class HostUsage:
         self._panels: dict[tuple[str, str], tuple[str, dict[str, TimeSeries]]] = {}
 
     def add(self, record: MetricRecord) -> None:
-        """Take one record of a monitor."""
+        """Take one record of a monitor; of GPUs, which tell much, only what explains most."""
         self.start = self.start or record.timestamp
         name, device = _name_and_device(record.metric, record.metadata)
+        if name.startswith("gpu") and record.verbosity > _GPU_VERBOSITY:
+            return
         _, series = self._panels.setdefault((name, record.unit), (record.description, {}))
         series.setdefault(device, TimeSeries()).add(self.seconds(record.timestamp), record.value)
 

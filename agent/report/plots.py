@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-__all__ = ["Axis", "Band", "Line", "Mark", "histogram", "line_plot", "nice_ticks"]
+__all__ = ["Axis", "Band", "Line", "Mark", "histogram", "line_plot", "nice_ticks", "unbroken"]
 
 WIDTH, HEIGHT = 380, 216
 LEFT, RIGHT, BOTTOM, TOP = 46, 12, 38, 22
@@ -28,6 +28,7 @@ MARK_ROW = 12
 CHARACTER_WIDTH = 7
 DISTINCT_LINES = 8
 """More lines than the palette has colours are drawn alike."""
+GAP = 4
 
 
 @dataclass(frozen=True)
@@ -129,14 +130,28 @@ def line_plot(
     parts = [frame.band(band) for band in bands]
     parts += frame.grid()
     for number, line in enumerate(lines):
-        path = path_data([(frame.x(at), frame.y(value)) for at, value in line.points])
-        if len(lines) == 1 and line.points:
-            right, left = frame.x(line.points[-1][0]), frame.x(line.points[0][0])
-            foot = f"L{right:.1f},{frame.floor}L{left:.1f},{frame.floor}Z"
-            parts.append(element("path", d=path + foot, class_="area s1"))
         series = f"s{number + 1}" if len(lines) <= DISTINCT_LINES else "s1 many"
-        parts.append(element("path", d=path, class_=f"line {series}"))
+        for points in unbroken(line.points) if x.is_time else [line.points]:
+            path = path_data([(frame.x(at), frame.y(value)) for at, value in points])
+            if len(lines) == 1 and points:
+                right, left = frame.x(points[-1][0]), frame.x(points[0][0])
+                foot = f"L{right:.1f},{frame.floor}L{left:.1f},{frame.floor}Z"
+                parts.append(element("path", d=path + foot, class_="area s1"))
+            parts.append(element("path", d=path, class_=f"line {series}"))
     return frame.drawing(label, [*parts, *frame.marks(marks), *_line_hovers(frame, lines, bands)])
+
+
+def unbroken(points: Sequence[tuple[float, float]]) -> list[Sequence[tuple[float, float]]]:
+    """The parts of a line over time between which nothing was measured: a line across would be made up.
+
+    A gap is more than ``GAP`` times as long as half of the steps are.
+    """
+    steps = [after[0] - before[0] for before, after in pairwise(points)]
+    if not steps:
+        return [points]
+    limit = GAP * sorted(steps)[len(steps) // 2]
+    cuts = [place for place, step in enumerate(steps, start=1) if step > limit]
+    return [points[start:end] for start, end in pairwise([0, *cuts, len(points)])]
 
 
 def histogram(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from agent.records import MetricRecord, Relativity
 from agent.report.figures import host_figures
 from agent.report.host_usage import HostUsage, is_monitor
+from agent.report.plots import unbroken
 
 START = datetime(2026, 4, 1, tzinfo=timezone.utc)
 
@@ -68,6 +70,23 @@ def test_more_devices_than_colours_are_drawn_alike() -> None:
     (figure,) = host_figures(usage)
     assert figure.legend == ()
     assert figure.note.startswith("16 devices")
+
+
+def test_no_line_is_drawn_over_a_gap() -> None:
+    usage = HostUsage(START)
+    for second in (*range(10), *range(50, 60)):
+        usage.add(record("cpu_utilization", 0.5, "ratio", second))
+    (figure,) = host_figures(usage)
+    assert str(figure.svg).count('class="line s1"') == 2
+    assert unbroken([(0, 1), (60, 1), (120, 1)]) == [[(0, 1), (60, 1), (120, 1)]]
+    assert unbroken([(0, 1)]) == [[(0, 1)]]
+
+
+def test_details_of_gpus_are_not_drawn() -> None:
+    usage = HostUsage(START)
+    usage.add(record("gpu0_sm_clock", 1e9, "hertz"))
+    usage.add(replace(record("gpu0_video_clock", 1e9, "hertz"), verbosity=3))
+    assert [figure.title for figure in host_figures(usage)] == ["GPU sm clock"]
 
 
 def test_monitors_are_told_from_workloads_by_name() -> None:
