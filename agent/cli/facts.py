@@ -60,7 +60,7 @@ def _brief(value: Any, *, whole: bool) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        text = ", ".join(f"{key} {_brief(item, whole=whole)}" for key, item in value.items())
+        text = ", ".join(f"{key} {_brief(item, whole=whole)}" for key, item in value.items()) or "none"
     elif isinstance(value, list):
         text = "; ".join(_brief(item, whole=whole) for item in value) or "none"
     else:

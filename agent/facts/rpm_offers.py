@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from agent.facts.base import Fact, Host
 from agent.facts.package_versions import PackageOffer
+from agent.facts.packages import PACKAGE_MANAGER
 from agent.facts.repositories import RPM_REPOSITORIES
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def _command(machine: str, repositories: Iterable[str]) -> Sequence[str]:
 
 
 def _read(host: Host) -> tuple[PackageOffer, ...]:
+    if PACKAGE_MANAGER.read(host) != "dnf":
+        return ()
     hosts = {
         repository.identifier: urlsplit(address).hostname or ""
         for repository in RPM_REPOSITORIES.read(host)

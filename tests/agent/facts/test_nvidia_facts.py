@@ -112,6 +112,7 @@ def test_who_holds_the_display_part_of_the_driver() -> None:
 
 def test_what_dnf_offers() -> None:
     files = {
+        "/usr/bin/dnf": "",
         "/etc/yum.repos.d/cuda.repo": "[cuda-rhel9-x86_64]\nbaseurl=https://developer.download.nvidia.com/x\n"
         "[mirror]\nbaseurl=https://mirror.example.com/cuda\n"
     }

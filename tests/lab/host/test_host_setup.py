@@ -23,6 +23,8 @@ from tests.lab.host.agent_runs import (
     run_until,
 )
 from tests.lab.host.lab_host import Hardware
+from tests.lab.host.web.content import CUDA_REPOSITORY
+from tests.lab.host.web.nvidia_packages import NVIDIA_ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,6 +165,29 @@ def test_a_fabric_manager_that_drifted_is_brought_back(lab_host: LabHost) -> Non
     lab_host.run("systemctl is-active nvidia-fabricmanager")
     assert "550.127.05" in lab_host.run("nv-fabricmanager --version").stdout
     assert planned_steps(lab_host, profile) == []
+
+
+def test_a_driver_that_nvidia_alone_has_and_all_of_it_taken_back(lab_host: LabHost) -> None:
+    key = f"https://{CUDA_REPOSITORY}/3bf863cc.pub"
+    profile = profile_with(lab_host, [driver(NVIDIA_ALONE, KeyUri=key)])
+    before = lab_host.run("dpkg-query -W").stdout
+    planned = planned_steps(lab_host, profile)
+    assert [step.partition(" ")[2] for step in planned[:5]] == [
+        *("update", "key", "repository", "refresh", "driver")
+    ]
+    run_until(lab_host, ["--profile", profile], "cuda: refresh")
+    lab_host.vcagent("resume", check=True)
+    check = "nvidia-smi --query-gpu=driver_version --format=csv,noheader"
+    assert lab_host.run(check).stdout.split() == [NVIDIA_ALONE] * 8
+    lab_host.run("systemctl is-active nvidia-fabricmanager")
+    assert planned_steps(lab_host, profile) == []
+
+    lab_host.vcagent("clean", "--dependencies", "--yes", check=True)
+    assert not lab_host.exists("/etc/apt/sources.list.d/vcagent-nvidia-cuda.sources")
+    assert not lab_host.exists("/etc/apt/keyrings/vcagent-nvidia-cuda.gpg")
+    assert lab_host.run("apt-mark showhold").stdout == ""
+    left = set(lab_host.run("dpkg-query -W").stdout.splitlines()) - set(before.splitlines())
+    assert not [line for line in left if "550" in line], left
 
 
 def test_a_malformed_daemon_json_is_refused_and_not_touched(lab_host: LabHost) -> None:

@@ -17,6 +17,7 @@ from tests.lab.host.web.image_registry import busybox_layer, write_image
 from tests.lab.host.web.nvidia_packages import (
     DRIVERS,
     NVIDIA,
+    NVIDIA_ALONE,
     UBUNTU,
     container_toolkit,
     distribution_packages,
@@ -67,7 +68,8 @@ def _make(folder: Path, debs: Path) -> None:
         publish(archive, "noble", "main", UBUNTU.name, key)
         (folder / "archive.gpg").write_bytes(key.public(armored=False))
     with signing_key("NVIDIA stand-in") as key:
-        nvidia = [package for version in DRIVERS for package in driver_packages(NVIDIA, version)]
+        versions = (*DRIVERS, NVIDIA_ALONE)
+        nvidia = [package for version in versions for package in driver_packages(NVIDIA, version)]
         _flat(root / CUDA_REPOSITORY, nvidia, NVIDIA.name, key, "3bf863cc.pub")
     with signing_key("NVIDIA container toolkit stand-in") as key:
         toolkit = [package for version in TOOLKIT_VERSIONS for package in container_toolkit(version)]

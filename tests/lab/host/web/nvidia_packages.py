@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DRIVERS",
     "NVIDIA",
+    "NVIDIA_ALONE",
     "UBUNTU",
     "Publisher",
     "container_toolkit",
@@ -29,6 +30,8 @@ __all__ = [
 
 DRIVERS = ("550.90.07", "550.127.05", "570.86.15")
 """Versions in every repository: two of one branch, one of the next."""
+NVIDIA_ALONE = "550.54.15"
+"""A version that the distribution does not have any more."""
 
 
 @dataclass(frozen=True)
