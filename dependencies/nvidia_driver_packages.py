@@ -17,7 +17,13 @@ from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES
 from dependencies.apt import APT_GET, APT_UPDATE, repair_step, run_apt
 from dependencies.nvidia_candidates import Candidate, candidates, solve, superseded
 from dependencies.nvidia_driver import DriverWish, InstalledDriver, faults, find_installed
-from dependencies.nvidia_packages import LAYOUTS, NVIDIA_ORIGINS, branch_of, driver_package_names
+from dependencies.nvidia_packages import (
+    LAYOUTS,
+    NVIDIA_ORIGINS,
+    belongs_to_driver,
+    branch_of,
+    driver_package_names,
+)
 from dependencies.package_folder import write_whole
 from dependencies.package_managers import LISTS_LIFE_S, broken_packages
 
@@ -176,8 +182,7 @@ class DriverPackages:
         command = self._install_command(now, chosen)
         simulated = run_apt(context, [*command, "--simulate"], self.lock_timeout_s)
         removed, changed = simulated_changes(simulated.stdout)
-        pattern = re.compile(driver_package_names(self.wish.kernel))
-        foreign = [name for name in removed if not pattern.fullmatch(name)]
+        foreign = [name for name in removed if not belongs_to_driver(name)]
         held = sorted(now[HELD_PACKAGES] & (changed - self._ours(now) - chosen.packages.keys()))
         if foreign or held:
             raise DependencyFailedError(

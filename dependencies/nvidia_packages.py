@@ -20,6 +20,7 @@ __all__ = [
     "NVIDIA_ORIGINS",
     "SUBNET_MANAGER",
     "Layout",
+    "belongs_to_driver",
     "branch_of",
     "driver_package_names",
     "other_branch",
@@ -198,6 +199,14 @@ def other_branch(depends: str, branch: str) -> str | None:
         if found and found.group(1) != branch:
             return str(name)
     return None
+
+
+def belongs_to_driver(name: str) -> bool:
+    """Whether a package is part of some driver of NVIDIA's, whoever packed it, and may go for another one."""
+    if re.search(r"nvidia-(?:container|docker|cuda|gds|fs)(?:[-\d]|$)", name):
+        return False
+    others = r"libcuda1|libcudadebugger1|libnvcuvid1|libnvoptix1|libxnvctrl\d*|nvlsm|cuda-drivers.*"
+    return "nvidia" in name or re.fullmatch(others, name) is not None
 
 
 def driver_package_names(kernel: str) -> str:

@@ -15,6 +15,7 @@ from agent.facts.rpm_offers import NVIDIA_HOST, RPM_DRIVER_OFFERS, every_stream
 from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.dnf import dnf_install, run_dnf, simulate_dnf
 from dependencies.nvidia_driver_packages import DriverPackages
+from dependencies.nvidia_packages import belongs_to_driver
 from dependencies.system_file import write_system_file
 from dependencies.version_lock import foreign_locks, with_locks
 
@@ -26,11 +27,6 @@ if TYPE_CHECKING:
     from dependencies.nvidia_candidates import Candidate
 
 __all__ = ["RpmDriverPackages", "removed_by", "version_lock_file"]
-
-_DRIVER = re.compile(
-    r"(?:kmod-)?nvidia-(?!container|docker|gds|fs).*|libnvidia-(?!container).*|cuda-drivers.*|nvlsm|xorg-x11-nvidia"
-)
-"""What belongs to NVIDIA's own driver, and may go for another version of it."""
 
 _PLUGIN = "dnf-command(versionlock)"
 """What every distribution's package of that plugin provides."""
@@ -71,7 +67,7 @@ class RpmDriverPackages(DriverPackages):
             write_system_file(path, free.encode())
         try:
             told = simulate_dnf(context, command, self.lock_timeout_s)
-            if foreign := [name for name in removed_by(told) if not _DRIVER.fullmatch(name)]:
+            if foreign := [name for name in removed_by(told) if not belongs_to_driver(name)]:
                 raise DependencyFailedError(
                     f"driver {chosen.version} would remove {', '.join(foreign)}",
                     remedy="remove it yourself if it may go, then run again",

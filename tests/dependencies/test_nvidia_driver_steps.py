@@ -16,7 +16,7 @@ from agent.component import StepContext
 from agent.errors import ActionFailedError, DependencyFailedError
 from agent.processes import ProcessResult
 from dependencies.nvidia_cuda_installation import NvidiaCudaInstallation
-from dependencies.nvidia_packages import driver_package_names, other_branch, upstream
+from dependencies.nvidia_packages import belongs_to_driver, driver_package_names, other_branch, upstream
 from dependencies.nvidia_undo import undo_plan
 from tests.dependencies.conftest import Messages
 from tests.dependencies.nvidia_cases import expand
@@ -255,6 +255,16 @@ def test_names_and_versions() -> None:
     assert upstream("515.76+really.515.65.01-0ubuntu0.22.04.1") == "515.65.01"
     assert other_branch("dkms, nvidia-firmware-580-server-580.178.04, nvidia-prime (>= 0.8)", "580") is None
     assert other_branch("nvidia-driver-570-server", "550") == "nvidia-driver-570-server"
+    for name in ("nvidia-firmware-550-550.90.07", "libnvidia-ml1", "kmod-nvidia-open-dkms", "libxnvctrl0"):
+        assert belongs_to_driver(name), name
+    for name in (
+        "libnvidia-container1",
+        "nvidia-cuda-toolkit",
+        "nvidia-fs-dkms",
+        "ubuntu-desktop",
+        "cuda-12-4",
+    ):
+        assert not belongs_to_driver(name), name
     pattern = driver_package_names("6.8.0-1021-azure")
     for name in ("nvidia-driver-550", "libnvidia-compute-550-server", "nvlsm", "nvidia-imex",
                  "linux-modules-nvidia-550-open-6.8.0-1021-azure"):  # fmt: skip

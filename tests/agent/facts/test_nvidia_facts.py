@@ -114,7 +114,7 @@ def test_what_dnf_offers() -> None:
     files = {
         "/usr/bin/dnf": "",
         "/etc/yum.repos.d/cuda.repo": "[cuda-rhel9-x86_64]\nbaseurl=https://developer.download.nvidia.com/x\n"
-        "[mirror]\nbaseurl=https://mirror.example.com/cuda\n"
+        "[mirror]\nbaseurl=https://mirror.example.com/cuda\n",
     }
     answer = (
         "nvidia-driver-cuda\t3:550.90.07-1.el9\tx86_64\tcuda-rhel9-x86_64\n"
