@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actions.mlperf.harness.outputs import remove_outputs
-from actions.mlperf.loadgen_parameters import as_share
+from actions.mlperf.loadgen_parameters import AUTO, as_share
 from agent.errors import ActionFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from actions.mlperf.engines import Engine
     from actions.mlperf.loadgen_parameters import LoadGenParameters
     from actions.mlperf.sample_sets import SampleSet
     from agent.component import Progress, StepContext
 
 __all__ = [
     "CONFIG_NAME",
+    "OutOfMemoryError",
     "harness_command",
     "harness_config",
     "interpreter",
@@ -41,8 +43,24 @@ _BESIDE_THE_HARNESS = (
     "benchmark_report_*.html",
 )
 """What the action and its report write; the harness's own files are known to the harness."""
+_AUTO_SHARES = {"Offline": 1.15}
+"""Above what a short probe reaches, since a long test has less of a ramp: so that it is not too short."""
+_PACED_SHARE = 0.5
+"""An accuracy run in Server is paced too."""
 _DEFAULT_SHARES = {"Offline": 1.0, "SingleStream": 0.5, "MultiStream": 0.5}
-_ENGINE_ERRORS = {"connection", "engine_error", "cut_stream", "stalled", "timeout", "http_error"}
+_ENGINE_ERRORS = {
+    "connection",
+    "engine_error",
+    "out_of_memory",
+    "cut_stream",
+    "stalled",
+    "timeout",
+    "http_error",
+}
+
+
+class OutOfMemoryError(ActionFailedError):
+    """The engine has too little GPU memory with the settings it was given."""
 
 
 def interpreter(environment: Path) -> Path:
@@ -75,16 +93,16 @@ def harness_command(parameters: LoadGenParameters, config: Path | str) -> list[s
 
 
 def harness_config(
-    parameters: LoadGenParameters, *, samples: SampleSet, case_dir: Path, backend: Mapping[str, Any]
+    parameters: LoadGenParameters, engine: Engine, *, samples: SampleSet, case_dir: Path
 ) -> dict[str, Any]:
     """The harness's configuration (``harness.config.HarnessConfig``)."""
     asked = parameters
-    loads = (asked.target_qps, asked.target_latency_ms)
-    share = next((share for share in map(as_share, loads) if share is not None), None)
-    if share is None and loads == (None, None):
-        share = _DEFAULT_SHARES[asked.loadgen_scenario]
+    is_tuned = (
+        asked.target_qps == AUTO and asked.mode == "performance" and asked.loadgen_scenario != "Offline"
+    )
+    share = None if is_tuned else _load_share(asked)
     settings = {
-        "target_qps": None if share is not None else asked.target_qps,
+        "target_qps": asked.target_qps if isinstance(asked.target_qps, float | int) else None,
         "target_latency": None if isinstance(asked.target_latency_ms, str) else asked.target_latency_ms,
         "ttft_latency": asked.ttft_latency_ms,
         "tpot_latency": asked.tpot_latency_ms,
@@ -98,15 +116,25 @@ def harness_config(
         "model": asked.name_in_loadgen,
         "output_dir": str(case_dir),
         "dataset": str(samples.path),
-        "backend": dict(backend),
+        "backend": dict(engine.backend),
         "settings": {name: value for name, value in settings.items() if value is not None},
         "user_conf": None if asked.user_conf is None else str(asked.user_conf.absolute()),
         "performance_sample_count": asked.performance_sample_count,
         "max_output_tokens": asked.max_output_tokens,
         "warmup_samples": asked.warmup_samples,
         "load_share": share,
+        "tuning": {**asked.tuning, "start_qps": engine.start_qps} if is_tuned else None,
         "sample_timeout_s": asked.sample_timeout,
     }
+
+
+def _load_share(asked: LoadGenParameters) -> float | None:
+    """The load as a share of what the warm-up measures; None where the load is given as a number."""
+    if asked.target_qps == AUTO:
+        return _AUTO_SHARES.get(asked.loadgen_scenario, _PACED_SHARE)
+    loads = (asked.target_qps, asked.target_latency_ms)
+    share = next((share for share in map(as_share, loads) if share is not None), None)
+    return _DEFAULT_SHARES[asked.loadgen_scenario] if loads == (None, None) else share
 
 
 def run_harness(
@@ -153,9 +181,8 @@ def _failure(result: Mapping[str, Any], exit_code: int) -> ActionFailedError:
     message = str(error.get("message") or f"the harness ended with exit code {exit_code}")
     done = f" after {result['completed']} of {result['issued']} samples" if result.get("issued") else ""
     what = "the engine failed" if kind in _ENGINE_ERRORS else "the harness failed"
-    return ActionFailedError(
-        f"{what}{done} ({kind}): {message}", remedy=error.get("remedy") or "see the step's log"
-    )
+    failure = OutOfMemoryError if kind == "out_of_memory" else ActionFailedError
+    return failure(f"{what}{done} ({kind}): {message}", remedy=error.get("remedy") or "see the step's log")
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -183,7 +210,8 @@ class _ShownProgress:
             phase, completed, elapsed_s = str(told["phase"]), int(told["completed"]), float(told["elapsed_s"])
         except (ValueError, KeyError, TypeError):
             return  # cut in the middle: the next line says the same
-        message = f"{self._PHASES.get(phase, 'running')}: {completed} samples"
+        shown = told.get("note") or self._PHASES.get(phase, "running")
+        message = f"{shown}: {completed} samples"
         if elapsed_s > 0 and completed:
             message += f", {completed / elapsed_s:.1f}/s"
         self._progress.update(message, done=completed, total=told.get("expected"))

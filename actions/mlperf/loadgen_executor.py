@@ -1,14 +1,14 @@
-"""MLPerf Inference by LoadGen: one test, a scenario in a mode, against an OpenAI-compatible server."""
+"""MLPerf Inference by LoadGen: one test, a scenario in a mode, against a server or an engine."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from actions.llamacpp.server import LlamaCppServer
+from actions.mlperf.engines import SMALLER, engine_name, open_engine
 from actions.mlperf.harness_run import (
     CONFIG_NAME,
     harness_command,
@@ -17,13 +17,16 @@ from actions.mlperf.harness_run import (
     remove_stale,
     run_harness,
 )
+from actions.mlperf.load_trials import trial_metrics
 from actions.mlperf.loadgen_parameters import LoadGenParameters
 from actions.mlperf.loadgen_result import Tested, merge
+from actions.mlperf.roofline import limit_of
 from actions.mlperf.sample_sets import SYNTHETIC, SampleSet, open_sample_set
 from actions.mlperf.sample_sets.synthetic import SyntheticSamples
 from actions.mlperf.scorers import check_reference, score_run
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError, HostError
+from agent.facts.gpus import GPUS
 from agent.records import ParsedOutput, Validity
 from parsers.loadgen import parse_folder
 
@@ -31,26 +34,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from actions.mlperf.accuracy import Accuracy
+    from actions.mlperf.engines import Engine
     from agent.component import StepContext
     from agent.facts import Facts
 
 __all__ = ["LoadGenExecutor"]
 
-_GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 _SYNTHETIC_SAMPLES = 256
 _OVERHEAD_S = 10.0
 _LOADGEN_DURATION_S = 600.0
 """LoadGen's own min_duration (mlcommons/inference, loadgen/mlperf.conf)."""
 _HEADLINES = 2
-
-
-@dataclass(frozen=True)
-class _Engine:
-    """What answers: where, under which name, and what is known of it."""
-
-    url: str
-    model: str
-    server: LlamaCppServer | None = None
 
 
 class LoadGenExecutor(Action):
@@ -66,7 +60,7 @@ class LoadGenExecutor(Action):
         super().__init__(parameters)
         self.asked = cast("LoadGenParameters", parameters)
 
-    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - any host can be a client
+    def plan(self, facts: Facts) -> Plan:
         """One step; what can be known to be wrong before it is a refusal.
 
         The environment is not looked for: a dependency may still have to make it.
@@ -76,11 +70,10 @@ class LoadGenExecutor(Action):
         """
         asked = self.asked
         self._check_files()
-        engine = f"llama.cpp with {asked.server.model}" if asked.server else asked.endpoint
         step = Step(
             name=f"{asked.loadgen_scenario}-{asked.mode}".lower(),
             reason=f"measures the {asked.mode} of {asked.model} in LoadGen's {asked.loadgen_scenario} "
-            f"scenario on {engine}",
+            f"scenario on {engine_name(asked, facts)}",
             run=self._run,
             command=shlex.join(harness_command(asked, f"mlperf/{asked.case}/{CONFIG_NAME}")),
             estimate_s=_OVERHEAD_S + self._timed_s(),
@@ -125,18 +118,37 @@ class LoadGenExecutor(Action):
         remove_stale(case_dir)
         samples = self._samples(case_dir)
         with ExitStack() as stack:
-            engine = self._engine(stack, context, case_dir)
-            backend = self._backend(engine)
-            config = harness_config(asked, samples=samples, case_dir=case_dir, backend=backend)
-            try:
-                result = run_harness(asked, config, context=context, case_dir=case_dir)
-            except ActionFailedError as error:
-                raise _with_last_words(error, engine.server) from error
-            tested = self._tested(samples, result, engine, backend["request"])
+            engine = open_engine(asked, stack, context, case_dir)
+            engine, result = self._test(engine, samples, case_dir, context)
+            tested = Tested(
+                parameters=asked,
+                samples=samples,
+                samples_sha256=samples.sha256,
+                result=result,
+                exact_tokens=engine.exact_tokens,
+                server=engine.facts,
+                limit_samples_per_s=limit_of(result, context.facts[GPUS]),
+            )
             if asked.mode == "accuracy":
                 tested = replace(tested, accuracy=self._accuracy(tested, case_dir, context))
         output = merge(parse_folder(case_dir, result["asked"]), tested)
+        output = replace(output, metrics=(*output.metrics, *trial_metrics(output.scenario, result, case_dir)))
         return StepOutcome(_sentence(output), (output,), case_dir)
+
+    def _test(
+        self, engine: Engine, samples: SampleSet, case_dir: Path, context: StepContext
+    ) -> tuple[Engine, dict[str, Any]]:
+        """Run the test; once more with a smaller engine if the GPU's memory does not do."""
+        config = harness_config(self.asked, engine, samples=samples, case_dir=case_dir)
+        try:
+            return engine, run_harness(self.asked, config, context=context, case_dir=case_dir)
+        except ActionFailedError as error:
+            smaller = engine.after(error)
+            if smaller is None:
+                raise engine.explained(error) from error
+            context.progress.update(f"out of GPU memory: once more with {smaller.facts[SMALLER]}")
+        config = harness_config(self.asked, smaller, samples=samples, case_dir=case_dir)
+        return smaller, run_harness(self.asked, config, context=context, case_dir=case_dir)
 
     def _samples(self, case_dir: Path) -> SampleSet:
         asked, path = self.asked, case_dir / "sample_set.jsonl"
@@ -149,62 +161,6 @@ class LoadGenExecutor(Action):
         samples = open_sample_set(asked.dataset)
         return samples.first(asked.samples, path) if asked.samples else samples
 
-    def _engine(self, stack: ExitStack, context: StepContext, case_dir: Path) -> _Engine:
-        asked = self.asked
-        if asked.server is None:
-            return _Engine(asked.endpoint, asked.endpoint_model)
-        context.progress.update("starting llama.cpp's server")
-        server = LlamaCppServer(
-            asked.server,
-            name=asked.model,
-            python=interpreter(asked.environment),
-            processes=context.processes,
-            log=case_dir / "server.log",
-            stop=context.stop,
-        )
-        stack.enter_context(server)
-        return _Engine(server.url, server.name, server)
-
-    def _backend(self, engine: _Engine) -> dict[str, Any]:
-        asked = self.asked
-        return {
-            "type": "openai",
-            "url": engine.url,
-            "model": engine.model or None,
-            "model_like": None if engine.model else asked.model,
-            "request": {**(_GREEDY if engine.server else {}), **asked.request},
-            "api_key_env": asked.api_key_env or None,
-            "api_key_file": None if asked.api_key_file is None else str(asked.api_key_file.absolute()),
-            "connect_timeout_s": asked.connect_timeout,
-            "max_in_flight": asked.max_in_flight,
-        }
-
-    def _tested(
-        self,
-        samples: SampleSet,
-        result: dict[str, Any],
-        engine: _Engine,
-        request: dict[str, Any],
-    ) -> Tested:
-        asked, server = self.asked, engine.server
-        facts: dict[str, str | int | float] = {}
-        if server is not None:
-            facts = {
-                **server.facts,
-                "model_file": str(server.model_path),
-                "model_sha256": server.model_sha256(),
-                "parallel": server.parameters.parallel,
-                "context": server.parameters.context,
-            }
-        return Tested(
-            parameters=asked,
-            samples=samples,
-            samples_sha256=samples.sha256,
-            result=result,
-            exact_tokens=request.get("ignore_eos") is True,
-            server=facts,
-        )
-
     def _accuracy(self, tested: Tested, case_dir: Path, context: StepContext) -> Accuracy | None:
         return score_run(
             self.asked,
@@ -214,18 +170,6 @@ class LoadGenExecutor(Action):
             model_sha256=str(tested.server.get("model_sha256", "")),
             context=context,
         )
-
-
-def _with_last_words(error: ActionFailedError, server: LlamaCppServer | None) -> ActionFailedError:
-    """The error, with how the server ended if it did: that is the cause, the rest follows from it."""
-    death = server.death() if server else None
-    if server is None or death is None:
-        return error
-    return ActionFailedError(
-        f"llama.cpp's server {death} during the test; {error.message}",
-        remedy=f"its output is in {server.log}; signal 9 without a word there: the host had no memory left",
-        details=server.last_words(),
-    )
 
 
 def _sentence(output: ParsedOutput) -> str:

@@ -10,16 +10,19 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from actions.llamacpp.server import ServerParameters  # noqa: TC001 - pydantic reads it
 from actions.mlperf.accuracy_targets import SCORES, rounds
+from actions.mlperf.vllm_engine import VllmParameters  # noqa: TC001 - likewise
 from actions.parameter_types import Seconds, Share  # noqa: TC001 - likewise
 from agent.component import ComponentParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["LoadGenParameters", "as_share"]
+__all__ = ["AUTO", "LoadGenParameters", "as_share"]
 
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _HUNDRED = 100.0
+AUTO = "auto"
+"""The load that has to be found."""
 _MOST_SHARE = 2
 
 
@@ -31,12 +34,16 @@ def as_share(load: float | str | None) -> float | None:
 
 def _load(value: Any) -> Any:
     if isinstance(value, str):
+        if value.strip().lower() == AUTO:
+            return AUTO
         share = as_share(value)
         if share is None:
             try:
                 return float(value)
             except ValueError:
-                raise ValueError(f"{value!r} is neither a number nor a percentage such as 60%") from None
+                raise ValueError(
+                    f"{value!r} is neither a number, a percentage such as 60%, nor {AUTO}"
+                ) from None
         if not 0 < share <= _MOST_SHARE:
             raise ValueError(f"{value} is not above 0 % and up to {_MOST_SHARE:.0%} of what was measured")
     return value
@@ -74,6 +81,7 @@ class LoadGenParameters(ComponentParameters):
         "", description="The model to ask the endpoint for; if empty, it must serve one called as model."
     )
     server: ServerParameters | None = Field(None, description="A llama.cpp server for the test's duration.")
+    vllm: VllmParameters | None = Field(None, description="vLLM in the harness's process, without HTTP.")
     api_key_env: str = Field("", description="Environment variable that holds the endpoint's key.")
     api_key_file: Path | None = Field(None, description="File that holds the endpoint's key.")
     request: dict[str, Any] = Field(default_factory=dict, description="Further fields of every request.")
@@ -89,7 +97,7 @@ class LoadGenParameters(ComponentParameters):
     target_qps: Load | None = Field(
         None,
         description="Queries/s to offer (Server) or to expect (Offline); or 60% of the warm-up's rate; "
-        "Offline up to 200%, so that the test is not too short.",
+        "Offline up to 200%, so that the test is not too short; or auto: the highest load that is valid.",
     )
     target_latency_ms: Load | None = Field(
         None,
@@ -100,6 +108,10 @@ class LoadGenParameters(ComponentParameters):
         None, description="Server: p99 limit of the first token, ms."
     )
     tpot_latency_ms: Milliseconds | None = Field(None, description="Server: p99 limit per output token, ms.")
+    trial_duration: Seconds = Field(30.0, description="target_qps auto: a trial's least duration.")
+    trial_queries: int = Field(700, ge=1, description="target_qps auto: a trial's least queries.")
+    load_precision: Share = Field(0.02, lt=1, description="target_qps auto: how close the search comes.")
+    most_trials: int = Field(10, ge=1, description="target_qps auto: trials at most.")
     min_duration: Seconds | None = Field(None, description="Least duration; seconds or hh:mm:ss.")
     min_query_count: int | None = Field(None, ge=1, description="Least number of queries.")
     samples_per_query: int | None = Field(None, ge=1, description="MultiStream: samples in one query.")
@@ -149,11 +161,16 @@ class LoadGenParameters(ComponentParameters):
         return self
 
     def _about_the_engine(self) -> Iterator[str]:
-        if bool(self.endpoint) == bool(self.server):
-            given = "both" if self.server else "neither"
-            yield f"{given} endpoint and server: give the URL of a running server, or a server to start"
-        if self.server and (self.endpoint_model or self.api_key_env or self.api_key_file):
-            yield "endpoint_model, api_key_env and api_key_file belong to endpoint, not to server"
+        engines = {"endpoint": self.endpoint, "server": self.server, "vllm": self.vllm}
+        given = [name for name, value in engines.items() if value]
+        if len(given) != 1:
+            what = f"both {' and '.join(given)}" if given else "neither endpoint, server nor vllm"
+            yield (
+                f"{what}: give one of the URL of a running server (endpoint), a llama.cpp server to start "
+                "(server), or vLLM in the process (vllm)"
+            )
+        if not self.endpoint and (self.endpoint_model or self.api_key_env or self.api_key_file):
+            yield "endpoint_model, api_key_env and api_key_file belong to endpoint alone"
         if self.api_key_env and self.api_key_file:
             yield "api_key_env and api_key_file: give one of them"
         if "." in self.loadgen_model:
@@ -166,7 +183,7 @@ class LoadGenParameters(ComponentParameters):
         if self.loadgen_scenario in SERVER_SCENARIOS:
             if self.target_qps is None:
                 yield "target_qps is missing: give queries/s, or a share of the measured rate such as 60%"
-            if as_share(self.target_latency_ms) is not None:
+            if isinstance(self.target_latency_ms, str):
                 yield "target_latency_ms is a limit in Server: give milliseconds, not a percentage"
             if self.target_latency_ms is not None and (self.ttft_latency_ms or self.tpot_latency_ms):
                 yield (
@@ -177,6 +194,8 @@ class LoadGenParameters(ComponentParameters):
             yield f"input_tokens_max {self.input_tokens_max} is below input_tokens {self.input_tokens}"
         for name in ("target_qps", "target_latency_ms"):
             load = getattr(self, name)
+            if load == AUTO and name == "target_latency_ms":
+                yield f"{name} is {AUTO}: only target_qps is looked for"
             if isinstance(load, float | int) and load <= 0:
                 yield f"{name} is {load:g}; it must be above 0"
             if (as_share(load) or 0) > 1 and self.loadgen_scenario != "Offline":
@@ -187,6 +206,16 @@ class LoadGenParameters(ComponentParameters):
             if getattr(self, name) is not None and self.loadgen_scenario not in scenarios:
                 where = ", ".join(scenarios)
                 yield f"{name} has no effect in {self.loadgen_scenario}, only in {where}: remove it"
+
+    @property
+    def tuning(self) -> dict[str, float]:
+        """How the search for the load goes (``harness.tuning.Tuning``)."""
+        return {
+            "trial_s": self.trial_duration,
+            "trial_queries": self.trial_queries,
+            "precision": self.load_precision,
+            "most_trials": self.most_trials,
+        }
 
     @property
     def name_in_loadgen(self) -> str:

@@ -33,6 +33,7 @@ class Tested:
         result: ``harness_result.json``.
         exact_tokens: whether every answer must have exactly ``max_output_tokens`` tokens.
         server: what the server that was started says of itself, and the model's file.
+        limit_samples_per_s: what the GPUs could do at most for this model, where that is known.
         accuracy: in accuracy mode, where there is something to score by.
     """
 
@@ -43,6 +44,7 @@ class Tested:
     exact_tokens: bool
     server: Mapping[str, str | int | float] = field(default_factory=dict)
     accuracy: Accuracy | None = None
+    limit_samples_per_s: float | None = None
 
 
 def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
@@ -53,7 +55,7 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
     if asked.mode == "accuracy" and verdict.validity is Validity.NOT_APPLICABLE:
         others = tuple(warning for warning in verdict.warnings if warning != ACCURACY_NOT_JUDGED)
         verdict = Verdict(Validity.VALID, warnings=others)  # the score has the word, below
-    spoiled = tuple(_spoiled(tested))
+    spoiled = (*_spoiled(tested), *_above_the_limit(parsed, tested))
     validity = _worst(verdict.validity, Validity.INVALID) if spoiled else verdict.validity
     reasons = (*blame_client(verdict.reasons, client, parsed.details), *spoiled)
     warnings = (*verdict.warnings, *caveats(tested.result))
@@ -114,6 +116,18 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
     if completed != issued:
         yield Reason(
             f"{completed} of {issued} samples were answered", "see the step's log", code="unanswered"
+        )
+
+
+def _above_the_limit(parsed: ParsedOutput, tested: Tested) -> Iterator[Reason]:
+    """A rate that no GPU of this kind can have: a counting bug, or answers from a cache."""
+    rates = {metric.name: metric.value for metric in parsed.metrics}
+    rate, limit = rates.get("samples_per_second"), tested.limit_samples_per_s
+    if rate is not None and limit is not None and rate > limit:
+        yield Reason(
+            f"{rate:.4g} samples/s are above the arithmetic limit of the GPUs for this model, {limit:.4g}",
+            "look for a cache, for prompts or answers that are cut, and for a wrong count of tokens",
+            code="above_roofline",
         )
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpu_configs.gpu_model import gpu_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from agent.facts.gpus import Gpu
 
@@ -72,7 +72,7 @@ class EngineSettings:
 
 
 def engine_settings(
-    asked: VllmParameters, *, model: str, scenario: str, gpus: Sequence[Gpu]
+    asked: VllmParameters, *, model: str, scenario: str, gpus: tuple[Gpu, ...]
 ) -> EngineSettings:
     """The settings for a model and scenario on the GPUs of a host: what is known, under what is asked.
 

@@ -9,7 +9,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from actions.mlperf.engines import Engine
 from actions.mlperf.harness.config import HarnessConfig
+from actions.mlperf.harness.tuning import Tuning
 from actions.mlperf.harness_run import harness_config
 from actions.mlperf.loadgen_executor import LoadGenExecutor
 from actions.mlperf.loadgen_parameters import LoadGenParameters
@@ -81,16 +83,26 @@ def test_plan(case: dict[str, Any]) -> None:
                 "settings": {"ttft_latency": 500, "tpot_latency": 30, "min_query_count": 470},
             },
         ),
+        (
+            {"loadgen_scenario": "Server", "target_qps": "auto", "trial_duration": "00:00:20"},
+            {"load_share": None, "tuning": Tuning(start_qps=40.0, trial_s=20.0), "settings": {}},
+        ),
+        (
+            {"loadgen_scenario": "Server", "mode": "accuracy", "target_qps": "auto"},
+            {"load_share": 0.5, "tuning": None, "settings": {}},
+        ),
+        ({"loadgen_scenario": "Offline", "target_qps": "auto"}, {"load_share": 1.15, "tuning": None}),
     ],
 )
 def test_harness_config(asked: dict[str, Any], expected: dict[str, Any], tmp_path: Path) -> None:
     asked = {{"loadgen_scenario": "loadgenScenario"}.get(name, name): value for name, value in asked.items()}
     config = harness_config(
         parameters(**asked),
+        Engine({"type": "openai"}, exact_tokens=False, start_qps=40.0),
         samples=open_sample_set("short-prompts"),
         case_dir=tmp_path,
-        backend={"type": "openai"},
     )
+    config["tuning"] = None if config["tuning"] is None else Tuning(**config["tuning"])
     HarnessConfig(**config)  # the harness takes it
     assert config["model"] == "llama3_1-8b"
     assert {name: config[name] for name in expected} == expected

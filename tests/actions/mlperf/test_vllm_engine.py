@@ -1,0 +1,156 @@
+"""The settings that vLLM gets for a host's GPUs, and what it may not claim to have done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from actions.mlperf.engines import SMALLER, Engine
+from actions.mlperf.harness.backends.vllm_failure import OUT_OF_MEMORY, last_words
+from actions.mlperf.harness_run import OutOfMemoryError
+from actions.mlperf.roofline import Architecture, limit_of, most_samples_per_second
+from actions.mlperf.vllm_engine import VllmParameters, engine_settings, smaller
+from agent.errors import ActionFailedError
+from agent.facts.gpus import Gpu
+from gpu_configs.gpu_model import gpu_model, gpu_models
+
+_FOLDER = Path(__file__).parent.parent / "cases" / "vllm_engine"
+CASES, LAST_WORDS = (
+    yaml.safe_load((_FOLDER / name).read_text(encoding="utf-8"))
+    for name in ("settings.yaml", "last_words.yaml")
+)
+LLAMA_8B = {
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256,
+}  # fmt: skip
+
+
+def gpus(name: str, count: int = 1) -> tuple[Gpu, ...]:
+    return tuple(Gpu(bus_id=f"0000:{number:02x}:00.0", name=name) for number in range(count))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
+def test_settings(case: dict[str, Any]) -> None:
+    settings = engine_settings(
+        VllmParameters(model="/models/m", **case.get("asked", {})),
+        model=case.get("model", "llama3.1-8b"),
+        scenario=case.get("scenario", "Offline"),
+        gpus=gpus(case["gpu"], case.get("count", 1)) if "gpu" in case else (),
+    )
+    for name, value in case.get("engine", {}).items():
+        assert settings.engine.get(name) == value, name
+    assert not set(case.get("absent", ())) & set(settings.engine)
+    assert settings.start_qps == case.get("start_qps", settings.start_qps)
+    assert all(words in "; ".join(settings.origin) for words in case.get("origin", ()))
+
+
+@pytest.mark.parametrize(
+    ("driver_name", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA H200", "H200 SXM"),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA A100-SXM4-40GB", "A100 40GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100 40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L4", None),
+        ("NVIDIA L40", None),
+        ("NVIDIA B200", "B200"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("Tesla T4", None),
+        (None, None),
+    ],
+)
+def test_a_kind_of_gpu_is_known_by_what_the_driver_calls_it(
+    driver_name: str | None, name: str | None
+) -> None:
+    found = gpu_model(driver_name)
+    assert (found.name if found else None) == name
+
+
+def test_every_kind_has_settings_for_the_benchmark_and_a_source() -> None:
+    for kind in gpu_models():
+        assert kind.source, kind.name
+        known = kind.vllm["llama3.1-8b"]
+        assert set(known.scenarios) >= {"Offline", "Server", "Interactive", "SingleStream"}
+        is_fp8 = known.engine.get("quantization") == "fp8"
+        assert is_fp8 == ("fp8" in kind.peak_flops), kind.name
+
+
+def test_less_memory_is_asked_for_after_it_ran_out() -> None:
+    asked = {
+        "max_num_seqs": 960,
+        "max_num_batched_tokens": 16384,
+        "gpu_memory_utilization": 0.94,
+        "dtype": "auto",
+    }
+    assert smaller(asked) == {
+        "max_num_seqs": 480, "max_num_batched_tokens": 8192, "gpu_memory_utilization": 0.89, "dtype": "auto",
+    }  # fmt: skip
+
+
+def test_only_memory_is_a_reason_to_try_again() -> None:
+    engine = Engine({"type": "vllm", "engine": {"max_num_seqs": 64}}, exact_tokens=True)
+    again = engine.after(OutOfMemoryError("no memory"))
+    assert again is not None
+    assert again.backend["engine"]["max_num_seqs"] == 32
+    assert "max_num_seqs 32" in str(again.facts[SMALLER])
+    assert engine.after(ActionFailedError("a bad prompt")) is None
+    assert Engine({"type": "openai"}, exact_tokens=False).after(OutOfMemoryError("no memory")) is None
+
+
+@pytest.mark.parametrize("case", LAST_WORDS, ids=[case["case"] for case in LAST_WORDS])
+def test_the_last_words_of_vllm_are_the_cause(tmp_path: Path, case: dict[str, Any]) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text(case["log"])
+    assert last_words(log).startswith(case["words"])
+    assert bool(OUT_OF_MEMORY.search(last_words(log))) == case["memory"]
+
+
+def test_no_log_has_no_last_words(tmp_path: Path) -> None:
+    assert last_words(tmp_path / "engine.log") == ""
+
+
+def test_the_arithmetic_limit_of_an_h100() -> None:
+    """About 17,000 tokens/s in fp8 with 870 tokens in and 128 out, half of it in bf16."""
+    model = Architecture(**LLAMA_8B)
+    rate = most_samples_per_second(model, input_tokens=870, output_tokens=128, peak_flops=1979e12)
+    assert rate * 128 == pytest.approx(17_500, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("engine", "count", "limit"),
+    [
+        ({"quantization": "fp8"}, 1, 138),
+        ({}, 1, 69),
+        ({"quantization": "fp8", "data_parallel_size": 8}, 8, 8 * 138),
+        ({"quantization": "fp8", "data_parallel_size": 8}, 2, 2 * 138),
+    ],
+)
+def test_the_limit_follows_from_what_the_engine_says(
+    engine: dict[str, Any], count: int, limit: float
+) -> None:
+    result = {
+        "engine": {**LLAMA_8B, **engine}, "completed": 100, "input_tokens": 87_000, "output_tokens": 12_800,
+    }  # fmt: skip
+    found = limit_of(result, gpus("NVIDIA H100 80GB HBM3", count))
+    assert found == pytest.approx(limit, rel=0.03)
+
+
+def test_no_limit_is_made_up() -> None:
+    result: dict[str, Any] = {
+        "engine": LLAMA_8B,
+        "completed": 100,
+        "input_tokens": 87_000,
+        "output_tokens": 12_800,
+    }
+    assert limit_of(result, gpus("Tesla T4")) is None
+    assert limit_of(result, ()) is None
+    assert limit_of({**result, "input_tokens": None}, gpus("NVIDIA H200")) is None
+    assert limit_of({**result, "engine": {}}, gpus("NVIDIA H200")) is None
