@@ -24,7 +24,7 @@ from agent.journal import Journal, StepStatus, now
 from agent.logs import configure
 from agent.planning import PlannedComponent, Planner, Standing
 from agent.processes import LocalProcesses
-from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, select
+from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, repeat, select
 from agent.reboot import RebootDoor, Reboots, SystemdDoor, allows_reboot
 from agent.recorder import Recorder, RunContext
 from agent.request import RunRequest, keep_sources, kept_sources
@@ -305,6 +305,7 @@ def _session(
             secrets.add_from(parameters)
     context = dataclasses.replace(context, metadata=secrets.mask_value(context.metadata))
     with masking(secrets.mask):
+        profile = repeat(profile, variables)
         if request.scenarios:
             profile = select(profile, request.scenarios, variables)
         planner = Planner(profile, variables, secrets)

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.lab.container_engine import container_engine
-from tests.lab.environment import accuracy_python, bench_python
+from tests.lab.environment import accuracy_python, bench_python, locust_environment
 from tests.lab.nvml.nvml_stand_in import nvml_library, nvml_stand_in
 
 __all__ = [
     "accuracy_python",
     "bench_python",
     "container_engine",
+    "locust_environment",
     "nvml_library",
     "nvml_stand_in",
     "shared",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from actions.llamacpp.programs import find_program
 from actions.llamacpp.server import LlamaCppServer, ServerParameters
+from actions.llamacpp.variant_action import DEFAULT_PACKAGE
+from actions.llamacpp.variants import DEFAULT_MODELS, Variant
 from agent.component import (
     ComponentParameters,
     Plan,
@@ -27,21 +29,50 @@ __all__ = ["LlamaCppServerAction", "LlamaCppServerParameters"]
 
 
 class LlamaCppServerParameters(ComponentParameters, ServerParameters):
-    """What ServerParameters has, and what an action needs besides."""
+    """What ServerParameters has, and where model and program are."""
 
-    name: str = Field("", description="The name it is served under; the file's by default.")
-    environment: Path | None = Field(None, description="Environment with xllamacpp; or give binary.")
+    model: str = Field(description="GGUF file, package:<module>, or with variant the model's name.")
+    variant: str = Field("", description="A variant of the model that other actions made, such as Q4_K_M.")
+    models_dir: Path | None = Field(
+        None, description=f"The folder of models; by default {DEFAULT_MODELS} below the package folder."
+    )
+    llamacpp: Path | None = Field(
+        None,
+        description=f"The folder of the programs; by default {DEFAULT_PACKAGE} below the package folder.",
+    )
+    environment: Path | None = Field(None, description="Serve with xllamacpp of this Python environment.")
+    name: str = Field("", description="The name it is served under; by default the file's.")
+
+    @field_validator("models_dir", "llamacpp", "environment", mode="before")
+    @classmethod
+    def _default(cls, value: Any) -> Any:
+        return value or None
 
     @model_validator(mode="after")
-    def _something_that_serves(self) -> LlamaCppServerParameters:
-        if self.environment is None and self.binary is None:
-            raise ValueError("name a binary (llama-server) or an environment that has xllamacpp")
+    def _of_the_binary(self) -> LlamaCppServerParameters:
+        if self.environment and (self.binary or self.gpu_layers is not None or self.arguments):
+            raise ValueError("binary, gpu_layers and arguments are llama-server's: leave environment out")
         return self
 
-    @property
-    def served_as(self) -> str:
-        """The name that /v1/models answers."""
-        return self.name or Path(self.model).stem
+    def server(self, package_dir: Path) -> ServerParameters:
+        """The server, with the model's file and the program.
+
+        Raises:
+            ActionFailedError: if the variant or the program is not there.
+        """
+        model, binary = self.model, self.binary
+        if self.variant:
+            models = self.models_dir or package_dir / DEFAULT_MODELS
+            path = Variant(self.model, self.variant.upper(), models).path
+            if not path.is_file():
+                raise ActionFailedError(
+                    f"{path} is not there", remedy="make it: a LlamaCppQuantize before this action"
+                )
+            model = str(path)
+        if self.environment is None and binary is None:
+            binary = find_program(self.llamacpp or package_dir / DEFAULT_PACKAGE, "llama-server", "server")
+        own = {name: getattr(self, name) for name in ServerParameters.model_fields}
+        return ServerParameters.model_validate({**own, "model": model, "binary": binary})
 
 
 class LlamaCppServerAction(ServiceAction):
@@ -56,12 +87,13 @@ class LlamaCppServerAction(ServiceAction):
     def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - what it needs may still be made by dependencies
         """One step: start it."""
         asked = self.asked
-        what = asked.binary or f"xllamacpp of {asked.environment}"
+        what = f"xllamacpp of {asked.environment}" if asked.environment else asked.binary or "llama-server"
+        model = f"{asked.model}-{asked.variant}" if asked.variant else asked.model
         step = Step(
             "serve",
-            f"the group asks {asked.served_as}: {asked.parallel} slots of {asked.context} tokens",
+            f"the group asks {model}: {asked.parallel} slots of {asked.context} tokens",
             self._start,
-            shlex.join([str(what), "--model", asked.model]),
+            f"{what} --model {model}",
             estimate_s=5,
         )
         return Plan((step,))
@@ -69,14 +101,15 @@ class LlamaCppServerAction(ServiceAction):
     def _start(self, context: StepContext) -> StepOutcome:
         asked = self.asked
         python = (asked.environment or Path("/usr")) / "bin" / "python"
-        if asked.binary is None and not python.exists():
+        if asked.environment and not python.exists():
             raise ActionFailedError(
                 f"the environment {asked.environment} has no python",
                 remedy="add a PythonEnvironmentInstallation to the dependencies, or correct environment",
             )
+        wish = asked.server(context.package_dir)
         server = LlamaCppServer(
-            asked,
-            name=asked.served_as,
+            wish,
+            name=asked.name or Path(wish.model).stem or wish.model,
             python=python,
             processes=context.processes,
             log=context.log,

@@ -5,6 +5,7 @@ from agent.profile.checking import check
 from agent.profile.conversion import convert
 from agent.profile.finding import Source, find, installed
 from agent.profile.loading import load, load_sources
+from agent.profile.repetition import repeat
 from agent.profile.resolution import resolve, resolve_one, settle
 from agent.profile.schema import GROUPS, Element, Location, Profile, Scope
 from agent.profile.selection import applies_to, select
@@ -35,6 +36,7 @@ __all__ = [
     "parse_parameters",
     "parse_timeout",
     "parse_timespan",
+    "repeat",
     "resolve",
     "resolve_one",
     "select",

@@ -62,7 +62,7 @@ def _with_conditional(scope: Scope) -> Scope:
 def _check_scope(scope: Scope, walk: _Walk) -> None:
     """The conditions; and of parameters that no element uses at least the syntax."""
     for name, value in scope.parameters.items():
-        place = walk.names.location(Slot(1, name, value), None)
+        place = walk.names.location(Slot(2, name, value), None)
         for text in _texts(value):
             walk.attempt(parse_template, text, name, place)
     for condition in scope.conditions:

@@ -52,6 +52,7 @@ class Element:
         location: the line that the element begins at.
         parameter_locations: the line of each parameter, under the name as written.
         scope: which of ``Profile.scopes`` its references are looked up in.
+        given: values that a group around it sets for its expressions (``ForEach``).
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Element:
     location: Location = field(default=Location("?"))
     parameter_locations: Mapping[str, Location] = field(default_factory=dict)
     scope: int = 0
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     def walk(self) -> Iterator[Element]:
         """This element and all below it, in the order of the text."""

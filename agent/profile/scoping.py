@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ProfileError
@@ -30,7 +31,7 @@ class Slot:
     """A parameter with a value, found by name.
 
     Args:
-        layer: 0 the element's own, 1 its source's, 2 the merged profile's.
+        layer: 0 the element's own, 1 what a group gives it, 2 its source's, 3 the merged profile's.
         name: as declared.
         value: as written.
     """
@@ -61,20 +62,28 @@ class Names:
         scope: its source's.
         profile: the whole profile.
         variables: the host's and the run's.
+        given: what a group around the element gives it.
     """
 
-    def __init__(self, own: Mapping[str, Any], scope: Scope, profile: Profile, variables: Variables) -> None:
+    def __init__(
+        self,
+        own: Mapping[str, Any],
+        scope: Scope,
+        profile: Profile,
+        variables: Variables,
+        given: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.variables = variables
         self.scope = scope
         self._layers: list[dict[str, Slot]] = [
             {canonical(name): Slot(layer, name, value) for name, value in parameters.items()}
-            for layer, parameters in enumerate((own, scope.parameters, profile.parameters))
+            for layer, parameters in enumerate((own, given, scope.parameters, profile.parameters))
         ]
 
     @classmethod
     def of(cls, element: Element, profile: Profile, variables: Variables) -> Names:
         """The names for an element's expressions."""
-        return cls(element.parameters, profile.scope_of(element), profile, variables)
+        return cls(element.parameters, profile.scope_of(element), profile, variables, element.given)
 
     def own(self) -> Iterator[Slot]:
         """The element's own parameters."""

@@ -1,4 +1,4 @@
-"""The environments that tests drive, made once and cached: for running a benchmark, for scoring one."""
+"""The environments that tests drive, made once and cached: for running a benchmark, for scoring one, for load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["accuracy_python", "bench_python", "environment"]
+__all__ = ["accuracy_python", "bench_python", "environment", "locust_environment"]
 
 _BENCH = (
     ("mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4", "xllamacpp==2026.10.11549", "gguf", "numpy"),
@@ -38,6 +38,12 @@ def bench_python() -> Path:
 def accuracy_python() -> Path:
     """A Python with rouge_score, tokenizers, huggingface_hub; or what VCAGENT_TEST_ACCURACY_PYTHON names."""
     return environment("VCAGENT_TEST_ACCURACY_PYTHON", _ACCURACY)
+
+
+@pytest.fixture(scope="session")
+def locust_environment() -> Path:
+    """The folder of an environment with locust; ``VCAGENT_TEST_LOCUST_PYTHON`` names a Python that has it."""
+    return environment("VCAGENT_TEST_LOCUST_PYTHON", (("locust>=2.32,<3",),)).parents[1]
 
 
 def environment(variable: str, requirements: tuple[tuple[str, ...], ...]) -> Path:

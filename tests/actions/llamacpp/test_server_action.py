@@ -1,0 +1,112 @@
+"""The server as an action of its own."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import socket
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from pydantic import ValidationError
+
+from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
+from agent.errors import ActionFailedError
+from agent.facts import Facts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.component import Service, StepContext
+
+pytestmark = pytest.mark.engine
+
+
+def start(step_context: StepContext, **parameters: Any) -> Service:
+    action = LlamaCppServerAction(LlamaCppServerParameters.model_validate({"scenario": "srv", **parameters}))
+    (step,) = action.plan(Facts(modelled={})).steps
+    outcome = step.run(step_context)
+    assert outcome is not None
+    assert outcome.service is not None
+    return outcome.service
+
+
+def test_it_tells_where_it_is_and_what_it_can(
+    context: StepContext, bench_python: Path, tiny_gguf: Path
+) -> None:
+    service = start(
+        context,
+        model=str(tiny_gguf),
+        environment=bench_python.parents[1],
+        parallel=2,
+        context=64,
+        name="tiny",
+    )
+    try:
+        assert service.name == "srv"
+        assert service.death() is None
+        values = service.values
+        assert (values["model"], values["slots"], values["context"]) == ("tiny", 2, 512)
+        assert values["engine"] == "llama.cpp"
+        with closing(
+            http.client.HTTPConnection(str(values["url"]).removeprefix("http://"), timeout=5)
+        ) as asked:
+            asked.request("GET", "/health")
+            assert asked.getresponse().status == 200
+        (process,) = [
+            child for child in psutil.Process().children() if "server_process" in str(child.cmdline())
+        ]
+        process.kill()
+        process.wait(10)
+        assert str(service.death()).startswith("was ended by signal 9")
+    finally:
+        service.stop()
+
+
+def test_a_variant_is_found_where_other_actions_make_it(
+    context: StepContext, bench_python: Path, tiny_gguf: Path
+) -> None:
+    folder = context.package_dir / "models" / "tiny"
+    folder.mkdir(parents=True)
+    shutil.copy(tiny_gguf, folder / "tiny-F16.gguf")
+    wish = {"model": "tiny", "environment": bench_python.parents[1], "context": 64}
+    service = start(context, variant="f16", **wish)
+    try:
+        assert service.values["model"] == "tiny-F16"
+        assert service.values["model_file"] == str(folder / "tiny-F16.gguf")
+    finally:
+        service.stop()
+    with pytest.raises(ActionFailedError, match=r"tiny-Q4_0\.gguf is not there"):
+        start(context, variant="Q4_0", **wish)
+
+
+def test_a_taken_port_is_explained(context: StepContext, bench_python: Path, tiny_gguf: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(ActionFailedError, match=f"port {port} .* is taken by"):
+            start(context, model=str(tiny_gguf), environment=bench_python.parents[1], port=port)
+
+
+def test_without_an_environment_a_program_is_looked_for(context: StepContext, tiny_gguf: Path) -> None:
+    with pytest.raises(ActionFailedError, match="has no llama-server or server"):
+        start(context, model=str(tiny_gguf))
+    with pytest.raises(ActionFailedError, match="is no executable"):
+        start(context, model=str(tiny_gguf), binary=str(tiny_gguf))
+    with pytest.raises(ActionFailedError, match="does not tell its version"):
+        start(context, model=str(tiny_gguf), binary="/bin/true")
+
+
+def test_the_program_s_own_settings_need_the_program(bench_python: Path) -> None:
+    with pytest.raises(ValidationError, match="leave environment out"):
+        LlamaCppServerParameters.model_validate(
+            {"model": "x", "environment": bench_python.parents[1], "gpu_layers": 99}
+        )
+
+
+def test_no_environment_is_a_clear_error(context: StepContext, tmp_path: Path, tiny_gguf: Path) -> None:
+    with pytest.raises(ActionFailedError, match="has no python"):
+        start(context, model=str(tiny_gguf), environment=tmp_path)
