@@ -1,4 +1,4 @@
-"""The environments that tests drive, made once and cached: for running a benchmark, for scoring one, for load."""
+"""The environments that tests drive, made once and cached: to run a benchmark, to score one, for load."""
 
 from __future__ import annotations
 
