@@ -183,10 +183,10 @@ class MountDisks(Dependency):
         line = f"{volume.line} {target} {volume.kind} {self.parameters.mount_options},nofail 0 2"
 
         def run(_: StepContext) -> StepOutcome:
-            text = FSTAB.read_text(encoding="utf-8") if FSTAB.exists() else ""
+            text = _fstab()
             if not _entry(text, volume.line):
                 gap = "" if not text or text.endswith("\n") else "\n"
-                write_system_file(FSTAB, f"{text}{gap}{line}\n".encode())
+                write_system_file(FSTAB, f"{text}{gap}{line}\n".encode(errors="surrogateescape"))
             return StepOutcome(line)
 
         return Step(
@@ -225,12 +225,15 @@ def _undo_line(line: str, facts: Facts) -> Plan:
         return Plan(nothing_to_do=f"{FSTAB} has no such line any more: {line}")
 
     def run(_: StepContext) -> None:
-        kept = [
-            old for old in FSTAB.read_text(encoding="utf-8").splitlines(keepends=True) if old.strip() != line
-        ]
-        write_system_file(FSTAB, "".join(kept).encode())
+        kept = [old for old in _fstab().splitlines(keepends=True) if old.strip() != line]
+        write_system_file(FSTAB, "".join(kept).encode(errors="surrogateescape"))
 
     return Plan((Step("remove-line", f"{FSTAB} got this line", run, f"remove from {FSTAB}: {line}"),))
+
+
+def _fstab() -> str:
+    """The table's text; bytes that are no UTF-8 stay as they are when it is written again."""
+    return FSTAB.read_text(encoding="utf-8", errors="surrogateescape") if FSTAB.exists() else ""
 
 
 def _plain(device: BlockDevice) -> str:

@@ -24,6 +24,7 @@ from dependencies.nvidia_packages import (
     branch_of,
     driver_package_names,
 )
+from dependencies.nvidia_wish import enrolment
 from dependencies.package_folder import write_whole
 from dependencies.package_managers import LISTS_LIFE_S, broken_packages
 
@@ -99,7 +100,6 @@ class DriverPackages:
         It does nothing where the lists that are fetched before turn out to have the driver.
         """
         offers, wish = self._offers(facts), self.wish
-        headers = {layout.headers.format(kernel=wish.kernel) for layout in LAYOUTS}
         unknown_gpus = (
             wish.maximum_branch and wish.version and int(branch_of(wish.version)) > wish.maximum_branch
         )
@@ -107,11 +107,16 @@ class DriverPackages:
             self.repository is None
             or unknown_gpus
             or wish.prebuilt  # it has none that the distribution has signed
-            or (offers and not wish.headers and not headers & {offer.name for offer in offers})
+            or (offers and not wish.headers and not self._has_headers(facts))
             or any(offer.origin in NVIDIA_ORIGINS for offer in offers)
         ):
             return []
         return [self._where_needed(step) for step in self.repository.steps(facts, self.lock_timeout_s)]
+
+    def _has_headers(self, facts: Facts) -> bool:
+        """Whether the headers of the kernel that runs are offered."""
+        names = {layout.headers.format(kernel=self.wish.kernel) for layout in LAYOUTS}
+        return any(offer.name in names for offer in self._offers(facts))
 
     def _where_needed(self, step: Step) -> Step:
         def run(context: StepContext) -> StepOutcome | None:
@@ -150,11 +155,17 @@ class DriverPackages:
         origin = f" of {', '.join(sorted(self.origins))}" if self.origins else ""
         lines = [f"not {line}" for line in near[:_SHOWN]] + [f"whole: {line}" for line in others[:_SHOWN]]
         versions = list(dict.fromkeys(line.partition(" ")[0] for line in others))
-        remedy = "see apt-cache policy; NVIDIA's repository has more versions than the distribution's"
+        look = "dnf --showduplicates list 'nvidia-driver*'" if self.wish.rpm else "apt-cache policy"
+        remedy = f"see {look}; NVIDIA's repository has more versions than the distribution's"
         if versions:
             remedy = f"ask for one that is whole, such as {versions[0]}; or add the repository that has it"
+        if not (self.wish.headers or self._has_headers(facts)):
+            remedy = (
+                f"install the headers of the kernel {self.wish.kernel}, or boot one whose headers are offered"
+            )
         if self.why_prebuilt:
-            remedy = f"{self.why_prebuilt}: enrol a key (update-secureboot-policy), or turn Secure Boot off"
+            how = enrolment(rpm=self.wish.rpm)
+            remedy = f"{self.why_prebuilt}: enrol a key ({how}), or turn Secure Boot off"
         return HostError(
             f"no repository{origin} has {self._asked} as a whole for this host",
             remedy=remedy,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent.component import Step, StepContext, StepOutcome
 from agent.errors import DependencyFailedError, HostError
-from agent.facts.files import exists, text_of
+from agent.facts.files import text_of
 from agent.facts.packages import INSTALLED_PACKAGES
 from agent.facts.repositories import RPM_REPOSITORIES
 from agent.facts.rpm_offers import NVIDIA_HOST, RPM_DRIVER_OFFERS, every_stream
@@ -84,7 +84,13 @@ class RpmDriverPackages(DriverPackages):
         path = version_lock_file(facts)
         steps = []
         conf = path.with_suffix(".conf")
-        if not facts[exists(conf)]:
+        settings = facts[text_of(conf)]
+        if re.search(r"^\s*enabled\s*=\s*(?:0|no|false|off)\b", settings or "", re.MULTILINE | re.IGNORECASE):
+            raise HostError(
+                f"dnf's versionlock is switched off in {conf}, and an upgrade could change the driver",
+                remedy="set enabled = 1 there, or Hold=false",
+            )
+        if settings is None:
             command = dnf_install("dnf", [(_PLUGIN, None)])
 
             def add(context: StepContext) -> StepOutcome:
@@ -92,7 +98,15 @@ class RpmDriverPackages(DriverPackages):
                 return StepOutcome("dnf heeds versionlock.list")
 
             reason = "dnf has no versionlock, and an upgrade could change the driver under a run"
-            steps.append(Step("versionlock", reason, add, shlex.join(command), lambda now: now[exists(conf)]))
+            steps.append(
+                Step(
+                    "versionlock",
+                    reason,
+                    add,
+                    shlex.join(command),
+                    lambda now: now[text_of(conf)] is not None,
+                )
+            )
         if wrong or not self._locked(facts):
             reason = (
                 "a driver works only in one version" if wrong else "the driver is not held at its version"

@@ -29,7 +29,7 @@ from dependencies.nvidia_packages import branch_of
 if TYPE_CHECKING:
     from agent.facts import Facts
 
-__all__ = ["Choice", "KernelModule", "WishParameters", "wish_of"]
+__all__ = ["Choice", "KernelModule", "WishParameters", "enrolment", "wish_of"]
 
 OPEN_BY_DEFAULT = 560
 """From this branch on NVIDIA recommends the open kernel module (its guide, "Kernel Modules")."""
@@ -164,6 +164,11 @@ def _open_module(
     return asked.open_module
 
 
+def enrolment(*, rpm: bool) -> str:
+    """What enrols the key with which dkms signs modules here (dkms(8), update-secureboot-policy(8))."""
+    return "mokutil --import /var/lib/dkms/mok.pub" if rpm else "update-secureboot-policy --enroll-key"
+
+
 def _prebuilt(asked: KernelModule, facts: Facts) -> tuple[bool, str]:
     """Whether only a module that the distribution signed will do, and why.
 
@@ -174,7 +179,7 @@ def _prebuilt(asked: KernelModule, facts: Facts) -> tuple[bool, str]:
     if guarded and asked is KernelModule.DKMS:
         raise HostError(
             f'{why}: the kernel would answer "Key was rejected by service"',
-            remedy="enrol one (update-secureboot-policy --enroll-key), turn Secure Boot off, or take "
-            "KernelModule=prebuilt",
+            remedy=f"enrol one ({enrolment(rpm=facts[PACKAGE_MANAGER] in RPM_MANAGERS)}), "
+            "turn Secure Boot off, or take KernelModule=prebuilt",
         )
     return guarded or asked is KernelModule.PREBUILT, why if guarded else ""

@@ -27,7 +27,7 @@ __all__ = ["check_gpus"]
 
 FABRIC_MANAGER = "nvidia-fabricmanager"
 _LIBRARIES = re.compile(
-    r"libnvidia-compute-\d+(?:-server|-open)?|libnvidia-ml1|nvidia-driver-cuda-libs|nvidia-compute-utils-\d+.*"
+    r"libnvidia-compute-\d+(?:-server|-open)?|libnvidia-ml1?|nvidia-driver-cuda-libs|nvidia-compute-utils-\d+.*"
 )
 """Packages with libnvidia-ml on Ubuntu, Debian, and in NVIDIA's rpm repositories."""
 

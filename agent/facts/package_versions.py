@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent.facts.base import Fact, Host
+from agent.facts.packages import PACKAGE_MANAGER, RPM_MANAGERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ __all__ = [
     "package_offers",
 ]
 
+_VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
 _CHUNK = 400
 """Packages in one call of apt-cache: well below the kernel's limit for arguments."""
 
@@ -115,8 +117,12 @@ def _each(host: Host, command: Sequence[str], names: Sequence[str]) -> str:
     return "\n".join(host.output([*command, *part], timeout_s=60) or "" for part in parts)
 
 
-HELD_PACKAGES: Fact[frozenset[str]] = Fact(
-    "held_packages",
-    "apt-mark showhold",
-    lambda host: frozenset((host.output(["apt-mark", "showhold"], timeout_s=30) or "").split()),
-)
+def _held(host: Host) -> frozenset[str]:
+    if PACKAGE_MANAGER.read(host) in RPM_MANAGERS:
+        lines = map(str.strip, (host.text(_VERSION_LOCKS) or "").splitlines())
+        return frozenset(line for line in lines if line and not line.startswith("#"))
+    return frozenset((host.output(["apt-mark", "showhold"], timeout_s=30) or "").split())
+
+
+HELD_PACKAGES: Fact[frozenset[str]] = Fact("held_packages", f"apt-mark showhold, {_VERSION_LOCKS}", _held)
+"""Names of apt's packages, patterns of dnf's (versionlock)."""
