@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from agent.errors import ProfileError
+from agent.names import canonical
 from agent.profile.timespan import parse_timespan
 
-__all__ = ["Seconds", "Share"]
+__all__ = ["ParameterGroup", "Seconds", "Share"]
+
+
+class ParameterGroup(BaseModel):
+    """Parameters that stand together under one of a component's; names match as the component's do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_any_spelling(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        fields = {canonical(name): name for name in cls.model_fields}
+        return {fields.get(canonical(str(key)), key): value for key, value in values.items()}
 
 
 def _seconds(value: object) -> float:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from actions.llamacpp.model_file import locate_model, sha256_of
 from actions.llamacpp.ports import any_free, holder_of, is_free
 from actions.llamacpp.server_binary import ServerBinary
-from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
+from actions.parameter_types import ParameterGroup, Seconds
 from agent.errors import ActionFailedError, InterruptedRunError
-from agent.names import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,18 +26,16 @@ if TYPE_CHECKING:
 
     from agent.processes import ProcessRunner, RunningProcess
 
-__all__ = ["LlamaCppServer", "ServerParameters"]
+__all__ = ["PROGRAM", "LlamaCppServer", "ServerParameters"]
 
-_PROGRAM = Path(__file__).with_name("server_process.py")
+PROGRAM = Path(__file__).with_name("server_process.py")
 _POLL_S = 0.05
 _REPLY_TIMEOUT_S = 5.0
 _LAST_LINES = 12
 
 
-class ServerParameters(BaseModel):
+class ServerParameters(ParameterGroup):
     """A llama.cpp server as a profile asks for it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str = Field(description="GGUF file, or package:<module> of the environment that carries one.")
     parallel: int = Field(8, ge=1, description="Requests served at once (llama.cpp's slots).")
@@ -51,14 +48,6 @@ class ServerParameters(BaseModel):
         None, ge=0, description="With binary: layers on GPUs; without it what it chooses."
     )
     arguments: tuple[str, ...] = Field((), description="With binary: further arguments of its own.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _accept_any_spelling(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        fields = {canonical(name): name for name in cls.model_fields}
-        return {fields.get(canonical(str(key)), key): value for key, value in values.items()}
 
     @field_validator("binary", mode="before")
     @classmethod
@@ -166,7 +155,7 @@ class LlamaCppServer:
                 self.parameters, model=model, alias=self.name, host=self.host, port=self._port
             )
         return [
-            str(self._python), str(_PROGRAM),
+            str(self._python), str(PROGRAM),
             "--model", model,
             "--alias", self.name,
             "--host", self.host,

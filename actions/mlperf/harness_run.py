@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIG_NAME",
+    "HARNESS",
     "OutOfMemoryError",
     "harness_command",
     "harness_config",
@@ -32,7 +33,9 @@ __all__ = [
 
 CONFIG_NAME = "harness.json"
 RESULT_NAME = "harness_result.json"
-_IMPORT_PATH = Path(__file__).parent
+HARNESS = Path(__file__).with_name("harness")
+"""The package that runs in the benchmark's own environment."""
+
 _BESIDE_THE_HARNESS = (
     CONFIG_NAME,
     "server.log",
@@ -84,7 +87,7 @@ def module_command(environment: Path, module: str) -> list[str]:
 def module_environment() -> dict[str, str]:
     """The variables with which an environment's Python finds the harness."""
     # A single entry: the environment's own packages are found behind it.
-    return {"PYTHONPATH": str(_IMPORT_PATH), "PYTHONUNBUFFERED": "1"}
+    return {"PYTHONPATH": str(HARNESS.parent), "PYTHONUNBUFFERED": "1"}
 
 
 def harness_command(parameters: LoadGenParameters, config: Path | str) -> list[str]:

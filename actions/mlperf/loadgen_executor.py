@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from actions.mlperf.contained import in_container, key_inside
 from actions.mlperf.engines import SMALLER, engine_name, open_engine
 from actions.mlperf.harness_run import (
     CONFIG_NAME,
@@ -70,10 +71,11 @@ class LoadGenExecutor(Action):
         """
         asked = self.asked
         self._check_files()
+        where = f", in a container of {asked.container.image}" if asked.container else ""
         step = Step(
             name=f"{asked.loadgen_scenario}-{asked.mode}".lower(),
             reason=f"measures the {asked.mode} of {asked.model} in LoadGen's {asked.loadgen_scenario} "
-            f"scenario on {engine_name(asked, facts)}",
+            f"scenario on {engine_name(asked, facts)}{where}",
             run=self._run,
             command=shlex.join(harness_command(asked, f"mlperf/{asked.case}/{CONFIG_NAME}")),
             estimate_s=_OVERHEAD_S + self._timed_s(),
@@ -109,7 +111,7 @@ class LoadGenExecutor(Action):
     def _run(self, context: StepContext) -> StepOutcome:
         asked = self.asked
         python = interpreter(asked.environment)
-        if not python.exists():
+        if asked.container is None and not python.exists():
             raise ActionFailedError(
                 f"the environment {asked.environment} has no {python.name}",
                 remedy="add a PythonEnvironmentInstallation to the dependencies, or correct environment",
@@ -118,7 +120,13 @@ class LoadGenExecutor(Action):
         remove_stale(case_dir)
         samples = self._samples(case_dir)
         with ExitStack() as stack:
+            if asked.container is not None:
+                context = stack.enter_context(
+                    in_container(asked.container, asked, samples=samples, case_dir=case_dir, context=context)
+                )
             engine = open_engine(asked, stack, context, case_dir)
+            if asked.container is not None:
+                engine = replace(engine, backend=key_inside(engine.backend))
             engine, result = self._test(engine, samples, case_dir, context)
             tested = Tested(
                 parameters=asked,

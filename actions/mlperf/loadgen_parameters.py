@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from actions.llamacpp.server import ServerParameters  # noqa: TC001 - pydantic reads it
+from actions.container_parameters import ContainerParameters  # noqa: TC001 - pydantic reads it
+from actions.llamacpp.server import ServerParameters  # noqa: TC001 - likewise
 from actions.mlperf.accuracy_targets import SCORES, rounds
 from actions.mlperf.vllm_engine import VllmParameters  # noqa: TC001 - likewise
 from actions.parameter_types import Seconds, Share  # noqa: TC001 - likewise
@@ -75,6 +76,10 @@ class LoadGenParameters(ComponentParameters):
     )
     mode: Literal["performance", "accuracy"] = Field("performance", description="What is tested.")
     environment: Path = Field(description="Folder of the Python environment that has LoadGen.")
+
+    container: ContainerParameters | None = Field(
+        None, description="The container that the test runs in; environment is inside it, or mounted."
+    )
 
     endpoint: str = Field("", description="URL of a running OpenAI-compatible server; or give server.")
     endpoint_model: str = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import socket
 import struct
@@ -77,7 +78,9 @@ def connected(address: str | None = None, docker_config: Path | None = None) -> 
     """
     with engine_errors("the way to the container engine is not known"):
         settings: dict[str, Any] = {"base_url": address} if address else {**kwargs_from_env()}
-        if not settings.get("base_url") and (context := ContextAPI.get_current_context()):
+        if not settings.get("base_url") and (
+            context := ContextAPI.get_context(os.environ.get("DOCKER_CONTEXT"))
+        ):
             settings = {"base_url": context.Host, "tls": context.TLSConfig}
     address = str(settings.get("base_url") or _DEFAULT_ADDRESS)
     with engine_errors(f"no container engine answers at {address}"):

@@ -288,7 +288,7 @@ class BackgroundCommand:
         import threading
 
         self._execution = execution
-        self._error: ContainerError | None = None
+        self._error: Exception | None = None
         threading.Thread(target=self._follow, daemon=True, name="container-command").start()
 
     @property
@@ -322,5 +322,5 @@ class BackgroundCommand:
     def _follow(self) -> None:
         try:
             self._execution.follow()
-        except ContainerError as error:
+        except Exception as error:  # noqa: BLE001 - raised where it is asked for
             self._error = error

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.containers.client import EngineClient, LongAnswer, engine_errors, exec_output
 from agent.containers.ending import ProcessTree
 from agent.containers.failures import engine_error
+from agent.errors import ActionFailedError, ContainerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,11 +97,18 @@ class Execution:
 
         Raises:
             ContainerError: if it cannot be started, or the engine is lost.
+            ActionFailedError: if its log cannot be written; it is ended then.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             with engine_errors("the command in the container cannot be followed"):
                 self._follow(deadline)
+        except OSError as error:
+            self._abandon()
+            raise ActionFailedError(f"the log cannot be written: {error}") from error
+        except BaseException:
+            self._abandon()
+            raise
         finally:
             self._gone.set()
             self._answer.cancel()
@@ -148,6 +157,12 @@ class Execution:
                         self.output.note("its output is still held by a process in the background")
                     return
                 heard = time.monotonic()
+
+    def _abandon(self) -> None:
+        """End what nobody follows any more, if the engine still lets us."""
+        if self.exit_code is None:
+            with suppress(ContainerError):
+                self.end("stop")
 
     def _refuse_unstarted(self, state: Mapping[str, Any]) -> None:
         """Tell a command that could not be started: the engine says why in the place of its output."""

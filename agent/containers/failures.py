@@ -175,7 +175,7 @@ FAILURES = (
     Failure(
         "permission",
         r"permission denied while trying to connect|PermissionError\(",
-        "run vcagent as root, or add this user to the group docker and log in anew",
+        "run vcagent as root, or add this user to the group docker, then: sg docker -c 'vcagent …'",
     ),
     Failure(
         "no_engine",

@@ -43,7 +43,9 @@ class ProcessResult:
 class RunningProcess(Protocol):
     """A process in the background, such as a server."""
 
-    pid: int
+    @property
+    def pid(self) -> int:
+        """Its number."""
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs."""
