@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["exists", "link_target", "names_in", "text_of"]
+__all__ = ["exists", "file_stamp", "link_target", "names_in", "text_of"]
 
 
 def text_of(path: Path) -> Fact[str | None]:
@@ -17,6 +17,12 @@ def text_of(path: Path) -> Fact[str | None]:
 def exists(path: Path) -> Fact[bool]:
     """Whether something of that name is there: file, folder or link."""
     return Fact(f"exists[{path}]", str(path), lambda host: path.name in host.names(str(path.parent)))
+
+
+def file_stamp(path: Path) -> Fact[str]:
+    """Size in bytes and time of the last change of a file, links followed: ``12 1700000000``; or nothing."""
+    command = ["stat", "--dereference", "--format=%s %Y", "--", str(path)]
+    return Fact(f"file_stamp[{path}]", f"stat {path}", lambda host: (host.output(command) or "").strip())
 
 
 def names_in(folder: Path) -> Fact[tuple[str, ...]]:
