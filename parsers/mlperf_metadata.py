@@ -21,7 +21,7 @@ from parsers.loadgen.metrics import metric_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["PARSER", "parse_metadata"]
+__all__ = ["PARSER", "TOOL", "judge_accuracy", "judge_performance", "parse_metadata"]
 
 FORMAT = "mlperf_metadata"
 TOOL = "NVIDIA MLPerf harness"
@@ -59,9 +59,9 @@ def parse_metadata(text: str, source: str = "") -> ParsedOutput:
         )
     mode = data["test_mode"]
     if mode == "PerformanceOnly":
-        metrics, verdict = _performance(data, source)
+        metrics, verdict = judge_performance(data, source)
     elif mode == "AccuracyOnly":
-        metrics, verdict = _accuracy(data, source)
+        metrics, verdict = judge_accuracy(data, source)
     else:
         raise ParseError(
             f"test_mode {mode!r} is neither PerformanceOnly nor AccuracyOnly", where=source or None
@@ -72,14 +72,23 @@ def parse_metadata(text: str, source: str = "") -> ParsedOutput:
         tool_name=TOOL,
         tool_version=str(data.get("tensorrt_version", "")),
         scenario=f"{data['benchmark_full']}/{data.get('scenario', '')}/{what}",
-        metrics=tuple(replace(metric, metadata={**_context(data), **metric.metadata}) for metric in metrics),
+        metrics=metrics,
         verdict=verdict,
         details={key: data[key] for key in _DETAILS if isinstance(data.get(key), (str, int, float, bool))},
         sources=(source,) if source else (),
     )
 
 
-def _performance(data: Mapping[str, Any], source: str) -> tuple[list[Metric], Verdict]:
+def judge_performance(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, ...], Verdict]:
+    """The metrics and the verdict of a performance run.
+
+    Args:
+        data: ``scenario_key``, the value under that name, ``result_validity``, and what else is known.
+        source: where it comes from, for errors.
+
+    Raises:
+        ParseError: if the value or the validity is missing.
+    """
     key, said = data["scenario_key"], data.get("result_validity")
     value = _finite(data.get(key))
     if value is None:
@@ -97,7 +106,7 @@ def _performance(data: Mapping[str, Any], source: str) -> tuple[list[Metric], Ve
     ]
     reasons = [] if valid and data.get("early_stopping_met") is not False else list(_reasons(data, said))
     validity = Validity.INVALID if reasons else Validity.VALID
-    return metrics, Verdict(validity, tuple(reasons), tuple(_duration_warnings(data)))
+    return _in_context(data, metrics), Verdict(validity, tuple(reasons), tuple(_duration_warnings(data)))
 
 
 def _reasons(data: Mapping[str, Any], said: str) -> Iterator[Reason]:
@@ -131,7 +140,16 @@ def _duration_warnings(data: Mapping[str, Any]) -> Iterator[str]:
         yield f"min_duration was {duration_ms / 1000:g} s; official results need {official_s:g} s"
 
 
-def _accuracy(data: Mapping[str, Any], source: str) -> tuple[list[Metric], Verdict]:
+def judge_accuracy(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, ...], Verdict]:
+    """The metrics and the verdict of an accuracy run.
+
+    Args:
+        data: ``accuracy``, a list of name, value, threshold, pass, and what else is known.
+        source: where it comes from, for errors.
+
+    Raises:
+        ParseError: if there is no value that was judged.
+    """
     entries = data.get("accuracy")
     entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     if not entries or not isinstance(entries[0].get("pass"), bool):
@@ -149,9 +167,8 @@ def _accuracy(data: Mapping[str, Any], source: str) -> tuple[list[Metric], Verdi
     if isinstance(overall, bool) and overall == bool(reasons):
         warnings.append(f"accuracy_pass says {overall}, accuracy[].pass {not overall}; the latter counts")
     validity = Validity.INVALID if reasons else Validity.VALID
-    return metrics + list(_accuracy_aliases(entries[0], _suffix(data))), Verdict(
-        validity, tuple(reasons), tuple(warnings)
-    )
+    metrics += _accuracy_aliases(entries[0], _suffix(data))
+    return _in_context(data, metrics), Verdict(validity, tuple(reasons), tuple(warnings))
 
 
 def _accuracy_metrics(entry: Mapping[str, Any]) -> Iterator[Metric]:
@@ -207,9 +224,10 @@ def _suffix(data: Mapping[str, Any]) -> str:
     return "_p99_9" if "99_9" in str(data.get("scenario", "")) else "_p99"
 
 
-def _context(data: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+def _in_context(data: Mapping[str, Any], metrics: list[Metric]) -> tuple[Metric, ...]:
     names = ("benchmark_full", "benchmark_short", "config_name", "scenario")
-    return {name: data[name] for name in names if isinstance(data.get(name), str)}
+    context = {name: data[name] for name in names if isinstance(data.get(name), str)}
+    return tuple(replace(metric, metadata={**context, **metric.metadata}) for metric in metrics)
 
 
 def _from_summary(text: str, key: str) -> float | None:

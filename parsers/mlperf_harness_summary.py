@@ -1,0 +1,159 @@
+"""``perf_harness_summary.json`` and ``accuracy_summary.json`` of NVIDIA's MLPerf harness up to v3.0.
+
+Both map configurations to benchmarks to one sentence (inference_results_v0.7 to v3.0, closed/NVIDIA,
+code/main.py and code/common/harness.py); a configuration's name ends with the scenario. A run writes both files,
+and the one that is not of its mode says so: it holds no result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ParseError
+from agent.records import ParsedOutput, Parser
+from parsers.mlperf_metadata import TOOL, judge_accuracy, judge_performance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["NAMES", "PARSER", "parse_summary"]
+
+FORMAT = "mlperf_harness_summary"
+PERFORMANCE_NAME = "perf_harness_summary.json"
+ACCURACY_NAME = "accuracy_summary.json"
+NAMES = (PERFORMANCE_NAME, ACCURACY_NAME)
+
+_KEYS = {
+    "samples per second": "result_samples_per_second",
+    "scheduled samples per second": "result_scheduled_samples_per_sec",
+    "completed samples per second": "result_completed_samples_per_sec",
+    "90th percentile latency (ns)": "result_90.00_percentile_latency_ns",
+    "99th percentile latency (ns)": "result_99.00_percentile_latency_ns",
+}
+"""LoadGen's summary calls a number so; its detail log so."""
+
+_PERFORMANCE = re.compile(
+    r"(?P<key>[^:]+?)\s*:\s*(?P<value>[-+.\deE]+)(?:,| and) Result is\s*:?\s*(?P<validity>\w+)"
+)
+_ACCURACY = re.compile(
+    r"(?:\[(?P<early>PASSED|FAILED)\]\s*)?(?P<name>[\w -]+?)\s*[=:]\s*(?P<value>[-+.\deE]+)"
+    r"\s*[,(]\s*Threshold\s*=\s*(?P<threshold>[-+.\deE]*\d)"
+    r"(?:\)|\. Accuracy test (?P<late>PASSED|FAILED))"
+)
+_OTHER_MODE = ("AccuracyOnly mode", "PerformanceOnly mode", "Cannot find accuracy JSON", "Cannot find performance")
+
+
+def parse_summary(text: str, source: str = "") -> list[ParsedOutput]:
+    """The results of one file; those that are of the other mode are not there.
+
+    Args:
+        text: the file's text.
+        source: where it comes from, for errors.
+
+    Raises:
+        ParseError: if it is cut, no such file, or has a sentence without its numbers.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"is no JSON, or was cut: {error}", where=source or None) from error
+    if not _is_summary(data):
+        raise ParseError("is no summary of the harness", where=source or None)
+    outputs = []
+    for configuration, benchmarks in data.items():
+        for name, sentence in benchmarks.items():
+            if not any(other in sentence for other in _OTHER_MODE):
+                outputs.append(_output(configuration, name, sentence, source))
+    return outputs
+
+
+def _is_summary(data: object) -> bool:
+    return (
+        isinstance(data, dict)
+        and bool(data)
+        and all(
+            isinstance(benchmarks, dict) and all(isinstance(one, str) for one in benchmarks.values())
+            for benchmarks in data.values()
+        )
+    )
+
+
+def _output(configuration: str, name: str, sentence: str, source: str) -> ParsedOutput:
+    about: dict[str, Any] = {
+        "benchmark_full": name,
+        "config_name": configuration,
+        "scenario": configuration.rpartition("-")[2],
+        "summary_string": sentence,
+    }
+    if match := _PERFORMANCE.search(sentence):
+        key = match["key"].strip()
+        key = _KEYS.get(key.lower(), key)
+        values = {"scenario_key": key, key: match["value"], "result_validity": match["validity"]}
+        metrics, verdict = judge_performance({**about, **values}, source)
+        what = "performance"
+    elif entries := list(_accuracies(sentence)):
+        metrics, verdict = judge_accuracy({**about, "accuracy": entries}, source)
+        what = "accuracy"
+    else:
+        raise ParseError(f"the result of {name} has no numbers: {sentence[:200]}", where=source or None)
+    return ParsedOutput(
+        format=FORMAT,
+        tool_name=TOOL,
+        scenario=f"{name}/{about['scenario']}/{what}",
+        metrics=metrics,
+        verdict=verdict,
+        details=about,
+        sources=(source,) if source else (),
+    )
+
+
+def _accuracies(sentence: str) -> Iterator[Mapping[str, Any]]:
+    for match in _ACCURACY.finditer(sentence):
+        passed = (match["early"] or match["late"]) == "PASSED"
+        yield {
+            "name": match["name"].strip(),
+            "value": float(match["value"]),
+            "threshold": float(match["threshold"]),
+            "pass": passed,
+        }
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path] if path.name in NAMES else []
+    return sorted(
+        Path(folder) / name for folder, _, names in os.walk(path) for name in names if name in NAMES
+    )
+
+
+def parse(path: Path) -> list[ParsedOutput]:
+    """All such files of a tree, or the one.
+
+    Raises:
+        ParseError: if there is none, one is cut, or they hold no result.
+    """
+    outputs = []
+    for file in _files(path):
+        try:
+            outputs += parse_summary(file.read_text("utf-8", "replace"), str(file))
+        except OSError as error:
+            raise ParseError(f"cannot be read: {error.strerror}", where=str(file)) from error
+    if not outputs:
+        raise ParseError(
+            f"no {PERFORMANCE_NAME} or {ACCURACY_NAME} with a result here or in any folder below",
+            where=str(path),
+            remedy="the harness writes both below build/logs when a run ends",
+        )
+    return outputs
+
+
+PARSER = Parser(
+    name=FORMAT,
+    description=f"{PERFORMANCE_NAME} and {ACCURACY_NAME} of NVIDIA's MLPerf harness up to v3.0",
+    recognise=lambda path: bool(_files(path)),
+    parse=parse,
+)
