@@ -44,7 +44,12 @@ _ACCURACY = re.compile(
     r"\s*[,(]\s*Threshold\s*=\s*(?P<threshold>[-+.\deE]*\d)"
     r"(?:\)|\. Accuracy test (?P<late>PASSED|FAILED))"
 )
-_OTHER_MODE = ("AccuracyOnly mode", "PerformanceOnly mode", "Cannot find accuracy JSON", "Cannot find performance")
+_OTHER_MODE = (
+    "AccuracyOnly mode",
+    "PerformanceOnly mode",
+    "Cannot find accuracy JSON",
+    "Cannot find performance",
+)
 
 
 def parse_summary(text: str, source: str = "") -> list[ParsedOutput]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["ROOT", "USER", "User", "account"]
+__all__ = ["ROOT", "USER", "Account", "User", "account", "account_of"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,23 @@ class User:
     home: str = ""
 
 
+@dataclass(frozen=True)
+class Account:
+    """An account of the host.
+
+    Args:
+        name: its name.
+        uid: its number.
+        gid: the number of its own group.
+        home: its home folder.
+    """
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+
 def _read(_host: Host) -> User:
     uid = os.geteuid()
     try:
@@ -42,6 +59,19 @@ def account(name: str) -> Fact[bool]:
     """Whether there is a user of that name, in whatever the host looks names up."""
     command = ["getent", "passwd", "--", name]
     return Fact(f"account[{name}]", f"getent passwd {name}", lambda host: bool(host.output(command)))
+
+
+def account_of(name: str) -> Fact[Account | None]:
+    """The account of that name; None where there is none."""
+    command = ["getent", "passwd", "--", name]
+
+    def read(host: Host) -> Account | None:
+        fields = (host.output(command) or "").strip().split(":")
+        if len(fields) < 6:  # noqa: PLR2004 - name, password, uid, gid, comment, home, shell (passwd(5))
+            return None
+        return Account(fields[0], int(fields[2]), int(fields[3]), fields[5])
+
+    return Fact(f"account_of[{name}]", f"getent passwd {name}", read)
 
 
 USER: Fact[User] = Fact("user", "geteuid(2), SUDO_USER", _read)

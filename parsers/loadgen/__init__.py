@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.records import Parser
-from parsers.loadgen.detail import DetailLog, read_detail
+from parsers.loadgen.detail import DETAIL_NAME, DetailLog, read_detail
 from parsers.loadgen.folder import parse, parse_folder, recognise
 from parsers.loadgen.settings import compare_settings
 from parsers.loadgen.summary import SummaryLog, read_summary
@@ -11,6 +11,7 @@ from parsers.loadgen.verdict import ACCURACY_NOT_JUDGED
 
 __all__ = [
     "ACCURACY_NOT_JUDGED",
+    "DETAIL_NAME",
     "PARSER",
     "DetailLog",
     "SummaryLog",

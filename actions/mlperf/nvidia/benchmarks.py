@@ -37,7 +37,7 @@ BENCHMARKS = {
         Benchmark("bert", ("Offline", "Server", "SingleStream"), 10 * _GB, 10, 2, 5, 3),
         # KiTS19: 27 GB of scans, and as much again preprocessed (code/3d-unet/tensorrt/download_data.sh).
         Benchmark("3d-unet", ("Offline", "SingleStream"), 90 * _GB, 60, 30, 5, 10),
-        # GPT-J 6B: a zip of 24 GB, unpacked beside it, and a quantised model (code/gptj/tensorrt/download_model.sh).
+        # GPT-J 6B: a zip of 24 GB, unpacked beside it, and a quantised model (code/gptj, download_model.sh).
         Benchmark("gptj", ("Offline", "Server"), 100 * _GB, 60, 10, 30, 20),
         Benchmark("llama2-70b", ("Offline", "Server"), 500 * _GB, 240, 20, 60, 90),
     )

@@ -1,7 +1,7 @@
 """In what the rounds of NVIDIA's repository differ, as data.
 
-Source: mlcommons/inference_results_v3.1, v4.1 and v5.1, closed/NVIDIA: Makefile, Makefile.docker, Makefile.build,
-Makefile.data, code/main.py, code/common/systems/system_list.py, configs/.
+Source: mlcommons/inference_results_v3.1, v4.1 and v5.1, closed/NVIDIA: Makefile, Makefile.docker,
+Makefile.build, Makefile.data, code/main.py, code/common/systems/system_list.py, configs/.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Layout:
         rounds: the MLPerf rounds that have it, newest first: the text of the file VERSION.
         configs: how systems are configured.
         image: the image that prebuild makes, with ``{tag}`` and ``{env}``.
-        detect: a Python program that prints, inside the container, ``vcagent-detected …`` with what the code
-            found, ``vcagent-matched …`` with its name for that, ``None`` for none, ``vcagent-known …`` with all
-            names it has, and ``vcagent-host …`` with processor and memory as source text.
-        reenter: targets and variables of make that a new container needs after an old one's ``make build``, since
-            that installed Python packages into the home folder of the container.
+        detect: a Python program that prints, inside the container, ``vcagent-detected …`` with what the
+            code found, ``vcagent-matched …`` with its name for that, ``None`` for none, ``vcagent-known …``
+            with all names it has, and ``vcagent-host …`` with processor and memory as source text.
+        reenter: targets and variables of make that a new container needs after an old one's ``make build``,
+            since that installed Python packages into the home folder of the container.
         batch_by_component: whether gpu_batch_size is a mapping by component, not one number.
     """
 
@@ -59,8 +59,8 @@ class Layout:
 
 
 PREBUILD = (("prebuild", "DOCKER_DETACH=1"), ("-f", "Makefile.docker", "docker_add_user"))
-"""The calls of make that build the image: with DOCKER_DETACH, prebuild stops before its interactive shell, and
-docker_add_user adds the caller's account to the image, as attach_docker does before that shell."""
+"""The calls of make that build the image: with DOCKER_DETACH, prebuild stops before its interactive shell,
+and docker_add_user adds the caller's account to the image, as attach_docker does before that shell."""
 
 _CLASS_DETECTION = """\
 from code.common.systems.base import obj_to_codestr

@@ -55,9 +55,10 @@ class MLPerfParameters(ComponentParameters):
     least_free_gb: float | None = Field(None, ge=0, description="Free space that it must have, in GB.")
     make_variables: dict[str, str] = Field(default_factory=dict, description="Variables for every make.")
     image: str = Field("", description="An image that is there, instead of the one that prebuild makes.")
+    image_gb: float = Field(60, ge=0, description="Space that the image needs where Docker keeps its data.")
     gpus: str = Field("all", description="all, none, or numbers such as 0,1.")
     gpu_access: Literal["gpus", "cdi", "runtime"] = Field("gpus", description="How the container gets GPUs.")
-    shm_size_gb: float = Field(32, gt=0, description="/dev/shm of the container, in GB.")
+    shm_size_gb: float = Field(32, gt=0, description="Shared memory of the container, in GB.")
     ulimits: dict[str, int] = Field(
         default_factory=lambda: {"memlock": -1}, description="Limits in the container; -1 for none."
     )
@@ -65,7 +66,7 @@ class MLPerfParameters(ComponentParameters):
     security_options: Words = Field(
         ("apparmor=unconfined", "seccomp=unconfined"), description="As docker run --security-opt takes them."
     )
-    devices: Words = Field(("/dev/fuse",), description="Devices of the host; those that are not there are not.")
+    init: bool = Field(False, description="Whether a small init buries orphans in the container.")
     network: str = Field("host", description="The container's network.")
     mounts: dict[str, str] = Field(default_factory=dict, description="Further mounts: host to container.")
     keep_container: bool = Field(False, description="Whether the container stays when the action has ended.")

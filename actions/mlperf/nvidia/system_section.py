@@ -29,6 +29,9 @@ __all__ = [
 ACCURACY_OF = {"default": "k_99", "high_accuracy": "k_99_9"}
 """AccuracyTarget by config_ver (code/common/constants.py, config_ver_to_workload_setting)."""
 
+_NOT_OF_OTHERS = frozenset({"start_from_device", "end_on_device"})
+"""Fields that the code allows to some of its own systems alone (system_list.py, SystemClassifications)."""
+
 _TARGET_OF = {"default": 0.99, "high_accuracy": 0.999}
 _LWIS = frozenset({"resnet50", "retinanet", "ssd-mobilenet", "ssd-resnet34"})
 
@@ -110,7 +113,13 @@ def custom_system(name: str, gpu: str, count: int, host: str) -> tuple[str, str]
 
 
 def class_section(
-    name: str, benchmark: str, scenario: str, tuned: Mapping[str, Tuned], *, batch_by_component: bool
+    name: str,
+    benchmark: str,
+    scenario: str,
+    tuned: Mapping[str, Tuned],
+    *,
+    custom: bool,
+    batch_by_component: bool,
 ) -> tuple[str, str]:
     """The classes of a system for configs/<benchmark>/<scenario>/custom.py.
 
@@ -119,6 +128,7 @@ def class_section(
         benchmark: such as ``bert``.
         scenario: LoadGen's scenario.
         tuned: the settings by config_ver.
+        custom: whether the system is one of ours in custom_list.py, not one of NVIDIA's.
         batch_by_component: whether gpu_batch_size is a mapping by component.
 
     Returns:
@@ -127,17 +137,18 @@ def class_section(
     classes = []
     for config_ver, one in tuned.items():
         accuracy = ACCURACY_OF[config_ver]
-        class_name = f"{name}_vcagent" if config_ver == "default" else f"{name}_vcagent_{config_ver}"
         lines = [
             *_notes(one),
             f"@ConfigRegistry.register(HarnessType.{harness_type(benchmark)}, AccuracyTarget.{accuracy}, "
             "PowerSetting.MaxP)",
-            f"class {class_name}({scenario}GPUBaseConfig):",
+            f"class vcagent_{name}_{config_ver}({scenario}GPUBaseConfig):",
             f"    system = KnownSystem.{name}",
         ]
         for key, value in one.settings.items():
+            if custom and key in _NOT_OF_OTHERS:
+                continue
             of_component = key == "gpu_batch_size" and batch_by_component and not isinstance(value, dict)
-            lines.append(f"    {key} = {({benchmark: value} if of_component else value)!r}")
+            lines.append(f"    {key} = { ({benchmark: value} if of_component else value)!r}")
         classes.append("\n".join(lines) + "\n")
     return "from . import *\n", "\n\n".join(classes)
 
@@ -158,7 +169,9 @@ def settings_file(benchmark: str, tuned: Mapping[str, Tuned]) -> str:
         )
         lines.append(f"    {setting}: {{")
         for key, value in one.settings.items():
-            given: Any = {benchmark: value} if key == "gpu_batch_size" and not isinstance(value, dict) else value
+            given: Any = (
+                {benchmark: value} if key == "gpu_batch_size" and not isinstance(value, dict) else value
+            )
             shown = pprint.pformat(given, sort_dicts=False, width=90).replace("\n", "\n        ")
             lines.append(f"        {_FIELD_MODULES.get(key, 'harness_fields')}.{key}: {shown},")
         lines.append("    },")

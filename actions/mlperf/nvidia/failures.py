@@ -1,0 +1,74 @@
+"""What NVIDIA's code says when it fails, also where it ends with 0, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["remedy_for", "silent_failure"]
+
+_SILENT = (
+    r"Detected system did not match any known systems",
+    r"No registered config for \S+",
+    r"Dataset cannot be downloaded directly",
+    r"is NOT downloaded! Exiting",
+    r"Detected system is a deprecated system",
+)
+"""Said by runs that did nothing and end with 0 (code/main.py, code/*/tensorrt/download_*.sh)."""
+
+_REMEDIES = (
+    (
+        r"did not match any known systems|deprecated system",
+        "let vcagent add the system: leave RequireCustomSystemSupport out, and see the step system",
+    ),
+    (
+        r"No registered config",
+        "add scenario and config_ver to the system's YAML in gpu_configs/systems, or give SystemFile",
+    ),
+    (
+        r"cannot be downloaded directly|NOT downloaded",
+        "this data has a licence to agree to: put it where the log says, below the scratch space, and resume",
+    ),
+    (r"No space left on device", "free some space on the scratch space's disk or Docker's, and resume"),
+    (
+        r"UID 0 \(root\)|must not be run as root",
+        "name an ordinary account under Username",
+    ),
+    (
+        r"unauthorized|denied: |authentication required",
+        "log in to NVIDIA's registry as that account: docker login nvcr.io ($oauthtoken and an NGC key)",
+    ),
+    (
+        r"permission denied while trying to connect to the Docker daemon",
+        "add the account to the group docker: usermod -aG docker NAME",
+    ),
+    (
+        r"out of memory|OutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
+        "lower gpu_batch_size in the system's YAML (SystemFile), and see whether others use the GPUs",
+    ),
+    (
+        r"Driver Version >= (\S+)",
+        "install a driver of branch {0} or newer: NvidiaCudaInstallation",
+    ),
+    (
+        r"Could not resolve host|Temporary failure in name resolution|Connection timed out|unable to access",
+        "see whether this host reaches that address; a proxy goes into MakeVariables and Docker's configuration",
+    ),
+    (
+        r"File .*\.plan does not exist|Cannot find engine",
+        "the engine is missing: run generate_engines for this config_ver and scenario again",
+    ),
+    (r"No rule to make target '([^']+)'", "this repository has no target {0}: see whether it is whole"),
+)
+
+
+def silent_failure(line: str) -> str | None:
+    """The complaint in a line of a run that may yet end with 0; None where there is none."""
+    return line.strip() if any(re.search(pattern, line) for pattern in _SILENT) else None
+
+
+def remedy_for(text: str, log: object) -> str:
+    """What to do about output; where nothing is known of it, the log."""
+    for pattern, remedy in _REMEDIES:
+        if match := re.search(pattern, text):
+            return remedy.format(*match.groups())
+    return f"all of its output is in {log}; when it is mended, vcagent resume goes on here"

@@ -1,0 +1,196 @@
+"""The container of NVIDIA's harness, and make inside it."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from actions.mlperf.nvidia.alive import Alive, gpu_use
+from actions.mlperf.nvidia.failures import remedy_for, silent_failure
+from actions.mlperf.nvidia.workspace import BUILT, CONTAINER_FOLDER
+from agent.containers import ContainerSpec, GpuAccess, Mount, Ulimit
+from agent.errors import ActionFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from actions.mlperf.nvidia.parameters import MLPerfParameters
+    from actions.mlperf.nvidia.workspace import Workspace
+    from agent.component import StepContext
+    from agent.containers.container import Container
+    from agent.processes import ProcessResult
+
+__all__ = ["HarnessContainer", "container_spec", "harness_container", "image_name"]
+
+PURPOSE = "mlperf-nvidia"
+_ACCESS = {"gpus": GpuAccess.DEVICE_REQUEST, "cdi": GpuAccess.CDI, "runtime": GpuAccess.RUNTIME}
+_CLOCK_FILES = (Path("/etc/timezone"), Path("/etc/localtime"))
+
+
+def image_name(workspace: Workspace, parameters: MLPerfParameters) -> str:
+    """The image: the one that the profile names, or the one that prebuild makes."""
+    env = parameters.make_variables.get("ENV", "dev")
+    return parameters.image or workspace.layout.image.format(tag=workspace.tag, env=env)
+
+
+def container_spec(workspace: Workspace, parameters: MLPerfParameters) -> ContainerSpec:
+    """The container as Makefile.docker's launch_docker makes it, detached: it waits for commands.
+
+    It lacks the home folder and ssh keys of the caller, and /dev/fuse: those are for NVIDIA's own network.
+    """
+    scratch = workspace.scratch.path
+    mounts = [Mount(workspace.folder, CONTAINER_FOLDER), Mount(scratch, str(scratch))]
+    mounts += [Mount(path, str(path), read_only=True) for path in _CLOCK_FILES if path.exists()]
+    mounts += [Mount(Path(source), target) for source, target in parameters.mounts.items()]
+    chosen = parameters.gpus
+    return ContainerSpec(
+        image=image_name(workspace, parameters),
+        purpose=PURPOSE,
+        init=parameters.init,
+        gpus="all" if chosen == "all" else "none" if chosen == "none" else tuple(chosen.split(",")),
+        gpu_access=_ACCESS[parameters.gpu_access],
+        shm_size_bytes=int(parameters.shm_size_gb * 2**30),
+        ulimits={name: Ulimit(limit, limit) for name, limit in parameters.ulimits.items()},
+        mounts=tuple(mounts),
+        # The number alone: with a group beside it the engine leaves out the account's other groups, and sudo.
+        user=str(workspace.account.uid),
+        environment={"MLPERF_SCRATCH_PATH": str(scratch), "HOST_HOSTNAME": socket.gethostname()},
+        network=parameters.network,
+        workdir=CONTAINER_FOLDER,
+        cap_add=parameters.capabilities,
+        security_opt=parameters.security_options,
+        keep=parameters.keep_container,
+    )
+
+
+class HarnessContainer:
+    """Runs make in the container, as the account, and shows that it is alive.
+
+    Args:
+        container: the container.
+        workspace: what the run works with.
+        parameters: what the profile asks for.
+        context: the step's.
+    """
+
+    def __init__(
+        self,
+        container: Container,
+        workspace: Workspace,
+        parameters: MLPerfParameters,
+        context: StepContext,
+    ) -> None:
+        self.container = container
+        self.workspace = workspace
+        self.parameters = parameters
+        self.context = context
+
+    def make(
+        self,
+        target: str,
+        *variables: str,
+        title: str = "",
+        usual_minutes: float | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> ProcessResult:
+        """Run make.
+
+        Args:
+            target: its target.
+            variables: ``NAME=value``; those of the profile stand before them.
+            title: the stage, for people; by default the target.
+            usual_minutes: how long it usually takes.
+            env: variables of the environment.
+
+        Raises:
+            ActionFailedError: if it fails, or says that it did nothing although it ends with 0; with a remedy.
+        """
+        own = [f"{name}={value}" for name, value in self.parameters.make_variables.items()]
+        return self.run(
+            ["make", target, *own, *variables],
+            title=title or f"make {target}",
+            usual_minutes=usual_minutes,
+            env=env,
+        )
+
+    def run(
+        self,
+        command: list[str],
+        *,
+        title: str,
+        usual_minutes: float | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> ProcessResult:
+        """Run a command; see ``make``."""
+        complaints: list[str] = []
+
+        def take(line: str) -> None:
+            alive.line(line)
+            if complaint := silent_failure(line):
+                complaints.append(complaint)
+
+        usual_s = usual_minutes * 60 if usual_minutes else None
+        with Alive(self.context.progress, title, usual_s=usual_s, gpu_use=gpu_use()) as alive:
+            try:
+                result = self.container.run(
+                    command,
+                    log=self.context.log,
+                    timeout_s=self.parameters.stage_timeout,
+                    env=env,
+                    cwd=CONTAINER_FOLDER,
+                    on_line=take,
+                )
+            except ActionFailedError as error:
+                remedy = remedy_for("\n".join((*complaints, *error.details)), self.context.log)
+                raise ActionFailedError(
+                    f"{title} failed: {error.message}", remedy=remedy, details=error.details
+                ) from error
+        if complaints:
+            raise ActionFailedError(
+                f"{title} did not do its work: {complaints[0]}",
+                remedy=remedy_for(complaints[0], self.context.log),
+            )
+        return result
+
+    def enter(self) -> None:
+        """See to it that what ``make build`` installed into a container is in this one.
+
+        Python packages go into the home folder of the container, which a new one does not have.
+        """
+        built = self.workspace.noted(BUILT)
+        if built and built.get("container") != self.container.identifier:
+            self.make(*self.workspace.layout.reenter, title="what make build installs, in a new container")
+            self.note_built()
+
+    def note_built(self) -> None:
+        """Note that ``make build`` has run in this container."""
+        self.workspace.note(
+            BUILT, {"container": self.container.identifier, "round": self.workspace.mlperf_round}
+        )
+
+
+@contextmanager
+def harness_container(
+    workspace: Workspace, parameters: MLPerfParameters, context: StepContext, *, enter: bool = True
+) -> Iterator[HarnessContainer]:
+    """The run's container: the one that is there if it still fits, else a new one.
+
+    Args:
+        workspace: what the run works with.
+        parameters: what the profile asks for.
+        context: the step's.
+        enter: whether what ``make build`` installed is needed.
+
+    Raises:
+        ContainerError: if it cannot be had.
+    """
+    from agent.containers.engine import connect
+
+    with connect(context) as engine:
+        container = engine.ensure_running(container_spec(workspace, parameters))
+        harness = HarnessContainer(container, workspace, parameters, context)
+        if enter:
+            harness.enter()
+        yield harness
