@@ -1,8 +1,8 @@
 """``perf_harness_summary.json`` and ``accuracy_summary.json`` of NVIDIA's MLPerf harness up to v3.0.
 
 Both map configurations to benchmarks to one sentence (inference_results_v0.7 to v3.0, closed/NVIDIA,
-code/main.py and code/common/harness.py); a configuration's name ends with the scenario. A run writes both files,
-and the one that is not of its mode says so: it holds no result.
+code/main.py and code/common/harness.py); a configuration's name ends with the scenario. A run writes both
+files, and the one that is not of its mode says so: it holds no result.
 """
 
 from __future__ import annotations

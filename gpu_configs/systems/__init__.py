@@ -1,7 +1,8 @@
 """What NVIDIA's MLPerf harness is to use on a system: YAML, one a system, each value with its source.
 
-A host is matched by its GPUs: their name, memory and number, and by its vendor where a system names one. Where
-no system matches, the nearest one of the same GPU family gives a starting point, scaled and said to be one.
+A host is matched by its GPUs: their name, memory and number, and by its vendor where a system names one.
+Where no system matches, the nearest one of the same GPU family gives a starting point, scaled and said to be
+one.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ class GpuSet:
     pci_id: str | None = None
 
     def __str__(self) -> str:
-        """For people: ``8 × NVIDIA H100 80GB HBM3 (81559 MiB)``."""
-        return f"{self.count} × {self.name} ({self.memory_mib} MiB)"
+        """For people: ``8 x NVIDIA H100 80GB HBM3 (81559 MiB)``."""
+        return f"{self.count} x {self.name} ({self.memory_mib} MiB)"
 
     @property
     def memory_gib(self) -> float:
@@ -125,7 +126,7 @@ class Tuned:
     Args:
         settings: by the names of NVIDIA's fields.
         source: where they are from.
-        caveats: why they are only a starting point; empty where they are meant for this very system and round.
+        caveats: why they are only a starting point; empty where they are for this very system and round.
     """
 
     settings: dict[str, Any]
@@ -246,7 +247,7 @@ def match_system(gpus: GpuSet, systems: Sequence[System]) -> Match | None:
 
 def _memory(system: System, gpus: GpuSet) -> Iterable[str]:
     if gpus.memory_gib < system.gpu.memory_gib * (1 - _MEMORY_TOLERANCE):
-        yield f"its GPUs have {system.gpu.memory_gib:g} GiB: lower gpu_batch_size if the memory does not suffice"
+        yield f"its GPUs have {system.gpu.memory_gib:g} GiB: lower gpu_batch_size if memory does not suffice"
 
 
 def _same_gpu(system: System, gpus: GpuSet) -> bool:

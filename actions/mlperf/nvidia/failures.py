@@ -51,7 +51,7 @@ _REMEDIES = (
     ),
     (
         r"Could not resolve host|Temporary failure in name resolution|Connection timed out|unable to access",
-        "see whether this host reaches that address; a proxy goes into MakeVariables and Docker's configuration",
+        "see whether this host reaches that address; a proxy goes into Docker's configuration",
     ),
     (
         r"File .*\.plan does not exist|Cannot find engine",

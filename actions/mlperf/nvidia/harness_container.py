@@ -105,7 +105,7 @@ class HarnessContainer:
             env: variables of the environment.
 
         Raises:
-            ActionFailedError: if it fails, or says that it did nothing although it ends with 0; with a remedy.
+            ActionFailedError: if it fails, or ends with 0 and says that it did nothing; with a remedy.
         """
         own = [f"{name}={value}" for name, value in self.parameters.make_variables.items()]
         return self.run(

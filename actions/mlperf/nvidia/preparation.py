@@ -148,8 +148,8 @@ def _check_room(parameters: MLPerfParameters, context: StepContext) -> None:
     free = shutil.disk_usage(server.data_root).free
     if free < parameters.image_gb * 10**9:
         raise HostError(
-            f"Docker keeps its images in {server.data_root}, where {free / 1e9:.0f} GB are free; the harness's "
-            f"takes about {parameters.image_gb:g} GB",
+            f"Docker keeps its images in {server.data_root}, where {free / 1e9:.0f} GB are free; the "
+            f"harness's takes about {parameters.image_gb:g} GB",
             remedy="free some space (docker system df), move Docker's data-root, or lower ImageGb",
         )
 

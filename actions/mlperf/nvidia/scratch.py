@@ -1,7 +1,7 @@
-"""The scratch space: data, models and preprocessed data, kept between runs, with a record of what is complete.
+"""The scratch space: data, models and preprocessed data, kept between runs; a record tells what is complete.
 
-The record of a stage is written before it starts, with what was there, and again when it has ended. Data whose
-stage was cut is not taken for whole: what the stage had made is moved aside, never deleted.
+The record of a stage is written before it starts, with what was there, and again when it has ended. Data
+whose stage was cut is not taken for whole: what the stage had made is moved aside, never deleted.
 """
 
 from __future__ import annotations

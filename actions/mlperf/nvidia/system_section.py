@@ -90,8 +90,8 @@ def harness_type(benchmark: str) -> str:
 def custom_system(name: str, gpu: str, count: int, host: str) -> tuple[str, str]:
     """A system for code/common/systems/custom_list.py: this host's processor and memory, with these GPUs.
 
-    The processor must be this host's own: a system that matches one of NVIDIA's would be taken for another name
-    of that, because KnownSystem is an Enum.
+    The processor must be this host's own: a system that matches one of NVIDIA's would be taken for another
+    name of that, because KnownSystem is an Enum.
 
     Args:
         name: its name.
@@ -136,11 +136,14 @@ def class_section(
     """
     classes = []
     for config_ver, one in tuned.items():
-        accuracy = ACCURACY_OF[config_ver]
+        members = (
+            f"HarnessType.{harness_type(benchmark)}",
+            f"AccuracyTarget.{ACCURACY_OF[config_ver]}",
+            "PowerSetting.MaxP",
+        )
         lines = [
             *_notes(one),
-            f"@ConfigRegistry.register(HarnessType.{harness_type(benchmark)}, AccuracyTarget.{accuracy}, "
-            "PowerSetting.MaxP)",
+            f"@ConfigRegistry.register({', '.join(members)})",
             f"class vcagent_{name}_{config_ver}({scenario}GPUBaseConfig):",
             f"    system = KnownSystem.{name}",
         ]

@@ -1,4 +1,4 @@
-"""Sees to it that NVIDIA's code knows this host: detection inside the container, sections where they are missing."""
+"""Sees to it that NVIDIA's code knows this host: detects it, adds the sections that are missing."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ class SystemSections:
             Its name for this host, and lines for people: what was added, from where, with what caveats.
 
         Raises:
-            ActionFailedError: if it does not, and nothing is known to add; with what was detected and what to write.
+            ActionFailedError: if it does not, and nothing is known to add; with what was detected, and what
+                to write.
         """
         detected = self._detect()
         if self.workspace.layout.configs is ConfigStyle.CLASSES:
@@ -200,8 +201,8 @@ class SystemSections:
         parameters, gpus = self.parameters, self.workspace.gpus
         if parameters.require_custom_system_support is False:
             raise ActionFailedError(
-                f"NVIDIA's code has no settings for this host, and RequireCustomSystemSupport forbids to add any; "
-                f"it detected {detected.system}",
+                f"NVIDIA's code has no settings for this host, and RequireCustomSystemSupport forbids to add "
+                f"any; it detected {detected.system}",
                 remedy="leave RequireCustomSystemSupport out",
             )
         systems = shipped_systems()
@@ -232,31 +233,32 @@ class SystemSections:
         tuned = match.tuned(workspace.benchmark.name, scenario, config_ver, workspace.mlperf_round)
         if tuned is None or config_ver not in ACCURACY_OF:
             raise ActionFailedError(
-                f"neither NVIDIA's code nor gpu_configs has settings of {workspace.benchmark.name} {scenario} "
-                f"{config_ver} for this host; it detected {detected.system}",
-                remedy=f"add them to a copy of gpu_configs/systems/{match.system.name}.yaml and give it as SystemFile",
+                f"neither NVIDIA's code nor gpu_configs has settings of {workspace.benchmark.name} "
+                f"{scenario} {config_ver} for this host; it detected {detected.system}",
+                remedy=f"add them to a copy of {match.system.name}.yaml of gpu_configs/systems: SystemFile",
             )
         return tuned
 
     def _unknown(self, detected: Detected) -> ActionFailedError:
         gpus = self.workspace.gpus
         name = gpus.identifier if gpus else "MY_SYSTEM"
+        told = (gpus.name, round(gpus.memory_gib), gpus.count) if gpus else ("…",) * 3
         lines = (
             f"name: {name}",
-            f"gpu: {{names: [{gpus.name if gpus else '…'}], memory_gib: "
-            f"{round(gpus.memory_gib) if gpus else '…'}, count: {gpus.count if gpus else '…'}, known_as: …}}",
+            "gpu: {{names: [{}], memory_gib: {}, count: {}, known_as: …}}".format(*told),
             "sections:",
-            *(
-                f"- {{benchmark: {self.workspace.benchmark.name}, scenario: {scenario}, rounds: "
-                f"[{self.workspace.mlperf_round}], source: …, default: {{gpu_batch_size: …}}}}"
-                for scenario, _ in self.wanted
-            ),
+            *(self._skeleton(scenario) for scenario, _ in self.wanted),
         )
         return ActionFailedError(
             f"neither NVIDIA's code nor gpu_configs knows this host; it detected {detected.system}",
             remedy=f"write {name}.yaml as in gpu_configs/systems, such as below, and give it as SystemFile",
             details=lines,
         )
+
+    def _skeleton(self, scenario: str) -> str:
+        about = f"benchmark: {self.workspace.benchmark.name}, scenario: {scenario}"
+        mlperf_round = self.workspace.mlperf_round
+        return f"- {{{about}, rounds: [{mlperf_round}], source: …, default: {{gpu_batch_size: …}}}}"
 
     def _write(self, path: Path, text: str, tuned: dict[str, Tuned]) -> None:
         if _read(path) == text:

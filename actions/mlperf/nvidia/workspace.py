@@ -140,11 +140,17 @@ class Workspace:
         if self.as_root:
             return [
                 *("setpriv", f"--reuid={account.uid}", f"--regid={account.gid}", "--init-groups"),
-                *("--reset-env", "--", *command),
+                *("--reset-env", "--", *self._engine(), *command),
             ]
         if "docker" not in facts[PROCESS_GROUPS] and account.name in (facts[DOCKER_GROUP] or ()):
             return ["sg", "docker", "-c", shlex.join(command)]
         return list(command)
+
+    @staticmethod
+    def _engine() -> tuple[str, ...]:
+        """The engine is the agent's: what names it must not get lost with the environment."""
+        address = os.environ.get("DOCKER_HOST")
+        return ("env", f"DOCKER_HOST={address}") if address else ()
 
 
 def find_workspace(parameters: MLPerfParameters, facts: Facts) -> Workspace:
@@ -245,7 +251,7 @@ def _check_space(workspace: Workspace, parameters: MLPerfParameters, facts: Fact
     free = free_bytes(mounts, scratch.path)
     if free is not None and free < needed:
         raise HostError(
-            f"{scratch.path} has {free / 1e9:.0f} GB free; {', '.join(sorted(due)) or workspace.benchmark.name} "
-            f"needs about {needed / 1e9:.0f} GB",
+            f"{scratch.path} has {free / 1e9:.0f} GB free; "
+            f"{', '.join(sorted(due)) or workspace.benchmark.name} needs about {needed / 1e9:.0f} GB",
             remedy="free some space, choose another disk (DiskFilter, ScratchPath), or lower LeastFreeGb",
         )
