@@ -59,6 +59,7 @@ class PlannedComponent:
         error: the refusal.
         component: the component that made the plan.
         facts: the host that it was made for.
+        for_now: why it cannot be planned yet, where it is planned later; that may stay so.
     """
 
     element: Element
@@ -68,11 +69,12 @@ class PlannedComponent:
     error: VcagentError | None = None
     component: Component | None = None
     facts: Facts | None = None
+    for_now: VcagentError | None = None
 
     def masked(self, mask: Callable[[str], str]) -> PlannedComponent:
         """The same without secrets, fit to be shown."""
-        if self.error:
-            self.error.masked(mask)
+        for error in filter(None, (self.error, self.for_now)):
+            error.masked(mask)
         steps = [
             replace(step, reason=mask(step.reason), command=mask(step.command))
             for step in (self.plan.steps if self.plan else ())
@@ -232,6 +234,7 @@ class Planner:
                     element,
                     Standing.LATER,
                     note=f"planned when the dependencies are done (now: {component.note})",
+                    for_now=component.error,
                 )
             planned.append(component)
         return planned

@@ -21,12 +21,18 @@ __all__ = ["check_plan", "check_secrets", "check_servers"]
 
 
 def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
-    """What a profile's plan says: a refusal is a problem, with the remedy of its error."""
+    """What a profile's plan says: a refusal is a problem, with the remedy of its error.
+
+    One that dependencies before it may resolve, or may not, is a warning.
+    """
     checks = []
     for component in planned:
         name = f"{component.element.key} {component.element.type}"
         if component.error:
             checks.append(Check(name, Status.PROBLEM, component.error.message, component.error.remedy or ""))
+            continue
+        if component.for_now:
+            checks.append(Check(name, Status.WARNING, component.note, component.for_now.remedy or ""))
             continue
         steps = component.plan.steps if component.plan else ()
         message = component.note or ", ".join(step.name for step in steps) or component.standing.value

@@ -151,17 +151,21 @@ def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_refused_plan_is_a_problem() -> None:
     def planned(**values: Any) -> Any:
         element = SimpleNamespace(key="dependencies[0]", type="X")
-        return SimpleNamespace(element=element, **{"error": None, "plan": None, "note": "", **values})
+        nothing = {"error": None, "for_now": None, "plan": None, "note": ""}
+        return SimpleNamespace(element=element, **{**nothing, **values})
 
     step = SimpleNamespace(name="install")
-    refused, quiet, busy = check_plan(
+    refused, perhaps, quiet, busy = check_plan(
         [
             planned(error=HostError("no disk", remedy="buy one")),
+            planned(note="planned later (now: no key)", for_now=HostError("no key", remedy="enrol one")),
             planned(note="installed"),
             planned(plan=SimpleNamespace(steps=(step, step))),
         ]
     )
     assert refused == Check("dependencies[0] X", Status.PROBLEM, "no disk", "buy one")
+    # On a fresh host Docker is to be installed first: Secure Boot must not hide behind that.
+    assert perhaps == Check("dependencies[0] X", Status.WARNING, "planned later (now: no key)", "enrol one")
     assert (quiet.status, quiet.message) == (Status.OK, "installed")
     assert busy.message == "install, install"
 
