@@ -35,7 +35,7 @@ def context(tmp_path: Path) -> Iterator[StepContext]:
     stop = threading.Event()
     processes = LocalProcesses("test-run", stop=stop)
     yield StepContext(
-        facts=Facts(modelled={}),
+        facts=Facts(modelled={"gpus": ()}),
         processes=processes,
         progress=ToldProgress(),
         stop=stop,

@@ -15,16 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["RestartableDocker", "restartable_docker"]
 
 _SUPERVISOR = """\
+echo $$ > {folder}/supervisor
 ip link set lo up
+(while kill -0 {tests}; do sleep 1; done; touch {folder}/stop; {folder}/restart) 2>/dev/null &
 while [ ! -e {folder}/stop ]; do
   setpriv --pdeathsig TERM dockerd --config-file={config} --exec-root={folder}/exec --pidfile={folder}/pid
 done
+kill $!
 """
 _RESTART = """\
 #!/bin/sh
@@ -112,19 +117,27 @@ def restartable_docker(folder: Path) -> Iterator[RestartableDocker]:
     engine.config.write_text(json.dumps({"data-root": str(folder / "data"), "hosts": [engine.address]}))
     engine.restart.write_text(_RESTART.format(folder=folder))
     engine.restart.chmod(0o755)
-    script = _SUPERVISOR.format(folder=folder, config=engine.config)
+    script = _SUPERVISOR.format(folder=folder, config=engine.config, tests=os.getpid())
     environment = {**os.environ, "PATH": f"{engine.programs}:{os.environ['PATH']}"}
     environment.pop("DOCKER_HOST", None)
     with (folder / "log").open("w") as log:
-        command = ["setpriv", "--pdeathsig", "TERM", "unshare", "--net", "sh", "-c", script]
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        # No child of the tests: some of them look whether what they started has left any.
+        command = ["setsid", "--fork", "unshare", "--net", "sh", "-c", script]
+        subprocess.run(command, stdout=log, stderr=log, env=environment, check=True)
     try:
         engine.wait()
         yield engine
     finally:
         (folder / "stop").touch()
         subprocess.run([engine.restart], check=False)
-        process.wait(_LIMIT_S)
+        _wait_for_end(int((folder / "supervisor").read_text()))
         mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         for mount in sorted((one for one in mounts if one.startswith(f"{folder}/")), reverse=True):
             subprocess.run(["umount", "--lazy", mount], check=True)
+
+
+def _wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + _LIMIT_S
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "the engine does not end"
+        time.sleep(0.05)
