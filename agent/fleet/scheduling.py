@@ -1,0 +1,163 @@
+"""Many tasks at once: each works in one of a few threads, and costs none while it waits.
+
+A task is a generator. What it does between two ``yield`` runs in a thread of the pool; it yields a ``Wait``,
+and goes on when there is something to read or its time is over. So a host that hangs keeps nobody waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+__all__ = ["Scheduler", "Task", "Wait", "run_task"]
+
+T = TypeVar("T")
+_LONGEST_WAIT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a task waits for.
+
+    Args:
+        seconds: how long at most.
+        file: a descriptor; None to wait for time alone.
+        write: whether it is to be written to, not read from.
+    """
+
+    seconds: float
+    file: int | None = None
+    write: bool = False
+
+
+if TYPE_CHECKING:
+    Task = Generator[Wait, bool, T]
+    """Yields what it waits for; is told whether the file became ready. Returns its result."""
+else:
+    Task = dict
+
+
+@dataclass
+class _Running:
+    task: Task[object]
+    ended: Callable[[object, BaseException | None], None]
+    until: float = 0.0
+    file: int | None = None
+    is_waiting: bool = False
+
+
+class Scheduler:
+    """Runs tasks in a bounded number of threads.
+
+    Args:
+        workers: how many tasks work at the same time.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="fleet")
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._yielded: deque[tuple[_Running, Wait | None, object, BaseException | None]] = deque()
+        self._running: set[int] = set()
+        self._waiting: dict[int, _Running] = {}
+
+    def start(self, task: Task[T], ended: Callable[[T | None, BaseException | None], None]) -> None:
+        """Start a task.
+
+        Args:
+            task: the task.
+            ended: called in the thread of ``run`` with its result or its error; may start others.
+        """
+        running = _Running(task, ended)  # type: ignore[arg-type]
+        self._running.add(id(running))
+        self._pool.submit(self._advance, running, ready=False, first=True)
+
+    def run(self, each: Callable[[], bool], every_s: float = 0.5) -> bool:
+        """Work until all tasks have ended.
+
+        Args:
+            each: called now and then; ends the work if it returns False.
+            every_s: how often, in seconds.
+
+        Returns:
+            Whether all tasks have ended.
+        """
+        looked = 0.0
+        while self._running:
+            now = time.monotonic()
+            if now - looked >= every_s:
+                looked = now
+                if not each():
+                    return False
+            nearest = min((one.until for one in self._waiting.values()), default=now + every_s)
+            for key, _ in self._selector.select(max(0.0, min(nearest, looked + every_s) - now)):
+                if key.data is None:
+                    os.read(self._wake_read, 65536)
+                else:
+                    self._resume(key.data, ready=True)
+            now = time.monotonic()
+            for running in [one for one in self._waiting.values() if one.until <= now]:
+                self._resume(running, ready=False)
+            while self._yielded:
+                self._take(*self._yielded.popleft())
+        return True
+
+    def close(self) -> None:
+        """Let the threads go; what still works in them is not waited for."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._selector.close()
+
+    def _advance(self, running: _Running, *, ready: bool, first: bool = False) -> None:
+        wait, value, error = None, None, None
+        try:
+            wait = next(running.task) if first else running.task.send(ready)
+        except StopIteration as end:
+            value = end.value
+        except BaseException as caught:  # noqa: BLE001 - it is the task's owner who judges it
+            error = caught
+        self._yielded.append((running, wait, value, error))
+        os.write(self._wake_write, b"\0")
+
+    def _take(self, running: _Running, wait: Wait | None, value: object, error: BaseException | None) -> None:
+        if wait is None:
+            self._running.discard(id(running))
+            running.ended(value, error)
+            return
+        running.until = time.monotonic() + min(wait.seconds, _LONGEST_WAIT_S)
+        running.file = wait.file
+        if wait.file is not None:
+            event = selectors.EVENT_WRITE if wait.write else selectors.EVENT_READ
+            self._selector.register(wait.file, event, running)
+        self._waiting[id(running)] = running
+
+    def _resume(self, running: _Running, *, ready: bool) -> None:
+        if self._waiting.pop(id(running), None) is None:
+            return
+        if running.file is not None:
+            self._selector.unregister(running.file)
+        self._pool.submit(self._advance, running, ready=ready)
+
+
+def run_task(task: Task[T]) -> T:
+    """Run one task here, waiting where it waits."""
+    ready = None
+    while True:
+        try:
+            wait = next(task) if ready is None else task.send(ready)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        with selectors.DefaultSelector() as selector:
+            if wait.file is not None:
+                selector.register(wait.file, selectors.EVENT_WRITE if wait.write else selectors.EVENT_READ)
+            ready = bool(selector.select(wait.seconds))

@@ -1,0 +1,239 @@
+"""Connections to hosts, through others where need be, to servers whose keys are known."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from fabric import Config, Connection
+from paramiko import (
+    AuthenticationException,
+    MissingHostKeyPolicy,
+    PasswordRequiredException,
+    SSHClient,
+    SSHConfig,
+    SSHException,
+    Transport,
+)
+
+from agent.fleet.errors import ConnectionLostError, UnknownHostKeyError, UnreachableError
+from agent.fleet.scheduling import run_task
+from agent.fleet.ssh.dialling import dialled
+from agent.fleet.ssh.known_hosts import KeyStanding, KnownHosts
+from agent.fleet.ssh.session import Session
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from paramiko import PKey
+
+    from agent.fleet.scheduling import Task
+    from agent.fleet.ssh.credentials import Credentials
+    from agent.fleet.ssh.route import Hop
+
+__all__ = ["Connector"]
+
+_CERTIFIED = "-cert-v01@openssh.com"
+_IDLE_S = 10.0
+"""How often paramiko's thread looks up while nothing comes; its own tenth of a second costs 64 idle hosts
+several percent of a core."""
+
+
+class Connector:
+    """Opens connections; those to jump hosts are shared.
+
+    Args:
+        timeout_s: seconds for one connection: network, keys and login.
+        accept_new: whether keys of servers of which none is known are written down and trusted.
+    """
+
+    def __init__(self, timeout_s: float, *, accept_new: bool = False) -> None:
+        self.known_hosts = KnownHosts()
+        self.accepted: list[str] = []
+        self._timeout_s = timeout_s
+        self._accept_new = accept_new
+        self._config = Config(ssh_config=SSHConfig())  # made once: it takes longer than to connect
+        self._lock = threading.Lock()
+        self._gateways: dict[tuple[Hop, ...], _Gateway] = {}
+
+    def connect(self, route: tuple[Hop, ...], credentials: Credentials) -> Task[Session]:
+        """Connect to the last server of a route.
+
+        Raises:
+            UnreachableError: with the reason; an UnknownHostKeyError if a server's key is not known.
+        """
+        until = time.monotonic() + self._timeout_s
+        hop, gateway, sock = route[-1], None, None
+        if len(route) > 1:
+            with self._lock:
+                shared = self._gateways.setdefault(route[:-1], _Gateway())
+            gateway = shared.opened(self, route[:-1], credentials)
+        elif not hop.proxy_command:
+            sock = yield from dialled(hop.address, hop.port, self._timeout_s)
+        connection = self._open(hop, gateway, sock, credentials, until)
+        return Session(connection, hop)
+
+    def close(self) -> None:
+        """Close the connections to jump hosts."""
+        for gateway in self._gateways.values():
+            gateway.close()
+
+    def _open(
+        self,
+        hop: Hop,
+        gateway: Connection | None,
+        sock: socket.socket | None,
+        credentials: Credentials,
+        until: float,
+    ) -> Connection:
+        left_s = max(1.0, until - time.monotonic())
+        arguments: dict[str, Any] = {
+            "banner_timeout": left_s,
+            "auth_timeout": left_s,
+            "channel_timeout": left_s,
+            "password": credentials.password,
+            "passphrase": credentials.passphrase,
+            "key_filename": list(hop.identity_files),
+            "allow_agent": not hop.identities_only,
+            "look_for_keys": not hop.identities_only,
+            "transport_factory": self._transport_factory(hop),
+        }
+        if sock:
+            arguments["sock"] = sock
+        connection = Connection(
+            hop.address,
+            user=hop.user,
+            port=hop.port,
+            config=self._config,
+            gateway=gateway or hop.proxy_command or False,
+            connect_timeout=max(1, round(left_s)),
+            connect_kwargs=arguments,
+        )
+        connection.client.set_missing_host_key_policy(_Policy(self, hop))
+        try:
+            with _told(hop, self._timeout_s):
+                connection.open()
+        except BaseException:
+            with suppress(Exception):
+                connection.close()
+            if sock:
+                sock.close()
+            raise
+        connection.transport.sock.settimeout(_IDLE_S)
+        return connection
+
+    def _transport_factory(self, hop: Hop) -> type[Transport]:
+        known = self.known_hosts.key_types(hop)
+        certified = self.known_hosts.has_authority(hop)
+
+        class KnownKeysFirst(Transport):
+            """Asks a server for the keys that are known of it, as ssh does."""
+
+            @property
+            def preferred_keys(self) -> tuple[str, ...]:
+                def rank(algorithm: str) -> int:
+                    kind = algorithm.removesuffix(_CERTIFIED).replace("rsa-sha2-256", "ssh-rsa")
+                    if algorithm.endswith(_CERTIFIED):
+                        return 0 if certified else 3
+                    return 1 if kind.replace("rsa-sha2-512", "ssh-rsa") in known else 2
+
+                return tuple(sorted(super().preferred_keys, key=rank))
+
+        return KnownKeysFirst
+
+    def judge(self, hop: Hop, key: PKey) -> None:
+        """Refuse a key that is not known.
+
+        Raises:
+            UnreachableError: if it is another than the known one, or revoked.
+            UnknownHostKeyError: if none is known.
+        """
+        standing, problem = self.known_hosts.standing(hop, key)
+        if standing is KeyStanding.KNOWN:
+            return
+        if standing is KeyStanding.UNKNOWN:
+            if not self._accept_new:
+                raise UnknownHostKeyError(hop, key, problem)
+            with self._lock:
+                if self.known_hosts.standing(hop, key)[0] is not KeyStanding.KNOWN:
+                    self.known_hosts.add(hop, key)
+                    self.accepted.append(f"{hop.host_key_name} {key.get_name()} {key.fingerprint}")
+            return
+        raise UnreachableError(
+            f"the host key of {hop.host_key_name} is not the one that is known: it shows {key.get_name()} "
+            f"{key.fingerprint}, and {problem}",
+            remedy="somebody may be listening in. If the host was installed anew: "
+            f"ssh-keygen -R '{hop.host_key_name}', then --accept-new-host-keys",
+        )
+
+
+class _Policy(MissingHostKeyPolicy):
+    """Fabric would take any key."""
+
+    def __init__(self, connector: Connector, hop: Hop) -> None:
+        self._connector = connector
+        self._hop = hop
+
+    def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:  # noqa: ARG002
+        """See paramiko: every key comes here, because the client is given none to compare with."""
+        self._connector.judge(self._hop, key)
+
+
+class _Gateway:
+    """A connection to a jump host, made by whoever needs it first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._failed: UnreachableError | None = None
+        self._failed_at = 0.0
+
+    def opened(self, connector: Connector, route: tuple[Hop, ...], credentials: Credentials) -> Connection:
+        """The connection; where it just failed, everybody behind it is told so at once."""
+        with self._lock:
+            if self._session and self._session.is_open:
+                return self._session.connection
+            if self._failed and time.monotonic() - self._failed_at < _IDLE_S:
+                raise self._failed
+            try:
+                self._session = run_task(connector.connect(route, credentials))
+            except UnknownHostKeyError:
+                raise
+            except UnreachableError as error:
+                self._failed, self._failed_at = error, time.monotonic()
+                error.message = f"jump host {route[-1]}: {error.message}"
+                raise
+            return self._session.connection
+
+    def close(self) -> None:
+        """Close it, if it is open."""
+        if self._session:
+            self._session.close()
+
+
+@contextmanager
+def _told(hop: Hop, timeout_s: float) -> Iterator[None]:
+    """Tell errors of Fabric and paramiko as ours."""
+    try:
+        yield
+    except UnreachableError:
+        raise
+    except PasswordRequiredException as error:
+        raise UnreachableError(
+            f"the private key for {hop} is encrypted",
+            remedy="add it to the agent (ssh-add), or give --ask-passphrase",
+        ) from error
+    except AuthenticationException as error:
+        said = str(error) or type(error).__name__
+        raise UnreachableError(
+            f"{hop} does not let us in: {said.rstrip('.')}",
+            remedy=f"see that `ssh {hop.user}@{hop.address}` works; --ask-password logs in by password",
+        ) from error
+    except TimeoutError as error:
+        raise ConnectionLostError(f"{hop} gave no answer within {timeout_s:g} s") from error
+    except (SSHException, OSError, EOFError) as error:
+        said = str(error) or type(error).__name__
+        raise ConnectionLostError(f"the connection to {hop} failed: {said}") from error

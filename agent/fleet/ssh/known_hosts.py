@@ -1,0 +1,151 @@
+"""Which host keys are known: plain, hashed, of an authority, or revoked (sshd(8), SSH_KNOWN_HOSTS)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import threading
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paramiko.hostkeys import HostKeys
+
+from agent.fleet.ssh.host_certificate import certificate_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from paramiko import PKey
+
+    from agent.fleet.ssh.route import Hop
+
+__all__ = ["KeyStanding", "KnownHosts"]
+
+_AUTHORITY = "@cert-authority"
+_REVOKED = "@revoked"
+_PORT = re.compile(r"\[(.*)\]:\d+")
+
+
+class KeyStanding(Enum):
+    """What the files say of a key that a server shows."""
+
+    KNOWN = "known"
+    UNKNOWN = "unknown"
+    CHANGED = "changed"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    marker: str
+    names: tuple[str, ...]
+    key_type: str
+    key: bytes
+
+    def fits(self, name: str) -> bool:
+        """Whether the entry is about a server."""
+        found = False
+        for pattern in self.names:
+            if pattern.startswith("|1|"):
+                found |= HostKeys.hash_host(name, pattern) == pattern
+            elif pattern.startswith("!"):
+                if _wildcard(pattern[1:], name):
+                    return False
+            else:
+                found |= _wildcard(pattern, name)
+        return found
+
+
+class KnownHosts:
+    """The keys of the files, each read once; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[str, list[_Entry]] = {}
+
+    def _entries(self, hop: Hop) -> Iterator[_Entry]:
+        with self._lock:
+            for file in hop.known_hosts:
+                if file not in self._files:
+                    self._files[file] = list(_read(Path(file)))
+            found = [entry for file in hop.known_hosts for entry in self._files[file]]
+        yield from (entry for entry in found if entry.fits(hop.host_key_name))
+        # As ssh does: what is known of a host holds on its other ports, where nothing is known of those.
+        if port := _PORT.fullmatch(hop.host_key_name):
+            yield from (entry for entry in found if entry.fits(port[1]) and entry.marker != _REVOKED)
+
+    def key_types(self, hop: Hop) -> list[str]:
+        """The types of keys that are known of a server: those it should be asked for."""
+        return [entry.key_type for entry in self._entries(hop) if not entry.marker]
+
+    def has_authority(self, hop: Hop) -> bool:
+        """Whether a certificate authority vouches for the server."""
+        return any(entry.marker == _AUTHORITY for entry in self._entries(hop))
+
+    def standing(self, hop: Hop, key: PKey) -> tuple[KeyStanding, str]:
+        """What is known of a key that a server shows, and why it is not good where it is not.
+
+        Args:
+            hop: the server.
+            key: its key, with its certificate if it showed one.
+        """
+        entries = list(self._entries(hop))
+        shown = key.asbytes()
+        authorities = [entry.key for entry in entries if entry.marker == _AUTHORITY]
+        if any(entry.marker == _REVOKED and entry.key in (shown, *authorities) for entry in entries):
+            return KeyStanding.REVOKED, "it is marked as revoked"
+        plain = [entry for entry in entries if not entry.marker]
+        if any(entry.key == shown for entry in plain):
+            return KeyStanding.KNOWN, ""
+        problem = ""
+        certificate = getattr(key, "public_blob", None)
+        if certificate is not None and authorities:
+            name = _PORT.sub(r"\1", hop.host_key_name)
+            problem = certificate_problem(certificate.key_blob, name, authorities)
+            if not problem:
+                return KeyStanding.KNOWN, ""
+        if any(entry.key_type == key.get_name() for entry in plain):
+            return KeyStanding.CHANGED, problem or "another one is known"
+        return KeyStanding.UNKNOWN, problem
+
+    def add(self, hop: Hop, key: PKey) -> None:
+        """Know a server's key from now on, and write it to the first of its files.
+
+        Raises:
+            OSError: if the file cannot be written.
+        """
+        path = Path(hop.known_hosts[0])
+        line = f"{hop.host_key_name} {key.get_name()} {key.get_base64()}\n"
+        with self._lock:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with path.open("a+", encoding="utf-8") as file:
+                file.seek(0)
+                text = file.read()
+                file.write(line if not text or text.endswith("\n") else f"\n{line}")
+            self._files.pop(hop.known_hosts[0], None)
+
+
+def _read(path: Path) -> Iterator[_Entry]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        words = line.split()
+        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        if len(words) < 3 or words[0].startswith("#"):  # noqa: PLR2004 - names, type and key
+            continue
+        try:
+            key = base64.b64decode(words[2], validate=True)
+        except (binascii.Error, ValueError):
+            continue
+        yield _Entry(marker, tuple(words[0].split(",")), words[1], key)
+
+
+def _wildcard(pattern: str, name: str) -> bool:
+    """Whether a name fits a pattern of ``*`` and ``?`` (ssh_config(5), PATTERNS)."""
+    expression = re.escape(pattern.lower()).replace(r"\*", ".*").replace(r"\?", ".")
+    return re.fullmatch(expression, name.lower()) is not None

@@ -1,0 +1,163 @@
+"""An open connection, and the commands that run over it."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paramiko import SSHException
+
+from agent.fleet.errors import ConnectionLostError
+from agent.fleet.scheduling import Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fabric import Connection
+    from paramiko import Channel
+
+    from agent.fleet.scheduling import Task
+    from agent.fleet.ssh.route import Hop
+
+__all__ = ["Answer", "Command", "Session"]
+
+_PIECE = 1 << 15
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended, and what it said on standard error."""
+
+    exit_code: int
+    stderr: str
+
+
+class Session:
+    """One connection to a host.
+
+    Args:
+        connection: Fabric's.
+        hop: the host.
+    """
+
+    def __init__(self, connection: Connection, hop: Hop) -> None:
+        self.connection = connection
+        self.hop = hop
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still stands, as far as is known."""
+        return bool(self.connection.is_connected)
+
+    def start(self, command: str, timeout_s: float) -> Command:
+        """Start a command.
+
+        Args:
+            command: for the shell of the user.
+            timeout_s: seconds that each exchange with it may take.
+
+        Raises:
+            ConnectionLostError: if the connection does not hold.
+        """
+        with _lost(self.hop):
+            channel = self.connection.transport.open_session(timeout=timeout_s)
+            channel.settimeout(timeout_s)
+            channel.exec_command(command)
+            return Command(channel, self.hop)
+
+    def close(self) -> None:
+        """Close it; its thread is woken, not waited for."""
+        transport = self.connection.transport
+        if transport is not None:
+            with suppress(OSError, AttributeError):
+                transport.sock.shutdown(socket.SHUT_RDWR)
+        with suppress(Exception):
+            self.connection.close()
+
+
+class Command:
+    """A command that runs on a host: bytes in, bytes out.
+
+    Every method raises ConnectionLostError if the connection breaks or nothing happens for too long.
+    """
+
+    def __init__(self, channel: Channel, hop: Hop) -> None:
+        self._channel = channel
+        self._hop = hop
+        self._rest = b""
+
+    def write(self, data: bytes) -> None:
+        """Send to its standard input."""
+        with _lost(self._hop):
+            self._channel.sendall(data)
+
+    def end_input(self) -> None:
+        """Close its standard input."""
+        with _lost(self._hop):
+            self._channel.shutdown_write()
+
+    def line(self, seconds: float) -> Task[bytes | None]:
+        """Wait for a line of its standard output.
+
+        Args:
+            seconds: how long at most.
+
+        Returns:
+            The line, with its end; what was left when it ended, or nothing; None if it took too long.
+        """
+        while b"\n" not in self._rest:
+            if not self._channel.recv_ready() and not self._channel.eof_received:
+                if self._channel.closed:
+                    raise ConnectionLostError(f"the connection to {self._hop} broke")
+                if not (yield Wait(seconds, self._channel.fileno())):
+                    return None
+            with _lost(self._hop):
+                piece = self._channel.recv(_PIECE)
+            self._rest += piece
+            if not piece:
+                break
+        line, end, self._rest = self._rest.partition(b"\n")
+        return line + end
+
+    def read(self, count: int) -> bytes:
+        """Up to so many bytes of its standard output; none where that has ended."""
+        if self._rest:
+            data, self._rest = self._rest[:count], self._rest[count:]
+            return data
+        with _lost(self._hop):
+            return self._channel.recv(count)
+
+    def ended(self) -> Answer:
+        """Wait until it has ended; what it wrote and was not read is dropped."""
+        with _lost(self._hop):
+            errors = bytearray()
+            while piece := self._channel.recv_stderr(_PIECE):
+                errors += piece
+            while self._channel.recv(_PIECE):
+                pass
+            if not self._channel.status_event.wait(self._channel.gettimeout()):
+                raise TimeoutError
+            code = self._channel.recv_exit_status()
+            self._channel.close()
+        if code < 0:  # no status came: the connection went away, or a signal ended it
+            raise ConnectionLostError(f"the connection to {self._hop} broke, or the command was killed")
+        return Answer(code, errors.decode(errors="replace").strip())
+
+    def close(self) -> None:
+        """Let it go."""
+        with suppress(Exception):
+            self._channel.close()
+
+
+@contextmanager
+def _lost(hop: Hop) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise ConnectionLostError(f"{hop} gives no answer any more") from error
+    except (SSHException, OSError, EOFError, AttributeError) as error:
+        raise ConnectionLostError(
+            f"the connection to {hop} broke: {str(error) or type(error).__name__}"
+        ) from error
