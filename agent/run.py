@@ -66,31 +66,41 @@ def plan(request: RunRequest) -> tuple[Profile, list[PlannedComponent]]:
     return session.planner.profile, [component.masked(session.secrets.mask) for component in planned]
 
 
-def check(request: RunRequest) -> Session:
+def check(request: RunRequest, sources: Sequence[Source] = ()) -> Session:
     """Everything that can be checked without touching the host.
+
+    Args:
+        request: what to run, and how.
+        sources: the texts of its profiles, where they are at hand; else they are looked for.
 
     Raises:
         ProfileError: if the profile cannot be used.
         UsageError: if the options contradict each other or the profile.
     """
-    sources = [find(reference) for reference in request.profiles]
+    sources = sources or [find(reference) for reference in request.profiles]
     return _session(request, sources, None, ResultsFolder(request.results_dir).path)
 
 
-def start(request: RunRequest, progress: RunProgress, door: RebootDoor | None = None) -> FinishedRun:
+def start(
+    request: RunRequest,
+    progress: RunProgress,
+    door: RebootDoor | None = None,
+    sources: Sequence[Source] = (),
+) -> FinishedRun:
     """Run a profile.
 
     Args:
         request: what to run, and how.
         progress: shows what happens.
         door: the way to the host's boots; by default this host's.
+        sources: the texts of its profiles, where they are at hand.
 
     Raises:
         ProfileError: if the profile cannot be used.
         HostError: if the host cannot run it; nothing was changed then.
         UsageError: if the options contradict each other or the profile.
     """
-    session = check(request)
+    session = check(request, sources)
     with masking(session.secrets.mask), host_errors("the run's folder"):
         planned = session.preview()
         _refuse(planned)
@@ -122,6 +132,7 @@ def resume(
     allow_reboot: bool = False,
     arm: bool = False,
     door: RebootDoor | None = None,
+    sources: Sequence[Source] = (),
 ) -> FinishedRun:
     """Go on with a run that was killed, interrupted, or failed.
 
@@ -133,6 +144,7 @@ def resume(
         allow_reboot: whether the host may be rebooted, if that was not allowed from the start.
         arm: whether the run goes on by itself after a reboot that is left to the user, likewise.
         door: the way to the host's boots; by default this host's.
+        sources: the texts of its profiles, where they are at hand: those that hold a secret were not kept.
 
     Raises:
         UsageError: if there is no such run, it is complete, or a secret is to be given again.
@@ -155,7 +167,7 @@ def resume(
         request = dataclasses.replace(
             request, allow_reboot=request.allow_reboot or allow_reboot, arm=request.arm or arm
         )
-        sources = kept_sources(journal.recall("sources"), request.profiles)
+        sources = sources or kept_sources(journal.recall("sources"), request.profiles)
         context = RunContext(**journal.recall("context"))
         happened = Reboots(journal, door or SystemdDoor(), run_dir).happened()
         session = _session(request, sources, context, run_dir.parent, happened)

@@ -8,10 +8,12 @@ import sys
 
 import typer
 
+from agent.cli.bundle import bundle
 from agent.cli.clean import clean
 from agent.cli.convert import convert
 from agent.cli.doctor import doctor
 from agent.cli.facts import facts
+from agent.cli.fleet import app as fleet
 from agent.cli.parse import parse
 from agent.cli.plan import plan
 from agent.cli.profiles import profiles
@@ -36,8 +38,23 @@ app = typer.Typer(
     "and says whether the result counts.\n\n"
     "[bold]vcagent --profile PERF-CPU-MLPERF.yaml[/] runs a profile; all options: vcagent run --help.",
 )
-for command in (run, plan, resume, runs, report, show, profiles, facts, doctor, clean, parse, convert):
+for command in (
+    run,
+    plan,
+    resume,
+    runs,
+    report,
+    show,
+    profiles,
+    facts,
+    doctor,
+    clean,
+    parse,
+    convert,
+    bundle,
+):
     app.command()(command)
+app.add_typer(fleet, name="fleet")
 
 
 def _arguments(arguments: list[str]) -> list[str]:

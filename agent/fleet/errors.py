@@ -11,7 +11,13 @@ if TYPE_CHECKING:
 
     from agent.fleet.ssh.route import Hop
 
-__all__ = ["ConnectionLostError", "HostUnfitError", "UnknownHostKeyError", "UnreachableError"]
+__all__ = [
+    "ConnectionLostError",
+    "DeadlineError",
+    "HostUnfitError",
+    "UnknownHostKeyError",
+    "UnreachableError",
+]
 
 
 class UnreachableError(HostError):
@@ -45,3 +51,7 @@ class UnknownHostKeyError(UnreachableError):
 
 class HostUnfitError(HostError):
     """The host answers, but cannot run the agent."""
+
+
+class DeadlineError(HostUnfitError):
+    """The host took longer than it may."""

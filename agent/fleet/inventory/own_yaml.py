@@ -38,8 +38,7 @@ def _read_group(group: str, content: object, draft: Draft, where: str) -> None:
         if key not in OWN_KEYS:
             raise UsageError(f"there is no key {key!r}", where=where, remedy=did_you_mean(str(key), OWN_KEYS))
     draft.add_group_variables(group, check_own(content.get("variables"), f"{where}: variables"))
-    for host, variables in _hosts(content.get("hosts"), f"{where}: hosts"):
-        draft.add_address(host, check_own(variables, f"{where}: host {host}"), group, f"{where}: hosts")
+    _add_hosts(group, content.get("hosts"), draft, where)
     inner = content.get("groups") or {}
     if isinstance(inner, list):  # groups described elsewhere
         inner = {key_0: {} for key_0 in inner}
@@ -49,6 +48,15 @@ def _read_group(group: str, content: object, draft: Draft, where: str) -> None:
         if group != ALL:
             draft.add_child(group, str(child))
         _read_group(str(child), described or {}, draft, f"{where}: group {child}")
+
+
+def _add_hosts(group: str, hosts: object, draft: Draft, where: str) -> None:
+    for host, variables in _hosts(hosts, f"{where}: hosts"):
+        own = check_own(variables, f"{where}: host {host}")
+        if "address" in own:  # the name is a name
+            draft.add_host(host, own, group)
+        else:
+            draft.add_address(host, own, group, f"{where}: hosts")
 
 
 def _hosts(value: object, where: str) -> Iterator[tuple[str, object]]:

@@ -227,13 +227,18 @@ def _told(hop: Hop, timeout_s: float) -> Iterator[None]:
             remedy="add it to the agent (ssh-add), or give --ask-passphrase",
         ) from error
     except AuthenticationException as error:
-        said = str(error) or type(error).__name__
-        raise UnreachableError(
-            f"{hop} does not let us in: {said.rstrip('.')}",
-            remedy=f"see that `ssh {hop.user}@{hop.address}` works; --ask-password logs in by password",
-        ) from error
+        raise _not_let_in(hop, str(error) or type(error).__name__) from error
     except TimeoutError as error:
         raise ConnectionLostError(f"{hop} gave no answer within {timeout_s:g} s") from error
     except (SSHException, OSError, EOFError) as error:
         said = str(error) or type(error).__name__
+        if "authentication" in said.lower():  # paramiko had nothing to offer
+            raise _not_let_in(hop, said) from error
         raise ConnectionLostError(f"the connection to {hop} failed: {said}") from error
+
+
+def _not_let_in(hop: Hop, said: str) -> UnreachableError:
+    return UnreachableError(
+        f"{hop} does not let us in: {said.rstrip('.')}",
+        remedy=f"try `ssh -p {hop.port} {hop.user}@{hop.address}`; --ask-password logs in by password",
+    )

@@ -1,0 +1,32 @@
+"""``vcagent bundle``: the agent as one file, for hosts that reach no package index."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["bundle"]
+
+
+def bundle(
+    platform: Annotated[
+        list[str],
+        typer.Option("--platform", help="What for: 3.11-x86_64, 3.12-aarch64, 3.12-x86_64-musl; several."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder that it is put into.")] = Path(),
+    wheels: Annotated[
+        Path | None,
+        typer.Option("--wheels", help="Take wheels from this folder alone.", show_default="the index"),
+    ] = None,
+) -> None:
+    """Make the file that fleet run brings to hosts; give it there with --bundle."""
+    from agent.fleet.bundle import Bundles, Platform
+
+    bundles = Bundles(wheels=wheels)
+    output.mkdir(parents=True, exist_ok=True)
+    for text in platform:
+        made = bundles.bundle(Platform.from_text(text))
+        print(shutil.copy2(made.path, output / made.path.name))

@@ -1,0 +1,292 @@
+"""``vcagent fleet``: one profile on many hosts over SSH."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agent.cli.options import (
+    AsJson,
+    Metadata,
+    OnlyDependencies,
+    Parameters,
+    Profiles,
+    ResultsDir,
+    Scenarios,
+    pairs,
+    request_of,
+)
+
+if TYPE_CHECKING:
+    from agent.fleet.run import FinishedFleet, Wishes
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Run one profile on many hosts over SSH.")
+
+Inventories = Annotated[
+    list[str],
+    typer.Option(
+        "--inventory", "-i", help="A file (ours, a plain list, Ansible's), or hosts: a,b or user@host:port."
+    ),
+]
+Limit = Annotated[
+    str, typer.Option("--limit", "-l", help="Only these: names, groups, web*, ~regex, a:&b, !c, @file.")
+]
+FleetRun = Annotated[
+    str | None,
+    typer.Argument(help="The fleet run's id, its beginning, or folder.", show_default="the latest"),
+]
+AskPassword = Annotated[bool, typer.Option("--ask-password", "-k", help="Ask for the SSH password, once.")]
+AskPassphrase = Annotated[bool, typer.Option("--ask-passphrase", help="Ask for the SSH key's, once.")]
+AskSudo = Annotated[bool, typer.Option("--ask-sudo-password", "-K", help="Ask for sudo's password, once.")]
+AcceptKeys = Annotated[
+    bool, typer.Option("--accept-new-host-keys", help="Write unknown host keys down and trust them.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Text = Annotated[str, typer.Option(show_default=False)]
+
+
+@app.command()
+def run(
+    inventory: Inventories,
+    profile: Profiles,
+    limit: Limit = "",
+    parameters: Parameters = None,
+    metadata: Metadata = None,
+    scenarios: Scenarios = "",
+    dependencies: OnlyDependencies = False,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", min=1, help="Rounds of all actions.")
+    ] = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", help="Repeat for so long, as vcagent run takes it.")
+    ] = "",
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="End a host at its first failure.")] = False,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", help="Give the agents this variable, such as HF_TOKEN.", show_default=False),
+    ] = None,
+    experiment_id: Annotated[
+        str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")
+    ] = "",
+    results_dir: ResultsDir = Path("results"),
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Reboot hosts where a dependency needs it.")
+    ] = False,
+    sudo: Annotated[bool, typer.Option("--sudo", help="Be root there, through sudo.")] = False,
+    pool: Annotated[int, typer.Option("--pool", min=1, help="Hosts worked on at the same time.")] = 32,
+    canary: Annotated[int, typer.Option("--canary", min=0, help="So many go first; a failure stops.")] = 0,
+    batch: Annotated[str, typer.Option("--batch", help="Hosts that run at the same time: 8, 25%.")] = "",
+    max_failures: Annotated[
+        str, typer.Option("--max-failures", help="If more fail, no other starts: 3, 10%.")
+    ] = "",
+    connect_timeout: Annotated[
+        float, typer.Option("--connect-timeout", min=1, help="Seconds for one connection.")
+    ] = 20,
+    host_timeout: Annotated[
+        str, typer.Option("--host-timeout", help="Time for all of one host: 90 (minutes), 01:30:00.")
+    ] = "",
+    reconnect_timeout: Annotated[
+        float, typer.Option("--reconnect-timeout", help="Seconds a host may be gone while it runs.")
+    ] = 900,
+    bundle: Annotated[
+        list[Path] | None, typer.Option("--bundle", help="What vcagent bundle made.", show_default=False)
+    ] = None,
+    wheels: Annotated[
+        Path | None, typer.Option("--wheels", help="Make bundles from these wheels.", show_default=False)
+    ] = None,
+    ssh_config: Annotated[Path, typer.Option("--ssh-config", help="The SSH configuration.")] = Path(
+        "~/.ssh/config"
+    ),
+    known_hosts: Annotated[
+        Path | None,
+        typer.Option("--known-hosts", help="Host keys.", show_default="as the SSH configuration says"),
+    ] = None,
+    accept_new_host_keys: AcceptKeys = False,
+    ask_password: AskPassword = False,
+    ask_passphrase: AskPassphrase = False,
+    ask_sudo_password: AskSudo = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the agent to every host, run the profile there, bring the results home."""
+    _needs_fabric()
+    from agent.fleet.inventory import limited, read_inventory
+    from agent.fleet.options import FleetOptions
+    from agent.fleet.run import start_fleet
+    from agent.profile import parse_timeout
+
+    options = FleetOptions(
+        pool=pool,
+        canary=canary,
+        batch=batch,
+        max_failures=max_failures,
+        connect_timeout_s=connect_timeout,
+        host_timeout_s=parse_timeout(host_timeout).duration_s if host_timeout else None,
+        reconnect_timeout_s=reconnect_timeout,
+        sudo=sudo,
+        ssh_config=ssh_config,
+        known_hosts=known_hosts,
+        accept_new_host_keys=accept_new_host_keys,
+        bundles=tuple(bundle or ()),
+        wheels=wheels,
+    )
+    request = request_of(
+        profile,
+        parameters,
+        metadata,
+        scenarios=scenarios,
+        only_dependencies=dependencies,
+        iterations=iterations,
+        timeout=timeout,
+        fail_fast=fail_fast,
+        results_dir=results_dir,
+        experiment_id=experiment_id,
+        allow_reboot=yes,
+    )
+    hosts = limited(read_inventory(inventory), limit)
+    wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
+    _finish(start_fleet(hosts, request, options, env or (), wishes), as_json=as_json)
+
+
+@app.command()
+def resume(
+    run: FleetRun = None,
+    results_dir: ResultsDir = Path("results"),
+    parameters: Parameters = None,
+    accept_new_host_keys: AcceptKeys = False,
+    ask_password: AskPassword = False,
+    ask_passphrase: AskPassphrase = False,
+    ask_sudo_password: AskSudo = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a fleet run whose controller ended: hosts that run are followed, others are started."""
+    _needs_fabric()
+    from agent.fleet.run import resume_fleet
+
+    wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
+    finished = resume_fleet(
+        results_dir, run, pairs(parameters), wishes, accept_new_host_keys=accept_new_host_keys
+    )
+    _finish(finished, as_json=as_json)
+
+
+@app.command()
+def retry(
+    run: FleetRun = None,
+    results_dir: ResultsDir = Path("results"),
+    parameters: Parameters = None,
+    ask_password: AskPassword = False,
+    ask_passphrase: AskPassphrase = False,
+    ask_sudo_password: AskSudo = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run again on the hosts that failed, were not reached or not started, as a new fleet run."""
+    _needs_fabric()
+    from agent.fleet.run import retry_fleet
+
+    wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
+    _finish(retry_fleet(results_dir, run, pairs(parameters), wishes), as_json=as_json)
+
+
+@app.command()
+def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> None:
+    """Show where each host of a fleet run stands, from its journal."""
+    from agent.fleet.display import host_table
+    from agent.fleet.record import FleetRecord, recorded
+    from agent.journal import Journal
+    from agent.results import JOURNAL
+
+    run_dir = recorded(results_dir, run)
+    with Journal(run_dir / JOURNAL) as journal:
+        record = FleetRecord(journal)
+        statuses, exit_code = record.statuses(), record.recall("exit_code")
+    if as_json:
+        from agent.cli.output import print_json
+
+        hosts = [one.to_json() for one in statuses.values()]
+        print_json({"run_id": run_dir.name, "folder": str(run_dir), "exit_code": exit_code, "hosts": hosts})
+        return
+    from agent.cli.output import console
+
+    console().print(host_table(statuses))
+    print(run_dir)
+
+
+@app.command()
+def hosts(inventory: Inventories, limit: Limit = "", as_json: AsJson = False) -> None:
+    """Show what an inventory says of its hosts; connects to none."""
+    from agent.fleet.inventory import limited, read_inventory
+    from agent.fleet.record import host_to_json
+
+    found = [host_to_json(host) for host in limited(read_inventory(inventory), limit)]
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(found)
+        return
+    from rich.table import Table
+
+    from agent.cli.output import console
+
+    table = Table("host", "address", "port", "user", "groups", "parameters")
+    for host in found:
+        parameters = ", ".join(f"{name}={value}" for name, value in host["parameters"].items())
+        table.add_row(
+            host["name"], host["address"], str(host["port"] or ""), host["user"] or "",
+            ", ".join(host["groups"]), parameters,
+        )  # fmt: skip
+    console().print(table)
+
+
+def _needs_fabric() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("fabric") is None:
+        from agent.errors import UsageError
+
+        raise UsageError(
+            "the fleet needs Fabric, which is not installed", remedy="pip install 'vcagent[fleet]'"
+        )
+
+
+def _wishes(ask_password: bool, ask_passphrase: bool, ask_sudo_password: bool, *, quiet: bool) -> Wishes:  # noqa: FBT001
+    import getpass
+    import sys
+
+    from agent.fleet.display import fleet_display
+    from agent.fleet.run import Wishes
+    from agent.fleet.ssh.credentials import asked
+
+    wanted = {"password": ask_password, "passphrase": ask_passphrase, "sudo_password": ask_sudo_password}
+    credentials = asked([name for name, is_wanted in wanted.items() if is_wanted])
+    ask = (lambda: getpass.getpass("sudo password: ")) if sys.stdin.isatty() else None
+    return Wishes(credentials, fleet_display(quiet=quiet), ask)
+
+
+def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
+    """Print the result and end with the fleet run's exit code."""
+    from agent.errors import ExitCode
+    from agent.fleet.failed import FAILED_FILE
+
+    run_dir = finished.run_dir
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json({**finished.description, "exit_code": int(finished.exit_code), "folder": str(run_dir)})
+    else:
+        from agent.cli.output import console
+        from agent.fleet.terminal import render_fleet
+
+        render_fleet(finished.description, console())
+        print(f"{run_dir}/report.html")
+        if finished.exit_code is ExitCode.INTERRUPTED:
+            print(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")
+        elif (run_dir / FAILED_FILE).is_file():
+            print(f"try the others again with: vcagent fleet retry {run_dir.name}")
+    raise typer.Exit(finished.exit_code)

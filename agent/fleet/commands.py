@@ -1,0 +1,62 @@
+"""The command lines that run on a host; nothing secret is ever in them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["NO_PYTHON", "bundle_command", "doorstep_command", "doorstep_input", "first_command", "privileged"]
+
+_BOOT = 'import sys;i=sys.stdin.buffer;exec(compile(i.read(int(i.readline())),"doorstep","exec"))'
+_FIND = (
+    "for p in {candidates}; do "
+    'if "$p" -c "import sys;sys.exit(sys.version_info<(3,10))" 2>/dev/null </dev/null; then '
+    'exec "$p" -I -c "$1"; fi; '
+    "done; exit 127"
+)
+_CANDIDATES = ("python3", "python3.13", "python3.12", "python3.11", "python3.10", "/usr/local/bin/python3")
+NO_PYTHON = 127
+"""What the first command ends with where there is no Python that is new enough."""
+
+
+def first_command(python: str) -> str:
+    """Run the doorstep with the host's Python, or the first that is new enough."""
+    candidates = " ".join(map(shlex.quote, [python] if python else _CANDIDATES))
+    return f"sh -c {shlex.quote(_FIND.format(candidates=candidates))} sh {shlex.quote(_BOOT)}"
+
+
+def doorstep_command(python: str) -> str:
+    """Run the doorstep with a Python that is known."""
+    return f"{shlex.quote(python)} -I -c {shlex.quote(_BOOT)}"
+
+
+def doorstep_input(order: Mapping[str, Any]) -> bytes:
+    """What the doorstep reads: itself, and what it is to do."""
+    text = resources.files("agent.fleet.remote").joinpath("doorstep.py").read_bytes()
+    return f"{len(text)}\n".encode() + text + json.dumps(order).encode() + b"\n"
+
+
+def bundle_command(python: str, base: str, bundle: str, verb: str, run_dir: str) -> str:
+    """Run the bundle's program."""
+    words = [python, "-I", f"{base}/bundles/{bundle}/vcagent", "fleet-host", verb, run_dir]
+    return shlex.join(words)
+
+
+def privileged(command: str, sudo: str, password: str | None) -> tuple[str, bytes]:
+    """A command as root where that is wanted, and what goes before its input.
+
+    Args:
+        command: the command.
+        sudo: how sudo is used: ``free``, ``password``; anything else for not at all.
+        password: for sudo; it goes through standard input.
+    """
+    if sudo == "free":
+        return f"sudo -n -- {command}", b""
+    if sudo == "password":
+        return f"sudo -k -S -p '' -- {command}", f"{password}\n".encode()
+    return command, b""

@@ -1,0 +1,46 @@
+"""``failed.yaml``: an inventory of the hosts that are to be tried again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agent.fleet.inventory import FleetHost
+    from agent.fleet.status import HostStatus
+
+__all__ = ["FAILED_FILE", "failed_inventory"]
+
+FAILED_FILE = "failed.yaml"
+
+
+def failed_inventory(hosts: Sequence[FleetHost], statuses: Mapping[str, HostStatus]) -> str:
+    """The text of an inventory of the hosts that are not good, each with its reason as a comment."""
+    lines = ["# Hosts that failed, were not reached or not started.", "hosts:"]
+    for host in hosts:
+        status = statuses[host.name]
+        if status.is_good:
+            continue
+        reason = status.reason.splitlines()[0] if status.reason else f"exit code {status.exit_code}"
+        lines.append(f"  # {status.phase.value}: {reason}")
+        text = yaml.safe_dump({host.name: _variables(host)}, sort_keys=False, allow_unicode=True, width=1000)
+        lines += [f"  {line}" for line in text.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def _variables(host: FleetHost) -> dict[str, Any]:
+    values = {
+        "address": host.address,
+        "port": host.port,
+        "user": host.user,
+        "identity_file": list(host.identity_files),
+        "proxy_jump": host.proxy_jump,
+        "proxy_command": host.proxy_command,
+        "sudo": host.sudo,
+        "python": host.python,
+        "parameters": dict(host.parameters),
+    }
+    return {name: value for name, value in values.items() if value not in (None, "", [], {})}

@@ -1,0 +1,65 @@
+"""How a fleet is worked on."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FleetOptions"]
+
+
+@dataclass(frozen=True)
+class FleetOptions:
+    """How a fleet is worked on.
+
+    Args:
+        pool: how many hosts the controller works on at the same time; runs that are under way do not count.
+        canary: how many hosts go first, alone; if one of them fails, no other starts.
+        batch: how many hosts run at the same time: a number, a share such as ``25%``, or empty for all.
+        max_failures: how many may fail before no other starts, likewise; empty for no limit.
+        connect_timeout_s: seconds for one connection.
+        host_timeout_s: seconds for all of a host; None for no limit.
+        reconnect_timeout_s: seconds that a host may not be heard of once its run has started.
+        sudo: whether the agent runs as root through sudo where the inventory does not say.
+        ssh_config: the SSH configuration.
+        known_hosts: a file of host keys instead of those of the SSH configuration.
+        accept_new_host_keys: whether unknown host keys are written down and trusted.
+        bundles: bundles made beforehand.
+        wheels: a folder of wheels to make bundles from.
+    """
+
+    pool: int = 32
+    canary: int = 0
+    batch: str = ""
+    max_failures: str = ""
+    connect_timeout_s: float = 20.0
+    host_timeout_s: float | None = None
+    reconnect_timeout_s: float = 900.0
+    sudo: bool = False
+    ssh_config: Path = Path("~/.ssh/config")
+    known_hosts: Path | None = None
+    accept_new_host_keys: bool = False
+    bundles: tuple[Path, ...] = ()
+    wheels: Path | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Values that JSON can carry; that a key may be accepted holds for once."""
+        values = dataclasses.asdict(self)
+        paths = {name: str(value.absolute()) for name, value in values.items() if isinstance(value, Path)}
+        bundles = [str(path.absolute()) for path in self.bundles]
+        return {**values, **paths, "bundles": bundles, "accept_new_host_keys": False,
+                "ssh_config": str(self.ssh_config.expanduser().absolute())}  # fmt: skip
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> FleetOptions:
+        """The inverse of ``to_json``."""
+        paths = {
+            name: Path(values[name]) if values[name] else None
+            for name in ("ssh_config", "known_hosts", "wheels")
+        }
+        return cls(**{**values, **paths, "bundles": tuple(map(Path, values["bundles"]))})

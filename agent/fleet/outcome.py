@@ -1,0 +1,135 @@
+"""What a fleet run leaves: one description, merged records, the hosts to try again, a report."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from agent.fleet.controller import HOSTS
+from agent.fleet.distribution import Distribution, distribution_of
+from agent.fleet.failed import FAILED_FILE, failed_inventory
+from agent.records import Relativity
+from agent.report.rollup import ROLLUP_FILE
+from agent.results import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.fleet.inventory import FleetHost
+    from agent.fleet.record import FleetRecord
+    from agent.fleet.status import HostStatus
+
+__all__ = ["FLEET_FILE", "distributions", "write_outcome"]
+
+FLEET_FILE = "fleet.json"
+
+
+def write_outcome(run_dir: Path, record: FleetRecord, hosts: Sequence[FleetHost]) -> dict[str, Any]:
+    """Write all that is made from the hosts' files; the description.
+
+    Args:
+        run_dir: the fleet run's folder.
+        record: where each host stands.
+        hosts: the hosts.
+    """
+    from agent.fleet.page import write_page
+
+    statuses = record.statuses()
+    found = distributions(run_dir, statuses)
+    description = {
+        "schema_version": 1,
+        "run_id": run_dir.name,
+        "experiment_id": record.recall("request")["experiment_id"],
+        "profiles": [source["name"] for source in record.recall("sources")],
+        "parameters": record.recall("request")["parameters"],
+        "start": record.recall("started"),
+        "end": record.recall("ended"),
+        "exit_code": record.recall("exit_code"),
+        "stopped": record.recall("stopped", ""),
+        "hosts": [_host(run_dir, status) for status in statuses.values()],
+        "distributions": [_distribution(one) for one in found],
+    }
+    for name in ("metrics.jsonl", "metrics.csv"):
+        _merge(run_dir, name, statuses)
+    failed = run_dir / FAILED_FILE
+    failed.unlink(missing_ok=True)
+    if not all(status.is_good for status in statuses.values()):
+        failed.write_text(failed_inventory(hosts, statuses), encoding="utf-8")
+    write_json(run_dir / FLEET_FILE, description)
+    write_page(run_dir, description, found)
+    return description
+
+
+def distributions(run_dir: Path, statuses: Mapping[str, HostStatus]) -> list[Distribution]:
+    """The distribution of each headline metric over the hosts that have it, in the order of the cases."""
+    values: dict[tuple[str, str, str, str], dict[str, float]] = {}
+    for status in statuses.values():
+        for case in _rollup(run_dir, status).get("cases", ()):
+            for metric in case["metrics"]:
+                key = case["scenario"], metric["name"], metric["unit"], metric["relativity"]
+                values.setdefault(key, {})[status.name] = float(metric["value"])
+    return [
+        distribution_of(scenario, metric, unit, Relativity(relativity), of_hosts)
+        for (scenario, metric, unit, relativity), of_hosts in values.items()
+    ]
+
+
+def _rollup(run_dir: Path, status: HostStatus) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        text = (run_dir / HOSTS / status.folder / ROLLUP_FILE).read_text(encoding="utf-8")
+        rollup: dict[str, Any] = json.loads(text)
+        return rollup
+    return {}
+
+
+def _host(run_dir: Path, status: HostStatus) -> dict[str, Any]:
+    folder = run_dir / HOSTS / status.folder
+    report = folder / "report.html"
+    return {
+        **status.to_json(),
+        "good": status.is_good,
+        "report": report.relative_to(run_dir).as_posix() if report.is_file() else None,
+        "headline": {
+            case["scenario"]: case["headline"] for case in _rollup(run_dir, status).get("cases", ())
+        },
+    }
+
+
+def _distribution(one: Distribution) -> dict[str, Any]:
+    ordered = sorted(one.values.values())
+    return {
+        "scenario": one.scenario,
+        "metric": one.metric,
+        "unit": one.unit,
+        "relativity": one.relativity.value,
+        "count": len(ordered),
+        "minimum": ordered[0],
+        "median": one.median,
+        "maximum": ordered[-1],
+        "mad": one.mad,
+        "outliers": {host: one.values[host] for host in one.outliers},
+    }
+
+
+def _merge(run_dir: Path, name: str, statuses: Mapping[str, HostStatus]) -> None:
+    """Put the hosts' records together; each record names its host (client_id), a CSV has one head."""
+    part = run_dir / f"{name}.part"
+    head = None
+    with part.open("wb") as merged:
+        for status in statuses.values():
+            for number, line in enumerate(_lines(run_dir / HOSTS / status.folder / name)):
+                if name.endswith(".csv") and number == 0:
+                    if head is None:
+                        head = line
+                        merged.write(line)
+                    continue
+                merged.write(line)
+    part.replace(run_dir / name)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, each whole; none where there is no file."""
+    with suppress(OSError), path.open("rb") as file:
+        yield from (line for line in file if line.endswith(b"\n"))

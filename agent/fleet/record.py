@@ -1,0 +1,127 @@
+"""What is kept of a fleet run beside its hosts' files: enough to go on after the controller's death."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+from agent.fleet.inventory import FleetHost
+from agent.fleet.status import HostStatus
+from agent.journal import Journal, now
+from agent.request import keep_sources
+from agent.results import ResultsFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.fleet.options import FleetOptions
+    from agent.profile import Source
+    from agent.request import RunRequest
+
+__all__ = ["FleetRecord", "fleet_folder", "host_folders", "host_from_json", "host_to_json", "recorded"]
+
+_SECRET_FIELDS = ("password", "sudo_password")
+
+
+def fleet_folder(results_dir: Path) -> ResultsFolder:
+    """Where fleet runs are, beside the runs of this host."""
+    return ResultsFolder(results_dir / "fleet")
+
+
+def recorded(results_dir: Path, run: str | None) -> Path:
+    """The folder of a fleet run.
+
+    Raises:
+        UsageError: if there is none of that name.
+    """
+    return fleet_folder(results_dir).find(run)
+
+
+class FleetRecord:
+    """The journal of a fleet run, as it is used for one.
+
+    Args:
+        journal: the journal.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def begin(
+        self,
+        *,
+        hosts: Sequence[FleetHost],
+        request: RunRequest,
+        sources: Sequence[Source],
+        options: FleetOptions,
+        environment: Iterable[str],
+        mask: Callable[[str], str],
+        mask_value: Callable[[Any], Any],
+    ) -> None:
+        """Keep what the run is to do; secrets are left out."""
+        folders = host_folders([host.name for host in hosts])
+        self._journal.remember(
+            kind="fleet",
+            hosts=[mask_value(host_to_json(host)) for host in hosts],
+            request=mask_value(request.to_json()),
+            sources=keep_sources(sources, mask),
+            options=options.to_json(),
+            environment=sorted(environment),
+            started=now().isoformat(),
+            **{_key(name): HostStatus(name, folder).to_json() for name, folder in folders.items()},
+        )
+
+    def hosts(self) -> list[FleetHost]:
+        """The hosts, in order."""
+        return [host_from_json(values) for values in self._journal.recall("hosts", [])]
+
+    def statuses(self) -> dict[str, HostStatus]:
+        """Where each host stands."""
+        names = [str(values["name"]) for values in self._journal.recall("hosts", [])]
+        return {name: HostStatus.from_json(self._journal.recall(_key(name))) for name in names}
+
+    def put(self, status: HostStatus) -> None:
+        """Keep where a host stands."""
+        self._journal.remember(**{_key(status.name): status.to_json()})
+
+    def recall(self, key: str, default: Any = None) -> Any:
+        """What was kept under a name."""
+        return self._journal.recall(key, default)
+
+    def end(self, exit_code: int | None, stopped: str = "") -> None:
+        """Keep how the run ended; None where it goes on."""
+        self._journal.remember(
+            ended=now().isoformat() if exit_code is not None else None, exit_code=exit_code, stopped=stopped
+        )
+
+
+def _key(name: str) -> str:
+    return f"host:{name}"
+
+
+def host_folders(names: Sequence[str]) -> dict[str, str]:
+    """A folder's name for each host: its own, as far as a file's name can be that, and unique."""
+    taken: set[str] = set()
+    folders = {}
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:100].lstrip(".") or "host"
+        folder, number = plain, 2
+        while folder in taken:
+            folder, number = f"{plain}~{number}", number + 1
+        taken.add(folder)
+        folders[name] = folder
+    return folders
+
+
+def host_to_json(host: FleetHost) -> dict[str, Any]:
+    """A host as the journal keeps it: without its passwords."""
+    values = dataclasses.asdict(host)
+    return {name: value for name, value in values.items() if name not in _SECRET_FIELDS}
+
+
+def host_from_json(values: Mapping[str, Any]) -> FleetHost:
+    """The inverse of ``host_to_json``."""
+    lists = {name: tuple(values[name]) for name in ("identity_files", "groups")}
+    return FleetHost(**{**values, **lists})

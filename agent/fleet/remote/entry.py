@@ -1,0 +1,43 @@
+"""What the bundle's program does for the controller: ``vcagent fleet-host VERB FOLDER``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """Do it; the exit code. An error is said on standard error."""
+    from agent.errors import VcagentError
+
+    verb, run_dir, *more = arguments[0], Path(arguments[1]), *arguments[2:]
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who listened is gone
+    try:
+        if verb == "supervise":
+            from agent.fleet.remote.supervising import supervise
+
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            return supervise(run_dir, Path(more[0]) if more else None)
+        if verb == "start":
+            from agent.fleet.remote.launching import launch
+
+            print(launch(run_dir, sys.stdin.buffer.read()).to_json())  # noqa: T201 - to the controller
+        elif verb == "watch":
+            from agent.fleet.remote.watching import watch
+
+            watch(run_dir)
+        elif verb == "send":
+            from agent.fleet.remote.sending import send
+
+            send(run_dir)
+        elif verb == "stop":
+            from agent.fleet.remote.stopping import stop
+
+            stop(run_dir)
+    except VcagentError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - to the controller
+        return int(error.exit_code)
+    return 0

@@ -1,0 +1,118 @@
+"""Starts a run that outlives the connection: a transient unit of systemd, or a session of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from typing import IO, TYPE_CHECKING
+
+from agent.errors import HostError
+from agent.facts import Facts, LocalHost
+from agent.facts.boot import SYSTEMD
+from agent.fleet.remote.standing import END, OUTPUT, RunState, standing_of
+from agent.resume_unit import program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.fleet.remote.standing import Standing
+
+__all__ = ["launch"]
+
+_START_S = 30.0
+_PIPE = "request.pipe"
+
+
+def launch(run_dir: Path, request: bytes) -> Standing:
+    """Start a run, or go on with it; one that is under way or has ended is left as it is.
+
+    Args:
+        run_dir: the folder that the fleet run has on this host.
+        request: what to run, as JSON; it holds secrets and reaches no file.
+
+    Raises:
+        HostError: if it does not start.
+    """
+    before = standing_of(run_dir)
+    if before.state is RunState.RUNNING:
+        return before
+    if before.state is RunState.ENDED and not json.loads(request)["resume"]:
+        return before
+    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (run_dir / END).unlink(missing_ok=True)
+    command = [*program(sys.argv[0]), "fleet-host", "supervise", str(run_dir)]
+    if os.geteuid() == 0 and Facts(LocalHost())[SYSTEMD] and shutil.which("systemd-run"):
+        _in_unit(run_dir, command, request)
+    else:
+        _in_session(run_dir, command, request)
+    _until(lambda: standing_of(run_dir).state in (RunState.RUNNING, RunState.ENDED), run_dir)
+    return standing_of(run_dir)
+
+
+def _in_session(run_dir: Path, command: list[str], request: bytes) -> None:
+    with (run_dir / OUTPUT).open("ab") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True, cwd=run_dir
+        )
+        _hand_over(process.stdin, request)
+
+
+def _in_unit(run_dir: Path, command: list[str], request: bytes) -> None:
+    """The request goes through a pipe with a name: a unit's settings are for everybody to read."""
+    pipe = run_dir / _PIPE
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe, 0o600)
+    try:
+        options = [
+            "--quiet",
+            "--collect",
+            f"--unit=vcagent-fleet-{run_dir.name}",
+            f"--working-directory={run_dir}",
+        ]
+        started = subprocess.run(
+            ["systemd-run", *options, "--property=TimeoutStopSec=60", *command, str(pipe)],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_S, check=False,
+        )  # fmt: skip
+        if started.returncode:
+            raise HostError(f"systemd does not start the run: {started.stderr.strip()}")
+        opened: list[int] = []
+
+        def reader_is_there() -> bool:
+            try:
+                opened.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                return False
+            return True
+
+        _until(reader_is_there, run_dir)
+        os.set_blocking(opened[0], True)
+        _hand_over(os.fdopen(opened[0], "wb"), request)
+    finally:
+        pipe.unlink(missing_ok=True)
+
+
+def _hand_over(pipe: IO[bytes] | None, request: bytes) -> None:
+    if pipe is None:
+        return
+    values = json.loads(request)
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SSH_", "SUDO_COMMAND"))
+    }
+    values["environment"] = {**kept, **values["environment"]}
+    with pipe:
+        pipe.write(json.dumps(values).encode())
+
+
+def _until(condition: Callable[[], bool], run_dir: Path) -> None:
+    deadline = time.monotonic() + _START_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise HostError(
+                f"the run did not start within {_START_S:g} s", remedy=f"see {run_dir / OUTPUT} on the host"
+            )
+        time.sleep(0.01)

@@ -1,0 +1,53 @@
+"""Sends a run's files home: a list with sizes and hashes first, then what is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from agent.fleet.remote.standing import OUTPUT, RESULTS
+from agent.results import ResultsFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["send"]
+
+
+def send(run_dir: Path) -> None:
+    """Write the list as a line of JSON; read which are wanted, from which byte on; write those bytes."""
+    files = dict(_files(run_dir))
+    listed = [[name, path.stat().st_size, _sha256(path)] for name, path in files.items()]
+    sys.stdout.write(json.dumps({"files": listed}) + "\n")
+    sys.stdout.flush()
+    sizes = {name: size for name, size, _ in listed}
+    for name, offset in json.loads(sys.stdin.buffer.readline() or "[]"):
+        with files[name].open("rb") as file:
+            file.seek(offset)
+            left = sizes[name] - offset
+            while left > 0 and (piece := file.read(min(left, shutil.COPY_BUFSIZE))):  # type: ignore[attr-defined]
+                sys.stdout.buffer.write(piece)
+                left -= len(piece)
+    sys.stdout.buffer.flush()
+
+
+def _files(run_dir: Path) -> Iterator[tuple[str, Path]]:
+    """What comes home, by its name there: the files of the run, and what the agent said."""
+    if (run_dir / OUTPUT).is_file():
+        yield OUTPUT, run_dir / OUTPUT
+    for run in ResultsFolder(run_dir / RESULTS).runs()[-1:]:
+        for path in sorted(run.rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                yield path.relative_to(run).as_posix(), path
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,137 @@
+"""How a run on this host stands: read from its journal and locks, so that it holds whoever runs it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import sqlite3
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from agent.facts import Facts, LocalHost
+from agent.facts.boot import BOOT
+from agent.results import JOURNAL, LOCK, ResultsFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["END", "OUTPUT", "RESULTS", "SUPERVISOR_LOCK", "RunState", "Standing", "held", "standing_of"]
+
+END = "end.json"
+OUTPUT = "output.log"
+RESULTS = "results"
+SUPERVISOR_LOCK = "lock"
+_TAIL_BYTES = 4096
+_LONGEST_MESSAGE = 300
+
+
+class RunState(str, Enum):
+    """Where a run stands."""
+
+    ABSENT = "absent"
+    RUNNING = "running"
+    ENDED = "ended"
+    DEAD = "dead"
+    """It began and did not end, and nobody is at it."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the controller follows.
+
+    Args:
+        state: where the run stands.
+        boot: which boot of the host this is.
+        exit_code: how it ended; None while it has not.
+        error: why, where it ended before there was a run.
+        step: the step that it is at, or was last.
+        done: how many steps are done.
+        message: the last line of its progress.
+    """
+
+    state: RunState
+    boot: str
+    exit_code: int | None = None
+    error: str = ""
+    step: str = ""
+    done: int = 0
+    message: str = ""
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Standing:
+        """The inverse of ``to_json``."""
+        values = json.loads(text)
+        return cls(**{**values, "state": RunState(values["state"])})
+
+
+def standing_of(run_dir: Path, boot: str | None = None) -> Standing:
+    """How a run stands.
+
+    Args:
+        run_dir: the folder that a fleet run has on this host.
+        boot: which boot this is, where it was read before.
+    """
+    boot = Facts(LocalHost())[BOOT] if boot is None else boot
+    if not run_dir.is_dir():
+        return Standing(RunState.ABSENT, boot)
+    # First who is at it, then what is written: a run that ends in between is seen as running once more.
+    running = held(run_dir / SUPERVISOR_LOCK) or held(run_dir / RESULTS / LOCK)
+    journal = _journal(run_dir)
+    shown = {
+        "step": journal.get("step", ""),
+        "done": journal.get("done", 0),
+        "message": _last_line(run_dir / OUTPUT),
+    }
+    if running:
+        return Standing(RunState.RUNNING, boot, **shown)
+    if journal.get("exit_code") is not None:
+        return Standing(RunState.ENDED, boot, journal["exit_code"], **shown)
+    with suppress(OSError, ValueError):  # what an earlier boot ended with, a resumed run has gone beyond
+        end = json.loads((run_dir / END).read_text(encoding="utf-8"))
+        if end["boot"] != boot:
+            raise ValueError
+        return Standing(RunState.ENDED, boot, end["exit_code"], end["error"], **shown)
+    return Standing(RunState.DEAD, boot, **shown)
+
+
+def held(lock: Path) -> bool:
+    """Whether a process holds a lock."""
+    with suppress(OSError), lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _journal(run_dir: Path) -> dict[str, Any]:
+    runs = ResultsFolder(run_dir / RESULTS).runs()
+    if not runs:
+        return {}
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"file:{runs[-1] / JOURNAL}?mode=ro", uri=True, timeout=5)) as database,
+    ):
+        last = database.execute("SELECT component, name FROM steps ORDER BY position DESC LIMIT 1").fetchone()
+        done = database.execute("SELECT count(*) FROM steps WHERE status = 'done'").fetchone()
+        ended = database.execute("SELECT value FROM run WHERE key = 'exit_code'").fetchone()
+        return {
+            "step": ": ".join(last) if last else "",
+            "done": done[0],
+            "exit_code": json.loads(ended[0]) if ended else None,
+        }
+    return {}
+
+
+def _last_line(path: Path) -> str:
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
+        return next((line[:_LONGEST_MESSAGE] for line in reversed(lines) if line), "")
+    return ""

@@ -1,0 +1,26 @@
+"""Tells a run to stop: it ends its processes and can be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agent.fleet.remote.standing import RESULTS, SUPERVISOR_LOCK, held
+from agent.results import LOCK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["stop"]
+
+
+def stop(run_dir: Path) -> None:
+    """Send SIGTERM to whoever is at the run."""
+    for lock in (run_dir / SUPERVISOR_LOCK, run_dir / RESULTS / LOCK):
+        with suppress(OSError, ValueError, KeyError):
+            if held(lock):
+                os.kill(int(json.loads(lock.read_text(encoding="utf-8"))["pid"]), signal.SIGTERM)
+                return

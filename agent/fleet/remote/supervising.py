@@ -1,0 +1,82 @@
+"""The process that carries a run out on a host, detached from everything."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ExitCode, VcagentError, unexpected
+from agent.facts import Facts, LocalHost
+from agent.facts.boot import BOOT
+from agent.fleet.remote.standing import END, OUTPUT, RESULTS, SUPERVISOR_LOCK
+from agent.results import open_own, write_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["supervise"]
+
+
+def supervise(run_dir: Path, pipe: Path | None) -> int:
+    """Carry a run out; its exit code.
+
+    Args:
+        run_dir: the folder that the fleet run has on this host.
+        pipe: where the request comes from; None for standard input.
+    """
+    os.umask(0o077)
+    lock = open_own(run_dir / SUPERVISOR_LOCK)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.ftruncate(lock, 0)
+    os.write(lock, json.dumps({"pid": os.getpid()}).encode())
+    source = pipe.open("rb") if pipe else sys.stdin.buffer
+    with source:
+        values = json.loads(source.read())
+    output = os.open(run_dir / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(descriptor, target)
+    os.environ.clear()
+    os.environ.update(values["environment"])
+    end: dict[str, Any] = {"exit_code": int(ExitCode.UNEXPECTED), "error": ""}
+    try:
+        end["exit_code"] = _run(run_dir, values)
+    except VcagentError as error:
+        end.update(exit_code=int(error.exit_code), error=_masked(str(error), values))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the controller is told
+        end["error"] = _masked(str(unexpected(error, "the agent")), values)
+    if end["error"]:
+        print(f"error: {end['error']}", file=sys.stderr, flush=True)  # noqa: T201 - to the controller
+    write_json(run_dir / END, {**end, "boot": Facts(LocalHost())[BOOT]})
+    os.close(lock)
+    return int(end["exit_code"])
+
+
+def _run(run_dir: Path, values: dict[str, Any]) -> int:
+    from agent.profile import Source
+    from agent.progress import PlainProgress
+    from agent.request import RunRequest
+    from agent.results import ResultsFolder
+    from agent.run import resume, start
+
+    progress = PlainProgress(sys.stderr)
+    given = values["request"]
+    results = run_dir / RESULTS
+    sources = [Source(**source) for source in values["sources"]]
+    if ResultsFolder(results).runs():
+        finished = resume(
+            results, None, progress, given["parameters"], allow_reboot=given["allow_reboot"], sources=sources
+        )
+    else:
+        request = RunRequest.from_json({**given, "results_dir": str(results)}, given["parameters"])
+        finished = start(request, progress, sources=sources)
+    return int(finished.outcome.exit_code)
+
+
+def _masked(text: str, values: dict[str, Any]) -> str:
+    from agent.secrets import Secrets
+
+    return Secrets(mappings=[os.environ, values["request"]["parameters"]]).mask(text)
