@@ -150,7 +150,7 @@ def host_table(hosts: Mapping[str, HostStatus], most_rows: int = 10_000) -> Tabl
             Text(host.step),
             _elapsed(host),
             Text(" ".join((host.reason or host.message).split())),
-            host.verdict or ("" if host.exit_code is None else f"exit code {host.exit_code}"),
+            host.verdict or (f"exit code {host.exit_code}" if host.exit_code else ""),
         )
     return table
 
@@ -165,7 +165,7 @@ def _detail(host: HostStatus) -> str:
     if host.phase is HostPhase.DONE:
         return f", {host.verdict}" if host.verdict else ""
     if host.phase.is_final or host.phase is HostPhase.LOST:
-        return f": {host.reason or host.message}"
+        return f": {(host.reason or host.message).splitlines()[0]}" if host.reason or host.message else ""
     return f": {host.step}" if host.step else ""
 
 

@@ -228,6 +228,7 @@ class HostRun:
         """Bring the bundle there if it is missing, and start the run."""
         self.set(phase=HostPhase.PREPARING)
         platform = Platform.from_text(self.status.platform)
+        self.set(message=f"making the agent ready for {platform}")
         bundle = self._around.bundles.bundle(platform)
         base = self.status.run_dir.rsplit("/runs/", 1)[0]
         self.set(bundle=bundle.name)

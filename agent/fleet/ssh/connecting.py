@@ -25,7 +25,8 @@ from agent.fleet.ssh.known_hosts import KeyStanding, KnownHosts
 from agent.fleet.ssh.session import Session
 
 if TYPE_CHECKING:
-    import socket
+    import logging
+import socket
     from collections.abc import Iterator
 
     from paramiko import PKey
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connector"]
 
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it logs, it raises as well
 _CERTIFIED = "-cert-v01@openssh.com"
 _IDLE_S = 10.0
 """How often paramiko's thread looks up while nothing comes; its own tenth of a second costs 64 idle hosts
