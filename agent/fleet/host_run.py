@@ -177,7 +177,7 @@ class HostRun:
             python=found["python"],
             platform=str(Platform(found["version"], found["machine"], found["libc"])),
             sudo=found["sudo"],
-            run_dir=f"{found['base']}/runs/{self._around.run_id}",
+            run_dir=f"{found['base']}/runs/{self._around.run_id}.{self.status.folder}",
         )
         if not keep_open:
             self.close()

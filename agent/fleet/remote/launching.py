@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -71,7 +72,7 @@ def _in_unit(run_dir: Path, command: list[str], request: bytes) -> None:
         options = [
             "--quiet",
             "--collect",
-            f"--unit=vcagent-fleet-{run_dir.name}",
+            f"--unit={_unit(run_dir)}",
             f"--working-directory={run_dir}",
         ]
         started = subprocess.run(
@@ -94,6 +95,10 @@ def _in_unit(run_dir: Path, command: list[str], request: bytes) -> None:
         _hand_over(os.fdopen(opened[0], "wb"), request)
     finally:
         pipe.unlink(missing_ok=True)
+
+
+def _unit(run_dir: Path) -> str:
+    return "vcagent-fleet-" + re.sub(r"[^A-Za-z0-9:_.-]", "-", run_dir.name)
 
 
 def _hand_over(pipe: IO[bytes] | None, request: bytes) -> None:
