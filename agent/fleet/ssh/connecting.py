@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -27,8 +26,7 @@ from agent.fleet.ssh.known_hosts import KeyStanding, KnownHosts
 from agent.fleet.ssh.session import Session
 
 if TYPE_CHECKING:
-    import logging
-import socket
+    import socket
     from collections.abc import Iterator
 
     from paramiko import PKey
