@@ -108,7 +108,7 @@ def _knock(address: str) -> None:
 
 
 @contextmanager
-def engine_errors(what: str | Callable[[], str]) -> Iterator[None]:
+def engine_errors(what: str) -> Iterator[None]:
     """Tell what the SDK raises as an error with a remedy.
 
     Args:
@@ -118,9 +118,9 @@ def engine_errors(what: str | Callable[[], str]) -> Iterator[None]:
         yield
     except docker.errors.APIError as error:
         said = str(error.explanation or error)
-        raise engine_error(what if isinstance(what, str) else what(), said) from error
+        raise engine_error(what, said) from error
     except (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        raise engine_error(what if isinstance(what, str) else what(), str(error)) from error
+        raise engine_error(what, str(error)) from error
 
 
 @dataclass(frozen=True)

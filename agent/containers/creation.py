@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agent.containers.spec import ContainerSpec
 
 __all__ = [
+    "IMAGE_LABEL",
     "KEEP_LABEL",
     "PURPOSE_LABEL",
     "RUN_LABEL",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 RUN_LABEL = "vcagent.run"
+IMAGE_LABEL = "vcagent.image"
 PURPOSE_LABEL = "vcagent.purpose"
 SPEC_LABEL = "vcagent.spec"
 KEEP_LABEL = "vcagent.keep"

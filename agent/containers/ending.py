@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import docker.errors
 import psutil
 
 from agent.containers.client import EngineClient, LongAnswer, engine_errors, exec_output
@@ -86,9 +87,7 @@ def end_others(client: EngineClient, container: str, agent: str) -> int:
         agent: the beginning of this agent's own marks, which are left alone.
     """
     if os.geteuid() == 0:
-        with engine_errors("the processes of the container cannot be looked at"):
-            table = client.top(container, "-eo pid")
-        inside = {int(row[0]) for row in table["Processes"]}
+        inside = _host_pids(client, container)
         entries = [entry for entry in host_entries(agent) if entry.pid in inside]
         if entries:
             left = members(entries, mark="?")
@@ -99,6 +98,13 @@ def end_others(client: EngineClient, container: str, agent: str) -> int:
         left |= ProcessTree(client, container, agent, user).pids("?")
     _signal(client, container, "KILL", left)
     return len(left)
+
+
+def _host_pids(client: EngineClient, container: str) -> set[int]:
+    """The numbers, as the engine's host sees them, of a container's processes; none if it has no ``ps``."""
+    with suppress(docker.errors.APIError):
+        return {int(row[0]) for row in client.top(container, "-eo pid")["Processes"]}
+    return set()
 
 
 def _processes(pids: set[int]) -> list[psutil.Process]:

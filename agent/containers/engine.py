@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import docker.errors
+import requests
 
 from agent.containers import images
 from agent.containers.client import EngineClient, connected, engine_errors
 from agent.containers.container import AGENT, Container
 from agent.containers.creation import (
+    IMAGE_LABEL,
     KEEP_LABEL,
     RUN_LABEL,
     SPEC_LABEL,
@@ -210,7 +212,7 @@ class ContainerEngine:
         found = self._inspect(name)
         if found is not None:
             self._refuse_stranger(name, found)
-        with engine_errors(lambda: f"the container {name} cannot be started"):
+        with engine_errors(f"the container {name} cannot be started"):
             folder = write_secret_files(name, spec)
             if found is not None and _matches(found, spec, image):
                 identifier, reused = str(found["Id"]), True
@@ -218,7 +220,7 @@ class ContainerEngine:
             else:
                 if found is not None:
                     self.client.remove_container(found["Id"], force=True, v=True)
-                identifier, reused = self._create(name, spec, folder), False
+                identifier, reused = self._create(name, spec, image, folder), False
                 self._start(identifier)
         container = Container(
             self.client,
@@ -236,15 +238,16 @@ class ContainerEngine:
         self._record(container, spec)
         return container
 
-    def _create(self, name: str, spec: ContainerSpec, folder: Path | None) -> str:
+    def _create(self, name: str, spec: ContainerSpec, image: Image, folder: Path | None) -> str:
         config = engine_config(spec, run_id=self.run_id, secrets_folder=folder)
+        config["Labels"][IMAGE_LABEL] = image.identifier
         return str(self.client.create_container_from_config(config, name)["Id"])
 
     def _start(self, identifier: str) -> None:
         try:
             self.client.start(identifier)
         except BaseException:
-            with suppress(docker.errors.APIError):
+            with suppress(docker.errors.DockerException, requests.RequestException):
                 self.client.remove_container(identifier, force=True, v=True)
             raise
 
@@ -344,10 +347,12 @@ def remove_containers(run_id: str, *, kept_too: bool = False, address: str | Non
 
 
 def _matches(found: Mapping[str, Any], spec: ContainerSpec, image: Image) -> bool:
-    state = found["State"]
+    state, labels = found["State"], found["Config"]["Labels"]
     usable = not (state.get("Dead") or state.get("Status") == "removing")
-    same = (found["Config"].get("Labels") or {}).get(SPEC_LABEL) == fingerprint(spec)
-    return usable and same and found["Image"] == image.identifier
+    # The image by our own label: not every image store names it in the same way for a container.
+    return bool(
+        usable and labels.get(SPEC_LABEL) == fingerprint(spec) and labels.get(IMAGE_LABEL) == image.identifier
+    )
 
 
 def _docker_config() -> Path | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +18,6 @@ from agent.errors import ActionFailedError, ContainerError, InterruptedRunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from agent.containers.container import Container
     from agent.containers.engine import ContainerEngine
@@ -246,6 +247,37 @@ def test_what_a_killed_agent_left_is_ended(
     assert start().reused
     assert running(container_engine, container) == ["sleep 1012"]
     own.stop()
+
+
+def test_an_agent_that_is_killed(
+    engine: ContainerEngine,
+    container_engine: RestartableDocker,
+    start: Callable[..., Container],
+    tmp_path: Path,
+) -> None:
+    container = start()
+    program = (
+        "import sys, threading\n"
+        "sys.path[:] = sys.argv[3].split(':')\n"
+        "from pathlib import Path\n"
+        "from tests.agent.containers.conftest import wish\n"
+        "from agent.containers.client import connected\n"
+        "from agent.containers.engine import ContainerEngine\n"
+        "from agent.secrets import Secrets\n"
+        "engine = ContainerEngine(\n"
+        "    connected(sys.argv[1]), run_id=sys.argv[2], secrets=Secrets(), stop=threading.Event()\n"
+        ")\n"
+        "engine.ensure_running(wish()).run('sleep 1016 & sleep 1017', log=Path(sys.argv[4]))\n"
+    )
+    paths = ":".join(filter(None, (str(Path(__file__).parents[3]), *sys.path)))
+    command = [sys.executable, "-c", program, container_engine.address, engine.run_id, paths]
+    with subprocess.Popen([*command, str(tmp_path / "log")]) as agent:
+        wait_for(lambda: running(container_engine, container) == ["sleep 1016", "sleep 1017"])
+        agent.kill()
+    assert running(container_engine, container) == ["sleep 1016", "sleep 1017"]
+    again = start()
+    assert again.identifier == container.identifier
+    assert running(container_engine, container) == []
 
 
 def test_secrets_are_in_no_process_list(
