@@ -223,18 +223,16 @@ class NvidiaContainerToolkitInstallation(Dependency):
         """What daemon.json must say that it does not, and the engine does not know from elsewhere."""
         settings = require_readable(facts[DAEMON_CONFIG])
         wish: dict[str, Any] = {}
-        runtime = (settings.get("runtimes") or {}) if isinstance(settings.get("runtimes"), dict) else {}
-        path = (runtime.get("nvidia") or {}).get("path", "")
-        by_flag = "nvidia" in server.runtimes and "nvidia" not in runtime
-        if not by_flag and PurePath(path).name not in (
+        by_flag = "nvidia" in server.runtimes and "nvidia" not in _section(settings, "runtimes")
+        path = _section(settings, "runtimes", "nvidia").get("path", "")
+        if not by_flag and PurePath(str(path)).name not in (
             "nvidia-container-runtime",
             "nvidia-container-runtime.cdi",
         ):
             wish["runtimes"] = {"nvidia": {"path": "nvidia-container-runtime", "args": []}}
         if self.parameters.set_as_default and server.default_runtime != "nvidia":
             wish["default-runtime"] = "nvidia"
-        features = settings.get("features")
-        asked = features.get("cdi") if isinstance(features, dict) else None
+        asked = _section(settings, "features").get("cdi")
         if self._wants_cdi(facts, server) and not server.cdi_folders and asked is None:
             wish["features"] = {"cdi": True}
         return wish if changes(settings, wish) else {}
@@ -342,14 +340,22 @@ class NvidiaContainerToolkitInstallation(Dependency):
 
 def _unread(settings: Mapping[str, Any], server: DockerServer) -> str:
     """What of the settings the engine does not know yet: it reads them when it starts."""
-    runtime = settings.get("runtimes", {}).get("nvidia")
+    runtime = _section(settings, "runtimes", "nvidia")
     if runtime and server.runtimes.get("nvidia") != runtime.get("path"):
         return "the runtime nvidia"
     if settings.get("default-runtime") == "nvidia" != server.default_runtime:
         return "another default runtime"
-    if settings.get("features", {}).get("cdi") is True and not server.cdi_folders:
+    if _section(settings, "features").get("cdi") is True and not server.cdi_folders:
         return "CDI switched on"
     return ""
+
+
+def _section(settings: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """An object in daemon.json; nothing where it is absent, null, or something else."""
+    for name in names:
+        found = settings.get(name)
+        settings = found if isinstance(found, dict) else {}
+    return settings
 
 
 def _is_stale(spec: CdiSpec, driver: str | None) -> bool:
