@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field, field_validator
 
 from actions.llamacpp.programs import run_program
-from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of
+from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
 from agent.component import ComponentParameters, StepOutcome
 from agent.errors import ActionFailedError
 from parsers.llamacpp.bench import batched_metrics, batched_rows
@@ -79,7 +79,7 @@ class LlamaCppBatchedBench(VariantAction):
                 )
 
         run_program(self.command(variant, program, case_dir), context, log, on_line=show)
-        rows = batched_rows(log.read_text(encoding="utf-8", errors="replace"))
+        rows = batched_rows(read_log(log))
         # One that does not fit into the context is passed over without a word.
         if missing := sorted(set(wanted) - {int(row["pl"]) for row in rows}):
             raise ActionFailedError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field, field_validator
 
 from actions.llamacpp.programs import run_program
-from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of
+from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
 from agent.component import ComponentParameters, StepOutcome
 from parsers.llamacpp.bench import bench_metrics, bench_rows
 
@@ -71,7 +71,7 @@ class LlamaCppBench(VariantAction):
                 context.progress.update(f"{variant.name}: test {match[1]} of {total}", done=done, total=total)
 
         run_program(self.command(variant, program, case_dir), context, log, on_line=show)
-        rows = bench_rows(log.read_text(encoding="utf-8", errors="replace"))
+        rows = bench_rows(read_log(log))
         metrics = bench_metrics(rows, f"{variant.scenario(self.what)}/")
         output = self.output(variant, context, program, log, metrics)
         shown = ", ".join(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field, field_validator
 
 from actions.llamacpp.programs import run_program
-from actions.llamacpp.variant_action import VariantAction, VariantParameters
+from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
 from agent.component import ComponentParameters, StepOutcome
 from agent.records import Reason, Validity, Verdict
 from parsers.llamacpp.timings import timing_metrics
@@ -80,7 +80,7 @@ class LlamaCppGenerate(VariantAction):
         (case_dir / "output.txt").write_text(result.stdout, encoding="utf-8")
         faults = tuple(text_faults(result.stdout, self.parameters.expected))
         verdict = Verdict(Validity.INVALID if faults else Validity.VALID, faults)
-        metrics = timing_metrics(log.read_text(encoding="utf-8", errors="replace"))
+        metrics = timing_metrics(read_log(log))
         shown = " ".join(result.stdout.split())[:_SHOWN]
         details = {"prompt": self.parameters.prompt, "output": shown}
         output = self.output(variant, context, program, log, metrics, details=details, verdict=verdict)

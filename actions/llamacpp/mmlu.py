@@ -14,7 +14,7 @@ from actions.llamacpp.multiple_choice_file import Style, task_file
 from actions.llamacpp.parquet_rows import NO_PYARROW
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.questions import Question, question_files, read_questions, sample
-from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of
+from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
 from agent.component import ComponentParameters, StepOutcome
 from agent.errors import ActionFailedError
 from agent.records import Metric, Relativity
@@ -104,7 +104,7 @@ class LlamaCppMMLU(VariantAction):
                 context.progress.update(f"{variant.name}: question {done}", done=done, total=len(questions))
 
         run_program(self.command(variant, program, case_dir), context, log, on_line=show)
-        text = log.read_text(encoding="utf-8", errors="replace")
+        text = read_log(log)
         metrics = multiple_choice_metrics(text, "mmlu")
         results = task_results(text)
         if len(results) != len(questions):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from actions.llamacpp.programs import run_program
-from actions.llamacpp.variant_action import VariantAction, VariantParameters
+from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
 from agent.component import ComponentParameters, StepOutcome
 from agent.errors import ActionFailedError
 from parsers.llamacpp.perplexity import chunks_done, perplexity_metrics
@@ -76,7 +76,7 @@ class LlamaCppPerplexity(VariantAction):
                 context.progress.update(f"{variant.name}: chunk {done}")
 
         run_program(self.command(variant, program, case_dir), context, log, on_line=show)
-        said = log.read_text(encoding="utf-8", errors="replace")
+        said = read_log(log)
         metrics = perplexity_metrics(said)
         output = self.output(
             variant,

@@ -91,7 +91,7 @@ def read_questions(file: Path, parquet_rows: Callable[[Path], str]) -> list[Ques
     except (OSError, ValueError) as error:
         raise ActionFailedError(
             f"{file} cannot be read as questions: {error}",
-            remedy="see docs/perf-llamacpp.md for the forms that are read; a Git LFS pointer is a file that "
+            remedy="see docs/llamacpp.md for the forms that are read; a Git LFS pointer is a file that "
             "was never downloaded",
         ) from error
 

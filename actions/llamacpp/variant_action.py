@@ -20,6 +20,7 @@ from agent.facts.agent_paths import PACKAGE_DIR
 from agent.names import canonical
 from agent.records import Metric, ParsedOutput
 from parsers.llamacpp import FORMAT, TOOL
+from parsers.llamacpp.build import build_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,16 +29,18 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.records import MetadataValue, Verdict
 
-__all__ = ["DEFAULT_PACKAGE", "ModelParameters", "VariantAction", "VariantParameters", "names_of"]
+__all__ = ["DEFAULT_PACKAGE", "ModelParameters", "VariantAction", "VariantParameters", "names_of", "read_log"]
 
 DEFAULT_PACKAGE = "llamacpp"
 """The name that LlamaCppInstallation gives to the programs, below the package folder."""
 
 
 def names_of(value: Any) -> Any:
-    """A list that a profile may also write as names separated by commas."""
+    """A list that a profile may also write as one item, or as items separated by commas."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
+    if isinstance(value, int):
+        return (value,)
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -184,7 +187,7 @@ class VariantAction(Action):
     ) -> ParsedOutput:
         """What was found, as all of these actions give it: each record names model and variant."""
         size = variant.path.stat().st_size if variant.path.is_file() else 0
-        build = build_number(program, context)
+        build = build_of(read_log(log)) or build_number(program, context)
         return ParsedOutput(
             format=FORMAT,
             tool_name=TOOL,

