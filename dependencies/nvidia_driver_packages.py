@@ -263,7 +263,8 @@ class DriverPackages:
         free = sorted(names - held)
         if wrong or free:
             reason = "a driver works only in one version" if wrong else f"not held: {', '.join(free)}"
-            command = f"apt-mark hold {' '.join(sorted(names) if wrong else free)}"
+            told = " ".join(sorted(names) if wrong else free) or "the driver's packages"
+            command = f"apt-mark hold {told}"
             # A package that was held may not be when it was changed.
             holds = None if self._held(facts) else self._held
             undo = {"unhold": sorted(held), "lock_timeout_s": self.lock_timeout_s}
