@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from requests import Response
 
-__all__ = ["EngineClient", "LongAnswer", "connected", "engine_errors", "exec_output"]
+__all__ = ["EngineClient", "LongAnswer", "connected", "engine_errors", "exec_output", "remove_container"]
 
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 
@@ -132,6 +132,21 @@ class _End:
     """
 
     error: Exception | None = None
+
+
+def remove_container(client: EngineClient, identifier: str) -> None:
+    """End a container and remove it with its nameless volumes; nothing if it is gone, or just going.
+
+    Raises:
+        APIError: if the engine does not.
+    """
+    try:
+        client.remove_container(identifier, force=True, v=True)
+    except docker.errors.NotFound:
+        return
+    except docker.errors.APIError as error:
+        if "already in progress" not in str(error.explanation):
+            raise
 
 
 class LongAnswer:

@@ -6,13 +6,11 @@ import itertools
 import shlex
 import time
 import uuid
-from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-import docker.errors
-
-from agent.containers.client import EngineClient, engine_errors
+from agent.containers.client import EngineClient, engine_errors, remove_container
 from agent.containers.execution import Execution
+from agent.containers.secret_files import remove_secret_files
 from agent.errors import ContainerError, InterruptedRunError
 from agent.processes.contract import ProcessResult
 from agent.processes.outcome import ERROR_LINES, checked, last_words
@@ -126,11 +124,12 @@ class Container:
             InterruptedRunError: if the run was told to stop; all that it started is gone by then.
         """
         del marker
-        shown = self._shown(command)
+        shown = self._shown(command, secret_env)
         if self.stop.is_set():
             raise InterruptedRunError(f"the run was told to stop before `{shown}`")
         execution = self._execution(
             command,
+            shown,
             log=log,
             env=env,
             secret_env=secret_env,
@@ -176,11 +175,11 @@ class Container:
         Raises:
             ContainerError: if the container or the engine is gone.
         """
-        shown = self._shown(command)
+        shown = self._shown(command, secret_env)
         if self.stop.is_set():
             raise InterruptedRunError(f"the run was told to stop before `{shown}`")
         execution = self._execution(
-            command, log=log, env=env, secret_env=secret_env, cwd=cwd, user=user, uninterruptible=True
+            command, shown, log=log, env=env, secret_env=secret_env, cwd=cwd, user=user, uninterruptible=True
         )
         self._background.append(BackgroundCommand(execution))
         return self._background[-1]
@@ -214,17 +213,21 @@ class Container:
         return tuple(self.secrets.mask(text).splitlines()[-lines:])
 
     def remove(self) -> None:
-        """End it, and remove it with its nameless volumes."""
+        """End it, and remove it with its nameless volumes and its secret files."""
         self.close()
-        with engine_errors(f"the container {self.name} cannot be removed"), suppress(docker.errors.NotFound):
-            self._client.remove_container(self.identifier, force=True, v=True)
+        with engine_errors(f"the container {self.name} cannot be removed"):
+            remove_container(self._client, self.identifier)
+        remove_secret_files(self.name)
 
-    def _shown(self, command: Sequence[str] | str) -> str:
+    def _shown(self, command: Sequence[str] | str, secret_env: Mapping[str, str] | None) -> str:
+        for value in (secret_env or {}).values():
+            self.secrets.add(value)
         return self.secrets.mask(command if isinstance(command, str) else shlex.join(map(str, command)))
 
     def _execution(
         self,
         command: Sequence[str] | str,
+        shown: str,
         *,
         log: Path,
         env: Mapping[str, str] | None,
@@ -234,11 +237,9 @@ class Container:
         uninterruptible: bool,
         on_line: Callable[[str], None] | None = None,
     ) -> Execution:
-        for value in (secret_env or {}).values():
-            self.secrets.add(value)
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else [str(part) for part in command]
         mark = f"{AGENT}.{next(_NUMBERS)}:"
-        output = OutputLog(log, f"{self._shown(command)}  # in {self.name}", self.secrets, on_line)
+        output = OutputLog(log, f"{shown}  # in {self.name}", self.secrets, on_line)
         try:
             return Execution(
                 self._client,

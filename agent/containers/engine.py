@@ -12,7 +12,7 @@ import docker.errors
 import requests
 
 from agent.containers import images
-from agent.containers.client import EngineClient, connected, engine_errors
+from agent.containers.client import EngineClient, connected, engine_errors, remove_container
 from agent.containers.container import AGENT, Container
 from agent.containers.creation import (
     IMAGE_LABEL,
@@ -213,15 +213,15 @@ class ContainerEngine:
         if found is not None:
             self._refuse_stranger(name, found)
         with engine_errors(f"the container {name} cannot be started"):
-            folder = write_secret_files(name, spec)
-            if found is not None and _matches(found, spec, image):
-                identifier, reused = str(found["Id"]), True
-                self._start_again(identifier, found["State"])
+            if reused := found is not None and _matches(found, spec, image):
+                write_secret_files(name, spec)
+                identifier = str(found["Id"])
+                self._start_again(name, identifier, found["State"])
             else:
                 if found is not None:
-                    self.client.remove_container(found["Id"], force=True, v=True)
-                identifier, reused = self._create(name, spec, image, folder), False
-                self._start(identifier)
+                    remove_container(self.client, found["Id"])
+                    remove_secret_files(name)
+                identifier = self._made(name, spec, image)
         container = Container(
             self.client,
             identifier=identifier,
@@ -238,26 +238,35 @@ class ContainerEngine:
         self._record(container, spec)
         return container
 
-    def _create(self, name: str, spec: ContainerSpec, image: Image, folder: Path | None) -> str:
-        config = engine_config(spec, run_id=self.run_id, secrets_folder=folder)
-        config["Labels"][IMAGE_LABEL] = image.identifier
-        return str(self.client.create_container_from_config(config, name)["Id"])
+    def _made(self, name: str, spec: ContainerSpec, image: Image) -> str:
+        """A new container, started; nothing is left of one that cannot be."""
+        try:
+            folder = write_secret_files(name, spec)
+            config = engine_config(spec, run_id=self.run_id, secrets_folder=folder)
+            config["Labels"][IMAGE_LABEL] = image.identifier
+            identifier = str(self.client.create_container_from_config(config, name)["Id"])
+        except BaseException:
+            remove_secret_files(name)
+            raise
+        self._start(name, identifier)
+        return identifier
 
-    def _start(self, identifier: str) -> None:
+    def _start(self, name: str, identifier: str) -> None:
         try:
             self.client.start(identifier)
         except BaseException:
             with suppress(docker.errors.DockerException, requests.RequestException):
-                self.client.remove_container(identifier, force=True, v=True)
+                remove_container(self.client, identifier)
+            remove_secret_files(name)
             raise
 
-    def _start_again(self, identifier: str, state: Mapping[str, Any]) -> None:
+    def _start_again(self, name: str, identifier: str, state: Mapping[str, Any]) -> None:
         if state.get("Paused"):
             self.client.unpause(identifier)
         if state["Running"]:
             end_others(self.client, identifier, AGENT)
         else:
-            self._start(identifier)
+            self._start(name, identifier)
 
     def _refuse_stranger(self, name: str, found: Mapping[str, Any]) -> None:
         if (found["Config"].get("Labels") or {}).get(RUN_LABEL) != self.run_id:
@@ -338,8 +347,7 @@ def remove_containers(run_id: str, *, kept_too: bool = False, address: str | Non
             if not kept_too and (found.get("Labels") or {}).get(KEEP_LABEL):
                 continue
             name = str(found["Names"][0]).lstrip("/")
-            with suppress(docker.errors.NotFound):
-                client.remove_container(found["Id"], force=True, v=True)
+            remove_container(client, found["Id"])
             remove_secret_files(name)
             removed.append(name)
     client.close()

@@ -18,7 +18,7 @@ __all__ = ["remove_secret_files", "write_secret_files"]
 def write_secret_files(name: str, spec: ContainerSpec) -> Path | None:
     """Write a container's secret files; returns their folder, or None where there are none.
 
-    They are gone after a reboot, and written again when the container is started again.
+    They are gone after a reboot, and written again when the container is found again.
 
     Args:
         name: the container's name.

@@ -146,6 +146,7 @@ def test_the_same_test_in_a_container(
     (record,) = (context.run_dir / "containers").iterdir()
     assert json.loads(record.read_text())["image"]["id"].startswith("sha256:")
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not list(Path("/run/vcagent").glob("vcagent-test-run-*"))  # its key went with it
     assert [path for path in written if KEY in path.read_text(errors="replace")] == []
 
 

@@ -224,6 +224,13 @@ def test_secrets_are_files_that_its_user_alone_reads(
     written = log.read_text() + (engine.records or Path()).joinpath("test.json").read_text()
     assert token not in written
     assert password not in written
+    start(user="1234:1234")
+    assert not folder.exists()
+    with pytest.raises(ContainerError):
+        start(user="1234:1234", secret_files={"token": token}, runtime="nope")
+    assert not folder.exists()
+    start(user="1234:1234", secret_files={"token": token})
+    assert folder.exists()
     remove_containers(engine.run_id, address=container_engine.address)
     assert not folder.exists()
 
