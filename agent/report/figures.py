@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.report.plots import DISTINCT_LINES, Axis, Band, Line, Mark, histogram, line_plot
+from agent.report.plots import DISTINCT_LINES, Axis, Band, Line, Mark, histogram, line_plot, point_plot
 from agent.report.quantities import count_of, format_duration, quantity, words
 
 if TYPE_CHECKING:
@@ -14,10 +14,19 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
+    from agent.report.exhibits import Chart
     from agent.report.host_usage import HostUsage, Panel
     from agent.report.samples import Distribution, Interval, SampleStatistics
 
-__all__ = ["LATENCIES", "PERCENTILES", "Figure", "host_figures", "latency_limits", "sample_figures"]
+__all__ = [
+    "LATENCIES",
+    "PERCENTILES",
+    "Figure",
+    "chart_figure",
+    "host_figures",
+    "latency_limits",
+    "sample_figures",
+]
 
 PERCENTILES = (50, 90, 95, 99, 99.9)
 BINS = 40
@@ -99,6 +108,25 @@ def host_figures(
     """
     panels = [_panel(panel, start_s, end_s, bands) for panel in usage.panels()]
     return [figure for figure in panels if figure][:PANEL_LIMIT]
+
+
+def chart_figure(chart: Chart) -> Figure:
+    """A chart that an action asks for."""
+    points = [point for series in chart.series for point in series.points]
+    tops = [point.y + (point.error or 0) for point in points]
+    feet = [point.y - (point.error or 0) for point in points]
+    low, high = min(feet, default=0.0), max(tops, default=1.0)
+    low = low - (high - low) * 0.15 if low > NARROW * high else min(0.0, low)
+    right = max((point.x for point in points), default=1.0) * 1.08
+    svg = point_plot(
+        chart.title,
+        chart.series,
+        Axis(chart.x.title, chart.x.unit, 0.0, right or 1),
+        Axis(chart.y.title, chart.y.unit, low, high + (high - low) * 0.1 if high > low else low + 1),
+        joined=chart.joined,
+    )
+    named = [(f"s{place % DISTINCT_LINES + 1}", series.name) for place, series in enumerate(chart.series)]
+    return Figure(chart.title, chart.note, svg, tuple(named) if len(named) > 1 else ())
 
 
 def _range(distribution: Distribution, limit: float | None) -> tuple[float, float]:

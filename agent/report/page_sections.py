@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ParseError
-from agent.report.figures import LATENCIES, PERCENTILES, Figure, latency_limits, sample_figures
+from agent.report.exhibits import Table, read_exhibits
+from agent.report.figures import (
+    LATENCIES,
+    PERCENTILES,
+    Figure,
+    chart_figure,
+    latency_limits,
+    sample_figures,
+)
 from agent.report.gpu_usage import GpuTable, gpu_table
 from agent.report.headline import headline_metrics
 from agent.report.page_filters import moment, plain
@@ -37,6 +45,7 @@ class CaseSection:
         case: the case.
         anchor: its place on the page.
         note: what is wrong with its samples, if anything.
+        tables: what the case sets side by side.
         gpus: what the GPUs did meanwhile, where they were watched.
         percentiles: for each latency its title and the cells of the table of percentiles.
         files: raw logs.
@@ -54,6 +63,7 @@ class CaseSection:
     identity: Rows
     files: list[Path]
     gpus: GpuTable | None
+    tables: tuple[Table, ...]
 
 
 def case_sections(run: RunResult) -> list[CaseSection]:
@@ -71,6 +81,7 @@ def _case_section(run: RunResult, case: CaseResult, number: int, *, has_samples:
     statistics, note = _samples(case.case_dir) if case.case_dir and has_samples else (None, "")
     duration = format_duration((case.end - case.start).total_seconds()) if case.start and case.end else ""
     tool = f"{case.tool_name} {case.tool_version}".strip()
+    exhibits = read_exhibits(case.case_dir)
     name = str(run.profile.get("name") or "")
     rows = [
         ("Tool", tool),
@@ -85,13 +96,17 @@ def _case_section(run: RunResult, case: CaseResult, number: int, *, has_samples:
         tool=tool,
         duration=duration,
         headline=headline_metrics(case.metrics)[:TILE_LIMIT],
-        note=note,
+        note=" ".join(filter(None, (note, exhibits.problem))),
         percentiles=_percentiles(statistics) if statistics else [],
-        figures=sample_figures(statistics, latency_limits(case.details)) if statistics else [],
+        figures=[
+            *map(chart_figure, exhibits.charts),
+            *(sample_figures(statistics, latency_limits(case.details)) if statistics else []),
+        ],
         details=list(_flat(case.details)),
         identity=[row for row in rows if row[1]],
         files=_files(case.case_dir) if case.case_dir else [],
         gpus=gpu_table(case.usage),
+        tables=exhibits.tables,
     )
 
 

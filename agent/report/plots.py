@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-__all__ = ["Axis", "Band", "Line", "Mark", "histogram", "line_plot", "nice_ticks", "unbroken"]
+    from agent.report.exhibits import Point, Series
+
+__all__ = ["Axis", "Band", "Line", "Mark", "histogram", "line_plot", "nice_ticks", "point_plot", "unbroken"]
 
 WIDTH, HEIGHT = 380, 216
 LEFT, RIGHT, BOTTOM, TOP = 46, 12, 38, 22
@@ -139,6 +141,42 @@ def line_plot(
                 parts.append(element("path", d=path + foot, class_="area s1"))
             parts.append(element("path", d=path, class_=f"line {series}"))
     return frame.drawing(label, [*parts, *frame.marks(marks), *_line_hovers(frame, lines, bands)])
+
+
+def point_plot(label: str, series: Sequence[Series], x: Axis, y: Axis, *, joined: bool) -> Markup:
+    """A dot for each of a few points, with its error and its name; a legend is up to the page.
+
+    Args:
+        label: what the plot shows, for those who cannot see it.
+        series: points of one colour each.
+        x: the horizontal axis.
+        y: the vertical axis.
+        joined: whether a line goes through the points of a series.
+    """
+    frame = _Frame(x, y, 0)
+    parts, dots = frame.grid(), []
+    for number, entry in enumerate(series):
+        colour = f"s{number % DISTINCT_LINES + 1}"
+        places = [(frame.x(point.x), frame.y(point.y)) for point in entry.points]
+        if joined and places:
+            parts.append(element("path", d=path_data(places), class_=f"line {colour}"))
+        for point, (left, level) in zip(entry.points, places, strict=True):
+            if point.error is not None:
+                low, high = frame.y(point.y - point.error), frame.y(point.y + point.error)
+                parts.append(element("line", x1=left, x2=left, y1=low, y2=high, class_=f"error {colour}"))
+            hint = element("title", _hint(entry.name, point, x, y))
+            dots.append(element("circle", hint, cx=left, cy=level, r=4, class_=f"dot {colour}"))
+            if point.name:
+                beyond = left + 7 + len(point.name) * CHARACTER_WIDTH > WIDTH
+                place, anchor = (left - 7, "end") if beyond else (left + 7, None)
+                dots.append(text(point.name, place, level - 6, class_="mark-name", anchor=anchor))
+    return frame.drawing(label, [*parts, *dots])
+
+
+def _hint(series: str, point: Point, x: Axis, y: Axis) -> str:
+    name = " ".join(dict.fromkeys(filter(None, (series, point.name))))
+    error = "" if point.error is None else f" ± {quantity(point.error, y.unit, like=point.y)}"
+    return f"{name}\n{x.title}: {quantity(point.x, x.unit)}\n{y.title}: {quantity(point.y, y.unit)}{error}"
 
 
 def unbroken(points: Sequence[tuple[float, float]]) -> list[Sequence[tuple[float, float]]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agent.records import verdict_to_json
 from agent.report.case_summary import metric_json
+from agent.report.exhibits import read_exhibits
 from agent.report.headline import headline_json, headline_metrics
 from agent.report.run_folder import CaseResult, RunResult, read_run
 from agent.results import write_json
@@ -71,7 +73,14 @@ def _case(case: CaseResult, run: RunResult) -> dict[str, Any]:
         "case_dir": case.case_dir.relative_to(run.run_dir).as_posix() if case.case_dir else None,
         "headline": headline_json(case.metrics),
         "metrics": [metric_json(metric) for metric in headline_metrics(case.metrics)],
+        **_tables(case),
     }
+
+
+def _tables(case: CaseResult) -> dict[str, Any]:
+    """What the case sets side by side, where it does."""
+    tables = read_exhibits(case.case_dir).tables
+    return {"tables": [asdict(table) for table in tables]} if tables else {}
 
 
 def _iso(moment: datetime | None) -> str | None:

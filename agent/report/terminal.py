@@ -10,6 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from agent.report.exhibits import Table as Exhibit
+from agent.report.exhibits import read_exhibits
 from agent.report.headline import headline_metrics
 from agent.report.html import REPORT_FILE
 from agent.report.quantities import quantity, words
@@ -58,6 +60,9 @@ def render_result(
     status = run_status(result.verdict, run)
     if result.cases:
         console.print(_case_table(result, console.width))
+    for case in result.cases:
+        for exhibit in read_exhibits(case.case_dir).tables:
+            console.print(_exhibit(exhibit))
     _print_reasons(result, console)
     line = Text("Result: ").append_text(_status(status))
     if reason := str(run.get("exit_reason") or ""):
@@ -122,6 +127,26 @@ def _case_table(run: RunResult, width: int) -> Table:
             table.add_row(*first, Text("no numbers", style="dim"), "", "")
         for number, metric in enumerate(metrics):
             table.add_row(*(first if number == 0 else ("", "")), *_cells(metric))
+    return table
+
+
+def _exhibit(exhibit: Exhibit) -> Table:
+    """Side by side, as many columns as there are things: those are fewer than what is told of them."""
+    table = Table(
+        title=exhibit.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False
+    )
+    table.add_column("", overflow="fold")
+    for row in exhibit.rows:
+        table.add_column(row.name, justify="right", overflow="fold", style="bold")
+    for place, column in enumerate(exhibit.columns):
+        texts = []
+        for row in exhibit.rows:
+            cell = row.cells[place]
+            text = Text(cell.shown(column.unit))
+            if cell.note and cell.value is not None:
+                text.append(f"\n{cell.note}", style="not bold dim")
+            texts.append(text)
+        table.add_row(Text(column.title), *texts)
     return table
 
 

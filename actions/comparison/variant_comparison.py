@@ -1,0 +1,217 @@
+"""VariantComparison: reads what the run has measured of a model's variants, and sets them side by side."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from pydantic import Field
+
+from actions.comparison.accuracy_difference import Difference, paired, unpaired
+from actions.comparison.variant_exhibits import exhibits
+from actions.comparison.variant_numbers import VariantNumbers, collect
+from actions.llamacpp.variants import NAME_PATTERN
+from actions.parameter_types import Share  # noqa: TC001 - pydantic reads it
+from agent.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
+from agent.errors import ActionFailedError
+from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from agent.report.case_summary import SUMMARY_FILE
+from agent.report.exhibits import write_exhibits
+from agent.report.run_folder import METRICS_FILE, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.facts import Facts
+    from agent.records import MetadataValue
+
+__all__ = ["VariantComparison", "VariantComparisonParameters"]
+
+_ANSWERS = "answers.jsonl"
+_HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
+
+
+class VariantComparisonParameters(ComponentParameters):
+    """Which variants, and against which."""
+
+    model: str = Field(pattern=f"^{NAME_PATTERN}$", description="The model's name in the records.")
+    baseline: str = Field("F16", min_length=1, description="The variant that the others are compared with.")
+    significance: Share = Field(0.05, description="A difference with a smaller p value is more than noise.")
+
+
+class VariantComparison(Action):
+    """Stands behind what measures; needs records with the metadata model and variant."""
+
+    Parameters: ClassVar[type[ComponentParameters]] = VariantComparisonParameters
+
+    def __init__(self, parameters: ComponentParameters) -> None:
+        super().__init__(parameters)
+        self.asked = cast("VariantComparisonParameters", parameters)
+
+    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - the records are not there yet
+        """One step."""
+        reason = f"sets the variants of {self.asked.model} side by side, against {self.asked.baseline}"
+        return Plan((Step("compare", reason, self._compare, estimate_s=1),))
+
+    def _compare(self, context: StepContext) -> StepOutcome:
+        asked = self.asked
+        cases = list(_cases(context.run_dir))
+        variants = _ordered(collect(read_records(context.run_dir / METRICS_FILE), asked.model), asked)
+        for one in variants:
+            one.size_bytes = one.size_bytes or _size(one, cases)
+        answers = {one.name: _answers(one, cases) for one in variants}
+        differences = _differences(variants, answers)
+        case_dir = context.case_dir("comparison", asked.model)
+        write_exhibits(case_dir, exhibits(variants, differences, asked.significance))
+        output = ParsedOutput(
+            format="variant_comparison",
+            tool_name="vcagent",
+            scenario=f"{asked.model}/comparison",
+            metrics=tuple(self._metrics(variants, differences)),
+            verdict=_verdict(variants, cases),
+            details={"baseline": variants[0].name, "variants": ", ".join(one.name for one in variants)},
+            sources=(str(context.run_dir / METRICS_FILE),),
+        )
+        return StepOutcome(_sentence(variants, differences, asked.significance), (output,), case_dir)
+
+    def _metrics(
+        self, variants: Sequence[VariantNumbers], differences: Mapping[str, Difference]
+    ) -> Iterator[Metric]:
+        baseline = variants[0]
+        for one in variants[1:]:
+            scenario = f"{self.asked.model}/{one.name}/comparison"
+            own: dict[str, MetadataValue] = {
+                "model": self.asked.model,
+                "variant": one.name,
+                "baseline": baseline.name,
+            }
+            for name, value, before, direction in _ratios(one, baseline):
+                if value is not None and before:
+                    text = f"to {baseline.name}"
+                    yield Metric(
+                        name, value / before, "ratio", direction, text, metadata=own, scenario=scenario
+                    )
+            if (found := differences.get(one.name)) is None:
+                continue
+            significant = found.p_value < self.asked.significance
+            told = {**own, "test": found.test, "larger_than_noise": significant}
+            for name, value, direction, verbosity in (
+                ("mmlu_accuracy_difference", found.value, _HIGHER, 1),
+                ("mmlu_accuracy_difference_stderr", found.stderr, _LOWER, 2),
+                ("mmlu_accuracy_difference_p_value", found.p_value, _PLAIN, 2),
+            ):
+                text = f"to {baseline.name}, {found.test}"
+                yield Metric(
+                    name, value, "ratio", direction, text, verbosity, metadata=told, scenario=scenario
+                )
+
+
+def _ratios(
+    one: VariantNumbers, baseline: VariantNumbers
+) -> Iterator[tuple[str, float | None, float | None, Relativity]]:
+    yield "size_ratio", one.size_bytes, baseline.size_bytes, _LOWER
+    yield "perplexity_ratio", one.perplexity, baseline.perplexity, _LOWER
+    yield "prompt_speedup", one.prompt_tokens_per_s, baseline.prompt_tokens_per_s, _HIGHER
+    yield "generation_speedup", one.generation_tokens_per_s, baseline.generation_tokens_per_s, _HIGHER
+    for users in sorted(one.loads.keys() & baseline.loads.keys()):
+        load, before = one.loads[users], baseline.loads[users]
+        yield f"load_{users}_speedup", load.tokens_per_s, before.tokens_per_s, _HIGHER
+
+
+def _ordered(
+    variants: Mapping[str, VariantNumbers], asked: VariantComparisonParameters
+) -> list[VariantNumbers]:
+    """The baseline first, then the others as they come.
+
+    Raises:
+        ActionFailedError: if there are no records of it, or of no other.
+    """
+    name = asked.baseline.upper()
+    if name not in variants or len(variants) == 1:
+        raise ActionFailedError(
+            f"there is nothing to compare: the baseline is {name}, and of {asked.model} the run measured "
+            f"{', '.join(variants) or 'nothing'}",
+            remedy="measure the baseline and another variant before, or name another baseline",
+        )
+    return [variants[name], *(one for other, one in variants.items() if other != name)]
+
+
+def _cases(run_dir: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The folder and the summary of each case of the run, in the order in which they ended."""
+    summaries = run_dir.glob(f"*/*/{SUMMARY_FILE}")
+    for path in sorted(summaries, key=lambda path: path.stat().st_mtime_ns):
+        yield path.parent, json.loads(path.read_text(encoding="utf-8"))
+
+
+def _of(one: VariantNumbers, cases: Sequence[tuple[Path, Mapping[str, Any]]]) -> list[tuple[Path, Any]]:
+    return [(folder, summary) for folder, summary in cases if summary["scenario"] in one.scenarios]
+
+
+def _size(one: VariantNumbers, cases: Sequence[tuple[Path, Mapping[str, Any]]]) -> float | None:
+    """The size of its file, where it was there before the run."""
+    sizes = [summary["details"].get("model_size") for _, summary in _of(one, cases)]
+    return next((float(size) for size in sizes if isinstance(size, int | float) and size), None)
+
+
+def _answers(one: VariantNumbers, cases: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, bool]:
+    """Which questions it got right in its last test, by place and text; empty where that was not kept."""
+    for folder, _ in reversed(_of(one, cases)):
+        path = folder / _ANSWERS
+        if path.is_file():
+            rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+            return {f"{place} {row['question']}": bool(row["right"]) for place, row in enumerate(rows)}
+    return {}
+
+
+def _differences(
+    variants: Sequence[VariantNumbers], answers: Mapping[str, Mapping[str, bool]]
+) -> dict[str, Difference]:
+    baseline = variants[0]
+    before = answers[baseline.name]
+    found = {}
+    for one in variants[1:]:
+        now = answers[one.name]
+        if now and now.keys() == before.keys():
+            found[one.name] = paired([now[key] for key in before], list(before.values()))
+        elif None not in (known := _known(one, baseline)):
+            found[one.name] = unpaired(*cast("tuple[float, float, float, float]", known))
+    return found
+
+
+def _known(one: VariantNumbers, baseline: VariantNumbers) -> tuple[float | None, ...]:
+    return one.accuracy, one.accuracy_stderr, baseline.accuracy, baseline.accuracy_stderr
+
+
+def _verdict(variants: Sequence[VariantNumbers], cases: Sequence[tuple[Path, Mapping[str, Any]]]) -> Verdict:
+    """Numbers that do not count do not count side by side either."""
+    bad = [
+        f"{summary['scenario']} is {summary['verdict']['validity']}"
+        for one in variants
+        for _, summary in _of(one, cases)
+        if summary["verdict"]["validity"] in (Validity.INVALID.value, Validity.FAILED.value)
+    ]
+    reasons = tuple(
+        Reason(f"{text}, and is compared", "see its reasons", code="case_invalid")
+        for text in dict.fromkeys(bad)
+    )
+    return Verdict(Validity.INVALID if reasons else Validity.VALID, reasons)
+
+
+def _sentence(
+    variants: Sequence[VariantNumbers], differences: Mapping[str, Difference], significance: float
+) -> str:
+    parts = []
+    for one in variants[1:]:
+        told = []
+        if one.size_bytes and variants[0].size_bytes:
+            told.append(f"{one.size_bytes / variants[0].size_bytes:.0%} of the size")
+        if one.generation_tokens_per_s and variants[0].generation_tokens_per_s:
+            told.append(
+                f"{one.generation_tokens_per_s / variants[0].generation_tokens_per_s:.2f} times as fast"
+            )
+        if found := differences.get(one.name):
+            noise = "more than noise" if found.p_value < significance else "noise"
+            told.append(f"{found.value * 100:+.1f} points of right answers ({noise})")
+        parts.append(f"{one.name}: {', '.join(told) or 'no numbers that both have'}")
+    return f"against {variants[0].name}: " + "; ".join(parts)

@@ -1,0 +1,154 @@
+"""Variants side by side, as tables and charts of the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.report.exhibits import Cell, Chart, Column, Exhibits, Point, Row, Series, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from actions.comparison.accuracy_difference import Difference
+    from actions.comparison.variant_numbers import Load, VariantNumbers
+
+__all__ = ["exhibits"]
+
+_USERS = Column("Users at once", "count")
+
+
+def exhibits(
+    variants: Sequence[VariantNumbers], differences: Mapping[str, Difference], significance: float
+) -> Exhibits:
+    """What to show.
+
+    Args:
+        variants: the baseline first.
+        differences: of accuracy to the baseline's, by variant.
+        significance: the p value below which a difference is larger than the noise.
+    """
+    return Exhibits(_tables(variants, differences, significance), _charts(variants))
+
+
+def _tables(
+    variants: Sequence[VariantNumbers], differences: Mapping[str, Difference], significance: float
+) -> tuple[Table, ...]:
+    baseline = variants[0]
+    columns: list[tuple[Column, Callable[[VariantNumbers], Cell]]] = [
+        (Column("Size", "bytes"), lambda one: Cell(one.size_bytes)),
+        (
+            Column(f"Size, {baseline.name} = 1", "times"),
+            lambda one: Cell(_ratio(one.size_bytes, baseline.size_bytes)),
+        ),
+        (Column("Right answers", "ratio"), lambda one: Cell(one.accuracy, one.accuracy_stderr)),
+        (
+            Column(f"Difference to {baseline.name}", "ratio"),
+            lambda one: _difference(differences.get(one.name), significance),
+        ),
+        (Column("Perplexity", ""), lambda one: Cell(one.perplexity, one.perplexity_stderr)),
+        (Column("Prompt, engine alone", "tokens/s"), lambda one: Cell(one.prompt_tokens_per_s)),
+        (Column("Generation, engine alone", "tokens/s"), lambda one: Cell(one.generation_tokens_per_s)),
+        (
+            Column(f"Generation, {baseline.name} = 1", "times"),
+            lambda one: Cell(_ratio(one.generation_tokens_per_s, baseline.generation_tokens_per_s)),
+        ),
+    ]
+    for users in _users(variants):
+        columns += _load_columns(users, baseline)
+    measured = [(column, [cell(one) for one in variants]) for column, cell in columns]
+    filled = [entry for entry in measured if any(cell.value is not None for cell in entry[1])]
+    rows = tuple(
+        Row(one.name, tuple(cells[place] for _, cells in filled)) for place, one in enumerate(variants)
+    )
+    note = ""
+    if differences:
+        tests = " and ".join(sorted({difference.test for difference in differences.values()}))
+        note = f"Differences of right answers by {tests}; within the noise: p is at least {significance:g}."
+    return (Table("Variants side by side", "Variant", tuple(column for column, _ in filled), rows, note),)
+
+
+def _load_columns(
+    users: int, baseline: VariantNumbers
+) -> list[tuple[Column, Callable[[VariantNumbers], Cell]]]:
+    name = f"{users} user{'s' * (users > 1)}"
+
+    def of(one: VariantNumbers) -> float | None:
+        return one.loads[users].tokens_per_s if users in one.loads else None
+
+    return [
+        (Column(f"{name}, output", "tokens/s"), lambda one: Cell(of(one))),
+        (Column(f"{name}, {baseline.name} = 1", "times"), lambda one: Cell(_ratio(of(one), of(baseline)))),
+        (
+            Column(f"{name}, first token", "seconds"),
+            lambda one: Cell(one.loads[users].ttft_s if users in one.loads else None),
+        ),
+    ]
+
+
+def _difference(difference: Difference | None, significance: float) -> Cell:
+    if difference is None:
+        return Cell()
+    verdict = "larger than the noise" if difference.p_value < significance else "within the noise"
+    return Cell(difference.value, difference.stderr, f"{verdict}, p {difference.p_value:.2g}")
+
+
+def _ratio(value: float | None, before: float | None) -> float | None:
+    return value / before if value is not None and before else None
+
+
+def _users(variants: Sequence[VariantNumbers]) -> list[int]:
+    return sorted({users for one in variants for users in one.loads})
+
+
+def _charts(variants: Sequence[VariantNumbers]) -> tuple[Chart, ...]:
+    charts = [
+        _quality("Right answers", "ratio", variants, lambda one: (one.accuracy, one.accuracy_stderr)),
+        _quality("Perplexity", "", variants, lambda one: (one.perplexity, one.perplexity_stderr)),
+        _load("Output tokens", "tokens/s", variants, lambda load: load.tokens_per_s),
+        _load("Output tokens, each user", "tokens/s", variants, lambda load: load.tokens_per_s_per_user),
+        _load("Time to first token", "seconds", variants, lambda load: load.ttft_s),
+        _load("Time per output token", "seconds", variants, lambda load: load.tpot_s),
+    ]
+    return tuple(chart for chart in charts if any(series.points for series in chart.series))
+
+
+def _quality(
+    title: str,
+    unit: str,
+    variants: Sequence[VariantNumbers],
+    quality: Callable[[VariantNumbers], tuple[float | None, float | None]],
+) -> Chart:
+    """Quality against speed: the engine's alone, or one user's where that was not timed."""
+    alone = all(one.generation_tokens_per_s is not None for one in variants)
+
+    def speed(one: VariantNumbers) -> float | None:
+        if alone:
+            return one.generation_tokens_per_s
+        fewest = min(one.loads, default=0)
+        return one.loads[fewest].tokens_per_s if fewest else None
+
+    series = []
+    for one in variants:
+        value, error = quality(one)
+        rate = speed(one)
+        points = () if value is None or rate is None else (Point(rate, value, error, one.name),)
+        series.append(Series(one.name, points))
+    x = Column("Generation, engine alone" if alone else "Output, fewest users", "tokens/s")
+    return Chart(f"{title} against speed", x, Column(title, unit), tuple(series), joined=False)
+
+
+def _load(
+    title: str, unit: str, variants: Sequence[VariantNumbers], of: Callable[[Load], float | None]
+) -> Chart:
+    series = tuple(
+        Series(
+            one.name,
+            tuple(
+                Point(users, value)
+                for users, load in sorted(one.loads.items())
+                if (value := of(load)) is not None
+            ),
+        )
+        for one in variants
+    )
+    return Chart(f"{title} against users", _USERS, Column(title, unit), series)

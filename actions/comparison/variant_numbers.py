@@ -1,0 +1,113 @@
+"""What a run's records say of each variant of a model; found by the metadata ``model`` and ``variant``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from agent.records import MetricRecord
+
+__all__ = ["Load", "VariantNumbers", "collect"]
+
+_LOAD = re.compile(r"load-(\d+)")
+_LOAD_METRICS = {
+    "output_tokens_per_second": "tokens_per_s",
+    "output_tokens_per_second_per_user": "tokens_per_s_per_user",
+    "ttft_mean": "ttft_s",
+    "tpot_mean": "tpot_s",
+    "request_failure_ratio": "failure_ratio",
+}
+
+
+@dataclass
+class Load:
+    """A load test with so many users; None for what was not measured.
+
+    Args:
+        scenario: of its records.
+        tokens_per_s: output of all users.
+        tokens_per_s_per_user: of each.
+        ttft_s: mean time to the first token.
+        tpot_s: mean time for each token after it.
+        failure_ratio: failed requests.
+    """
+
+    scenario: str
+    tokens_per_s: float | None = None
+    tokens_per_s_per_user: float | None = None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    failure_ratio: float | None = None
+
+
+@dataclass
+class VariantNumbers:
+    """One variant; None for what was not measured.
+
+    Args:
+        name: such as ``Q4_K_M``.
+        size_bytes: of its file.
+        accuracy: right answers, a ratio.
+        accuracy_stderr: its standard error.
+        perplexity: of a text.
+        perplexity_stderr: its standard error.
+        prompt_tokens_per_s: engine alone, one sequence.
+        generation_tokens_per_s: likewise.
+        loads: by the number of users.
+        scenarios: of all its records.
+    """
+
+    name: str
+    size_bytes: float | None = None
+    accuracy: float | None = None
+    accuracy_stderr: float | None = None
+    perplexity: float | None = None
+    perplexity_stderr: float | None = None
+    prompt_tokens_per_s: float | None = None
+    generation_tokens_per_s: float | None = None
+    loads: dict[int, Load] = field(default_factory=dict)
+    scenarios: set[str] = field(default_factory=set)
+
+
+_METRICS: Mapping[str, tuple[str, str]] = {
+    "model_size": ("", "size_bytes"),
+    "mmlu_accuracy": ("mmlu", "accuracy"),
+    "mmlu_accuracy_stderr": ("mmlu", "accuracy_stderr"),
+    "perplexity": ("perplexity", "perplexity"),
+    "perplexity_stderr": ("perplexity", "perplexity_stderr"),
+    "prompt_tokens_per_second": ("bench", "prompt_tokens_per_s"),
+    "generation_tokens_per_second": ("bench", "generation_tokens_per_s"),
+}
+"""By the metric's name: what the scenario says after model and variant, and the field."""
+
+
+def collect(records: Iterable[MetricRecord], model: str) -> dict[str, VariantNumbers]:
+    """The variants of a model in the order in which they are first met; the latest value counts.
+
+    Of several lengths that the engine was timed with, the first one counts.
+    """
+    variants: dict[str, VariantNumbers] = {}
+    timed: dict[tuple[str, str], str] = {}
+    for record in records:
+        name = record.metadata.get("variant")
+        if record.metadata.get("model") != model or not isinstance(name, str):
+            continue
+        numbers = variants.setdefault(name, VariantNumbers(name))
+        numbers.scenarios.add(record.scenario)
+        what = record.scenario.partition("#")[0].removeprefix(f"{model}/{name}/")
+        if match := _LOAD.fullmatch(what):
+            load = numbers.loads.setdefault(int(match[1]), Load(record.scenario))
+            if field_name := _LOAD_METRICS.get(record.metric):
+                setattr(load, field_name, record.value)
+            continue
+        where, field_name = _METRICS.get(record.metric, ("", ""))
+        if not field_name or (where and what.split("/")[0] != where):
+            continue
+        if where == "bench" and timed.setdefault((name, field_name), what) != what:
+            continue
+        setattr(numbers, field_name, record.value)
+    return variants
