@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from agent.processes import ProcessRunner
     from agent.records import MetadataValue, Metric, ParsedOutput
 
+SERVICE_PREFIX = "service:"
+"""What an endpoint begins with that is a service of the same run."""
+
 CASE_OWNER = ".step"
 """The file in a case's folder that names the step it belongs to."""
 
 __all__ = [
     "CASE_OWNER",
+    "SERVICE_PREFIX",
     "Action",
     "Component",
     "ComponentParameters",
@@ -108,6 +112,23 @@ class StepContext:
     log: Path
     key: str = ""
     services: Mapping[str, Mapping[str, MetadataValue]] = field(default_factory=dict)
+
+    def served_at(self, endpoint: str) -> tuple[str, Mapping[str, MetadataValue]]:
+        """The URL that an endpoint means, and what is known of it.
+
+        Args:
+            endpoint: a URL, or ``service:`` and the name of a service beside this step.
+
+        Raises:
+            ActionFailedError: if no such service runs, or it has no URL.
+        """
+        if not endpoint.startswith(SERVICE_PREFIX):
+            return endpoint, {}
+        name = endpoint.removeprefix(SERVICE_PREFIX)
+        values = self.service(name)
+        if "url" not in values:
+            raise ActionFailedError(f"the service {name} has no URL", remedy="name a server's")
+        return str(values["url"]), values
 
     def service(self, name: str) -> Mapping[str, MetadataValue]:
         """What a service beside this step tells.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import shlex
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from actions.locust.load_parameters import SERVICE_PREFIX, LocustLoadParameters
+from actions.locust.load_parameters import LocustLoadParameters
 from actions.locust.text_server import TextServer
 from actions.mlperf.sample_sets import shipped
 from agent.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
@@ -75,7 +74,7 @@ class LocustLoad(Action):
                     f"measures {asked.endpoint} under {users} user{'s' * (users > 1)} at once, "
                     f"{asked.input_tokens} tokens in and {asked.output_tokens} out",
                     partial(self._run, users),
-                    shlex.join(self._command(users)),
+                    f"locust --users {users} --run-time {asked.duration:g}s",
                     estimate_s=asked.duration + _START_S,
                 )
                 for users in asked.users
@@ -132,11 +131,7 @@ class LocustLoad(Action):
             ActionFailedError: if it does not answer, or its context is too short.
         """
         asked = self.asked
-        facts: Mapping[str, MetadataValue] = {}
-        url = asked.endpoint
-        if url.startswith(SERVICE_PREFIX):
-            facts = context.service(url.removeprefix(SERVICE_PREFIX))
-            url = str(facts["url"])
+        url, facts = context.served_at(asked.endpoint)
         server = TextServer(url, asked.api, os.environ.get(asked.api_key_env, ""))
         model = asked.endpoint_model or str(facts.get("model") or server.model())
         limits = server.limits()

@@ -12,9 +12,7 @@ from actions.llamacpp.variants import NAME_PATTERN
 from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
 from agent.component import ComponentParameters
 
-__all__ = ["SERVICE_PREFIX", "LocustLoadParameters"]
-
-SERVICE_PREFIX = "service:"
+__all__ = ["LocustLoadParameters"]
 
 
 def _listed(value: Any) -> Any:

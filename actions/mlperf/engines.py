@@ -92,9 +92,12 @@ def open_engine(asked: LoadGenParameters, stack: ExitStack, context: StepContext
     if asked.vllm is not None:
         return _vllm(asked, context)
     if asked.server is None:
+        url, values = context.served_at(asked.endpoint)
+        model = asked.endpoint_model or str(values.get("model", ""))
         return Engine(
-            _openai(asked, url=asked.endpoint, model=asked.endpoint_model, request=asked.request),
+            _openai(asked, url=url, model=model, request=asked.request),
             exact_tokens=asked.request.get("ignore_eos") is True,
+            facts={name: value for name, value in values.items() if name not in {"url", "model"}},
         )
     context.progress.update("starting llama.cpp's server")
     server = LlamaCppServer(

@@ -81,7 +81,11 @@ class LoadGenParameters(ComponentParameters):
         None, description="The container that the test runs in; environment is inside it, or mounted."
     )
 
-    endpoint: str = Field("", description="URL of a running OpenAI-compatible server; or give server.")
+    endpoint: str = Field(
+        "",
+        description="URL of a running OpenAI-compatible server, or service:<scenario of a server in the same "
+        "group>; or give server.",
+    )
     endpoint_model: str = Field(
         "", description="The model to ask the endpoint for; if empty, it must serve one called as model."
     )

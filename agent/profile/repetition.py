@@ -1,4 +1,7 @@
-"""Groups that are run once for each of several values: ``ForEach: {Variant: $.Parameters.Variants}``."""
+"""Groups that are run once for each of several values: ``ForEach: {Variant: $.Parameters.Variants}``.
+
+Without any value a group is left out: so a parameter that may be empty decides whether there is one.
+"""
 
 from __future__ import annotations
 
@@ -83,12 +86,12 @@ class _Repetition:
         ((name, values),) = wish.items()
         if isinstance(values, str):
             values = [part.strip() for part in values.split(",") if part.strip()]
+        if values is None or values == "":
+            values = []
         values = values if isinstance(values, list) else [values]
-        if not values or len({text_of(value) for value in values}) < len(values):
+        if len({text_of(value) for value in values}) < len(values):
             raise ProfileError(
-                f"the values of {name} are {'none' if not values else 'not all different'}",
-                where=where,
-                remedy="give a list of different values, or names separated by commas",
+                f"the values of {name} are not all different", where=where, remedy="name each once"
             )
         return str(name), values
 

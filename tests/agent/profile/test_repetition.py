@@ -80,12 +80,17 @@ def test_an_element_may_pass_the_value_on_under_the_same_name() -> None:
     assert commands(profile) == ["serve F16! of F16", "serve Q4_0! of Q4_0"]
 
 
+@pytest.mark.parametrize("none", ["", "[]", "null"])
+def test_without_a_value_the_group_is_left_out(none: str) -> None:
+    wish = f"{{Variant: {none or chr(39) * 2}}}"
+    assert commands(repeated(ONE.replace("{Variant: $.Parameters.Variants}", wish))) == []
+
+
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
         ("F16", "is one name with its values"),
         ("{A: [1], B: [2]}", "is one name with its values"),
-        ("{Variant: ''}", "are none"),
         ("{Variant: [F16, F16]}", "not all different"),
         ("{Variant: $.Parameters.Nothing}", "refers to nothing"),
     ],
