@@ -42,7 +42,8 @@ NUMBERS = {
 def record(variant: str, what: str, metric: str, value: float, unit: str) -> dict[str, Any]:
     return {
         "record_id": 1, "timestamp": WHEN, "experiment_id": "e", "run_id": "r", "client_id": "h",
-        "profile": "p", "tool_name": "t", "tool_version": "", "scenario": f"m/{variant}/{what}", "scenario_start": WHEN,
+        "profile": "p", "tool_name": "t", "tool_version": "",
+        "scenario": f"m/{variant}/{what}", "scenario_start": WHEN,
         "scenario_end": WHEN, "metric": metric, "value": value, "unit": unit, "relativity": "Undefined",
         "metadata": {"model": "m", "variant": variant},
     }  # fmt: skip
