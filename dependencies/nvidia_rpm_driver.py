@@ -156,11 +156,14 @@ def version_lock_file(facts: Facts) -> Path:
 
 
 def removed_by(table: str) -> list[str]:
-    """The packages that dnf's table of a transaction lists for removal."""
+    """The packages that dnf's table of a transaction lists for removal.
+
+    A row begins with one blank; where a name is long, the rest of its row is on the next line, further in.
+    """
     removed, removing = [], False
     for line in table.splitlines():
         if re.match(r"\S", line):
             removing = line.startswith("Removing")
-        elif removing and (match := re.match(r" (\S+)\s+\S+\s+\S+\s+@?\S+\s", f"{line} ")):
+        elif removing and (match := re.match(r" (\S+)", line)):
             removed.append(match.group(1))
     return removed

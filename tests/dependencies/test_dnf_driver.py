@@ -23,6 +23,7 @@ from agent.facts.services import ServiceState
 from agent.processes import LocalProcesses
 from dependencies import rpm_repository
 from dependencies.nvidia_cuda_installation import NvidiaCudaInstallation
+from dependencies.nvidia_rpm_driver import removed_by
 from dependencies.nvidia_undo import undo_plan
 from tests.dependencies.conftest import Messages
 from tests.dependencies.rpm_lab import NvidiaRpms, RootedHost, RootedProcesses, publish_rpms
@@ -131,6 +132,24 @@ def rpm_host(tmp_path: Path, rpms: NvidiaRpms, monkeypatch: pytest.MonkeyPatch) 
         log=tmp_path / "run" / "logs" / "step.log",
     )
     return RpmHost(root, facts, context, rpms)
+
+
+def test_what_a_transaction_would_remove() -> None:
+    table = """\
+ Package                     Arch    Version            Repository         Size
+Upgrading:
+ nvidia-kmod-common          noarch  3:580.126.09-1.el9 vcagent-nvidia-cuda 5.5 k
+     replacing  nvidia-old.noarch 3:1-1
+Removing dependent packages:
+ company-desktop             noarch  3:550.90.07-1.el9  @vcagent-nvidia-cuda  0
+ a-package-whose-name-is-too-long-for-its-column
+                             noarch  1.0-1              @base               0
+
+Transaction Summary
+Remove   2 Packages
+"""
+    names = ["company-desktop", "a-package-whose-name-is-too-long-for-its-column"]
+    assert removed_by(table) == names
 
 
 def test_a_fresh_root_gets_the_driver_and_is_then_left_alone(rpm_host: RpmHost) -> None:
