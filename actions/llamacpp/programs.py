@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agent.processes import ProcessResult
     from parsers.llamacpp.build import Build
 
-__all__ = ["build_number", "find_program", "run_program"]
+__all__ = ["build_number", "find_program", "run_program", "thread_environment"]
 
 _FOLDERS = ("bin", ".", "build/bin")
 _REMEDIES = (
@@ -78,7 +78,7 @@ def run_program(
     log.unlink(missing_ok=True)
     try:
         return context.processes.run(
-            [str(part) for part in command], log=log, on_line=on_line, env=_environment(os.environ)
+            [str(part) for part in command], log=log, on_line=on_line, env=thread_environment(os.environ)
         )
     except ActionFailedError as error:
         said = f"{error.message}\n{log.read_text(encoding='utf-8', errors='replace')}"
@@ -86,7 +86,7 @@ def run_program(
         raise ActionFailedError(error.message, remedy=remedy, details=error.details) from error
 
 
-def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+def thread_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Few spins at OpenMP's barriers, unless the user says how threads wait.
 
     Where another process holds a core, threads that spin wait for a time slice at each step (measured on two

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from actions.llamacpp.model_file import locate_model, sha256_of
 from actions.llamacpp.ports import any_free, holder_of, is_free
+from actions.llamacpp.programs import thread_environment
 from actions.llamacpp.server_binary import ServerBinary
 from actions.parameter_types import ParameterGroup, Seconds
 from agent.errors import ActionFailedError, InterruptedRunError
@@ -122,7 +124,9 @@ class LlamaCppServer:
             self._binary = ServerBinary.read(self.parameters.binary, processes=self._processes, log=self.log)
             self._port = self.parameters.port or any_free(self.host)
             self.url, self.facts = f"http://{self.host}:{self._port}", dict(self._binary.facts)
-        self._process = self._processes.start(self.command(), log=self.log)
+        self._process = self._processes.start(
+            self.command(), log=self.log, env=thread_environment(os.environ)
+        )
         try:
             if self._binary is None:
                 self._wait(deadline, "listened", lambda: self._listening(written))

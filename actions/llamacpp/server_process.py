@@ -37,12 +37,6 @@ def main() -> int:
     # Before any thread exists, so that llama.cpp's threads inherit the mask and the signal waits for us.
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     parent = os.getppid()
-    # Worker threads that spin at a barrier while another process holds their core make each step wait for a
-    # time slice (measured on two cores: 6 instead of 10 samples/s beside one busy process); few spins cost
-    # nothing on an idle host. libgomp reads it when it is loaded.
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "300")
-
     import xllamacpp
 
     params = xllamacpp.CommonParams()
