@@ -16,7 +16,7 @@ OUT_OF_MEMORY = re.compile(
     re.IGNORECASE,
 )
 """How vLLM (0.22) and PyTorch say that the GPU's memory does not do."""
-_RAISED = re.compile(r"(?:^|\s)((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): (.+)$")
+_RAISED = re.compile(r"(?:^|\s)((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt))(: .+)?$")
 _SAYS_NOTHING = (
     "Engine core initialization failed",
     "EngineCore encountered an issue",
@@ -40,9 +40,9 @@ def last_words(log: Path) -> str:
     except OSError:
         return ""
     raised = [match for line in lines if (match := _RAISED.search(line))]
-    causes = [match for match in raised if not any(phrase in match[2] for phrase in _SAYS_NOTHING)]
+    causes = [match for match in raised if not any(phrase in (match[2] or "") for phrase in _SAYS_NOTHING)]
     if not causes:
         return ""
     memory = next((match for match in causes if OUT_OF_MEMORY.search(match[0])), None)
     found = memory or causes[0]
-    return f"{found[1]}: {found[2]}"[:_LONGEST]
+    return f"{found[1]}{found[2] or ''}"[:_LONGEST]

@@ -5,7 +5,8 @@ attention kernel then treats each answer's single row as a tile of a prompt's si
 8B 1.24 ms a layer in a mixed step of 8,192 tokens). Here a step holds either prompts or answers.
 
 The engine imports this class by its name (``scheduler_cls``) in its own process. It relies on the V1
-scheduler's ``running``, ``waiting`` and ``max_num_running_reqs`` (vLLM 0.22).
+scheduler's ``running``, ``waiting`` and ``max_num_running_reqs`` (vLLM 0.22), and on asynchronous scheduling,
+which is vLLM's default on GPUs.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ SETTINGS = {
 - ``decode_steps``: decode steps between prefill phases, at least.
 - ``prefill_steps``: prefill steps in a row, at most; 0 for as many as there is room for.
 """
+
+
+_LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
+"""What bounds the running requests; newer versions have both."""
 
 
 class PhasedScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is not installed beside the agent
@@ -65,12 +70,12 @@ class PhasedScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is not inst
 
     def _step(self, scheduled: list[Any], hidden: list[Any], limit: int, args: Any, kwargs: Any) -> Any:
         """Let vLLM schedule as if only ``scheduled`` ran, and up to ``limit`` requests could."""
-        most = self.max_num_running_reqs
-        self.running, self.max_num_running_reqs = scheduled, limit
+        limits = {name: vars(self)[name] for name in _LIMITS if name in vars(self)}
+        vars(self).update(dict.fromkeys(limits, limit), running=scheduled)
         try:
             return super().schedule(*args, **kwargs)
         finally:
-            self.running, self.max_num_running_reqs = hidden + self.running, most
+            vars(self).update(limits, running=hidden + self.running)
 
     def _room(self, running: int) -> int:
         """How many waiting requests fit whole, prompt and answer, so that none is ever preempted."""
