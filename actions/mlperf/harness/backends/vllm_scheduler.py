@@ -70,12 +70,12 @@ class PhasedScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is not inst
 
     def _step(self, scheduled: list[Any], hidden: list[Any], limit: int, args: Any, kwargs: Any) -> Any:
         """Let vLLM schedule as if only ``scheduled`` ran, and up to ``limit`` requests could."""
-        limits = {name: vars(self)[name] for name in _LIMITS if name in vars(self)}
-        vars(self).update(dict.fromkeys(limits, limit), running=scheduled)
+        limits = {name: getattr(self, name) for name in _LIMITS if hasattr(self, name)}
+        self.__dict__.update(dict.fromkeys(limits, limit), running=scheduled)
         try:
             return super().schedule(*args, **kwargs)
         finally:
-            vars(self).update(limits, running=hidden + self.running)
+            self.__dict__.update(limits, running=hidden + self.running)
 
     def _room(self, running: int) -> int:
         """How many waiting requests fit whole, prompt and answer, so that none is ever preempted."""
