@@ -23,7 +23,7 @@ from actions.mlperf.nvidia.preparation import (
 from actions.mlperf.nvidia.results import copy_logs, keep_logs, results_in
 from actions.mlperf.nvidia.scratch import FOLDERS, DataStage, inventory
 from actions.mlperf.nvidia.systems import SystemSections
-from actions.mlperf.nvidia.workspace import CONTAINER_FOLDER, SYSTEM, Test, Workspace, find_workspace
+from actions.mlperf.nvidia.workspace import BUILT, CONTAINER_FOLDER, SYSTEM, Test, Workspace, find_workspace
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError
 from agent.facts.git import git_checkout
@@ -236,6 +236,9 @@ class MLPerfExecutor(Action):
         return StepOutcome("; ".join(filter(None, (made, why, moved))))
 
     def _build(self, workspace: Workspace, context: StepContext) -> StepOutcome:
+        if workspace.noted(BUILT).get("round") == workspace.mlperf_round:
+            with harness_container(workspace, self.asked, context):
+                return StepOutcome("it is built already")
         with harness_container(workspace, self.asked, context, enter=False) as harness:
             harness.make("build", usual_minutes=_BUILD_MINUTES)
             harness.note_built()

@@ -1,0 +1,207 @@
+"""MLPerfExecutor in a real engine, on a stand-in of NVIDIA's repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.errors import ExitCode
+from agent.progress import RunProgress
+from agent.run import FinishedRun, resume
+from tests.actions.mlperf.nvidia.conftest import action, records_of, request, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.harness.nvidia_harness import HarnessHost
+
+pytestmark = pytest.mark.lab
+
+MODES = ("performance", "accuracy")
+ROOT = Path(__file__).parents[4]
+STAGES = (
+    "prebuild",
+    "clean",
+    "link_dirs",
+    "download_data",
+    "download_model",
+    "preprocess_data",
+    "build",
+    "generate_engines",
+    "run_harness",
+)
+
+
+def go_on(host: HarnessHost) -> FinishedRun:
+    return resume(host.folder / "results", None, RunProgress())
+
+
+def error_of(finished: FinishedRun) -> str:
+    outcome = finished.outcome
+    return str(outcome.error or outcome.failures[0][1])
+
+
+def test_bert_and_3d_unet_in_both_modes_on_a_system_that_the_code_does_not_know(
+    make_harness: Callable[[str], HarnessHost],
+) -> None:
+    host = make_harness("v4.1")
+    host.set("cpu", "AMD EPYC 9684X")
+    host.gpus("NVIDIA A100-SXM4-40GB", 40960, 8)
+    host.set("gpu", "A100_SXM4_40GB")
+    finished = run(host, action(host, "bert", RequireCustomSystemSupport=True), action(host, "3d-unet"))
+    assert finished.outcome.exit_code is ExitCode.OK, finished.outcome.failures
+    records = records_of(finished)
+    scenarios = {record["scenario"] for record in records if "/" in record["scenario"]}
+    assert scenarios == {
+        *(f"bert-99/{one}/{mode}" for one in ("Offline", "Server", "SingleStream") for mode in MODES),
+        *(f"3d-unet-99/{one}/{mode}" for one in ("Offline", "SingleStream") for mode in MODES),
+    }
+    aliases = {record["metric"] for record in records if "virtualclient" in record["tags"]}
+    assert {
+        "PerformanceMode_p99",
+        "samples_per_second_p99",
+        "AccuracyMode_p99",
+        "AccuracyValue_p99",
+    } <= aliases
+    assert host.effects().count("build") == 1  # the second action uses it
+    assert host.effects().count("download_data") == 2  # each benchmark its own
+    assert (host.engine.folder / "gpus").read_text().splitlines() == ["NVIDIA_VISIBLE_DEVICES=all"]
+    section = (host.nvidia / "configs/bert/Server/custom.py").read_text()
+    assert "VirtualClient, GPUConfigFiles/bert/Server" in section
+    assert "gpu_batch_size = {'bert': 96}" in section
+    owners = {path.stat().st_uid for path in (host.nvidia / "build").rglob("*") if not path.is_symlink()}
+    assert owners == {host.account.pw_uid}
+    assert not host.engine.docker("ps", "--all", "--quiet").split()
+
+
+def test_gptj_with_high_accuracy_and_what_does_not_count(make_harness: Callable[[str], HarnessHost]) -> None:
+    host = make_harness("v3.1")
+    old = {
+        "benchmark_full": "gptj-99.9",
+        "scenario": "Offline",
+        "scenario_key": "result_samples_per_second",
+        "result_samples_per_second": 4242.0,
+        "result_validity": "VALID",
+        "test_mode": "PerformanceOnly",
+    }
+
+    def leave_old_results(name: str) -> None:
+        path = host.nvidia / "build" / "logs" / name / "metadata.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(old))
+        subprocess.run(["chown", "-R", host.account.pw_name, host.nvidia / "build"], check=True)
+
+    leave_old_results("before")
+    host.set("fail", "no_result")
+    finished = run(host, action(host, "gptj", ConfigVer="high_accuracy"))
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+    assert "ended with 0 and left no result of gptj Offline performance" in error_of(finished)
+    (kept,) = host.nvidia.glob("logs-before-clean-*/before/metadata.json")
+    assert json.loads(kept.read_text()) == old
+
+    leave_old_results("between")
+    host.set("fail")
+    host.set("invalid", "Offline")
+    finished = go_on(host)
+    assert finished.outcome.exit_code is ExitCode.RESULT_INVALID
+    cases = {case["scenario"]: case for case in finished.description["cases"]}
+    assert {name: case["validity"] for name, case in cases.items()} == {
+        "gptj-99.9/Offline/performance": "INVALID",
+        "gptj-99.9/Offline/accuracy": "VALID",
+        "gptj-99.9/Server/performance": "VALID",
+        "gptj-99.9/Server/accuracy": "VALID",
+    }
+    (reason,) = cases["gptj-99.9/Offline/performance"]["reasons"]
+    assert reason["code"] == "min_duration"  # LoadGen's own log tells why
+    values = {record["value"] for record in records_of(finished)}
+    assert 4242.0 not in values
+    # NVIDIA's own settings are used where there are some; others are put beside them.
+    assert not (host.nvidia / "configs/gptj/Offline/custom.py").exists()
+    section = (host.nvidia / "configs/gptj/Server/custom.py").read_text()
+    assert "system = KnownSystem.H100_SXM_80GBx8" in section
+    assert "gpu_batch_size = 32\n" in section  # as a number: that is how v3.1 has it
+    assert "server_target_qps = 82" in section
+
+
+def killed_in(host: HarnessHost, stage: str, *command: str) -> None:
+    """Run an agent in a process of its own, and kill it in the middle of a stage."""
+    before = host.effects().count(stage)
+    host.set("hang", stage)
+    with (host.folder / "agent.log").open("a") as log:
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "agent", *command, "--results-dir", str(host.folder / "results")],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        deadline = time.monotonic() + 120
+        while host.effects().count(stage) == before:
+            assert agent.poll() is None, (host.folder / "agent.log").read_text()[-3000:]
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        agent.send_signal(signal.SIGKILL)
+        agent.wait()
+    host.set("hang")
+
+
+@pytest.mark.timeout(600)
+def test_killed_and_failed_at_each_stage(make_harness: Callable[[str], HarnessHost]) -> None:
+    host = make_harness("v4.1")
+    one = action(host, "bert", LoadgenScenarios="Offline", Modes="performance")
+    profile = request(host, one).profiles[0]
+    commands = [["--profile", profile], *[["resume"]] * (len(STAGES) - 1)]
+    for stage, command in zip(STAGES, commands, strict=True):
+        killed_in(host, stage, *command)
+        host.set("fail", stage)
+        finished = go_on(host)
+        assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+        assert "the disk made a noise" in error_of(finished)
+        assert "resume" in error_of(finished)
+        host.set("fail")
+    halves = sorted(path.read_text() for path in host.scratch.glob(".vcagent/incomplete/*/bert/set.bin"))
+    assert halves == ["half"] * 6  # of three stages, each killed and failed: none is taken for whole
+    containers = host.engine.docker("ps", "--quiet").split()
+    assert len(containers) == 1
+    host.engine.docker("rm", "--force", *containers)
+
+    finished = go_on(host)
+    assert finished.outcome.exit_code is ExitCode.OK, error_of(finished)
+    effects = host.effects()
+    assert {stage: effects.count(stage) for stage in STAGES} == dict.fromkeys(STAGES, 3)
+    assert {path.read_text() for path in host.scratch.glob("*/bert/set.bin")} == {"half and the other half"}
+    assert [case["scenario"] for case in finished.description["cases"]] == ["bert-99/Offline/performance"]
+    assert not host.engine.docker("ps", "--all", "--quiet").split()
+
+
+def test_a_system_that_nobody_knows_and_the_files_of_v5(make_harness: Callable[[str], HarnessHost]) -> None:
+    host = make_harness("v5.1")
+    host.gpus("NVIDIA Quantum 9000", 999_999, 4)
+    one = action(host, "llama2-70b", LoadgenScenarios="Offline", Modes="performance", GpuAccess="runtime")
+    finished = run(host, one)
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+    told = error_of(finished)
+    assert "it detected UNREGISTERED_aarch64_NVIDIA_GB200x4" in told
+    assert "write Quantum_9000x4.yaml" in told
+    assert "benchmark: llama2-70b, scenario: Offline, rounds: [v5.1]" in told
+
+    host.gpus("NVIDIA GB200", 189_471, 2)
+    finished = go_on(host)
+    assert finished.outcome.exit_code is ExitCode.OK, error_of(finished)
+    settings = (host.nvidia / "configs/GB200x2/Offline/llama2-70b.py").read_text()
+    assert "loadgen_fields.offline_expected_qps: 188," in settings  # half of that of four
+    assert "# a scaled starting point from GB200_NVLx4: this host has 2 x NVIDIA GB200" in settings
+    (case,) = finished.description["cases"]
+    assert case["scenario"] == "llama2-70b-99/Offline/performance"
+    assert case["details"]["system"] == "GB200x2"
+    assert "a scaled starting point" in case["details"]["system_notes"]

@@ -1,0 +1,148 @@
+"""A host for NVIDIA's harness: an engine, an account, GPUs that nvidia-smi tells of, a stand-in repository.
+
+The repository behaves as closed/NVIDIA does: its targets of make, how its code knows systems, what it writes.
+Its LoadGen logs are real ones; there is no GPU and no TensorRT.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.restartable_docker import RestartableDocker
+
+__all__ = ["PROGRAMS", "HarnessHost", "harness_host", "import_base"]
+
+PROGRAMS = ("make", "busybox", "setpriv", "useradd", "usermod", "dockerd")
+PYTHON = Path("/usr/bin/python3")
+BASE = "vcagent-test-harness-base:1"
+ACCOUNT = "vcharness"
+REPOSITORY = Path(__file__).parent / "repository"
+LOGS = Path(__file__).parents[2] / "parsers" / "loadgen" / "logs"
+LOG_CASES = {
+    "offline": "offline_v4_1_valid",
+    "offline_invalid": "offline_v6_0_min_duration",
+    "server": "server_v3_1_valid",
+    "single_stream": "single_stream_v5_0_valid",
+    "accuracy": "accuracy_v6_0",
+}
+_LEFT_OUT = {
+    "dist-packages",
+    "test",
+    "idlelib",
+    "tkinter",
+    "ensurepip",
+    "__pycache__",
+    "pydoc_data",
+    "lib2to3",
+}
+
+
+def import_base(engine: RestartableDocker) -> None:
+    """Make the base image: this host's make and Python, and busybox."""
+    tree = engine.folder / "harness-base"
+    for folder in ("bin", "usr/bin", "tmp", "etc", "root"):
+        (tree / folder).mkdir(parents=True, exist_ok=True)
+    busybox = tree / "bin" / "busybox"
+    shutil.copy2(shutil.which("busybox") or "/bin/busybox", busybox)
+    for applet in subprocess.run(
+        [busybox, "--list"], capture_output=True, text=True, check=True
+    ).stdout.split():
+        if not (tree / "bin" / applet).exists():
+            (tree / "bin" / applet).symlink_to("busybox")
+    for program in (Path(shutil.which("make") or ""), PYTHON.resolve()):
+        shutil.copy2(program, tree / "usr/bin" / program.name)
+        shown = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        for library in re.findall(r"(/\S+) \(0x", shown):
+            (tree / library[1:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(library, tree / library[1:])
+    (tree / "usr/bin/python3").symlink_to(PYTHON.resolve().name)
+    ask = [PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))"]
+    library = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    shutil.copytree(library, tree / library[1:], symlinks=True, ignore=lambda _, names: _LEFT_OUT & {*names})
+    (tree / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (tree / "etc/group").write_text("root:x:0:\n")
+    tar = subprocess.run(["tar", "--create", f"--directory={tree}", "."], capture_output=True, check=True)
+    shutil.rmtree(tree)
+    engine.docker("import", "-", BASE, stdin=tar.stdout)
+
+
+@dataclass(frozen=True)
+class HarnessHost:
+    """Where a run takes place.
+
+    Args:
+        engine: runs the container.
+        folder: everything of the test; its account may look into it.
+        account: whose account runs the harness.
+    """
+
+    engine: RestartableDocker
+    folder: Path
+    account: pwd.struct_passwd
+
+    @property
+    def nvidia(self) -> Path:
+        """The stand-in of closed/NVIDIA."""
+        return self.folder / "repository" / "closed" / "NVIDIA"
+
+    @property
+    def scratch(self) -> Path:
+        """MLPERF_SCRATCH_PATH."""
+        return self.folder / "scratch"
+
+    def set(self, name: str, *values: str) -> None:
+        """Tell the stand-in what to do: ``fail``, ``hang``, ``invalid``, ``cpu``, ``gpu``, ``count``."""
+        path = self.nvidia / "standin" / name
+        path.write_text("".join(f"{value}\n" for value in values))
+        os.chown(path, self.account.pw_uid, self.account.pw_gid)
+
+    def effects(self) -> list[str]:
+        """The stages that were begun, in order."""
+        path = self.nvidia / "standin" / "effects"
+        return path.read_text().split() if path.exists() else []
+
+    def gpus(self, name: str, memory_mib: int, count: int) -> None:
+        """Let nvidia-smi tell of other GPUs."""
+        lines = [
+            f"00000000:{number + 1:02X}:00.0, {name}, {memory_mib}, 550.90.07, Disabled"
+            for number in range(count)
+        ]
+        path = self.folder / "bin" / "nvidia-smi"
+        path.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+        path.chmod(0o755)
+
+
+@contextmanager
+def harness_host(engine: RestartableDocker, version: str) -> Iterator[HarnessHost]:
+    """Make a host; its account and its folder go with the context."""
+    subprocess.run(["useradd", "--create-home", "--password=*", ACCOUNT], check=False)
+    folder = Path(tempfile.mkdtemp(prefix="vcagent-harness-"))
+    try:
+        folder.chmod(0o755)
+        engine.folder.chmod(0o711)
+        host = HarnessHost(engine, folder, pwd.getpwnam(ACCOUNT))
+        shutil.copytree(REPOSITORY, folder / "repository")
+        (host.nvidia / "VERSION").write_text(f"{version}\n")
+        for name, case in LOG_CASES.items():
+            target = host.nvidia / "standin" / "logs" / name
+            target.mkdir(parents=True)
+            for log in LOGS.joinpath(case).glob("mlperf_log_*"):
+                shutil.copy(log, target)
+        (folder / "bin").mkdir()
+        host.gpus("NVIDIA H100 80GB HBM3", 81559, 8)
+        yield host
+    finally:
+        subprocess.run(["userdel", "--remove", ACCOUNT], capture_output=True, check=False)
+        shutil.rmtree(folder)

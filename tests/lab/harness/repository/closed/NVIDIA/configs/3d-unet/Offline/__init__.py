@@ -1,0 +1,6 @@
+from configs.configuration import *
+
+
+class OfflineGPUBaseConfig(BenchmarkConfiguration):
+    benchmark = "3d-unet"
+    scenario = "Offline"

@@ -1,0 +1,6 @@
+from configs.configuration import *
+
+
+class ServerGPUBaseConfig(BenchmarkConfiguration):
+    benchmark = "3d-unet"
+    scenario = "Server"

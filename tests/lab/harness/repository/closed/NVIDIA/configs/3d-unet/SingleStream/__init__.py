@@ -1,0 +1,6 @@
+from configs.configuration import *
+
+
+class SingleStreamGPUBaseConfig(BenchmarkConfiguration):
+    benchmark = "3d-unet"
+    scenario = "SingleStream"

@@ -1,0 +1,6 @@
+from configs.configuration import *
+
+
+class OfflineGPUBaseConfig(BenchmarkConfiguration):
+    benchmark = "bert"
+    scenario = "Offline"

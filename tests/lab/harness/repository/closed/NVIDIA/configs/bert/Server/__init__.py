@@ -1,0 +1,6 @@
+from configs.configuration import *
+
+
+class ServerGPUBaseConfig(BenchmarkConfiguration):
+    benchmark = "bert"
+    scenario = "Server"

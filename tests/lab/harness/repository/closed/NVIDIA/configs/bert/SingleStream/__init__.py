@@ -1,0 +1,6 @@
+from configs.configuration import *
+
+
+class SingleStreamGPUBaseConfig(BenchmarkConfiguration):
+    benchmark = "bert"
+    scenario = "SingleStream"
