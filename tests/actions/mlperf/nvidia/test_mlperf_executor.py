@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.errors import ExitCode
+from actions.mlperf.nvidia.executor import MLPerfExecutor
+from actions.mlperf.nvidia.parameters import MLPerfParameters
+from agent.containers.engine import remove_containers
+from agent.errors import ActionFailedError, ExitCode
+from agent.facts import Facts
+from agent.facts.base import LocalHost
 from agent.progress import RunProgress
-from agent.run import FinishedRun, resume
+from agent.records import Validity
+from agent.request import RunRequest
+from agent.run import FinishedRun, resume, start
 from tests.actions.mlperf.nvidia.conftest import action, records_of, request, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agent.component import StepContext
     from tests.lab.harness.nvidia_harness import HarnessHost
 
 pytestmark = pytest.mark.lab
 
 MODES = ("performance", "accuracy")
-ROOT = Path(__file__).parents[4]
 STAGES = (
     "prebuild",
     "clean",
@@ -131,57 +139,90 @@ def test_gptj_with_high_accuracy_and_what_does_not_count(make_harness: Callable[
     assert "server_target_qps = 82" in section
 
 
-def killed_in(host: HarnessHost, stage: str, *command: str) -> None:
+def run_or_resume(environment: dict[str, str], request_file: str, results: str) -> None:
+    """What a process of its own does: begin, or go on."""
+    os.environ.update(environment)
+    progress = RunProgress()
+    if request_file:
+        values = json.loads(Path(request_file).read_text())
+        sys.exit(start(RunRequest.from_json(values, {}), progress).outcome.exit_code)
+    sys.exit(resume(Path(results), None, progress).outcome.exit_code)
+
+
+def killed_in(host: HarnessHost, stage: str, request_file: str) -> None:
     """Run an agent in a process of its own, and kill it in the middle of a stage."""
     before = host.effects().count(stage)
     host.set("hang", stage)
-    with (host.folder / "agent.log").open("a") as log:
-        agent = subprocess.Popen(
-            [sys.executable, "-m", "agent", *command, "--results-dir", str(host.folder / "results")],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=log,
-            stderr=log,
-        )
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
+    environment = {name: os.environ[name] for name in ("DOCKER_HOST", "PATH")}
+    arguments = (environment, request_file, str(host.folder / "results"))
+    agent = processes.Process(target=run_or_resume, args=arguments)
+    agent.start()
     try:
         deadline = time.monotonic() + 120
         while host.effects().count(stage) == before:
-            assert agent.poll() is None, (host.folder / "agent.log").read_text()[-3000:]
+            assert agent.exitcode is None, agent.exitcode
             assert time.monotonic() < deadline
             time.sleep(0.05)
     finally:
-        agent.send_signal(signal.SIGKILL)
-        agent.wait()
+        agent.kill()
+        agent.join()
     host.set("hang")
 
 
 @pytest.mark.timeout(600)
-def test_killed_and_failed_at_each_stage(make_harness: Callable[[str], HarnessHost]) -> None:
+def test_killed_in_each_stage_and_the_container_gone(make_harness: Callable[[str], HarnessHost]) -> None:
     host = make_harness("v4.1")
     one = action(host, "bert", LoadgenScenarios="Offline", Modes="performance")
-    profile = request(host, one).profiles[0]
-    commands = [["--profile", profile], *[["resume"]] * (len(STAGES) - 1)]
-    for stage, command in zip(STAGES, commands, strict=True):
-        killed_in(host, stage, *command)
-        host.set("fail", stage)
-        finished = go_on(host)
-        assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
-        assert "the disk made a noise" in error_of(finished)
-        assert "resume" in error_of(finished)
-        host.set("fail")
-    halves = sorted(path.read_text() for path in host.scratch.glob(".vcagent/incomplete/*/bert/set.bin"))
-    assert halves == ["half"] * 6  # of three stages, each killed and failed: none is taken for whole
+    file = host.folder / "request.json"
+    file.write_text(json.dumps(request(host, one).to_json()))
+    for stage in STAGES:
+        killed_in(host, stage, str(file) if stage == STAGES[0] else "")
+    cut = list(host.scratch.glob(".vcagent/incomplete/*/bert/set.bin"))
+    assert len(cut) == 3  # of three stages: none is taken for whole, none is lost
     containers = host.engine.docker("ps", "--quiet").split()
     assert len(containers) == 1
     host.engine.docker("rm", "--force", *containers)
 
-    finished = go_on(host)
+    finished = resume(host.folder / "results", None, RunProgress())
     assert finished.outcome.exit_code is ExitCode.OK, error_of(finished)
     effects = host.effects()
-    assert {stage: effects.count(stage) for stage in STAGES} == dict.fromkeys(STAGES, 3)
+    assert {stage: effects.count(stage) for stage in STAGES} == dict.fromkeys(STAGES, 2)
     assert {path.read_text() for path in host.scratch.glob("*/bert/set.bin")} == {"half and the other half"}
     assert [case["scenario"] for case in finished.description["cases"]] == ["bert-99/Offline/performance"]
     assert not host.engine.docker("ps", "--all", "--quiet").split()
+
+
+def test_make_fails_at_each_stage(make_harness: Callable[[str], HarnessHost], context: StepContext) -> None:
+    host = make_harness("v4.1")
+    context = replace(context, facts=Facts(LocalHost()))
+    context.run_dir.mkdir()
+    one = action(host, "bert", LoadgenScenarios="Offline", Modes="performance")["Parameters"]
+    plan = MLPerfExecutor(MLPerfParameters.model_validate(one)).plan(context.facts)
+    failed = []
+    try:
+        for step in plan.steps:
+            stage = next((stage for stage in STAGES if f"make {stage}" in step.command), None)
+            if stage:
+                host.set("fail", stage)
+                with pytest.raises(ActionFailedError) as error:
+                    step.run(context)
+                assert "the disk made a noise" in "\n".join(error.value.details)
+                assert "vcagent resume" in str(error.value.remedy)
+                failed.append(stage)
+                host.set("fail")
+            outcome = step.run(context)
+    finally:
+        remove_containers(context.processes.run_id, kept_too=True)
+    assert failed == list(STAGES)
+    assert outcome is not None
+    (output,) = outcome.outputs
+    assert output.validity is Validity.VALID
+    records = {path.stem: json.loads(path.read_text()) for path in host.scratch.glob(".vcagent/*-bert.json")}
+    assert {record["state"] for record in records.values()} == {"complete"}
+    assert records["download-data-bert"]["files"].keys() == {"bert/set.bin"}
+    assert records["download-data-bert"]["bytes"] == 23
 
 
 def test_a_system_that_nobody_knows_and_the_files_of_v5(make_harness: Callable[[str], HarnessHost]) -> None:

@@ -11,5 +11,8 @@ class SystemConfiguration:
     system_id: Any = None
 
     def matches(self, other):
-        mine = (self.host_cpu_conf, self.host_mem_conf, self.accelerator_conf)
-        return mine == (other.host_cpu_conf, other.host_mem_conf, other.accelerator_conf)
+        cpus, others = ([*one.host_cpu_conf.layout.items()] for one in (self, other))
+        return cpus == others and self.host_mem_conf == other.host_mem_conf and self._has_the_gpus_of(other)
+
+    def _has_the_gpus_of(self, other):
+        return self.accelerator_conf == other.accelerator_conf

@@ -1,0 +1,79 @@
+"""The scratch space: what is complete, and what a cut stage had left."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from actions.mlperf.nvidia.scratch import DataStage, Scratch
+from agent.facts.users import Account
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STAGE = DataStage("download_data", "data", "bert")
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Scratch:
+    scratch = Scratch(tmp_path / "scratch")
+    scratch.make(Account("me", os.getuid(), os.getgid(), "/"), as_root=False)
+    return scratch
+
+
+def put(scratch: Scratch, name: str, text: str) -> Path:
+    path = scratch.path / "data" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_whole_stage_is_not_done_twice(scratch: Scratch) -> None:
+    put(scratch, "other/set", "somebody's")
+    assert scratch.why_due(STAGE, "v4.1") == "nothing is recorded of it yet"
+    scratch.begin(STAGE, "v4.1")
+    put(scratch, "squad/dev.json", "whole")
+    record = scratch.end(STAGE, complete=True)
+    assert (record["count"], record["bytes"]) == (1, 5)
+    assert scratch.why_due(STAGE, "v4.1") == ""
+    assert scratch.why_due(STAGE, "v5.1") == "it was done by the code of v4.1"
+
+
+def test_a_file_that_is_gone_or_cut_is_noticed(scratch: Scratch) -> None:
+    scratch.begin(STAGE, "v4.1")
+    path = put(scratch, "squad/dev.json", "whole")
+    scratch.end(STAGE, complete=True)
+    path.write_text("cut")
+    assert scratch.why_due(STAGE, "v4.1") == f"{path} has 3 bytes, not 5 as when it was made"
+    path.unlink()
+    assert scratch.why_due(STAGE, "v4.1") == f"{path} is gone"
+
+
+def test_what_a_killed_stage_had_made_is_moved_aside(scratch: Scratch) -> None:
+    kept = put(scratch, "other/set", "somebody's")
+    scratch.begin(STAGE, "v4.1")
+    half = put(scratch, "squad/dev.json", "ha")
+    assert scratch.why_due(STAGE, "v4.1") == "it was begun before and did not end"
+    moved = scratch.begin(STAGE, "v4.1")
+    assert moved.startswith("1 files that a cut download_data had left were moved to ")
+    assert not half.exists()
+    assert kept.read_text() == "somebody's"
+    (aside,) = scratch.path.glob(".vcagent/incomplete/*/squad/dev.json")
+    assert aside.read_text() == "ha"
+
+
+def test_what_was_put_there_by_hand_after_a_failure_stays(scratch: Scratch) -> None:
+    scratch.begin(STAGE, "v4.1")
+    half = put(scratch, "squad/dev.json", "ha")
+    scratch.end(STAGE, complete=False)
+    by_hand = put(scratch, "kits/set", "by hand")
+    scratch.begin(STAGE, "v4.1")
+    assert not half.exists()
+    assert by_hand.exists()
+
+
+def test_a_broken_record_is_none(scratch: Scratch) -> None:
+    scratch.record_path(STAGE).write_text("{")
+    assert scratch.why_due(STAGE, "v4.1") == "nothing is recorded of it yet"
