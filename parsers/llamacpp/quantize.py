@@ -22,7 +22,7 @@ __all__ = [
 
 _MIB = 1024 * 1024
 _TENSOR = re.compile(
-    r"^\[\s*(?P<number>\d+)/\s*(?P<total>\d+)\] +\S+ +- +\[[^\]]*\], type = +(?P<type>\w+),(?P<rest>.*)$",
+    r"^\[\s*(?P<number>\d+)/\s*(?P<total>\d+)\] +\S+ +- +\[[^\]]*\], type = +(?P<type>\w+),.*$",
     re.MULTILINE,
 )
 _CONVERTED = re.compile(r"converting to (?P<type>\w+) \.\.")
@@ -100,8 +100,11 @@ def quantization_metrics(text: str) -> tuple[Metric, ...]:
 
 def quantization_details(text: str) -> dict[str, MetadataValue]:
     """How many tensors have which type now: ``tensors_q4_0: 90``."""
-    types = Counter(
-        (converted["type"] if (converted := _CONVERTED.search(match["rest"])) else match["type"]).lower()
-        for match in _TENSOR.finditer(text)
-    )
+    lines = list(_TENSOR.finditer(text))
+    ends = [*(line.start() for line in lines[1:]), len(text)]
+    types: Counter[str] = Counter()
+    for line, end in zip(lines, ends, strict=False):  # no line has no end either
+        # In 2024 a fallback was told in between, so that the type stands on a later line.
+        converted = _CONVERTED.search(text, line.start(), end)
+        types[(converted or line)["type"].lower()] += 1
     return {f"tensors_{name}": count for name, count in sorted(types.items())}

@@ -56,7 +56,7 @@ def _metrics(part: str, line: dict[str, str | None], verbosity: int) -> Iterator
     if rate and milliseconds:
         description = "prompt processing" if part == "prompt" else "generation of one sequence"
         yield Metric(f"{part}_tokens_per_second", rate, "tokens/s", Relativity.HIGHER, description, verbosity)
-    if milliseconds is not None:
+    if milliseconds:
         yield Metric(
             f"{part}_time",
             milliseconds / 1000,
