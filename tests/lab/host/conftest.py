@@ -1,11 +1,8 @@
-"""Fixtures: an engine, a web with the names of the real one, and hosts, each fresh."""
+"""Fixtures: a web with the names of the real one, and hosts, each fresh."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,23 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.lab.host.base_image import base_folder
-from tests.lab.host.docker_engine import LABEL, DockerEngine, EngineUnavailableError, running_engine
+from tests.lab.host.docker_engine import LABEL, DockerEngine
 from tests.lab.host.host_image import base_image, host_image
 from tests.lab.host.lab_host import Hardware, LabHost, start_host
 from tests.lab.host.web.content import HOST_NAMES, web_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-PROGRAMS = {
-    "apt-ftparchive": "apt-utils",
-    "dockerd": "docker.io",
-    "gpg": "gnupg",
-    "ip": "iproute2",
-    "mmdebstrap": "mmdebstrap",
-    "openssl": "openssl",
-}
-"""What the lab is built with, and the packages that have it."""
 
 
 @dataclass(frozen=True)
@@ -51,36 +38,6 @@ class Lab:
     def start(self, hardware: Hardware) -> LabHost:
         """Start a host."""
         return start_host(self.engine, self.image, f"host-{next(self.numbers)}", self.names, hardware)
-
-
-def _install_tools() -> None:
-    missing = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
-    if not missing:
-        return
-    command = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing]
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False).returncode == 0:
-            return
-    _unavailable(f"the lab needs: {' '.join(command)}")
-
-
-def _unavailable(reason: str) -> None:
-    """Skip; where ``VCAGENT_TEST_LAB`` is ``required``, as in CI, fail."""
-    if os.environ.get("VCAGENT_TEST_LAB") == "required":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="session")
-def docker_engine() -> Iterator[DockerEngine]:
-    """A Docker engine; afterwards nothing of the tests is left in it but cached images."""
-    _install_tools()
-    try:
-        with running_engine() as engine:
-            yield engine
-    except EngineUnavailableError as error:
-        _unavailable(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,55 @@
+"""Fixtures: hosts that serve a whole session, and a fresh controller for each test."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.fleet.controller import Controller
+from tests.lab.fleet.ssh_host import SshHost, start_hosts
+from tests.lab.fleet.ssh_image import ssh_image
+from tests.lab.host.agent_wheels import dependency_wheels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.host.docker_engine import DockerEngine
+
+COUNT = 8
+
+
+@pytest.fixture(scope="session")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A private key, its public one beside it."""
+    path = tmp_path_factory.mktemp("key") / "id_ed25519"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def ssh_base(docker_engine: DockerEngine) -> str:
+    """The image of the hosts."""
+    return ssh_image(docker_engine)
+
+
+@pytest.fixture(scope="session")
+def hosts(docker_engine: DockerEngine, ssh_base: str, key: Path) -> list[SshHost]:
+    """Eight hosts without systemd."""
+    names = [f"fleet-{number}" for number in range(1, COUNT + 1)]
+    return start_hosts(docker_engine, ssh_base, names, key.with_suffix(".pub"))
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the bundle is kept, so that it is made once."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture
+def controller(tmp_path: Path, key: Path, hosts: list[SshHost], kept: Path) -> Controller:
+    """A controller that knows the hosts' keys."""
+    made = Controller(tmp_path, key, dependency_wheels(), kept)
+    made.known_hosts.write_text("".join(host.host_key() for host in hosts))
+    return made

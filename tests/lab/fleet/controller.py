@@ -1,0 +1,117 @@
+"""The controller as a user calls it, in a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["Controller"]
+
+_LIMIT_S = 200
+
+
+@dataclass(frozen=True)
+class Controller:
+    """Where ``vcagent fleet`` is called.
+
+    Args:
+        folder: its home and its working folder.
+        key: the private key that opens the hosts.
+        wheels: what the bundle is made from.
+        kept: where the bundle is kept over the tests.
+    """
+
+    folder: Path
+    key: Path
+    wheels: Path
+    kept: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def known_hosts(self) -> Path:
+        """Its file of host keys."""
+        return self.folder / "known_hosts"
+
+    def write_inventory(self, hosts: Mapping[str, Mapping[str, Any]], name: str = "hosts.yaml") -> str:
+        """Write an inventory in which every host is reached with the key."""
+        variables = {"user": "root", "identity_file": str(self.key)}
+        (self.folder / name).write_text(yaml.safe_dump({"variables": variables, "hosts": dict(hosts)}))
+        return name
+
+    def write_profile(
+        self,
+        command: str,
+        *,
+        dependencies: tuple[Mapping[str, Any], ...] = (),
+        parameters: Mapping[str, str] | None = None,
+    ) -> str:
+        """Write a profile that runs a shell script."""
+        profile = {
+            "description": "A test.",
+            "parameters": {"Word": "none", **(parameters or {})},
+            "dependencies": list(dependencies),
+            "actions": [{"type": "ExecuteCommand", "parameters": {"scenario": "act", "command": command}}],
+        }
+        (self.folder / "P.yaml").write_text(yaml.safe_dump(profile))
+        return "P.yaml"
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start ``vcagent fleet``."""
+        command = [sys.executable, "-m", "agent", "fleet", *arguments]
+        if arguments[0] == "run":
+            command += [f"--known-hosts={self.known_hosts}", f"--wheels={self.wheels}"]
+        kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env={
+                **kept,
+                "HOME": str(self.folder),
+                "VCAGENT_PACKAGE_DIR": str(self.kept / "packages"),
+                **environment,
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def fleet(self, *arguments: str, exit_code: int, **environment: str) -> dict[str, Any]:
+        """Call ``vcagent fleet … --json``; the hosts by name, and what else it says.
+
+        Raises:
+            AssertionError: if it ends otherwise than expected.
+        """
+        process = self.start(*arguments, "--json", **environment)
+        out, err = process.communicate(timeout=_LIMIT_S)
+        assert process.returncode == exit_code, f"{process.returncode}\n{out[-6000:]}\n{err[-3000:]}"
+        return self._by_name(out)
+
+    def refused(self, *arguments: str, exit_code: int) -> str:
+        """What a call that is refused says."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=_LIMIT_S)
+        assert process.returncode == exit_code, f"{process.returncode}\n{out}\n{err}"
+        return err
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Where the hosts of the latest fleet run stand, while another controller works on it."""
+        process = self.start("status", "--json")
+        out, _ = process.communicate(timeout=_LIMIT_S)
+        hosts: dict[str, dict[str, Any]] = self._by_name(out)["hosts"] if process.returncode == 0 else {}
+        return hosts
+
+    @staticmethod
+    def _by_name(text: str) -> dict[str, Any]:
+        values: dict[str, Any] = json.loads(text)
+        return {**values, "hosts": {host["name"]: host for host in values["hosts"]}}

@@ -1,0 +1,112 @@
+"""Hosts with a real sshd, each a container; some run systemd and can be rebooted."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.lab.host.docker_engine import LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.lab.host.docker_engine import DockerEngine
+
+__all__ = ["SshHost", "start_hosts"]
+
+_UP_S = 60
+_KEYS = """\
+ssh-keygen -q -A
+for user in root easy asked plain; do
+  home=$(getent passwd $user | cut -d: -f6)
+  mkdir -p -m 700 $home/.ssh
+  echo '{key}' >$home/.ssh/authorized_keys
+  chown -R $user: $home/.ssh
+done
+"""
+_SYSTEMD = (
+    *("--cap-add=SYS_ADMIN", "--cap-add=NET_ADMIN", "--cgroupns=private", "--restart=always"),
+    *("--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined", "--env=container=docker"),
+    *("--tmpfs=/run", "--tmpfs=/run/lock", "--tmpfs=/tmp:exec"),
+)
+
+
+@dataclass(frozen=True)
+class SshHost:
+    """One host."""
+
+    engine: DockerEngine
+    name: str
+    address: str
+
+    def run(self, command: str, *, check: bool = True) -> str:
+        """Run a shell command there as root, beside SSH; its output."""
+        return self.engine.docker("exec", self.name, "sh", "-c", command, check=check)
+
+    def host_key(self) -> str:
+        """Its key as a line of known_hosts."""
+        kind, key = self.run("cat /etc/ssh/ssh_host_ed25519_key.pub").split()[:2]
+        return f"{self.address} {kind} {key}\n"
+
+    def freeze(self) -> None:
+        """Let everything there stand still: the kernel goes on to accept connections."""
+        self.engine.docker("pause", self.name)
+
+    def thaw(self) -> None:
+        """The opposite."""
+        self.engine.docker("unpause", self.name)
+
+    def boot(self) -> str:
+        """When its first process began."""
+        return self.run("cut -d' ' -f22 /proc/1/stat", check=False).strip()
+
+
+def start_hosts(
+    engine: DockerEngine,
+    image: str,
+    names: Sequence[str],
+    public_key: Path,
+    *,
+    systemd: bool = False,
+    options: Sequence[str] = (),
+) -> list[SshHost]:
+    """Start hosts and wait until each of them takes connections.
+
+    Args:
+        engine: where they run.
+        image: what they are made from.
+        names: what they are called.
+        public_key: what opens them.
+        systemd: whether systemd runs them.
+        options: more of Docker's.
+    """
+    setup = _KEYS.format(key=public_key.read_text().strip())
+    start = "exec /sbin/init" if systemd else "exec /usr/sbin/sshd -De"
+    for name in names:
+        engine.docker(
+            "run",
+            "--detach",
+            f"--name={name}",
+            f"--hostname={name}",
+            f"--label={LABEL}",
+            *(_SYSTEMD if systemd else ()),
+            *options,
+            image,
+            "sh",
+            "-c",
+            f"test -e /etc/ssh/ssh_host_ed25519_key || {{ {setup} }}; mkdir -p /run/sshd; {start}",
+        )
+    addresses = engine.docker("inspect", "--format={{.NetworkSettings.IPAddress}}", *names).split()
+    hosts = [SshHost(engine, name, address) for name, address in zip(names, addresses, strict=True)]
+    deadline = time.monotonic() + _UP_S
+    for host in hosts:
+        while (
+            subprocess.run(["ssh-keyscan", "-T", "1", host.address], capture_output=True, check=False).stdout
+            == b""
+        ):
+            assert time.monotonic() < deadline, engine.docker("logs", host.name)[-2000:]
+            time.sleep(0.05)
+    return hosts

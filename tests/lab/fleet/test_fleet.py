@@ -1,0 +1,366 @@
+"""``vcagent fleet`` against real SSH servers: what goes wrong is named, what works comes home."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.lab.fleet.ssh_host import SshHost, start_hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.fleet.controller import Controller
+
+pytestmark = pytest.mark.lab
+
+SUDO_PASSWORD = "right-horse-battery"
+DEADLINE_S = 120
+UNUSED = "192.0.2.1"
+"""RFC 5737: nobody answers there."""
+
+
+def await_(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def latest(controller: Controller) -> Path:
+    return controller.folder / "results" / "fleet" / "latest"
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def gated(controller: Controller) -> str:
+    """A profile that notes each start and goes on when a file is there."""
+    return controller.write_profile(
+        "sh -c 'echo once >>/root/effects; until [ -e /root/gate ]; do sleep 0.1; done'"
+    )
+
+
+def reset(hosts: list[SshHost]) -> None:
+    for host in hosts:
+        host.run("rm -f /root/gate /root/effects")
+
+
+def test_unknown_keys_are_listed_and_refused_unless_accepted_once(
+    controller: Controller, hosts: list[SshHost]
+) -> None:
+    controller.known_hosts.unlink()
+    inventory = controller.write_inventory({host.name: {"address": host.address} for host in hosts[:3]})
+    profile = controller.write_profile("true")
+    arguments = ("run", "-i", inventory, "-p", profile)
+    said = controller.refused(*arguments, exit_code=4)
+    assert "the host keys of 3 servers are not known; nothing was started" in said
+    for host in hosts[:3]:
+        fingerprint = host.run("ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+        assert f"{host.address} ssh-ed25519 {fingerprint}" in said
+        assert host.run("ls /var/cache/vcagent", check=False).count("runs") == 0
+    controller.fleet(*arguments, "--accept-new-host-keys", exit_code=0)
+    controller.fleet(*arguments, exit_code=0)
+    known = controller.known_hosts.read_text().split()
+    controller.known_hosts.write_text(" ".join(known[:1] + hosts[3].host_key().split()[1:]) + "\n")
+    changed = controller.fleet(
+        *arguments, "--limit", f"{hosts[0].name},{hosts[1].name},{hosts[2].name}", "--accept-new-host-keys",
+        exit_code=10,
+    )  # fmt: skip
+    reasons = [host["reason"] for host in changed["hosts"].values() if host["phase"] == "unreached"]
+    assert len(reasons) == 1
+    assert "is not the one that is known" in reasons[0]
+
+
+def test_every_kind_of_host_in_one_fleet(controller: Controller, hosts: list[SshHost]) -> None:
+    one, two, three, four, five, six, frozen, bare = hosts
+    bare.run("chmod -x /usr/bin/python3.11")
+    frozen.freeze()
+    bastion = f"root@{two.address}"
+    config = controller.folder / ".ssh" / "config"
+    config.parent.mkdir()
+    config.write_text(
+        f"Include jumps\nHost *\n  IdentityFile {controller.key}\n  UserKnownHostsFile {controller.known_hosts}\n"
+    )
+    (config.parent / "jumps").write_text(
+        f"Host inner\n  HostName {four.address}\n  ProxyJump {bastion}\n  User root\n"
+    )
+    entries: dict[str, dict[str, Any]] = {
+        "root": {"address": one.address, "parameters": {"Word": "servus"}},
+        "same-machine": {"address": one.address},
+        "sudo": {"address": three.address, "user": "easy", "sudo": True},
+        "sudo-password": {"address": four.address, "user": "asked", "sudo": True},
+        "no-sudo": {"address": five.address, "user": "plain", "sudo": True},
+        "unprivileged": {"address": five.address, "user": "plain"},
+        "behind-bastion": {"address": six.address, "proxy_jump": bastion},
+        "two-jumps": {
+            "address": six.address,
+            "proxy_jump": [bastion, f"root@{three.address}"],
+            "user": "easy",
+        },
+        "proxy-command": {
+            "address": five.address,
+            "proxy_command": f"ssh -i {controller.key} -o UserKnownHostsFile={controller.known_hosts} "
+            f"-W %h:%p {bastion}",
+        },
+        "inner": {"sudo": False},
+        "nobody": {"address": two.address, "user": "nosuchuser"},
+        "down": {"address": two.address, "port": 9},
+        "silent": {"address": UNUSED},
+        "frozen": {"address": frozen.address},
+        "no-python": {"address": bare.address},
+        "no-name": {"address": "no-such-host.invalid"},
+    }
+    profile = controller.write_profile("sh -c 'echo $.Parameters.Word; id -u; hostname'")
+    try:
+        fleet = controller.fleet(
+            "run", "-i", controller.write_inventory(entries), "-p", profile, "--connect-timeout=4",
+            exit_code=10, VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD,
+        )  # fmt: skip
+    finally:
+        frozen.thaw()
+        bare.run("chmod +x /usr/bin/python3.11")
+    found = fleet["hosts"]
+    wrong = {
+        "no-sudo": "the agent cannot be root",
+        "nobody": "does not let us in",
+        "down": "Connection refused",
+        "silent": f"no connection to {UNUSED}:22",
+        "frozen": "accepts connections but says nothing",
+        "no-python": "no Python 3.10 or newer",
+        "no-name": "the name no-such-host.invalid is not known",
+    }
+    for name, reason in wrong.items():
+        assert reason in found[name]["reason"], name
+        assert found[name]["phase"] in ("failed", "unreached")
+    said = {}
+    for name, host in found.items():
+        if name not in wrong:
+            assert host["phase"] == "done", (name, host["reason"])
+            log = latest(controller) / "hosts" / host["folder"] / "logs" / "1-actions-0-act.log"
+            said[name] = log.read_text().split()
+    assert {"servus", "0", one.name} <= set(said["root"])
+    assert {"none", "0", one.name} <= set(said["same-machine"])
+    assert {"0", three.name} <= set(said["sudo"])
+    assert {"0", four.name} <= set(said["sudo-password"])
+    assert five.name in said["unprivileged"]
+    assert "0" not in said["unprivileged"]
+    for name in ("behind-bastion", "two-jumps"):
+        assert six.name in said[name]
+    assert five.name in said["proxy-command"]
+    assert four.name in said["inner"]
+    merged = records(latest(controller) / "metrics.jsonl")
+    assert {record["client_id"] for record in merged} == set(said)
+    again = yaml.safe_load((latest(controller) / "failed.yaml").read_text())
+    assert set(again["hosts"]) == set(wrong)
+    controller.fleet("retry", exit_code=10, VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD)
+    retried = controller.fleet("status", exit_code=0)
+    assert {name for name, host in retried["hosts"].items() if host["phase"] == "done"} == {
+        "frozen",
+        "no-python",
+    }
+
+
+def test_a_wrong_sudo_password_is_told_before_anything_starts(
+    controller: Controller, hosts: list[SshHost]
+) -> None:
+    entries = {"a": {"address": hosts[0].address, "user": "asked", "sudo": True}}
+    arguments = ("run", "-i", controller.write_inventory(entries), "-p", controller.write_profile("true"))
+    lacking = controller.fleet(*arguments, exit_code=10)
+    assert "sudo wants a password" in lacking["hosts"]["a"]["reason"]
+    wrong = controller.fleet(*arguments, exit_code=10, VCAGENT_SUDO_PASSWORD="wrong-horse-battery")
+    assert "the sudo password is wrong" in wrong["hosts"]["a"]["reason"]
+    assert wrong["hosts"]["a"]["started"] is None
+
+
+def test_a_killed_controller_is_resumed_and_nothing_is_done_twice(
+    controller: Controller, hosts: list[SshHost]
+) -> None:
+    reset(hosts)
+    inventory = controller.write_inventory({host.name: {"address": host.address} for host in hosts[:4]})
+    first = controller.start("run", "-i", inventory, "-p", gated(controller))
+    await_(lambda: all(host.run("cat /root/effects", check=False) == "once\n" for host in hosts[:4]))
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert {host["phase"] for host in controller.status().values()} <= {"preparing", "running"}
+    for host in hosts[:4]:
+        host.run("touch /root/gate")
+    resumed = controller.fleet("resume", exit_code=0)
+    assert {host["phase"] for host in resumed["hosts"].values()} == {"done"}
+    assert [host.run("cat /root/effects") for host in hosts[:4]] == ["once\n"] * 4
+    assert "is complete" in controller.refused("resume", exit_code=2)
+
+
+def test_a_connection_that_is_cut_costs_nothing(controller: Controller, hosts: list[SshHost]) -> None:
+    reset(hosts)
+    inventory = controller.write_inventory({host.name: {"address": host.address} for host in hosts[:2]})
+    process = controller.start("run", "-i", inventory, "-p", gated(controller), "--json")
+    cut = hosts[0]
+    await_(lambda: all(host["phase"] == "running" and host["step"] for host in controller.status().values())
+           if cut.run("cat /root/effects", check=False) else False)  # fmt: skip
+    cut.run("pkill -f 'sshd: root@notty'")
+    await_(lambda: cut.run("pgrep -f 'sshd: root@notty'", check=False) != "")
+    for host in hosts[:2]:
+        host.run("touch /root/gate")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, out + err
+    assert cut.run("cat /root/effects") == "once\n"
+
+
+def test_an_interrupted_controller_leaves_the_hosts_at_work(
+    controller: Controller, hosts: list[SshHost]
+) -> None:
+    reset(hosts)
+    inventory = controller.write_inventory({hosts[0].name: {"address": hosts[0].address}})
+    process = controller.start("run", "-i", inventory, "-p", gated(controller))
+    await_(lambda: hosts[0].run("cat /root/effects", check=False) == "once\n")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 9
+    assert "vcagent fleet resume" in out
+    hosts[0].run("touch /root/gate")
+    controller.fleet("resume", exit_code=0)
+    assert hosts[0].run("cat /root/effects") == "once\n"
+
+
+def test_a_failing_canary_stops_the_others(controller: Controller, hosts: list[SshHost]) -> None:
+    inventory = controller.write_inventory({host.name: {"address": host.address} for host in hosts})
+    profile = controller.write_profile("sh -c 'exit 3'")
+    fleet = controller.fleet("run", "-i", inventory, "-p", profile, "--canary=2", exit_code=10)
+    phases = [host["phase"] for host in fleet["hosts"].values()]
+    assert phases == ["failed"] * 2 + ["not started"] * 6
+    assert {host["exit_code"] for host in list(fleet["hosts"].values())[:2]} == {6}
+    assert fleet["stopped"].startswith("the canary failed")
+
+
+def test_a_host_that_takes_too_long_is_stopped_and_named(
+    controller: Controller, hosts: list[SshHost]
+) -> None:
+    reset(hosts)
+    inventory = controller.write_inventory({host.name: {"address": host.address} for host in hosts[:2]})
+    hosts[0].run("touch /root/gate")
+    fleet = controller.fleet(
+        "run", "-i", inventory, "-p", gated(controller), "--host-timeout=00:00:25", exit_code=10
+    )
+    assert fleet["hosts"][hosts[0].name]["phase"] == "done"
+    assert "not done within 25 s" in fleet["hosts"][hosts[1].name]["reason"]
+    await_(lambda: hosts[1].run("pgrep -f root/gate", check=False) == "")
+
+
+def test_a_planted_secret_is_nowhere(controller: Controller, hosts: list[SshHost]) -> None:
+    reset(hosts)
+    token, other = "hf_PlantedParameterTokenValue99", "PlantedVariableValue-4711"
+    host = hosts[0]
+    host.run("rm -f /tmp/got")
+    entries = {"a": {"address": host.address, "user": "asked", "sudo": True}}
+    profile = controller.write_profile(
+        "sh -c 'echo $.Parameters.ApiToken $OTHER_TOKEN; [ $.Parameters.ApiToken = "
+        f"{token} ] && [ $OTHER_TOKEN = {other} ] && id -u >/tmp/got; "
+        "echo once >>/root/effects; until [ -e /root/gate ]; do sleep 0.1; done'".replace(
+            token, 'hf_Planted"Par"ameterTokenValue99'
+        ).replace(other, 'Planted""VariableValue-4711'),
+        parameters={"ApiToken": ""},
+    )
+    (controller.folder / "P.yaml").chmod(0o600)
+    process = controller.start(
+        "run", "-i", controller.write_inventory(entries), "-p", profile, "--parameters", f"ApiToken={token}",
+        "--env=OTHER_TOKEN", VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD, OTHER_TOKEN=other,
+    )  # fmt: skip
+    lists = []
+    while host.run("cat /root/effects", check=False) == "":
+        lists.append(host.run("ps axww -o args | grep -v -e 'sh -c' -e grep", check=False))
+        assert process.poll() is None, process.communicate()
+    lists.append(host.run("ps axww -o args | grep -v 'sh -c'"))
+    host.run("touch /root/gate")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, out + err
+    assert host.run("cat /tmp/got") == "0\n"
+    secrets = (token, other, SUDO_PASSWORD)
+    for secret in secrets:
+        assert secret not in "".join(lists) + out + err
+        found = host.run(f"grep -rlF '{secret}' /var /tmp /home /root /run /etc 2>/dev/null", check=False)
+        assert found == ""
+        kept = [path for path in latest(controller).resolve().rglob("*") if path.is_file()]
+        assert kept
+        assert not [path for path in kept if secret.encode() in path.read_bytes()]
+    assert "***" in (latest(controller) / "hosts" / "a" / "logs" / "1-actions-0-act.log").read_text()
+
+
+def test_a_certificate_authority_vouches_for_a_host(controller: Controller, hosts: list[SshHost]) -> None:
+    host = hosts[0]
+    host.run(
+        "cd /etc/ssh && [ -e ca ] || ssh-keygen -q -t ed25519 -N '' -f ca && "
+        f"ssh-keygen -q -s ca -I host -h -n {host.address} -V +1h ssh_host_ed25519_key.pub && "
+        "echo 'HostCertificate /etc/ssh/ssh_host_ed25519_key-cert.pub' >/etc/ssh/sshd_config.d/cert.conf && "
+        "kill -HUP 1"
+    )
+    authority = host.run("cat /etc/ssh/ca.pub").strip()
+    subnet = host.address.rsplit(".", 1)[0]
+    controller.known_hosts.write_text(f"@cert-authority {subnet}.* {authority}\n")
+    arguments = (
+        *("run", "-i", controller.write_inventory({"a": {"address": host.address}})),
+        *("-p", controller.write_profile("true")),
+    )
+    controller.fleet(*arguments, exit_code=0)
+    other = host.run(
+        "ssh-keygen -q -t ed25519 -N '' -f /tmp/other; cat /tmp/other.pub; rm /tmp/other*"
+    ).strip()
+    controller.known_hosts.write_text(f"@cert-authority {subnet}.* {other}\n")
+    assert "by an authority that is not known for it" in controller.refused(*arguments, exit_code=4)
+
+
+def test_a_host_that_reboots_in_the_middle_goes_on(
+    controller: Controller, docker_engine: Any, ssh_base: str
+) -> None:
+    public_key = Path(f"{controller.key}.pub")
+    host = start_hosts(docker_engine, ssh_base, ["fleet-reboots"], public_key, systemd=True)[0]
+    controller.known_hosts.write_text(host.host_key())
+    reboot = {"type": "RebootSystem", "parameters": {"Reason": "a test"}}
+    profile = controller.write_profile("sh -c 'echo acted >>/root/effects'", dependencies=(reboot,))
+    before = host.boot()
+    fleet = controller.fleet(
+        "run", "-i", controller.write_inventory({"a": {"address": host.address}}), "-p", profile, "--yes",
+        exit_code=0,
+    )  # fmt: skip
+    assert fleet["hosts"]["a"]["phase"] == "done"
+    assert host.boot() != before
+    assert host.run("cat /root/effects") == "acted\n"
+    host.run("rm /root/effects")
+    docker_engine.docker("kill", "--signal=KILL", host.name)
+    gated_profile = gated(controller)
+    await_(lambda: host.boot() not in ("", before))
+    process = controller.start(
+        "run",
+        "-i",
+        controller.write_inventory({"a": {"address": host.address}}),
+        "-p",
+        gated_profile,
+        "--json",
+    )
+    await_(lambda: host.run("cat /root/effects", check=False) == "once\n")
+    assert "vcagent-fleet-" in host.run("systemctl list-units --no-legend 'vcagent-fleet-*'")
+    docker_engine.docker("kill", host.name)  # the power cut
+    docker_engine.docker("start", host.name, check=False)
+    await_(lambda: host.run("cat /root/effects", check=False) == "once\nonce\n")
+    host.run("touch /root/gate")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, out + err
+
+
+def test_a_full_disk_is_named(controller: Controller, docker_engine: Any, ssh_base: str) -> None:
+    public_key = Path(f"{controller.key}.pub")
+    options = ["--tmpfs=/var/cache:size=8m"]
+    host = start_hosts(docker_engine, ssh_base, ["fleet-full"], public_key, options=options)[0]
+    controller.known_hosts.write_text(host.host_key())
+    fleet = controller.fleet(
+        "run", "-i", controller.write_inventory({"a": {"address": host.address}}),
+        "-p", controller.write_profile("true"), exit_code=10,
+    )  # fmt: skip
+    assert "MiB are free in /var/cache/vcagent/fleet/bundles" in fleet["hosts"]["a"]["reason"]
