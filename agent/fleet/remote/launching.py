@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 from agent.errors import HostError
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import SYSTEMD
-from agent.fleet.remote.standing import END, OUTPUT, RunState, standing_of
+from agent.fleet.remote.standing import END, OUTPUT, SUPERVISOR_LOCK, RunState, standing_of
 from agent.resume_unit import program
 
 if TYPE_CHECKING:
@@ -46,12 +46,13 @@ def launch(run_dir: Path, request: bytes) -> Standing:
         return before
     run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     (run_dir / END).unlink(missing_ok=True)
+    (run_dir / SUPERVISOR_LOCK).unlink(missing_ok=True)
     command = [*program(sys.argv[0]), "fleet-host", "supervise", str(run_dir)]
     if os.geteuid() == 0 and Facts(LocalHost())[SYSTEMD] and shutil.which("systemd-run"):
         _in_unit(run_dir, command, request)
     else:
         _in_session(run_dir, command, request)
-    _until(lambda: standing_of(run_dir).state in (RunState.RUNNING, RunState.ENDED), run_dir)
+    _until(lambda: _taken_over(run_dir / SUPERVISOR_LOCK), run_dir)
     return standing_of(run_dir)
 
 
@@ -95,6 +96,11 @@ def _in_unit(run_dir: Path, command: list[str], request: bytes) -> None:
         _hand_over(os.fdopen(opened[0], "wb"), request)
     finally:
         pipe.unlink(missing_ok=True)
+
+
+def _taken_over(lock: Path) -> bool:
+    """Whether a supervisor has written down who it is; it holds the lock then, or has ended."""
+    return lock.is_file() and lock.stat().st_size > 0
 
 
 def _unit(run_dir: Path) -> str:

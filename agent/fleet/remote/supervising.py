@@ -17,6 +17,8 @@ from agent.results import open_own, write_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agent.run import FinishedRun
+
 __all__ = ["supervise"]
 
 
@@ -43,7 +45,8 @@ def supervise(run_dir: Path, pipe: Path | None) -> int:
     os.environ.update(values["environment"])
     end: dict[str, Any] = {"exit_code": int(ExitCode.UNEXPECTED), "error": ""}
     try:
-        end["exit_code"] = _run(run_dir, values)
+        outcome = _run(run_dir, values).outcome
+        end.update(exit_code=int(outcome.exit_code), error=_masked(str(outcome.error or ""), values))
     except VcagentError as error:
         end.update(exit_code=int(error.exit_code), error=_masked(str(error), values))
     except Exception as error:  # noqa: BLE001 - whatever it is, the controller is told
@@ -55,7 +58,7 @@ def supervise(run_dir: Path, pipe: Path | None) -> int:
     return int(end["exit_code"])
 
 
-def _run(run_dir: Path, values: dict[str, Any]) -> int:
+def _run(run_dir: Path, values: dict[str, Any]) -> FinishedRun:
     from agent.profile import Source
     from agent.progress import PlainProgress
     from agent.request import RunRequest
@@ -67,13 +70,11 @@ def _run(run_dir: Path, values: dict[str, Any]) -> int:
     results = run_dir / RESULTS
     sources = [Source(**source) for source in values["sources"]]
     if ResultsFolder(results).runs():
-        finished = resume(
+        return resume(
             results, None, progress, given["parameters"], allow_reboot=given["allow_reboot"], sources=sources
         )
-    else:
-        request = RunRequest.from_json({**given, "results_dir": str(results)}, given["parameters"])
-        finished = start(request, progress, sources=sources)
-    return int(finished.outcome.exit_code)
+    request = RunRequest.from_json({**given, "results_dir": str(results)}, given["parameters"])
+    return start(request, progress, sources=sources)
 
 
 def _masked(text: str, values: dict[str, Any]) -> str:

@@ -75,6 +75,8 @@ def _route(
 ) -> list[Hop]:
     options = config.lookup(host.address)
     hop = _hop(host, options, known_hosts)
+    if (hop.address, hop.port) in visited:
+        return []
     visited |= {(hop.address, hop.port)}
     jump = "none" if host.proxy_command else host.proxy_jump or options.get("proxyjump") or "none"
     if jump.lower() == "none":
@@ -86,8 +88,6 @@ def _route(
         # Only the first is reached as its own configuration says: the others are reached through it.
         through = FleetHost(name, name, port, variables.get("user"), proxy_jump="none" if route else None)
         found = _route(through, config, known_hosts, visited)
-        if any((one.address, one.port) in visited for one in found):
-            continue
         visited |= {(one.address, one.port) for one in found}
         route += found
     if not route:

@@ -87,7 +87,8 @@ def test_every_kind_of_host_in_one_fleet(controller: Controller, hosts: list[Ssh
     config = controller.folder / ".ssh" / "config"
     config.parent.mkdir()
     config.write_text(
-        f"Include jumps\nHost *\n  IdentityFile {controller.key}\n  UserKnownHostsFile {controller.known_hosts}\n"
+        f"Include jumps\nHost *\n  IdentityFile {controller.key}\n"
+        f"  UserKnownHostsFile {controller.known_hosts}\n"
     )
     (config.parent / "jumps").write_text(
         f"Host inner\n  HostName {four.address}\n  ProxyJump {bastion}\n  User root\n"
@@ -144,7 +145,7 @@ def test_every_kind_of_host_in_one_fleet(controller: Controller, hosts: list[Ssh
     for name, host in found.items():
         if name not in wrong:
             assert host["phase"] == "done", (name, host["reason"])
-            log = latest(controller) / "hosts" / host["folder"] / "logs" / "1-actions-0-act.log"
+            log = latest(controller) / "hosts" / host["folder"] / "logs" / "1-actions-0-execute.log"
             said[name] = log.read_text().split()
     assert {"servus", "0", one.name} <= set(said["root"])
     assert {"none", "0", one.name} <= set(said["same-machine"])
@@ -290,7 +291,7 @@ def test_a_planted_secret_is_nowhere(controller: Controller, hosts: list[SshHost
         kept = [path for path in latest(controller).resolve().rglob("*") if path.is_file()]
         assert kept
         assert not [path for path in kept if secret.encode() in path.read_bytes()]
-    assert "***" in (latest(controller) / "hosts" / "a" / "logs" / "1-actions-0-act.log").read_text()
+    assert "***" in (latest(controller) / "hosts" / "a" / "logs" / "1-actions-0-execute.log").read_text()
 
 
 def test_a_certificate_authority_vouches_for_a_host(controller: Controller, hosts: list[SshHost]) -> None:

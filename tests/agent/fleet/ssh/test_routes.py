@@ -1,0 +1,42 @@
+"""The way to a host, from its inventory and the SSH configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.errors import UsageError
+from agent.fleet.inventory import FleetHost
+from agent.fleet.ssh.config import read_ssh_config
+from agent.fleet.ssh.route import route_to
+
+CASES = yaml.safe_load((Path(__file__).parent / "cases" / "routes.yaml").read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
+def test_the_way_is(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "me")
+    for name, text in {"config": case.get("config", ""), **case.get("files", {})}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    values = {**case["host"], "identity_files": tuple(case["host"].get("identity_files", ()))}
+    route = route_to(FleetHost(name="h", **values), read_ssh_config(tmp_path / "config"))
+    assert [str(hop) for hop in route] == case["route"]
+    for key, value in case.get("last", {}).items():
+        found = getattr(route[-1], key)
+        assert (list(found) if isinstance(found, tuple) else found) == value
+
+
+def test_an_include_of_itself_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("Include config\n")
+    with pytest.raises(UsageError, match="includes itself"):
+        read_ssh_config(tmp_path / "config")
+
+
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("Host a\n  Port\n")
+    with pytest.raises(UsageError, match=r"config: the SSH configuration cannot be read[\s\S]*--ssh-config"):
+        read_ssh_config(tmp_path / "config")

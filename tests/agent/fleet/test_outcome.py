@@ -1,0 +1,129 @@
+"""What is left of a fleet run: distributions, outliers, the hosts to try again, names of folders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.fleet.display import LiveTable, PlainLines, counted, host_table
+from agent.fleet.distribution import distribution_of
+from agent.fleet.failed import failed_inventory
+from agent.fleet.inventory import FleetHost, read_inventory
+from agent.fleet.record import host_folders, host_from_json, host_to_json
+from agent.fleet.status import HostPhase, HostStatus
+from agent.records import Relativity
+
+UP, DOWN, BOTH = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
+
+
+@pytest.mark.parametrize(
+    ("values", "relativity", "outliers"),
+    [
+        ([100, 101, 99, 100, 50], UP, {4}),
+        ([100, 101, 99, 100, 150], UP, set()),
+        ([100, 101, 99, 100, 150], DOWN, {4}),
+        ([100, 101, 99, 100, 150, 50], BOTH, {4, 5}),
+        ([100, 100, 100, 100, 100, 90], UP, {5}),
+        ([100, 100, 100, 100, 100, 99], UP, set()),
+        ([100, 50], UP, set()),
+        ([0, 0, 0, 0], BOTH, set()),
+    ],
+)
+def test_who_stands_apart(values: list[float], relativity: Relativity, outliers: set[int]) -> None:
+    named = {str(number): value for number, value in enumerate(values)}
+    found = distribution_of("s", "m", "samples/s", relativity, named)
+    assert set(found.outliers) == {str(number) for number in outliers}
+
+
+@given(st.lists(st.text(min_size=1), unique=True, max_size=20))
+def test_every_host_has_a_folder_of_its_own(names: list[str]) -> None:
+    folders = host_folders(names)
+    assert list(folders) == names
+    assert len(set(folders.values())) == len(names)
+    for folder in folders.values():
+        assert Path(folder).name == folder
+        assert not folder.startswith(".")
+
+
+def test_hosts_to_try_again_are_an_inventory(tmp_path: Path) -> None:
+    hosts = [
+        FleetHost("good", "good"),
+        FleetHost(
+            "127.0.0.1:2202",
+            "127.0.0.1",
+            2202,
+            "u",
+            ("/k",),
+            "a,b",
+            None,
+            True,
+            "/py",
+            "pw",
+            "pw",
+            {"A": "1"},
+        ),
+        FleetHost("skipped", "skipped", proxy_command="nc %h"),
+    ]
+    statuses = {
+        "good": HostStatus("good", "good", HostPhase.DONE, exit_code=0),
+        "127.0.0.1:2202": HostStatus("127.0.0.1:2202", "x", HostPhase.FAILED, reason="it broke\n  → mend it"),
+        "skipped": HostStatus("skipped", "skipped", HostPhase.SKIPPED),
+    }
+    text = failed_inventory(hosts, statuses)
+    assert "# failed: it broke\n" in text
+    assert "pw" not in text
+    (tmp_path / "failed.yaml").write_text(text)
+    again = read_inventory([str(tmp_path / "failed.yaml")]).hosts
+    assert list(again.values()) == [replace(hosts[1], password=None, sudo_password=None), hosts[2]]
+    assert host_from_json(host_to_json(hosts[1])) == replace(hosts[1], password=None, sudo_password=None)
+
+
+def test_a_status_survives_the_journal() -> None:
+    status = HostStatus("a", "a", HostPhase.LOST, step="x", exit_code=3, starts=2)
+    assert HostStatus.from_json(status.to_json()) == status
+    assert not status.is_good
+
+
+def test_plain_lines_tell_of_every_phase_once() -> None:
+    stream = StringIO()
+    display, status = PlainLines(stream), HostStatus("a", "a")
+    display.expect([status, HostStatus("b", "b")])
+    for change in (
+        {"phase": HostPhase.RUNNING, "step": "one"},
+        {"message": "nothing new"},
+        {"phase": HostPhase.FAILED, "reason": "it broke\n  → mend it"},
+    ):
+        status = replace(status, **change)  # type: ignore[arg-type]
+        display.update(status)
+    lines = [line.partition("] ")[2] for line in stream.getvalue().splitlines()]
+    assert lines == ["a: running: one", "a: failed: it broke (1 waiting, 1 failed)"]
+
+
+def test_the_table_shows_who_is_at_work_and_counts_the_rest() -> None:
+    from rich.console import Console
+
+    hosts = {str(n): HostStatus(str(n), str(n)) for n in range(100)}
+    hosts["77"] = HostStatus(
+        "77", "77", HostPhase.RUNNING, step="[bold]", message="[/] 50%", started="2026-01-01T00:00:00+00:00"
+    )
+    console = Console(file=StringIO(), width=120)
+    console.print(host_table(hosts, 3))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "77" in shown
+    assert "[/] 50%" in shown
+    assert "99 waiting, 1 running" in shown
+    assert len(shown.splitlines()) < 12
+    assert counted(hosts.values()) == "99 waiting, 1 running"
+
+
+def test_the_live_table_leaves_its_notes_behind() -> None:
+    stream = StringIO()
+    with LiveTable(stream) as display:
+        display.expect([HostStatus("a", "a")])
+        display.note("host key accepted: [x]")
+    assert "host key accepted: [x]" in stream.getvalue()
