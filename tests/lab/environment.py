@@ -21,8 +21,8 @@ _BENCH = (
 )
 _ACCURACY = (
     (
-        "mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4", "rouge_score==0.1.2", "tokenizers>=0.20,<1",
-        "huggingface_hub>=1,<3", "pyarrow>=18", "numpy",
+        "--no-compile", "lm-eval[api]==0.4.13", "transformers>=5,<6", "rouge_score==0.1.2",
+        "huggingface_hub>=1,<3", "mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4",
     ),
     ("--no-deps", "llama-index-core>=0.14,<0.15"),  # it carries NLTK's punkt_tab
 )  # fmt: skip
@@ -36,7 +36,7 @@ def bench_python() -> Path:
 
 @pytest.fixture(scope="session")
 def accuracy_python() -> Path:
-    """A Python with rouge_score, tokenizers, huggingface_hub; or what VCAGENT_TEST_ACCURACY_PYTHON names."""
+    """A Python with lm-eval, rouge_score, huggingface_hub; or what VCAGENT_TEST_ACCURACY_PYTHON names."""
     return environment("VCAGENT_TEST_ACCURACY_PYTHON", _ACCURACY)
 
 

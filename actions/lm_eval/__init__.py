@@ -1,0 +1,1 @@
+"""Accuracy on question sets such as MMLU, by EleutherAI's lm-eval."""

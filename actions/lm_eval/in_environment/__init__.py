@@ -1,0 +1,1 @@
+"""What another environment's Python runs; nothing here is imported by the agent."""

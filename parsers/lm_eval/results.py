@@ -1,0 +1,163 @@
+"""From one ``results_<time>.json`` to metric records."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ParseError
+from agent.records import Metric, ParsedOutput, Relativity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["FORMAT", "parse_results"]
+
+FORMAT = "lm_eval"
+_TOOL = "lm-eval"
+_STDERR = "_stderr"
+_COUNTS = ("sample_len", "sample_count")
+_NO_FILTER = "none"
+_RATIOS = (
+    "acc",
+    "acc_norm",
+    "acc_norm_bytes",
+    "acc_mutual_info",
+    "exact_match",
+    "f1",
+    "mcc",
+    "brier_score",
+    "em",
+)
+"""Metrics from 0 to 1 (-1 to 1: mcc); of others only the task knows the unit."""
+_LOWER = ("word_perplexity", "byte_perplexity", "perplexity", "bits_per_byte", "brier_score", "ter")
+_UNITS = {"bits_per_byte": "bits/byte", "perplexity": "perplexity"}
+
+
+def parse_results(data: Any, source: str = "") -> ParsedOutput:
+    """The scores of every task and group.
+
+    Args:
+        data: the file's content.
+        source: where it comes from, for errors.
+
+    Raises:
+        ParseError: if it is none of lm-eval's, or holds no score.
+    """
+    if not isinstance(data, dict) or not isinstance(data.get("results"), dict):
+        raise ParseError("is no results file of lm-eval: it has no results", where=source or None)
+    members = _members(data)
+    tasks = {**data["results"], **_mapping(data, "groups")}
+    metrics = tuple(
+        metric
+        for task, scores in tasks.items()
+        if isinstance(scores, dict)
+        for metric in _metrics(task, scores, data, is_member=task in members)
+    )
+    if not metrics:
+        raise ParseError(
+            "holds no score",
+            where=source or None,
+            remedy="see lm-eval's own output: it may have had no samples",
+        )
+    config = _mapping(data, "config")
+    return ParsedOutput(
+        FORMAT,
+        _TOOL,
+        tool_version=str(data.get("lm_eval_version") or ""),
+        scenario=str(data.get("model_name") or config.get("model") or ""),
+        metrics=metrics,
+        start=_time(data.get("date")),
+        details=dict(_details(data, config)),
+        sources=(source,) if source else (),
+    )
+
+
+def _members(data: Mapping[str, Any]) -> set[str]:
+    """The tasks that are part of a group: the group's score stands for them."""
+    groups = _mapping(data, "group_subtasks")
+    return {task for tasks in groups.values() if isinstance(tasks, list) for task in map(str, tasks)}
+
+
+def _metrics(
+    task: str, scores: Mapping[str, Any], data: Mapping[str, Any], *, is_member: bool
+) -> Iterator[Metric]:
+    context = dict(_context(task, scores, data))
+    for key, value in scores.items():
+        name, _, kind = key.partition(",")
+        if name.endswith(_STDERR) or name in _COUNTS or (number := _number(value)) is None:
+            continue
+        metadata: dict[str, Any] = {**context, "task": task, "filter": kind or _NO_FILTER}
+        stderr = _number(scores.get(f"{name}{_STDERR},{kind}" if kind else f"{name}{_STDERR}"))
+        if stderr is not None:
+            metadata["stderr"] = stderr
+        shown = name if kind in ("", _NO_FILTER) else f"{name}_{kind}"
+        yield Metric(
+            shown, number, _unit(name), _relativity(task, name, data), f"{name} of {task}",
+            verbosity=2 if is_member else 1, metadata=metadata, scenario=task,
+        )  # fmt: skip
+        if stderr is not None:
+            text = f"standard error of {name} of {task}"
+            yield Metric(
+                f"{shown}{_STDERR}", stderr, _unit(name), Relativity.LOWER, text,
+                verbosity=3, metadata=metadata, scenario=task,
+            )  # fmt: skip
+
+
+def _context(
+    task: str, scores: Mapping[str, Any], data: Mapping[str, Any]
+) -> Iterator[tuple[str, int | str]]:
+    told = _mapping(data, "n-samples").get(task)
+    counts = (told.get("effective") if isinstance(told, dict) else None, *map(scores.get, _COUNTS))
+    if samples := next((count for count in counts if isinstance(count, int)), None):
+        yield "samples", samples
+    for name, key in (("few_shot", "n-shot"), ("task_version", "versions")):
+        value = _mapping(data, key).get(task)
+        if isinstance(value, int | str) and not isinstance(value, bool) and value != "N/A":
+            yield name, value
+
+
+def _unit(name: str) -> str:
+    if name in _RATIOS:
+        return "ratio"
+    return _UNITS.get(name, "perplexity" if name.endswith("perplexity") else "score")
+
+
+def _relativity(task: str, name: str, data: Mapping[str, Any]) -> Relativity:
+    told = _mapping(data, "higher_is_better").get(task)
+    higher = told.get(name) if isinstance(told, dict) else None
+    if higher is None:
+        higher = False if name in _LOWER else True if name in _RATIOS else None
+    if higher is None:
+        return Relativity.UNDEFINED
+    return Relativity.HIGHER if higher else Relativity.LOWER
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; lm-eval writes ``N/A``, and JSON's NaN, where there is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _details(
+    data: Mapping[str, Any], config: Mapping[str, Any]
+) -> Iterator[tuple[str, str | int | float | bool]]:
+    for key in ("model", "batch_size", "limit", "num_fewshot"):
+        if isinstance(config.get(key), str | int | float):
+            yield key, config[key]
+    for key in ("transformers_version", "chat_template_sha"):
+        if isinstance(data.get(key), str):
+            yield key, data[key]
+    if (seconds := data.get("total_evaluation_time_seconds")) is not None:
+        yield "duration_s", str(seconds)
+
+
+def _time(value: Any) -> datetime | None:
+    return datetime.fromtimestamp(value, timezone.utc) if isinstance(value, int | float) else None
+
+
+def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,226 @@
+"""LmEvalExecutor: what is asked for, how it is judged, and the real lm-eval against small servers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from actions.lm_eval.command import SHIPPED_TASKS, lm_eval_command, lm_eval_environment
+from actions.lm_eval.judging import judge
+from actions.lm_eval.lm_eval_executor import LmEvalExecutor, check_echo
+from actions.lm_eval.parameters import LmEvalParameters
+from agent.errors import ActionFailedError, HostError
+from agent.records import ParsedOutput, Validity
+from parsers.lm_eval import PARSER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent.component import StepContext, StepOutcome
+
+ECHO_SERVER = Path(__file__).parents[2] / "lab" / "echo_server.py"
+REAL = Path(__file__).parents[2] / "parsers" / "lm_eval" / "v0_4_13_group.json"
+
+
+def asked(**parameters: Any) -> LmEvalParameters:
+    given = {"model": "m", "environment": "/env", "model_path": "/models/m", **parameters}
+    return LmEvalParameters.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({}, ["-m lm_eval --model vllm --model_args pretrained=/models/m --tasks mmlu", "--batch_size auto"]),
+        (
+            {"load_format": "dummy", "model_args": {"dtype": "bfloat16", "gpu_memory_utilization": 0.9}},
+            ["pretrained=/models/m,load_format=dummy,dtype=bfloat16,gpu_memory_utilization=0.9"],
+        ),
+        (
+            {"backend": "local-completions", "endpoint": "http://h:1/v1/", "model": "llama3.1-8b"},
+            ["base_url=http://h:1/v1/completions,model=llama3.1-8b,tokenizer=/models/m", "--batch_size 1"],
+        ),
+        (
+            {"backend": "llama-cpp", "endpoint": "http://h:1", "model_path": "", "batch_size": 4},
+            ["with_llama_cpp.py --model llama-cpp --model_args base_url=http://h:1 ", "--batch_size 4"],
+        ),
+        (
+            {"tasks": "mmlu, arc_easy", "num_fewshot": 5, "limit": 100, "chat_template": True},
+            ["--tasks mmlu,arc_easy", "--num_fewshot 5 --limit 100 --apply_chat_template"],
+        ),
+    ],
+)
+def test_the_command_line(parameters: dict[str, Any], words: list[str]) -> None:
+    command = " ".join(lm_eval_command(asked(**parameters), url=parameters.get("endpoint", ""), output="out"))
+    assert [part for part in words if part not in command] == []
+
+
+def test_offline_nothing_asks_a_hub_and_a_key_is_no_argument() -> None:
+    parameters = asked(offline=True, backend="local-completions", endpoint="http://h")
+    variables = lm_eval_environment(parameters, "secret-key")
+    assert variables["HF_HUB_OFFLINE"] == variables["HF_DATASETS_OFFLINE"] == "1"
+    assert variables["OPENAI_API_KEY"] == "secret-key"
+    assert "secret-key" not in " ".join(lm_eval_command(parameters, url="http://h", output="o"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"model_path": ""}, "model_path is missing"),
+        ({"endpoint": "http://h"}, "not for vllm"),
+        ({"backend": "local-completions"}, "give the endpoint"),
+        ({"backend": "local-completions", "server": {"model": "a.gguf"}}, "use backend llama-cpp"),
+        ({"backend": "hf", "load_format": "dummy"}, "load_format dummy is vLLM's"),
+        ({"model_args": {"pretrained": "x"}}, "set by another parameter"),
+        ({"model_args": {"dtype": "a,b"}}, "cannot be written"),
+        ({"reference": {"arc": 0.5}}, "arc is none of the tasks mmlu"),
+        ({"batch_size": "many"}, "batch_size"),
+        ({"tasks": []}, "tasks"),
+    ],
+)
+def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        asked(**parameters)
+
+
+def test_task_files_and_keys_are_looked_for_before_anything(context: StepContext, tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="include_path"):
+        LmEvalExecutor(asked(include_path=tmp_path / "none")).plan(context.facts)
+    with pytest.raises(HostError, match="api_key_env names NO_SUCH_KEY"):
+        LmEvalExecutor(asked(api_key_env="NO_SUCH_KEY")).plan(context.facts)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "validity", "words"),
+    [
+        ({}, Validity.NOT_APPLICABLE, "no reference is given"),
+        ({"reference": {"local_knowledge": 0.9}}, Validity.VALID, ""),
+        (
+            {"reference": {"local_knowledge": 0.96}, "threshold": 1},
+            Validity.INVALID,
+            "acc of local_knowledge is",
+        ),
+        ({"limit": 6}, Validity.NOT_APPLICABLE, "a part of the questions"),
+        ({"load_format": "dummy"}, Validity.NOT_APPLICABLE, "weights are random"),
+        ({"tasks": ["local_knowledge", "mmlu"]}, Validity.INVALID, "mmlu has no score"),
+    ],
+)
+def test_scores_are_judged_by_what_is_expected(
+    parameters: dict[str, Any], validity: Validity, words: str
+) -> None:
+    (parsed,) = PARSER.parse(REAL)
+    output = judge(parsed, asked(**{"tasks": ["local_knowledge"], **parameters}))
+    assert output.verdict is not None
+    said = [*(reason.message for reason in output.verdict.reasons), *output.verdict.warnings]
+    assert (output.verdict.validity, words in " ".join(said)) == (validity, True), said
+    assert {str(metric.scenario).split("/")[0] for metric in output.metrics} == {"m"}
+
+
+@pytest.fixture
+def echo_server(tmp_path: Path) -> Iterator[str]:
+    """An endpoint that knows the answers on geography."""
+    rows = questions("geography")
+    text = tmp_path / "known.txt"
+    text.write_text(
+        "".join(f"Question: {row['question']}\nAnswer: {row['choices'][row['answer']]}\n" for row in rows)
+    )
+    process = subprocess.Popen([sys.executable, ECHO_SERVER, text], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+    process.terminate()
+    process.communicate(timeout=10)
+
+
+def questions(task: str) -> list[dict[str, Any]]:
+    path = SHIPPED_TASKS / "local_knowledge" / f"{task}_test.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def run(accuracy_python: Path, context: StepContext) -> Callable[..., StepOutcome]:
+    def run_with(**parameters: Any) -> StepOutcome:
+        given = {
+            "environment": accuracy_python.parent.parent,
+            "model_path": "",
+            "offline": True,
+            **parameters,
+        }
+        (step,) = LmEvalExecutor(asked(**given)).plan(context.facts).steps
+        outcome = step.run(context)
+        assert outcome is not None
+        return outcome
+
+    return run_with
+
+
+def only(outcome: StepOutcome) -> ParsedOutput:
+    (output,) = outcome.outputs
+    return output
+
+
+@pytest.mark.engine
+def test_lm_eval_on_an_endpoint_that_echoes(
+    run: Callable[..., StepOutcome], echo_server: str, context: StepContext
+) -> None:
+    outcome = run(
+        backend="local-completions", endpoint=echo_server, tasks="local_geography local_chemistry",
+        reference={"local_geography": 1.0}, limit=8,
+    )  # fmt: skip
+    output = only(outcome)
+    assert output.validity is Validity.VALID
+    found = {metric.scenario: metric.value for metric in output.metrics if metric.name == "acc"}
+    # Of chemistry it knows nothing: all answers are as likely, and the first is taken.
+    first = [row["answer"] == 0 for row in questions("chemistry")[:8]]
+    assert found == {"m/local_geography": 1.0, "m/local_chemistry": sum(first) / 8}
+    assert "local_geography acc 1.0000" in outcome.message
+    told = context.progress.told  # type: ignore[attr-defined]
+    assert ("Requesting API: 64 of 64", 64, 64) in told
+
+
+@pytest.mark.engine
+def test_lm_eval_on_llama_cpps_server(
+    run: Callable[..., StepOutcome], bench_python: Path, tiny_gguf: Path
+) -> None:
+    server = {"model": str(tiny_gguf), "parallel": 2, "context": 256}
+    output = only(
+        run(
+            backend="llama-cpp", server=server, server_environment=bench_python.parent.parent,
+            tasks="local_geography", limit=2, num_fewshot=0,
+        )
+    )  # fmt: skip
+    assert output.validity is Validity.NOT_APPLICABLE
+    assert {metric.name for metric in output.metrics} >= {"acc"}
+
+
+@pytest.mark.engine
+def test_a_task_that_does_not_exist_is_told(run: Callable[..., StepOutcome], echo_server: str) -> None:
+    with pytest.raises(ActionFailedError) as caught:
+        run(backend="local-completions", endpoint=echo_server, tasks="no_such_task")
+    assert "include_path" in str(caught.value.remedy)
+
+
+@pytest.mark.engine
+def test_llama_cpps_own_server_is_known_to_echo_nothing(
+    bench_python: Path, tiny_gguf: Path, context: StepContext, tmp_path: Path
+) -> None:
+    from actions.llamacpp.server import LlamaCppServer, ServerParameters
+
+    parameters = ServerParameters(model=str(tiny_gguf), parallel=1, context=64)
+    with (
+        LlamaCppServer(
+            parameters, name="m", python=bench_python, processes=context.processes, log=tmp_path / "log"
+        ) as server,
+        pytest.raises(ActionFailedError) as caught,
+    ):
+        check_echo(server.url, "m")
+    assert "echo" in str(caught.value)
+
+
+def test_an_endpoint_that_is_not_there_is_told() -> None:
+    with pytest.raises(ActionFailedError, match="gives no completion"):
+        check_echo("http://127.0.0.1:9", "m")

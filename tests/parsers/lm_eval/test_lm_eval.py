@@ -1,0 +1,87 @@
+"""lm-eval's results: a real file of 0.4.13, the shapes of older versions, and broken ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.errors import ParseError
+from agent.records import Metric, Relativity
+from parsers.lm_eval import PARSER
+
+HERE = Path(__file__).parent
+
+
+def metrics(name: str) -> dict[tuple[str | None, str], Metric]:
+    (output,) = PARSER.parse(HERE / name)
+    return {(metric.scenario, metric.name): metric for metric in output.metrics}
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("*.json")), ids=lambda path: path.stem)
+def test_every_version_is_recognised(path: Path) -> None:
+    assert PARSER.recognise(path)
+
+
+def test_a_group_stands_for_its_tasks() -> None:
+    found = metrics("v0_4_13_group.json")
+    group = found["local_knowledge", "acc"]
+    assert (group.value, group.unit, group.relativity) == (17 / 18, "ratio", Relativity.HIGHER)
+    assert group.metadata["samples"] == 18
+    assert group.metadata["stderr"] == pytest.approx(0.0556, abs=1e-4)
+    assert (group.verbosity, found["local_geography", "acc"].verbosity) == (1, 2)
+    assert found["local_geography", "acc"].metadata["few_shot"] == 2
+    assert found["local_arithmetic", "acc_stderr"].value == pytest.approx(1 / 6)
+    assert {name for _, name in found} == {"acc", "acc_stderr"}
+    (output,) = PARSER.parse(HERE / "v0_4_13_group.json")
+    assert (output.tool_version, output.details["limit"]) == ("0.4.13", 6)
+    assert output.start is not None
+
+
+def test_without_a_number_there_is_none() -> None:
+    found = metrics("v0_4_0_na.json")
+    assert ("gsm8k", "exact_match_strict-match_stderr") in found
+    assert ("gsm8k", "exact_match_flexible-extract_stderr") not in found
+    assert found["gsm8k", "exact_match_flexible-extract"].value == 0.03
+    assert ("wikitext", "bits_per_byte") not in found
+    assert found["wikitext", "word_perplexity"].relativity is Relativity.LOWER
+    assert found["wikitext", "word_perplexity"].unit == "perplexity"
+    assert "task_version" not in found["mmlu", "acc"].metadata
+    assert "samples" not in found["mmlu", "acc"].metadata
+
+
+def test_metrics_without_a_filter_are_of_version_0_3() -> None:
+    found = metrics("v0_3_0_tasks.json")
+    assert found["hellaswag", "acc_norm"].metadata["stderr"] == 0.0046
+    assert found["wikitext", "bits_per_byte"].unit == "bits/byte"
+
+
+def test_a_folder_holds_them_in_one_of_the_models_name(tmp_path: Path) -> None:
+    (tmp_path / "org__model").mkdir()
+    text = (HERE / "v0_4_13_group.json").read_text()
+    (tmp_path / "org__model" / "results_2026-11-28T04-42-32.370218.json").write_text(text)
+    assert PARSER.recognise(tmp_path)
+    assert len(PARSER.parse(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"results": {"mmlu": {"acc,none": 0.2', "was cut"),
+        ("[]", "has no results"),
+        ('{"results": {}}', "holds no score"),
+        ('{"results": {"mmlu": {"alias": "mmlu", "acc,none": "N/A"}}}', "holds no score"),
+        ('{"results": {"mmlu": {"acc,none": NaN}}}', "holds no score"),
+    ],
+)
+def test_output_without_numbers_is_an_error(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "results_1.json"
+    path.write_text(text)
+    with pytest.raises(ParseError, match=message):
+        PARSER.parse(path)
+
+
+def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
+    assert not PARSER.recognise(tmp_path)
+    with pytest.raises(ParseError, match="no results"):
+        PARSER.parse(tmp_path)
