@@ -75,6 +75,7 @@ class LlamaCppServer:
         log: gets its output; this server's alone.
         stop: ends the waiting for a start that takes long.
         host: the address to listen on.
+        contained: whether ``processes`` are a container's, in which the program is looked for.
 
     Attributes:
         url: ``http://host:port`` while it runs.
@@ -92,6 +93,7 @@ class LlamaCppServer:
         log: Path,
         stop: threading.Event | None = None,
         host: str = "127.0.0.1",
+        contained: bool = False,
     ) -> None:
         self.parameters = parameters
         self.name = name
@@ -106,6 +108,7 @@ class LlamaCppServer:
         self._process: RunningProcess | None = None
         self._binary: ServerBinary | None = None
         self._port = 0
+        self._contained = contained
 
     def __enter__(self) -> Self:
         """Start it and wait until it answers with the right model.
@@ -121,7 +124,9 @@ class LlamaCppServer:
         deadline = time.monotonic() + self.parameters.start_timeout
         written = self.log.stat().st_size if self.log.exists() else 0
         if self.parameters.binary is not None:
-            self._binary = ServerBinary.read(self.parameters.binary, processes=self._processes, log=self.log)
+            self._binary = ServerBinary.read(
+                self.parameters.binary, processes=self._processes, log=self.log, contained=self._contained
+            )
             self._port = self.parameters.port or any_free(self.host)
             self.url, self.facts = f"http://{self.host}:{self._port}", dict(self._binary.facts)
         self._process = self._processes.start(

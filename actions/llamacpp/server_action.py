@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field, field_validator, model_validator
 
+from actions.container_parameters import ContainerParameters  # noqa: TC001 - pydantic reads it
 from actions.llamacpp.programs import find_program
-from actions.llamacpp.server import LlamaCppServer, ServerParameters
+from actions.llamacpp.server import PROGRAM, LlamaCppServer, ServerParameters
 from actions.llamacpp.variant_action import DEFAULT_PACKAGE
 from actions.llamacpp.variants import DEFAULT_MODELS, Variant
 from agent.component import (
@@ -20,10 +22,12 @@ from agent.component import (
     StepContext,
     StepOutcome,
 )
+from agent.containers import Mount
 from agent.errors import ActionFailedError
 
 if TYPE_CHECKING:
     from agent.facts import Facts
+    from agent.processes import ProcessRunner
 
 __all__ = ["LlamaCppServerAction", "LlamaCppServerParameters"]
 
@@ -42,6 +46,9 @@ class LlamaCppServerParameters(ComponentParameters, ServerParameters):
     )
     environment: Path | None = Field(None, description="Serve with xllamacpp of this Python environment.")
     name: str = Field("", description="The name it is served under; by default the file's.")
+    container: ContainerParameters | None = Field(
+        None, description="The container it runs in; binary or environment is inside it, or mounted."
+    )
 
     @field_validator("models_dir", "llamacpp", "environment", mode="before")
     @classmethod
@@ -52,6 +59,8 @@ class LlamaCppServerParameters(ComponentParameters, ServerParameters):
     def _of_the_binary(self) -> LlamaCppServerParameters:
         if self.environment and (self.binary or self.gpu_layers is not None or self.arguments):
             raise ValueError("binary, gpu_layers and arguments are llama-server's: leave environment out")
+        if self.container and not (self.environment or self.binary):
+            raise ValueError("name the program inside the container: binary, or environment")
         return self
 
     def server(self, package_dir: Path) -> ServerParameters:
@@ -101,22 +110,23 @@ class LlamaCppServerAction(ServiceAction):
     def _start(self, context: StepContext) -> StepOutcome:
         asked = self.asked
         python = (asked.environment or Path("/usr")) / "bin" / "python"
-        if asked.environment and not python.exists():
+        if asked.environment and not asked.container and not python.exists():
             raise ActionFailedError(
                 f"the environment {asked.environment} has no python",
                 remedy="add a PythonEnvironmentInstallation to the dependencies, or correct environment",
             )
         wish = asked.server(context.package_dir)
-        server = LlamaCppServer(
-            wish,
-            name=asked.name or Path(wish.model).stem or wish.model,
-            python=python,
-            processes=context.processes,
-            log=context.log,
-            stop=context.stop,
-        )
-        server.__enter__()
-        try:
+        with ExitStack() as started:
+            server = LlamaCppServer(
+                wish,
+                name=asked.name or Path(wish.model).stem or wish.model,
+                python=python,
+                processes=self._processes(wish, context, started),
+                log=context.log,
+                stop=context.stop,
+                contained=asked.container is not None,
+            )
+            started.enter_context(server)
             values = {
                 "url": server.url,
                 "model": server.name,
@@ -125,20 +135,35 @@ class LlamaCppServerAction(ServiceAction):
                 **server.facts,
                 **_slots(server.properties()),
             }
-        except BaseException:
-            server.stop()
-            raise
+            stack = started.pop_all()
 
         def death() -> str | None:
             how = server.death()
             return how and "\n".join([how, *server.last_words()])
 
-        service = Service(asked.scenario or "LlamaCppServer", values, server.stop, death)
+        service = Service(asked.scenario or "LlamaCppServer", values, stack.close, death)
         return StepOutcome(
             f"{server.name} at {server.url}, {values.get('slots', '?')} slots of "
             f"{values.get('context', '?')} tokens",
             service=service,
         )
+
+    def _processes(self, wish: ServerParameters, context: StepContext, stack: ExitStack) -> ProcessRunner:
+        """What runs the server: the host, or a container that is removed when ``stack`` is closed."""
+        container = self.asked.container
+        if container is None:
+            return context.processes
+        from agent.containers.engine import connect
+
+        files = [path for path in (PROGRAM, Path(wish.model), wish.binary) if path and path.exists()]
+        mounts = [Mount(path.absolute(), str(path.absolute()), read_only=True) for path in files]
+        spec = container.spec(f"server-{self.asked.scenario or 'llamacpp'}", mounts=mounts)
+        engine = stack.enter_context(connect(context))
+        engine.ensure_image(container.image, when=container.pull, progress=context.progress)
+        running = engine.ensure_running(spec)
+        if not container.keep:
+            stack.callback(running.remove)
+        return running
 
 
 def _slots(properties: dict[str, Any]) -> dict[str, int]:

@@ -46,13 +46,21 @@ class ServerBinary:
     facts: Mapping[str, MetadataValue] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path, *, processes: ProcessRunner, log: Path) -> ServerBinary:
+    def read(
+        cls, path: Path, *, processes: ProcessRunner, log: Path, contained: bool = False
+    ) -> ServerBinary:
         """Ask the executable for its version and its options.
+
+        Args:
+            path: the executable, in a container as that one sees it.
+            processes: runs it.
+            log: gets its output.
+            contained: whether ``processes`` are a container's.
 
         Raises:
             ActionFailedError: if it cannot be run.
         """
-        if not (path.is_file() and os.access(path, os.X_OK)):
+        if not contained and not (path.is_file() and os.access(path, os.X_OK)):
             raise ActionFailedError(
                 f"{path} is no executable", remedy="name a llama-server, or add a LlamaCppInstallation"
             )

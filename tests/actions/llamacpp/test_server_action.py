@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import json
+import os
 import shutil
 import socket
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -15,11 +20,11 @@ from pydantic import ValidationError
 from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
 from agent.errors import ActionFailedError
 from agent.facts import Facts
+from tests.lab.container_engine import BUSYBOX
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agent.component import Service, StepContext
+    from tests.lab.restartable_docker import RestartableDocker
 
 pytestmark = pytest.mark.engine
 
@@ -41,7 +46,7 @@ def test_it_tells_where_it_is_and_what_it_can(
         model=str(tiny_gguf),
         environment=bench_python.parents[1],
         parallel=2,
-        context=64,
+        context=512,  # llama.cpp rounds up to whole 256s
         name="tiny",
     )
     try:
@@ -110,3 +115,34 @@ def test_the_program_s_own_settings_need_the_program(bench_python: Path) -> None
 def test_no_environment_is_a_clear_error(context: StepContext, tmp_path: Path, tiny_gguf: Path) -> None:
     with pytest.raises(ActionFailedError, match="has no python"):
         start(context, model=str(tiny_gguf), environment=tmp_path)
+
+
+@pytest.mark.lab
+def test_it_serves_from_a_container_that_goes_with_it(
+    bench_python: Path, tiny_gguf: Path, container_engine: RestartableDocker, tmp_path: Path
+) -> None:
+    environment = bench_python.parents[1]
+    told = subprocess.run(
+        [bench_python, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True
+    )
+    own = [path for path in {environment, Path(told.stdout.strip())} if not path.is_relative_to("/usr")]
+    system = [path for path in map(Path, ("/usr", "/lib", "/lib64")) if path.exists()]
+    mounts = [f"{path.resolve()}:{path}:ro" for path in system] + [f"{path}:{path}:ro" for path in own]
+    command = container_engine.beside(
+        sys.executable, "-m", "tests.actions.llamacpp.contained_server",
+        str(tmp_path / "work"), str(tiny_gguf), str(environment), BUSYBOX, *mounts,
+    )  # fmt: skip
+    variables = {**os.environ, "DOCKER_HOST": container_engine.address}
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=variables, cwd=Path(__file__).parents[3]
+    )
+    assert ended.returncode == 0, ended.stderr
+    seen = json.loads(ended.stdout)
+    assert (seen["during"], seen["after"], seen["death"]) == (200, 0, None)
+    assert (seen["slots"], seen["context"]) == (2, 256)
+    assert container_engine.docker("ps", "--all", "--quiet") == ""
+
+
+def test_a_container_needs_to_know_the_program_in_it() -> None:
+    with pytest.raises(ValidationError, match="name the program inside the container"):
+        LlamaCppServerParameters.model_validate({"model": "x", "container": {"image": "y"}})

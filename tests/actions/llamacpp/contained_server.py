@@ -1,0 +1,72 @@
+"""LlamaCppServer in a container, started and asked: ``FOLDER MODEL ENVIRONMENT IMAGE MOUNT…``.
+
+A program of its own, so that it can run in the network of the engine under test; prints what it saw as JSON.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
+from agent.component import StepContext
+from agent.facts import Facts
+from agent.processes import LocalProcesses
+
+if TYPE_CHECKING:
+    from agent.component import StepOutcome
+
+
+class _Quiet:
+    def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        """Nobody watches."""
+
+
+def start(folder: Path, **parameters: Any) -> StepOutcome:
+    """The step's outcome, with the service."""
+    (folder / "run").mkdir(parents=True)
+    stop = threading.Event()
+    context = StepContext(
+        facts=Facts(modelled={}),
+        processes=LocalProcesses("contained-server", stop=stop),
+        progress=_Quiet(),
+        stop=stop,
+        run_dir=folder / "run",
+        package_dir=folder / "packages",
+        log=folder / "step.log",
+        key="key",
+    )
+    action = LlamaCppServerAction(LlamaCppServerParameters.model_validate({"scenario": "srv", **parameters}))
+    outcome = action.plan(context.facts).steps[0].run(context)
+    assert outcome is not None
+    return outcome
+
+
+def health(host: str) -> int:
+    """The status of /health; 0 where nothing answers."""
+    connection = http.client.HTTPConnection(host, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status
+    except ConnectionRefusedError:
+        return 0
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    folder, model, environment, image, *mounts = sys.argv[1:]
+    container = {"image": image, "ulimits": {}, "mounts": mounts}
+    service = start(
+        Path(folder), model=model, environment=environment, context=256, parallel=2, container=container
+    ).service
+    assert service is not None
+    host = str(service.values["url"]).removeprefix("http://")
+    seen: dict[str, Any] = {"during": health(host), "death": service.death(), **service.values}
+    service.stop()
+    seen["after"] = health(host)
+    print(json.dumps(seen))  # noqa: T201 - the test reads it
