@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["LmEvalExecutor"]
 
 _PROGRESS = re.compile(r"(?:^|\s)([\w .()-]+?):\s.*?(\d+)/(\d+) \[")
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 120.0
 _NOT_HERE = (
     "a data set or model is not on this host and the hub is not reached: fill its cache where there is a "
     "network, or give task files that name local data (include_path)"
