@@ -265,6 +265,11 @@ class LlamaCppInstallation(Dependency):
                     self._take(tree, part)
                 else:
                     self._build(context, facts, tree, part)
+                if wrong := self._wrong(context.facts.fresh(), part):
+                    raise DependencyFailedError(
+                        f"what was made of {self.parameters.source} is not what was asked for: {wrong}",
+                        remedy="correct version; if a program does not run, see its output",
+                    )
                 shutil.rmtree(folder, ignore_errors=True)
                 part.rename(folder)
                 shutil.rmtree(self._build_folder(folder), ignore_errors=True)
