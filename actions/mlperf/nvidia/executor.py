@@ -147,7 +147,7 @@ class MLPerfExecutor(Action):
     def _test_steps(self, workspace: Workspace) -> Iterator[Step]:
         one = workspace.benchmark
         for test in dict.fromkeys(replace(test, mode="performance") for test in self.tests):
-            arguments = self._run_args(replace(test, mode=""))
+            arguments = self._run_args(workspace, replace(test, mode=""))
             yield self._stage(
                 workspace,
                 f"generate-engines-{test.config_ver}-{test.scenario.lower()}",
@@ -162,7 +162,7 @@ class MLPerfExecutor(Action):
                 f"run-{test.config_ver}-{test.scenario.lower()}-{test.mode}",
                 f"measures the {test.mode} of {one.name} in LoadGen's {test.scenario} scenario",
                 partial(self._run, test=test),
-                f"make run_harness RUN_ARGS={shlex.quote(self._run_args(test))}",
+                f"make run_harness RUN_ARGS={shlex.quote(self._run_args(workspace, test))}",
                 self._test_minutes(workspace, test),
             )
 
@@ -187,16 +187,17 @@ class MLPerfExecutor(Action):
             return workspace.benchmark.accuracy_minutes
         return _FAST_MINUTES if self.asked.test_run else _OFFICIAL_MINUTES
 
-    def _run_args(self, test: Test) -> str:
-        asked = self.asked
+    def _run_args(self, workspace: Workspace, test: Test) -> str:
+        asked, layout = self.asked, workspace.layout
         parts = [
             f"--benchmarks={asked.model}",
             f"--scenarios={test.scenario}",
-            f"--config_ver={test.config_ver}",
+            layout.configuration(test.config_ver),
         ]
         if test.mode:
+            fast = asked.fast and layout.configs is ConfigStyle.CLASSES
             parts.append(f"--test_mode={test.test_mode}")
-            parts += ["--fast"] * asked.fast + ["--test_run"] * asked.test_run
+            parts += ["--fast"] * fast + ["--test_run"] * asked.test_run
         return " ".join([*parts, *([asked.run_args] if asked.run_args else [])])
 
     def _clean(self, workspace: Workspace, context: StepContext) -> StepOutcome:
@@ -254,7 +255,7 @@ class MLPerfExecutor(Action):
         with harness_container(workspace, self.asked, context) as harness:
             harness.make(
                 "generate_engines",
-                f"RUN_ARGS={self._run_args(replace(test, mode=''))}",
+                f"RUN_ARGS={self._run_args(workspace, replace(test, mode=''))}",
                 title=f"engines for {test.scenario} {test.config_ver}",
                 usual_minutes=workspace.benchmark.engine_minutes,
                 env=_system_env(workspace),
@@ -270,7 +271,7 @@ class MLPerfExecutor(Action):
         with harness_container(workspace, asked, context) as harness:
             harness.make(
                 "run_harness",
-                f"RUN_ARGS={self._run_args(test)}",
+                f"RUN_ARGS={self._run_args(workspace, test)}",
                 f"LOG_DIR={CONTAINER_FOLDER}/build/logs/{folder}",
                 title=f"{asked.model} {test.scenario} {test.config_ver}, {test.mode}",
                 usual_minutes=self._test_minutes(workspace, test),
@@ -286,7 +287,7 @@ class MLPerfExecutor(Action):
             "repository_commit": checkout.commit if checkout else "",
             "image": image.reference,
             "image_id": image.identifier,
-            "run_args": self._run_args(test),
+            "run_args": self._run_args(workspace, test),
             "gpus": str(workspace.gpus or ""),
             "left_in_place": ", ".join(large),
             "system": workspace.noted(SYSTEM).get("name"),

@@ -53,9 +53,23 @@ class Layout:
     reenter: tuple[str, ...]
     batch_by_component: bool = True
 
-    def round_like(self, version: str) -> str:
-        """The round whose settings fit a repository's VERSION."""
-        return version if version in self.rounds else self.rounds[0]
+    def configuration(self, config_ver: str) -> str:
+        """The argument of the harness that chooses a configuration.
+
+        v5.x has no config_ver, and does not complain about one: it would run the default.
+
+        Raises:
+            HostError: if the code has no such choice.
+        """
+        if self.configs is ConfigStyle.CLASSES:
+            return f"--config_ver={config_ver}"
+        targets = {"default": "0.99", "high_accuracy": "0.999"}
+        if config_ver not in targets:
+            raise HostError(
+                f"the code of {self.rounds[0]} has no config_ver {config_ver}",
+                remedy="take default or high_accuracy, or say what is meant in RunArgs",
+            )
+        return f"--accuracy_target={targets[config_ver]}"
 
 
 PREBUILD = (("prebuild", "DOCKER_DETACH=1"), ("-f", "Makefile.docker", "docker_add_user"))

@@ -45,7 +45,7 @@ class MLPerfParameters(ComponentParameters):
     loadgen_scenarios: Words = Field((), description="Offline, Server, …; by default the benchmark's usual.")
     config_ver: Words = Field(("default",), description="default, high_accuracy, …")
     modes: Words = Field(("performance", "accuracy"), description="What is tested.")
-    fast: bool = Field(True, description="--fast, as VirtualClient passes it.")
+    fast: bool = Field(True, description="--fast, as VirtualClient passes it; v5.x has no such thing.")
     test_run: bool = Field(False, description="--test_run: one minute instead of ten; no official result.")
     run_args: str = Field("", description="Further RUN_ARGS of the harness.")
     system: str = Field("", description="The system of gpu_configs to take the settings of.")

@@ -228,7 +228,14 @@ def test_make_fails_at_each_stage(make_harness: Callable[[str], HarnessHost], co
 def test_a_system_that_nobody_knows_and_the_files_of_v5(make_harness: Callable[[str], HarnessHost]) -> None:
     host = make_harness("v5.1")
     host.gpus("NVIDIA Quantum 9000", 999_999, 4)
-    one = action(host, "llama2-70b", LoadgenScenarios="Offline", Modes="performance", GpuAccess="runtime")
+    one = action(
+        host,
+        "llama2-70b",
+        LoadgenScenarios="Offline",
+        Modes="performance",
+        ConfigVer="high_accuracy",
+        GpuAccess="runtime",
+    )
     finished = run(host, one)
     assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
     told = error_of(finished)
@@ -240,9 +247,9 @@ def test_a_system_that_nobody_knows_and_the_files_of_v5(make_harness: Callable[[
     finished = go_on(host)
     assert finished.outcome.exit_code is ExitCode.OK, error_of(finished)
     settings = (host.nvidia / "configs/GB200x2/Offline/llama2-70b.py").read_text()
-    assert "loadgen_fields.offline_expected_qps: 188," in settings  # half of that of four
+    assert "loadgen_fields.offline_expected_qps: 94," in settings  # half of that of four
     assert "# a scaled starting point from GB200_NVLx4: this host has 2 x NVIDIA GB200" in settings
     (case,) = finished.description["cases"]
-    assert case["scenario"] == "llama2-70b-99/Offline/performance"
+    assert case["scenario"] == "llama2-70b-99.9/Offline/performance"
     assert case["details"]["system"] == "GB200x2"
     assert "a scaled starting point" in case["details"]["system_notes"]

@@ -101,7 +101,10 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("benchmarks", "scenarios", "config_ver", "test_mode", "action"):
         parser.add_argument(f"--{name}", default="PerformanceOnly" if name == "test_mode" else "default")
+    parser.add_argument("--accuracy_target", default="0.99")
     asked, _ = parser.parse_known_args()
+    if FILES_STYLE:  # v5.x does not know config_ver, and does not say so
+        asked.config_ver = "high_accuracy" if float(asked.accuracy_target) == 0.999 else "default"
     if not FILES_STYLE and MATCHED_SYSTEM is None:
         print(f"Detected system did not match any known systems. Exiting. {DETECTED_SYSTEM}")
         return
