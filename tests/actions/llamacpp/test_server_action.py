@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,11 +61,15 @@ def test_it_tells_where_it_is_and_what_it_can(
         ) as asked:
             asked.request("GET", "/health")
             assert asked.getresponse().status == 200
-        (process,) = [
-            child for child in psutil.Process().children() if "server_process" in str(child.cmdline())
-        ]
+        process = next(
+            child
+            for child in psutil.Process().children(recursive=True)
+            if any(part.endswith("server_process.py") for part in child.cmdline())
+        )
         process.kill()
-        process.wait(10)
+        deadline = time.monotonic() + 10
+        while service.death() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
         assert str(service.death()).startswith("was ended by signal 9")
     finally:
         service.stop()
