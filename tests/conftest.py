@@ -29,3 +29,10 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no folder of other projects' profiles and logs (VCAGENT_SHARED)")
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the making of the large environment, which the first test that needs it waits for, its time."""
+    for item in items:
+        if "accuracy_python" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(1200))

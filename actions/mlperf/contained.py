@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from actions.mlperf.sample_sets import SampleSet
     from agent.component import StepContext
 
-__all__ = ["in_container", "key_inside"]
+__all__ = ["behind_links", "in_container", "key_inside"]
 
 _KEY = "api_key"
 
@@ -81,7 +81,16 @@ def _mounts(asked: LoadGenParameters, samples: SampleSet, case_dir: Path) -> lis
     if asked.vllm is not None:
         read_only += _existing(asked.vllm.model)
     mounts = [Mount(path.absolute(), str(path.absolute()), read_only=True) for path in read_only]
-    return [*mounts, Mount(case_dir, str(case_dir))]
+    linked = [mount for path in read_only for mount in behind_links(path)]
+    return [*mounts, *linked, Mount(case_dir, str(case_dir))]
+
+
+def behind_links(folder: Path) -> list[Mount]:
+    """What a snapshot in a hub's cache links to: files two folders up, from wherever it is mounted."""
+    snapshot = folder.resolve()
+    if snapshot.parent.name != "snapshots" or not (blobs := snapshot.parents[1] / "blobs").is_dir():
+        return []
+    return [Mount(blobs, os.path.normpath(folder.absolute() / "../../blobs"), read_only=True)]
 
 
 def _existing(*paths: Path | str | None) -> list[Path]:

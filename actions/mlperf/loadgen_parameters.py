@@ -133,7 +133,7 @@ class LoadGenParameters(ComponentParameters):
     timeout: Seconds | None = Field(None, description="Longest time for the test; seconds or hh:mm:ss.")
 
     tokenizer: Path | None = Field(
-        None, description="Accuracy: folder of the model's tokenizer, where answers are tokens."
+        None, description="Accuracy: folder of the tokenizer, where answers are tokens; vLLM's model."
     )
     mlperf_round: str = Field(
         "", description="Accuracy: the round of MLPerf that judges, such as v6.1; newest."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actions.mlperf.accuracy import Accuracy, not_judged
@@ -12,7 +13,6 @@ from agent.errors import HostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from actions.mlperf.loadgen_parameters import LoadGenParameters
     from actions.mlperf.sample_sets import SampleSet
@@ -83,7 +83,7 @@ def score_run(
             samples.path,
             environment=asked.environment,
             encoding=str(result["data_encoding"]),
-            tokenizer=asked.tokenizer or engine.get("tokenizer"),
+            tokenizer=asked.tokenizer or (Path(asked.vllm.model) if asked.vllm else None),
             context=context,
         )
         return judge_rouge(
