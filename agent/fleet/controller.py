@@ -157,7 +157,8 @@ class Controller:
             run for run in self._runs.values() if not run.status.starts and not run.status.phase.is_final
         ]
         first = set(self._waves.next(set(), set(), set())[: 4 * self._options.pool])
-        self._display.note(f"checking {len(fresh)} hosts")
+        if fresh:
+            self._display.note(f"checking {len(fresh)} hosts")
         errors = self._checked(fresh, first, interruption)
         if errors is None:
             return False

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import sqlite3
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import BOOT
 from agent.results import JOURNAL, LOCK, ResultsFolder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["END", "OUTPUT", "RESULTS", "SUPERVISOR_LOCK", "RunState", "Standing", "held", "standing_of"]
 
@@ -81,7 +78,7 @@ def standing_of(run_dir: Path, boot: str | None = None) -> Standing:
     if not run_dir.is_dir():
         return Standing(RunState.ABSENT, boot)
     # First who is at it, then what is written: a run that ends in between is seen as running once more.
-    running = held(run_dir / SUPERVISOR_LOCK) or held(run_dir / RESULTS / LOCK)
+    running = any(held(lock) for lock in (run_dir / SUPERVISOR_LOCK, run_dir / RESULTS / LOCK))
     journal = _journal(run_dir)
     shown = {
         "step": journal.get("step", ""),
@@ -100,14 +97,19 @@ def standing_of(run_dir: Path, boot: str | None = None) -> Standing:
     return Standing(RunState.DEAD, boot, **shown)
 
 
-def held(lock: Path) -> bool:
-    """Whether a process holds a lock."""
-    with suppress(OSError), lock.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+def held(lock: Path) -> int | None:
+    """The process that holds a lock, or None.
+
+    It has written its number into the file, and has the file open. The lock itself is not tried: to hold it
+    even for a moment would turn away an agent that is about to take it.
+    """
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        process = int(json.loads(lock.read_text(encoding="utf-8"))["pid"])
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):
+                if descriptor.samefile(lock):
+                    return process
+    return None
 
 
 def _journal(run_dir: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from contextlib import suppress
@@ -20,7 +19,7 @@ __all__ = ["stop"]
 def stop(run_dir: Path) -> None:
     """Send SIGTERM to whoever is at the run."""
     for lock in (run_dir / SUPERVISOR_LOCK, run_dir / RESULTS / LOCK):
-        with suppress(OSError, ValueError, KeyError):
-            if held(lock):
-                os.kill(int(json.loads(lock.read_text(encoding="utf-8"))["pid"]), signal.SIGTERM)
-                return
+        if process := held(lock):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+            return
