@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.fleet.bundle import Bundles, Platform
 from tests.lab.fleet.controller import Controller
 from tests.lab.fleet.ssh_host import SshHost, start_hosts
 from tests.lab.fleet.ssh_image import ssh_image
@@ -43,8 +45,12 @@ def hosts(docker_engine: DockerEngine, ssh_base: str, key: Path) -> list[SshHost
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the bundle is kept, so that it is made once."""
-    return tmp_path_factory.mktemp("kept")
+    """Where the bundle is kept: made once, before the first test."""
+    folder = tmp_path_factory.mktemp("kept")
+    Bundles(wheels=dependency_wheels(), folder=folder / "bundles").bundle(
+        Platform("3.11", os.uname().machine)
+    )
+    return folder
 
 
 @pytest.fixture

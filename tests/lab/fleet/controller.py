@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Controller"]
 
-_LIMIT_S = 200
+_LIMIT_S = 280
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import socket
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SshHost", "start_hosts"]
 
-_UP_S = 60
+_UP_S = 240
 _KEYS = """\
 ssh-keygen -q -A
 for user in root easy asked plain; do
@@ -103,10 +103,16 @@ def start_hosts(
     hosts = [SshHost(engine, name, address) for name, address in zip(names, addresses, strict=True)]
     deadline = time.monotonic() + _UP_S
     for host in hosts:
-        while (
-            subprocess.run(["ssh-keyscan", "-T", "1", host.address], capture_output=True, check=False).stdout
-            == b""
-        ):
+        while not _speaks(host.address):
             assert time.monotonic() < deadline, engine.docker("logs", host.name)[-2000:]
             time.sleep(0.05)
     return hosts
+
+
+def _speaks(address: str) -> bool:
+    """Whether a server there has begun to speak SSH."""
+    try:
+        with socket.create_connection((address, 22), timeout=10) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 SUDO_PASSWORD = "right-horse-battery"
-DEADLINE_S = 120
+DEADLINE_S = 240
 UNUSED = "192.0.2.1"
 """RFC 5737: nobody answers there."""
 
