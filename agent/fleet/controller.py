@@ -167,7 +167,8 @@ class Controller:
             if isinstance(error, HostUnfitError) and "sudo wants a password" in error.message
         ]  # fmt: skip
         if lacking and self._ask_sudo_password:
-            password = self._ask_sudo_password()
+            with self._display.paused():
+                password = self._ask_sudo_password()
             self._secrets.add(password)
             again = [self._runs[name] for name in lacking]
             for run in again:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
@@ -15,7 +15,7 @@ from agent.journal import now
 from agent.progress import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rich.table import Table
     from typing_extensions import Self
@@ -67,6 +67,11 @@ class FleetDisplay:
     def note(self, text: str) -> None:
         """Something that people should read now."""
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the screen to somebody else, such as a question."""
+        yield
+
     def _changed(self, host: HostStatus, before: HostStatus | None) -> None: ...
 
 
@@ -114,6 +119,15 @@ class LiveTable(FleetDisplay):
     def __exit__(self, *_: object) -> None:
         """See FleetDisplay."""
         self._live.stop()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """See FleetDisplay."""
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start()
 
     def note(self, text: str) -> None:
         """See FleetDisplay."""

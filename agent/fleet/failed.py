@@ -18,11 +18,11 @@ FAILED_FILE = "failed.yaml"
 
 
 def failed_inventory(hosts: Sequence[FleetHost], statuses: Mapping[str, HostStatus]) -> str:
-    """The text of an inventory of the hosts that are not good, each with its reason as a comment."""
+    """The text of an inventory of the hosts that ended badly, each with its reason as a comment."""
     lines = ["# Hosts that failed, were not reached or not started.", "hosts:"]
     for host in hosts:
         status = statuses[host.name]
-        if status.is_good:
+        if status.is_good or not status.phase.is_final:
             continue
         reason = status.reason.splitlines()[0] if status.reason else f"exit code {status.exit_code}"
         lines.append(f"  # {status.phase.value}: {reason}")

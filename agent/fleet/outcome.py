@@ -14,10 +14,9 @@ from agent.report.rollup import ROLLUP_FILE
 from agent.results import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agent.fleet.inventory import FleetHost
     from agent.fleet.record import FleetRecord
     from agent.fleet.status import HostStatus
 
@@ -26,13 +25,12 @@ __all__ = ["FLEET_FILE", "distributions", "write_outcome"]
 FLEET_FILE = "fleet.json"
 
 
-def write_outcome(run_dir: Path, record: FleetRecord, hosts: Sequence[FleetHost]) -> dict[str, Any]:
+def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
     """Write all that is made from the hosts' files; the description.
 
     Args:
         run_dir: the fleet run's folder.
-        record: where each host stands.
-        hosts: the hosts.
+        record: the hosts, their secrets masked, and where each stands.
     """
     from agent.fleet.page import write_page
 
@@ -55,8 +53,8 @@ def write_outcome(run_dir: Path, record: FleetRecord, hosts: Sequence[FleetHost]
         _merge(run_dir, name, statuses)
     failed = run_dir / FAILED_FILE
     failed.unlink(missing_ok=True)
-    if not all(status.is_good for status in statuses.values()):
-        failed.write_text(failed_inventory(hosts, statuses), encoding="utf-8")
+    if any(status.phase.is_final and not status.is_good for status in statuses.values()):
+        failed.write_text(failed_inventory(record.hosts(), statuses), encoding="utf-8")
     write_json(run_dir / FLEET_FILE, description)
     write_page(run_dir, description, found)
     return description

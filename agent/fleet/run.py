@@ -16,10 +16,11 @@ from agent.fleet.options import FleetOptions
 from agent.fleet.outcome import write_outcome
 from agent.fleet.record import FleetRecord, fleet_folder, recorded
 from agent.journal import Journal, now
+from agent.names import canonical
 from agent.profile import find, load_sources
 from agent.request import RunRequest, kept_sources
 from agent.results import JOURNAL, ResultsFolder, new_run_id
-from agent.secrets import Secrets
+from agent.secrets import MASK, Secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -156,7 +157,7 @@ def resume_fleet(
         options = dataclasses.replace(
             FleetOptions.from_json(record.recall("options")), accept_new_host_keys=accept_new_host_keys
         )
-        hosts = record.hosts()
+        hosts = _with_secrets(record.hosts(), parameters)
         variables = _variables(record.recall("environment"))
         secrets = _secrets(request, hosts, wishes.credentials, variables)
         record.end(None)
@@ -200,7 +201,7 @@ def retry_fleet(
         request = RunRequest.from_json(record.recall("request"), parameters)
         options = FleetOptions.from_json(record.recall("options"))
         environment = record.recall("environment")
-    hosts = list(read_inventory([str(failed)]).hosts.values())
+    hosts = _with_secrets(read_inventory([str(failed)]).hosts.values(), parameters)
     return start_fleet(hosts, request, options, environment, wishes)
 
 
@@ -231,7 +232,22 @@ def _work(
     )
     exit_code = controller.run()
     record.end(int(exit_code), controller.stopped)
-    return FinishedFleet(run_dir, exit_code, write_outcome(run_dir, record, hosts))
+    return FinishedFleet(run_dir, exit_code, write_outcome(run_dir, record))
+
+
+def _with_secrets(hosts: Iterable[FleetHost], parameters: Mapping[str, str]) -> list[FleetHost]:
+    """Hosts as they were kept; a parameter of one that was secret, and so was not, is to be given again."""
+    complete = []
+    for host in hosts:
+        lost = [name for name, value in host.parameters.items() if MASK in value]
+        if missing := [name for name in lost if canonical(name) not in map(canonical, parameters)]:
+            raise UsageError(
+                f"host {host.name} has the parameter {missing[0]}, which is secret and was not kept",
+                remedy=f'give it again for all: --parameters "{missing[0]}=…"',
+            )
+        kept = {name: value for name, value in host.parameters.items() if name not in lost}
+        complete.append(dataclasses.replace(host, parameters=kept))
+    return complete
 
 
 def _variables(names: Iterable[str]) -> dict[str, str]:

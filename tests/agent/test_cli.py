@@ -25,6 +25,8 @@ COMMANDS = [
     "doctor",
     "parse",
     "convert",
+    "bundle",
+    "fleet",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -64,17 +65,26 @@ class Session:
         with _lost(self.hop):
             channel = self.connection.transport.open_session(timeout=timeout_s)
             channel.settimeout(timeout_s)
-            channel.exec_command(command)
+            # paramiko waits without end for a server that stands still: the end of the connection wakes it.
+            watchdog = threading.Timer(timeout_s, self._shut)
+            watchdog.start()
+            try:
+                channel.exec_command(command)
+            finally:
+                watchdog.cancel()
             return Command(channel, self.hop)
 
     def close(self) -> None:
         """Close it; its thread is woken, not waited for."""
+        self._shut()
+        with suppress(Exception):
+            self.connection.close()
+
+    def _shut(self) -> None:
         transport = self.connection.transport
         if transport is not None:
             with suppress(OSError, AttributeError):
                 transport.sock.shutdown(socket.SHUT_RDWR)
-        with suppress(Exception):
-            self.connection.close()
 
 
 class Command:
