@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-__all__ = ["remedy_for", "silent_failure"]
+from agent.errors import ActionFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["explained", "remedy_for", "silent_failure"]
 
 _SILENT = (
     r"Detected system did not match any known systems",
@@ -72,3 +79,24 @@ def remedy_for(text: str, log: object) -> str:
         if match := re.search(pattern, text):
             return remedy.format(*match.groups())
     return f"all of its output is in {log}; when it is mended, vcagent resume goes on here"
+
+
+@contextmanager
+def explained(title: str, log: object, complaints: Sequence[str] = ()) -> Iterator[None]:
+    """Tell a command's failure as its stage's, with a remedy; likewise a complaint of one that ended with 0.
+
+    Args:
+        title: the stage, for people.
+        log: where all of its output is.
+        complaints: what it said on its way, taken as it comes.
+    """
+    try:
+        yield
+    except ActionFailedError as error:
+        remedy = remedy_for("\n".join((*complaints, *error.details)), log)
+        message = f"{title} failed: {error.message}"
+        raise ActionFailedError(message, remedy=remedy, details=error.details) from error
+    if complaints:
+        raise ActionFailedError(
+            f"{title} did not do its work: {complaints[0]}", remedy=remedy_for(complaints[0], log)
+        )

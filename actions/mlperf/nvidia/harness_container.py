@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actions.mlperf.nvidia.alive import Alive, gpu_use
-from actions.mlperf.nvidia.failures import remedy_for, silent_failure
+from actions.mlperf.nvidia.failures import explained, silent_failure
 from actions.mlperf.nvidia.workspace import BUILT, CONTAINER_FOLDER
 from agent.containers import ContainerSpec, GpuAccess, Mount, Ulimit
-from agent.errors import ActionFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -132,27 +131,19 @@ class HarnessContainer:
                 complaints.append(complaint)
 
         usual_s = usual_minutes * 60 if usual_minutes else None
-        with Alive(self.context.progress, title, usual_s=usual_s, gpu_use=gpu_use()) as alive:
-            try:
-                result = self.container.run(
-                    command,
-                    log=self.context.log,
-                    timeout_s=self.parameters.stage_timeout,
-                    env=env,
-                    cwd=CONTAINER_FOLDER,
-                    on_line=take,
-                )
-            except ActionFailedError as error:
-                remedy = remedy_for("\n".join((*complaints, *error.details)), self.context.log)
-                raise ActionFailedError(
-                    f"{title} failed: {error.message}", remedy=remedy, details=error.details
-                ) from error
-        if complaints:
-            raise ActionFailedError(
-                f"{title} did not do its work: {complaints[0]}",
-                remedy=remedy_for(complaints[0], self.context.log),
+        with (
+            explained(title, self.context.log, complaints),
+            Alive(self.context.progress, title, usual_s=usual_s, gpu_use=gpu_use()) as alive,
+        ):
+            result = self.container.run(
+                command,
+                log=self.context.log,
+                timeout_s=self.parameters.stage_timeout,
+                env=env,
+                cwd=CONTAINER_FOLDER,
+                on_line=take,
             )
-        return result
+        return result  # noqa: RET504 - where the context raises, nothing is returned
 
     def enter(self) -> None:
         """See to it that what ``make build`` installed into a container is in this one.

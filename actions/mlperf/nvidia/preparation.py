@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actions.mlperf.nvidia.alive import Alive
-from actions.mlperf.nvidia.failures import remedy_for
+from actions.mlperf.nvidia.failures import explained
 from actions.mlperf.nvidia.harness_container import image_name
 from actions.mlperf.nvidia.layouts import PREBUILD
 from actions.mlperf.nvidia.scratch import FOLDERS, OWN_FOLDER
@@ -110,20 +110,14 @@ def prebuild(workspace: Workspace, parameters: MLPerfParameters, context: StepCo
         for call in PREBUILD:
             command = workspace.as_user(["make", *call, *tail], context.facts.fresh())
             title = f"make {call[-1] if call[0] == '-f' else call[0]}"
-            with Alive(context.progress, title) as alive:
-                try:
-                    context.processes.run(
-                        command,
-                        log=context.log,
-                        cwd=workspace.folder,
-                        timeout_s=parameters.stage_timeout,
-                        on_line=alive.line,
-                    )
-                except ActionFailedError as error:
-                    remedy = remedy_for("\n".join(error.details), context.log)
-                    raise ActionFailedError(
-                        f"{title} failed: {error.message}", remedy=remedy, details=error.details
-                    ) from error
+            with explained(title, context.log), Alive(context.progress, title) as alive:
+                context.processes.run(
+                    command,
+                    log=context.log,
+                    cwd=workspace.folder,
+                    timeout_s=parameters.stage_timeout,
+                    on_line=alive.line,
+                )
         made = engine.image(name)
     if made is None:
         raise ActionFailedError(
