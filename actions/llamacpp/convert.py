@@ -74,7 +74,7 @@ class LlamaCppConvert(Action):
         parameters = self.parameters
         return [
             str(parameters.environment / "bin" / "python"), str(script), str(parameters.source),
-            "--outfile", str(_part(variant)), "--outtype", variant.name.lower(),
+            "--outfile", str(variant.part), "--outtype", variant.name.lower(),
             "--model-name", parameters.model,
             *parameters.arguments,
         ]  # fmt: skip
@@ -85,7 +85,7 @@ class LlamaCppConvert(Action):
         before = _check_folder(source)
         script = self.parameters.program(context.package_dir, _SCRIPT)
         case_dir = context.case_dir("llamacpp", f"{variant.model}-{variant.name}-convert")
-        log, part = case_dir / "convert_hf_to_gguf.log", _part(variant)
+        log, part = case_dir / "convert_hf_to_gguf.log", variant.part
         variant.folder.mkdir(parents=True, exist_ok=True)
 
         def show(line: str) -> None:
@@ -146,10 +146,6 @@ class LlamaCppConvert(Action):
                 remedy="add it to the requirements of its PythonEnvironmentInstallation",
             )
         return error
-
-
-def _part(variant: Variant) -> Path:
-    return variant.path.with_suffix(".part")
 
 
 def _check_folder(source: Path) -> int:

@@ -68,7 +68,7 @@ class LlamaCppQuantize(VariantAction):
             *options,
             *parameters.arguments,
             source,
-            str(_part(variant)),
+            str(variant.part),
             variant.name,
             *threads,
         ]
@@ -83,7 +83,7 @@ class LlamaCppQuantize(VariantAction):
                 remedy=f"leave {variant.name} out of variants, or name another source",
             )
         variant.folder.mkdir(parents=True, exist_ok=True)
-        log, part = case_dir / "llama-quantize.log", _part(variant)
+        log, part = case_dir / "llama-quantize.log", variant.part
 
         def show(line: str) -> None:
             if tensors := tensors_done(line):
@@ -135,10 +135,6 @@ class LlamaCppQuantize(VariantAction):
             )
         python = (environment or Path()) / "bin" / "python"
         return locate_model(spec, python=python, processes=context.processes, log=context.log)
-
-
-def _part(variant: Variant) -> Path:
-    return variant.path.with_suffix(".part")
 
 
 def _explained(error: ActionFailedError, log: Path) -> ActionFailedError:

@@ -50,6 +50,11 @@ class Variant:
         """The variant's file."""
         return self.folder / f"{self.model}-{self.name}.gguf"
 
+    @property
+    def part(self) -> Path:
+        """The file while it is made."""
+        return self.path.with_suffix(".part")
+
     def scenario(self, what: str) -> str:
         """The scenario of its records, such as ``smollm2-135m/Q4_K_M/mmlu``."""
         return f"{self.model}/{self.name}/{what}"

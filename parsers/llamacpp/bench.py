@@ -8,12 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ParseError
 from agent.records import MetadataValue, Metric, Relativity
+from parsers.llamacpp.numbers import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -103,7 +103,7 @@ def bench_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tuple[
 
 def _bench(row: Mapping[str, Any], prefix: str) -> Iterator[Metric]:
     prompt, generated, depth = (int(row.get(name) or 0) for name in ("n_prompt", "n_gen", "n_depth"))
-    rate, deviation = (_finite(row.get(name)) for name in ("avg_ts", "stddev_ts"))
+    rate, deviation = (finite(row.get(name)) for name in ("avg_ts", "stddev_ts"))
     if prompt and generated:
         what, case = "", f"pp{prompt}+tg{generated}"
     elif generated:
@@ -139,7 +139,7 @@ def batched_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tupl
         prompt, generated, batch = (int(row[name]) for name in ("pp", "tg", "pl"))
         metadata: dict[str, MetadataValue] = {"n_prompt": prompt, "n_gen": generated, "sequences": batch}
         for name, key, unit, relativity, verbosity in _PARTS:
-            value = _finite(row.get(key))
+            value = finite(row.get(key))
             if value:
                 metrics.append(
                     Metric(
@@ -169,11 +169,3 @@ def _json_lines(text: str) -> Iterator[Row]:
                 continue
             if isinstance(row, dict):
                 yield row
-
-
-def _finite(value: object) -> float | None:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None

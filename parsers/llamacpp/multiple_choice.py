@@ -8,11 +8,11 @@ multiple_choice_score().
 
 from __future__ import annotations
 
-import math
 import re
 
 from agent.errors import ParseError
 from agent.records import Metric, Relativity
+from parsers.llamacpp.numbers import finite
 
 __all__ = [
     "has_multiple_choice",
@@ -74,14 +74,14 @@ def multiple_choice_metrics(text: str, name: str = "multiple_choice") -> tuple[M
     """
     running = list(_RUNNING.finditer(text))
     final = _FINAL.search(text)
-    percent = _finite(final["percent"]) if final else _finite(running[-1]["percent"]) if running else None
+    percent = finite(final["percent"]) if final else finite(running[-1]["percent"]) if running else None
     if percent is None:
         raise ParseError(
             "no task was scored", details=tuple(match[1].strip() for match in _ERROR.finditer(text))[-3:]
         )
-    error = _finite(final["error"]) if final else None
+    error = finite(final["error"]) if final else None
     chance_line = _CHANCE.search(text)
-    chance = _finite(chance_line["percent"]) if chance_line else None
+    chance = finite(chance_line["percent"]) if chance_line else None
     metrics = [
         Metric(
             f"{name}_accuracy",
@@ -103,11 +103,3 @@ def multiple_choice_metrics(text: str, name: str = "multiple_choice") -> tuple[M
     if running:
         metrics.append(Metric(f"{name}_tasks", float(running[-1]["done"]), "count", verbosity=2))
     return tuple(metrics)
-
-
-def _finite(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None

@@ -7,11 +7,11 @@ tokens per second: that rate was not measured, and is absent here.
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING
 
 from agent.records import Metric, Relativity
+from parsers.llamacpp.numbers import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def timing_metrics(text: str, *, verbosity: int = 1) -> tuple[Metric, ...]:
 
 
 def _metrics(part: str, line: dict[str, str | None], verbosity: int) -> Iterator[Metric]:
-    rate, milliseconds, count = (_finite(line[name]) for name in ("rate", "ms", "count"))
+    rate, milliseconds, count = (finite(line[name]) for name in ("rate", "ms", "count"))
     if rate and milliseconds:
         description = "prompt processing" if part == "prompt" else "generation of one sequence"
         yield Metric(f"{part}_tokens_per_second", rate, "tokens/s", Relativity.HIGHER, description, verbosity)
@@ -67,11 +67,3 @@ def _metrics(part: str, line: dict[str, str | None], verbosity: int) -> Iterator
         )
     if count is not None and part in _COUNTS and milliseconds:
         yield Metric(_COUNTS[part], count, "count", verbosity=3)
-
-
-def _finite(text: str | None) -> float | None:
-    try:
-        value = float(text or "")
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.component import StepContext
-from agent.errors import HostError
+from agent.errors import HostError, VcagentError
 from agent.facts import Facts, LocalHost
 from agent.processes import LocalProcesses
 from dependencies.llamacpp_installation import LlamaCppInstallation
@@ -52,8 +52,11 @@ def _locked(name: str) -> Iterator[None]:
         yield
 
 
-def _apply(component: Dependency, name: str) -> Path:
-    """Bring the cache to the state that a component asks for; the folder of what it made."""
+def _apply(component: Dependency, name: str, skipped: type[VcagentError] = HostError) -> Path:
+    """Bring the cache to the state that a component asks for; the folder of what it made.
+
+    An error of the class ``skipped`` skips the test: this host cannot have it.
+    """
     packages = CACHE / "packages"
     with _locked(name):
         packages.mkdir(exist_ok=True)
@@ -65,7 +68,7 @@ def _apply(component: Dependency, name: str) -> Path:
         try:
             for step in component.plan(facts).steps:
                 step.run(context)
-        except HostError as error:
+        except skipped as error:
             pytest.skip(f"{name} cannot be made here: {error}")
     return packages / name
 
@@ -90,7 +93,8 @@ def converter_environment() -> Path:
     parameters = PythonEnvironmentInstallation.Parameters.model_validate(
         {"packageName": "llamacpp-converter", "requirements": _CONVERTER}
     )
-    return _apply(PythonEnvironmentInstallation(parameters), "llamacpp-converter")
+    # Not every index has torch without CUDA, which is all that a test may take.
+    return _apply(PythonEnvironmentInstallation(parameters), "llamacpp-converter", VcagentError)
 
 
 @pytest.fixture(scope="session")
