@@ -160,6 +160,8 @@ class HostRun:
             command.write(doorstep_input(order))
             command.end_input()
         line = yield from command.line(_EXCHANGE_S)
+        if line is None:
+            raise ConnectionLostError(f"a command there gave no answer within {_EXCHANGE_S:g} s")
         answer = command.ended()
         if answer.exit_code == NO_PYTHON or not line:
             raise HostUnfitError(
@@ -288,7 +290,7 @@ class HostRun:
             standing: Standing = yield from self._kept_up(self._watched)
             new_boot = bool(boot) and standing.boot != boot
             pending = standing.state is RunState.ENDED and standing.exit_code == ExitCode.REBOOT_PENDING
-            cut = standing.state is RunState.DEAD or (
+            cut = standing.state in (RunState.DEAD, RunState.ABSENT) or (
                 standing.exit_code == ExitCode.INTERRUPTED and (new_boot or not self._heard_running)
             )
             if pending and not new_boot and self._request["request"]["allow_reboot"]:
