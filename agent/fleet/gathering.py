@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from agent.fleet.errors import ConnectionLostError, HostUnfitError
+from agent.fleet.remote.sending import sha256_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def gathered(command: Command, folder: Path) -> Task[int]:
     total, changed = 0, []
     for file, offset in zip(wanted, offsets, strict=True):
         total += _fetch(file, file.size - offset, command)
-        if _sha256(file.part) == file.sha256:
+        if sha256_of(file.part) == file.sha256:
             file.part.replace(file.path)
         else:  # what was there before belonged to another state of it
             file.part.unlink()
@@ -80,7 +80,9 @@ def gathered(command: Command, folder: Path) -> Task[int]:
 def _is_there(file: _Wanted) -> bool:
     if file.offset > file.size:
         file.part.unlink()
-    return file.path.is_file() and file.path.stat().st_size == file.size and _sha256(file.path) == file.sha256
+    return (
+        file.path.is_file() and file.path.stat().st_size == file.size and sha256_of(file.path) == file.sha256
+    )
 
 
 def _fetch(file: _Wanted, left: int, command: Command) -> int:
@@ -101,11 +103,3 @@ def _inside(folder: Path, name: str) -> Path:
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
         raise HostUnfitError(f"the host offers a file outside of its folder: {name!r}")
     return folder.joinpath(*path.parts)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()

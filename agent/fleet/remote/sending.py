@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["send"]
+__all__ = ["send", "sha256_of"]
 
 
 def send(run_dir: Path) -> None:
     """Write the list as a line of JSON; read which are wanted, from which byte on; write those bytes."""
     files = dict(_files(run_dir))
-    listed = [[name, path.stat().st_size, _sha256(path)] for name, path in files.items()]
+    listed = [[name, path.stat().st_size, sha256_of(path)] for name, path in files.items()]
     sys.stdout.write(json.dumps({"files": listed}) + "\n")
     sys.stdout.flush()
     sizes = {name: size for name, size, _ in listed}
@@ -45,7 +45,8 @@ def _files(run_dir: Path) -> Iterator[tuple[str, Path]]:
                 yield path.relative_to(run).as_posix(), path
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(1 << 20):
