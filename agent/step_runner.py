@@ -118,7 +118,7 @@ class StepRunner:
         log = self.run_dir / "logs" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', key)}.log"
         if before and before.status is StepStatus.FAILED:
             log.with_suffix(".exit").unlink(missing_ok=True)
-        shown = self.progress.start(_step_title(element, step), step.estimate_s)
+        shown = self.progress.start(mask(_step_title(element, component.parameters, step)), step.estimate_s)
         context = StepContext(
             facts=facts,
             processes=self.processes.for_step(key),
@@ -224,8 +224,8 @@ def _scenario_of(element: Element) -> str:
     )
 
 
-def _step_title(element: Element, step: Step) -> str:
-    name = _scenario_of(element) or element.type
+def _step_title(element: Element, parameters: ComponentParameters, step: Step) -> str:
+    name = parameters.scenario or element.type
     return name if step.name == name else f"{name}: {step.name}"
 
 

@@ -43,7 +43,7 @@ def profile(arguments: argparse.Namespace) -> dict[str, Any]:
         "model": arguments.model,
         "name": "model",
         "parallel": max(arguments.users),
-        "context": arguments.input_tokens + arguments.output_tokens,
+        "context": arguments.input_tokens + arguments.output_tokens + 1,
         **program,
     }
     load = {

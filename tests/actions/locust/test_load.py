@@ -144,7 +144,7 @@ def test_a_context_that_is_too_short_is_refused_before_the_load(
 ) -> None:
     with pytest.raises(ActionFailedError, match=r"48 \+ 4000 tokens; the server's context holds") as failure:
         run(load(output_tokens=4000), context)
-    assert "a context of 4048" in str(failure.value.remedy)
+    assert "a context of 4049" in str(failure.value.remedy)
 
 
 def test_a_reply_of_another_length_is_a_failed_request(
