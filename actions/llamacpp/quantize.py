@@ -143,7 +143,7 @@ def _explained(error: ActionFailedError, log: Path) -> ActionFailedError:
     remedy = error.remedy
     if "requantizing from type" in text:
         remedy = "the source is quantised itself: name a source in F16, BF16 or F32, or set allowRequantize"
-    elif re.search(r"(Missing|without an) importance matrix", text):
+    elif re.search(r"(Missing|requires an|without an) importance matrix", text):
         remedy = "this type needs an importance matrix: make one by llama-imatrix, and name it by imatrix"
     elif "invalid ftype" in text:
         remedy = "llama-quantize --help lists the types that this build knows"
