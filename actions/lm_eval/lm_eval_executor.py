@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.records import ParsedOutput
 
-__all__ = ["LmEvalExecutor"]
+__all__ = ["LmEvalExecutor", "check_echo", "remedy_of"]
 
 _PROGRESS = re.compile(r"(?:^|\s)([\w .()-]+?):\s.*?(\d+)/(\d+) \[")
 _TIMEOUT_S = 120.0
@@ -134,7 +134,7 @@ class LmEvalExecutor(Action):
             last = (ended.stderr or ended.stdout).strip().splitlines()[-10:]
             raise ActionFailedError(
                 f"lm-eval ended with exit code {ended.exit_code}: {last[-1] if last else 'without a word'}",
-                remedy=_remedy(ended.stderr) or f"its output is in {ended.log}",
+                remedy=remedy_of(ended.stderr) or f"its output is in {ended.log}",
                 details=tuple(last[:-1]),
             )
 
@@ -170,7 +170,8 @@ def check_echo(url: str, model: str, key: str = "") -> None:
         )
 
 
-def _remedy(text: str) -> str:
+def remedy_of(text: str) -> str:
+    """What to do about a failure that lm-eval told of; empty where nobody knows."""
     for pattern, remedy in _REMEDIES:
         if found := re.search(pattern, text):
             return remedy.format(*found.groups())

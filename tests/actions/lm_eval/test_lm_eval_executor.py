@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from actions.lm_eval.command import SHIPPED_TASKS, lm_eval_command, lm_eval_environment
 from actions.lm_eval.judging import judge
-from actions.lm_eval.lm_eval_executor import LmEvalExecutor, check_echo
+from actions.lm_eval.lm_eval_executor import LmEvalExecutor, check_echo, remedy_of
 from actions.lm_eval.parameters import LmEvalParameters
 from agent.errors import ActionFailedError, HostError
 from agent.records import ParsedOutput, Validity
@@ -197,11 +197,21 @@ def test_lm_eval_on_llama_cpps_server(
     assert {metric.name for metric in output.metrics} >= {"acc"}
 
 
-@pytest.mark.engine
-def test_a_task_that_does_not_exist_is_told(run: Callable[..., StepOutcome], echo_server: str) -> None:
-    with pytest.raises(ActionFailedError) as caught:
-        run(backend="local-completions", endpoint=echo_server, tasks="no_such_task")
-    assert "include_path" in str(caught.value.remedy)
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("/opt/e/bin/python: No module named lm_eval", "add lm-eval to the environment"),
+        ("ModuleNotFoundError: No module named 'vllm'", "add vllm to the environment"),
+        ("ValueError: Tasks not found: no_such_task", "include_path"),
+        ("ConnectionError: Couldn't reach 'cais/mmlu' on the Hub (OfflineModeIsEnabled)", "include_path"),
+        ("huggingface_hub.errors.GatedRepoError: 401 Client Error.", "HF_TOKEN"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "gpu_memory_utilization"),
+        ("something else", ""),
+    ],
+)
+def test_failures_are_explained(said: str, remedy: str) -> None:
+    assert remedy in remedy_of(said)
+    assert bool(remedy) == bool(remedy_of(said))
 
 
 @pytest.mark.engine

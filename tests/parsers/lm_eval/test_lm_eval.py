@@ -1,4 +1,4 @@
-"""lm-eval's results: a real file of 0.4.13, the shapes of older versions, and broken ones."""
+"""lm-eval's results: real files of 0.4.13, the shapes of older versions, and broken ones."""
 
 from __future__ import annotations
 
@@ -36,6 +36,16 @@ def test_a_group_stands_for_its_tasks() -> None:
     (output,) = PARSER.parse(HERE / "v0_4_13_group.json")
     assert (output.tool_version, output.details["limit"]) == ("0.4.13", 6)
     assert output.start is not None
+
+
+def test_vllm_in_lm_evals_own_process() -> None:
+    found = metrics("v0_4_13_vllm.json")
+    assert (found["local_knowledge", "acc"].value, found["local_knowledge", "acc"].metadata["samples"]) == (
+        1 / 3,
+        6,
+    )
+    (output,) = PARSER.parse(HERE / "v0_4_13_vllm.json")
+    assert (output.details["model"], output.scenario) == ("vllm", "/models/tiny")
 
 
 def test_without_a_number_there_is_none() -> None:
