@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -28,8 +29,11 @@ SERVICE_PREFIX = "service:"
 
 CASE_OWNER = ".step"
 """The file in a case's folder that names the step it belongs to."""
+CASE_LOG = "run.log"
+"""The step's log, found in the case's folder too."""
 
 __all__ = [
+    "CASE_LOG",
     "CASE_OWNER",
     "SERVICE_PREFIX",
     "Action",
@@ -63,6 +67,7 @@ class ComponentParameters(BaseModel):
     supported_platforms: str = Field("", description="Platforms such as linux-x64; elsewhere it is skipped.")
     supported_linux_distributions: str = Field("", description="Distributions; elsewhere it is skipped.")
     role: str = Field("", description="The role in a client/server layout it is meant for.")
+    enabled: bool = Field(default=True, description="false switches it off: it is skipped.")
     metric_filters: str = Field("", description="Keeps matching metrics: verbosity:1,-regex,regex.")
 
     @model_validator(mode="before")
@@ -160,8 +165,21 @@ class StepContext:
             except FileExistsError:
                 if owner.read_text(encoding="utf-8") != self.key:
                     continue
+            self._show_log(folder / CASE_LOG)
             return folder
         raise AssertionError("unreachable")
+
+    def _show_log(self, place: Path) -> None:
+        """Let the step's log be found in its case's folder too: it is one file with two names."""
+        if place.exists():
+            return
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.touch()
+        try:
+            place.hardlink_to(self.log)
+        except OSError:  # a file system without hard links
+            place.unlink(missing_ok=True)
+            place.symlink_to(os.path.relpath(self.log, place.parent))
 
 
 @dataclass(frozen=True)

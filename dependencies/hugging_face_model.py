@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from actions.mlperf.harness_run import interpreter, module_command, module_environment
 from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
@@ -53,6 +53,11 @@ class HuggingFaceModelParameters(ComponentParameters):
     )
     cache_dir: Path | None = Field(None, description="The hub's cache; HF_HUB_CACHE, HF_HOME or ~/.cache.")
     required_space: float = Field(0, ge=0, description="GiB that must be free before anything is fetched.")
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _absent_if_empty(cls, value: Any) -> Any:
+        return None if value == "" else value
 
     @model_validator(mode="after")
     def _one_source(self) -> HuggingFaceModelParameters:

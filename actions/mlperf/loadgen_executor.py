@@ -167,7 +167,9 @@ class LoadGenExecutor(Action):
             written = open_sample_set(str(path))
             return SampleSet(SYNTHETIC, path, written.ids)
         samples = open_sample_set(asked.dataset)
-        return samples.first(asked.samples, path) if asked.samples else samples
+        if asked.samples or asked.input_tokens_max:
+            return samples.first(asked.samples, path, longest=asked.input_tokens_max)
+        return samples
 
     def _accuracy(self, tested: Tested, case_dir: Path, context: StepContext) -> Accuracy | None:
         return score_run(

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from actions.container_parameters import ContainerParameters  # noqa: TC001 - pydantic reads it
 from actions.llamacpp.server import ServerParameters  # noqa: TC001 - likewise
 from actions.mlperf.accuracy_targets import SCORES, rounds
+from actions.mlperf.sample_sets import SYNTHETIC
 from actions.mlperf.vllm_engine import VllmParameters  # noqa: TC001 - likewise
 from actions.parameter_types import Seconds, Share  # noqa: TC001 - likewise
 from agent.component import ComponentParameters
@@ -100,7 +101,12 @@ class LoadGenParameters(ComponentParameters):
     dataset: str = Field("short-prompts", description="A shipped set, a file of JSON lines, or synthetic.")
     samples: int | None = Field(None, ge=1, description="Only the first so many samples; synthetic: 256.")
     input_tokens: int = Field(128, ge=1, description="Synthetic: mean input length, in tokens.")
-    input_tokens_max: int | None = Field(None, ge=1, description="Synthetic: longest input; mean if absent.")
+    input_tokens_max: int | None = Field(
+        None,
+        ge=1,
+        description="Longest input, in tokens. Synthetic: the mean if absent; of any other set, samples that "
+        "are longer are left out.",
+    )
     seed: int = Field(1, description="Synthetic: the same seed gives the same samples.")
 
     target_qps: Load | None = Field(
@@ -146,6 +152,14 @@ class LoadGenParameters(ComponentParameters):
         description="Accuracy expected of this model: 0 to 1, or for ROUGE {rouge1: 38.8, rougeL: 24.5} in "
         "percent, also for a part of the set; that which is known if absent.",
     )
+
+    @field_validator(
+        "server", "vllm", "user_conf", "api_key_file", "samples", "input_tokens_max", "target_qps",
+        "min_duration", "min_query_count", "performance_sample_count", "tokenizer", mode="before",
+    )  # fmt: skip
+    @classmethod
+    def _absent_if_empty(cls, value: Any) -> Any:
+        return None if value in ("", {}) else value
 
     @field_validator("mlperf_round")
     @classmethod
@@ -199,7 +213,7 @@ class LoadGenParameters(ComponentParameters):
                     "target_latency_ms and a token limit: LoadGen judges whole answers or tokens; give "
                     "target_latency_ms, or ttft_latency_ms and tpot_latency_ms"
                 )
-        if self.input_tokens_max is not None and self.input_tokens_max < self.input_tokens:
+        if self.dataset == SYNTHETIC and (self.input_tokens_max or self.input_tokens) < self.input_tokens:
             yield f"input_tokens_max {self.input_tokens_max} is below input_tokens {self.input_tokens}"
         for name in ("target_qps", "target_latency_ms"):
             load = getattr(self, name)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gpu_configs.gpu_model import gpu_model
 
@@ -38,7 +38,9 @@ class VllmParameters(BaseModel):
         None, gt=0, description="Size of the model in 10⁹ parameters; tells how many GPUs it needs."
     )
     llm_config: dict[str, Any] = Field(
-        default_factory=dict, description="vLLM's engine arguments by their own names, over the defaults."
+        default_factory=dict,
+        description="vLLM's engine arguments by their own names, over the defaults; or a list of such, each "
+        "over those before it. null leaves the default.",
     )
     sampling: dict[str, Any] = Field(
         default_factory=dict, description="vLLM's SamplingParams by their own names; greedy if absent."
@@ -50,6 +52,15 @@ class VllmParameters(BaseModel):
     )
     gpus: int | None = Field(None, ge=1, description="GPUs to use; all if absent.")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables for vLLM.")
+
+    @field_validator("llm_config", mode="before")
+    @classmethod
+    def _laid_over(cls, value: Any) -> Any:
+        parts = value if isinstance(value, list) else [value]
+        if not all(isinstance(part, dict) for part in parts):
+            return value
+        merged = {name: entry for part in parts for name, entry in part.items()}
+        return {name: entry for name, entry in merged.items() if entry is not None}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["applies_to", "select"]
 
+_OFF = frozenset({"false", "no", "off", "0", "n", "f"})
+"""As pydantic reads them."""
+
 _DISTRIBUTIONS = {
     "azlinux": "azurelinux",
     "mariner": "azurelinux",
@@ -115,7 +118,7 @@ def applies_to(
     """Why an element is not meant for a host, or None where it is.
 
     ``SupportedPlatforms``, ``SupportedLinuxDistributions`` and ``Role`` are looked for among the parameters
-    first, then in the metadata.
+    first, then in the metadata; ``Enabled`` is a parameter.
 
     Args:
         element: the element.
@@ -124,11 +127,13 @@ def applies_to(
         role: the host's role in a client/server layout; empty for none.
         parameters: the element's parameters as resolved; as written if not given.
     """
-    settings = {canonical(name): value for name, value in element.metadata.items()}
-    settings |= {
+    given = {
         canonical(name): value
         for name, value in (element.parameters if parameters is None else parameters).items()
     }
+    if str(given.get("enabled", "")).strip().lower() in _OFF:
+        return "switched off (enabled: false)"
+    settings = {**{canonical(name): value for name, value in element.metadata.items()}, **given}
 
     def listed(name: str) -> list[str]:
         value = settings.get(canonical(name))

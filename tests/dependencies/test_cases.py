@@ -18,6 +18,7 @@ from agent.facts import Facts
 from agent.facts.cuda_toolkits import CudaToolkit
 from agent.facts.disks import BlockDevice, Signature
 from agent.facts.git import GitCheckout
+from agent.facts.gpu_memory import GpuMemory, MemoryHolder
 from agent.facts.linux import Distribution
 from agent.facts.memory import Memory
 from agent.facts.packages import InstalledPackage
@@ -25,9 +26,12 @@ from agent.facts.processor import Processor
 from agent.facts.python import PythonInterpreter
 from agent.facts.python_environments import PythonEnvironment
 from agent.facts.storage import Mount
+from agent.facts.users import User
 from dependencies.docker_installation import DockerInstallation
 from dependencies.format_disks import FormatDisks
+from dependencies.free_gpu_memory import FreeGpuMemory
 from dependencies.git_repo_clone import GitRepoClone
+from dependencies.gpu_selection import GpuSelection
 from dependencies.linux_package_installation import LinuxPackageInstallation
 from dependencies.llamacpp_installation import LlamaCppInstallation
 from dependencies.mount_disks import MountDisks
@@ -47,7 +51,9 @@ if TYPE_CHECKING:
 INSTALLERS: dict[str, type[Dependency]] = {
     "docker_installation": DockerInstallation,
     "format_disks": FormatDisks,
+    "free_gpu_memory": FreeGpuMemory,
     "git_repo_clone": GitRepoClone,
+    "gpu_selection": GpuSelection,
     "linux_package_installation": LinuxPackageInstallation,
     "llamacpp_installation": LlamaCppInstallation,
     "mount_disks": MountDisks,
@@ -80,6 +86,10 @@ READERS: dict[str, Callable[[Any], Any]] = {
             **{**value, **{name: tuple(value.get(name, ())) for name in ("tags", "changed", "ahead")}}
         )
     ),
+    "gpu_memory": lambda value: tuple(GpuMemory(**gpu) for gpu in value),
+    "gpu_memory_holders": lambda value: tuple(
+        MemoryHolder(**{**holder, "uuids": tuple(holder["uuids"])}) for holder in value
+    ),
     "installed_packages": lambda value: {name: InstalledPackage(*state) for name, state in value.items()},
     "link_target": lambda value: value and Path(value),
     "llamacpp_build": lambda value: value and Build(value, "515e855"),
@@ -95,6 +105,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "python_environment": lambda value: (
         value and PythonEnvironment(**{**value, "changed": tuple(value.get("changed", ()))})
     ),
+    "user": lambda value: User(**value),
 }
 
 

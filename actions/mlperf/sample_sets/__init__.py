@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from actions.llamacpp.model_file import sha256_of
+from actions.mlperf.harness.dataset import unpack_tokens
 from agent.errors import HostError
 from agent.names import did_you_mean
 
@@ -56,11 +58,25 @@ class SampleSet:
         """The SHA-256 of the file, in hexadecimal."""
         return sha256_of(self.path)
 
-    def first(self, count: int, path: Path) -> SampleSet:
-        """The first ``count`` samples, written to ``path``."""
+    def first(self, count: int | None, path: Path, *, longest: int | None = None) -> SampleSet:
+        """The first ``count`` samples of at most ``longest`` tokens, written to ``path``; None for no bound.
+
+        Raises:
+            HostError: if lengths are bounded and a sample is text, or none is short enough.
+        """
         lines = [line for line in self.path.read_text(encoding="utf-8").split("\n") if line.strip()]
-        path.write_text("\n".join(lines[:count]) + "\n", encoding="utf-8")
-        ids = self.ids[:count]
+        kept = (
+            (name, line)
+            for name, line in zip(self.ids, lines, strict=True)
+            if longest is None or _token_count(self.path, line) <= longest
+        )
+        part = list(islice(kept, count))
+        if not part:
+            raise HostError(
+                f"no sample of {self.name} has at most {longest} tokens", remedy="raise input_tokens_max"
+            )
+        path.write_text("\n".join(line for _, line in part) + "\n", encoding="utf-8")
+        ids = tuple(name for name, _ in part)
         answers = {name: self.answers[name] for name in ids if name in self.answers}
         return replace(self, path=path, ids=ids, answers=answers, symbols=self.symbols & answers.keys())
 
@@ -106,6 +122,16 @@ def open_sample_set(name: str) -> SampleSet:
     symbols = frozenset(name for name, row in zip(ids, rows, strict=True) if row.get("symbol"))
     compared = all(row.get("reference") for row in rows)
     return SampleSet(path.stem, path, ids, MappingProxyType(answers), symbols, sha256_of(path), compared)
+
+
+def _token_count(path: Path, line: str) -> int:
+    tokens = json.loads(line).get("token_ids")
+    if not tokens:
+        raise HostError(
+            f"input_tokens_max bounds tokens, but a sample of {path} is text",
+            remedy="give samples as token_ids (CnnDailyMailDataSet with a tokenizer), or leave the bound out",
+        )
+    return len(unpack_tokens(tokens) if isinstance(tokens, str) else tokens)
 
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:

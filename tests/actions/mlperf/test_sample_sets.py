@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actions.mlperf.exact_match import find_reference, is_right, score
-from actions.mlperf.harness.dataset import read_dataset
+from actions.mlperf.harness.dataset import pack_tokens, read_dataset
 from actions.mlperf.sample_sets import open_sample_set, shipped
 from actions.mlperf.sample_sets.synthetic import SyntheticSamples
 from agent.errors import HostError, ParseError
@@ -67,6 +67,21 @@ def test_a_line_separator_within_a_text_ends_no_line(tmp_path: Path) -> None:
     samples = open_sample_set(str(path))
     assert samples.ids == ("0", "1", "2")
     assert open_sample_set(str(samples.first(2, tmp_path / "part").path)).ids == ("0", "1")
+
+
+def test_a_part_without_the_long_samples(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    rows = [{"id": "long", "token_ids": [1] * 9}, {"id": "list", "token_ids": [1] * 8}]
+    rows += [{"id": "packed", "token_ids": pack_tokens([1] * 8)}, {"id": "last", "token_ids": [1]}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    samples = open_sample_set(str(path))
+    assert samples.first(2, tmp_path / "part", longest=8).ids == ("list", "packed")
+    assert samples.first(None, tmp_path / "part", longest=8).ids == ("list", "packed", "last")
+    assert open_sample_set(str(tmp_path / "part")).ids == ("list", "packed", "last")
+    with pytest.raises(HostError, match="no sample of set has at most 0 tokens"):
+        samples.first(None, tmp_path / "part", longest=0)
+    with pytest.raises(HostError, match="is text"):
+        open_sample_set("short-prompts").first(2, tmp_path / "part", longest=8)
 
 
 def test_a_part_keeps_ids_and_answers(tmp_path: Path) -> None:

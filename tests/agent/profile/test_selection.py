@@ -80,6 +80,9 @@ def test_an_unknown_scenario(scenarios: str, remedy: str) -> None:
         ({"SupportedLinuxDistributions": "Debian,Ubuntu"}, {}, None),
         ({"SupportedLinuxDistributions": ["RHEL8"]}, {}, "meant for RHEL8; this host has ubuntu"),
         ({"Role": "Client,Server"}, {}, None),
+        ({"Enabled": True}, {}, None),
+        ({"enabled": "False"}, {}, "switched off"),
+        ({}, {"Enabled": "false"}, None),
         ({"Role": "Server"}, {}, "meant for the role Server; this host is client"),
     ],
 )

@@ -1,0 +1,137 @@
+"""Memory of the GPUs, and which processes hold it: whose they are, and whether a vcagent left them behind."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from agent.facts.base import Fact, Host
+
+__all__ = ["GPU_MEMORY", "GPU_MEMORY_HOLDERS", "GpuMemory", "MemoryHolder", "gpu_memory", "memory_holders"]
+
+_MEMORY = ("nvidia-smi", "--query-gpu=index,uuid,memory.total,memory.free", "--format=csv,noheader,nounits")
+_APPS = (
+    "nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_gpu_memory", "--format=csv,noheader,nounits"
+)  # fmt: skip
+_RUN = re.compile(r"(?:^|\0)VCAGENT_RUN=([^\0]+)")
+"""The variable that every child of an agent inherits (``agent.processes.tree``)."""
+_MIB = 1024 * 1024
+_COMMAND_LENGTH = 120
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """One GPU's memory.
+
+    Args:
+        index: its place in the driver's order.
+        uuid: its UUID.
+        total_bytes: all of it.
+        free_bytes: what nobody has.
+    """
+
+    index: int
+    uuid: str
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class MemoryHolder:
+    """A process that has memory of GPUs.
+
+    Args:
+        pid: its number.
+        uuids: the GPUs.
+        bytes_held: how much in all, in bytes; None where the driver does not tell.
+        user: whose it is; its number where it has no name here, empty where nobody can tell.
+        command: its command line, cut; empty where nobody can tell.
+        run_id: the run of vcagent that started it; empty for any other process.
+        is_leftover: whether that run's agent is gone.
+    """
+
+    pid: int
+    uuids: tuple[str, ...]
+    bytes_held: int | None = None
+    user: str = ""
+    command: str = ""
+    run_id: str = ""
+    is_leftover: bool = False
+
+    def __str__(self) -> str:
+        """As people read it: process, user, memory, command."""
+        held = "memory unknown" if self.bytes_held is None else f"{self.bytes_held / 2**30:.1f} GiB"
+        whose = f"user {self.user}" if self.user else "user unknown"
+        run = f", of vcagent's run {self.run_id}" if self.run_id else ""
+        return f"process {self.pid} ({whose}, {held}{run}): {self.command or 'command unknown'}"
+
+
+def gpu_memory(text: str | None) -> tuple[GpuMemory, ...]:
+    """Read ``nvidia-smi --query-gpu=index,uuid,memory.total,memory.free`` in MiB."""
+    found = []
+    for line in (text or "").splitlines():
+        index, uuid, total, free = ([part.strip() for part in line.split(",")] + [""] * 4)[:4]
+        if index.isdigit() and total.isdigit() and free.isdigit():
+            found.append(GpuMemory(int(index), uuid, int(total) * _MIB, int(free) * _MIB))
+    return tuple(found)
+
+
+def memory_holders(text: str | None) -> dict[int, tuple[tuple[str, ...], int | None]]:
+    """Read ``nvidia-smi --query-compute-apps``: by process its GPUs and bytes, a line for each GPU."""
+    found: dict[int, tuple[tuple[str, ...], int | None]] = {}
+    for line in (text or "").splitlines():
+        uuid, pid, held = ([part.strip() for part in line.split(",")] + [""] * 3)[:3]
+        if not pid.isdigit():
+            continue
+        uuids, before = found.get(int(pid), ((), 0))
+        told = int(held) * _MIB if held.isdigit() else None
+        found[int(pid)] = (
+            (*uuids, uuid), None if told is None or before is None else before + told
+        )  # fmt: skip
+    return found
+
+
+def _holder(host: Host, pid: int, uuids: tuple[str, ...], held: int | None) -> MemoryHolder:
+    run = _RUN.search(host.text(f"/proc/{pid}/environ") or "")
+    command = (host.text(f"/proc/{pid}/cmdline") or "").replace("\0", " ").strip()
+    user = (host.output(["stat", "--format=%U %u", f"/proc/{pid}"]) or "").split()
+    return MemoryHolder(
+        pid=pid,
+        uuids=uuids,
+        bytes_held=held,
+        user=(user[1] if user[0] == "UNKNOWN" else user[0]) if len(user) > 1 else "",
+        command=command[:_COMMAND_LENGTH],
+        run_id=run[1] if run else "",
+        is_leftover=bool(run) and not _has_agent(host, pid),
+    )
+
+
+def _has_agent(host: Host, pid: int) -> bool:
+    """Whether the agent that started a process, or one of its ancestors, is still there.
+
+    An agent's children carry its run's id and the agent does not: the first ancestor without it is the agent,
+    or what the kernel gave an orphan to.
+    """
+    while parent := _parent(host, pid):
+        if not _RUN.search(host.text(f"/proc/{parent}/environ") or ""):
+            return "vcagent" in (host.text(f"/proc/{parent}/cmdline") or "")
+        pid = parent
+    return False
+
+
+def _parent(host: Host, pid: int) -> int | None:
+    match = re.search(r"^PPid:\s*(\d+)", host.text(f"/proc/{pid}/status") or "", re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+GPU_MEMORY: Fact[tuple[GpuMemory, ...]] = Fact(
+    "gpu_memory", "nvidia-smi --query-gpu", lambda host: gpu_memory(host.output(_MEMORY, timeout_s=30))
+)
+GPU_MEMORY_HOLDERS: Fact[tuple[MemoryHolder, ...]] = Fact(
+    "gpu_memory_holders",
+    "nvidia-smi --query-compute-apps, /proc",
+    lambda host: tuple(
+        _holder(host, pid, uuids, held)
+        for pid, (uuids, held) in sorted(memory_holders(host.output(_APPS, timeout_s=30)).items())
+    ),
+)

@@ -1,0 +1,104 @@
+"""Has GPUs that a benchmark is known on: says which settings of ``gpu_configs`` they get."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from actions.mlperf.vllm_engine import VllmParameters, engine_settings
+from agent.component import ComponentParameters, Dependency, Plan
+from agent.errors import HostError
+from agent.facts.gpus import GPUS
+from gpu_configs.gpu_model import GpuModel, gpu_model, gpu_models
+
+if TYPE_CHECKING:
+    from agent.facts import Facts
+    from agent.facts.gpus import Gpu
+
+__all__ = ["GpuSelection", "GpuSelectionParameters"]
+
+
+class GpuSelectionParameters(ComponentParameters):
+    """What the GPUs are for."""
+
+    model: str = Field(description="The model to run, such as llama3.1-8b.")
+    parameters_billion: float | None = Field(
+        None, gt=0, description="Its size in 10⁹ parameters; tells how many GPUs an engine needs."
+    )
+    scenarios: tuple[Literal["Offline", "Server", "Interactive", "SingleStream"], ...] = Field(
+        ("Offline", "Server"), description="The scenarios whose settings are shown."
+    )
+    allow_unknown: bool = Field(
+        default=False,
+        description="Whether GPUs that nothing is known of are taken, with vLLM's own defaults.",
+    )
+
+
+class GpuSelection(Dependency):
+    """Changes nothing: refuses a host without known GPUs, else says which settings they get."""
+
+    Parameters = GpuSelectionParameters
+    parameters: GpuSelectionParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        """Nothing to do, with what was picked.
+
+        Raises:
+            HostError: if no GPU is found, or none that ``gpu_configs`` knows for the model; tells what was
+                looked for.
+        """
+        gpus, asked = facts[GPUS], self.parameters
+        kinds = [kind for kind in gpu_models() if asked.model in kind.vllm]
+        if not gpus:
+            raise HostError(
+                "this host has no GPU: neither an NVIDIA display controller on the PCI bus (vendor 0x10de in "
+                f"/sys/bus/pci/devices) nor one that nvidia-smi lists; {_wanted(asked.model, kinds)}",
+                remedy="run it on a GPU host; on a CPU: --profile PERF-CPU-MLPERF, or Form=tiny of "
+                "PERF-GPU-MLPERF-LLAMA3",
+            )
+        unnamed = [gpu.bus_id for gpu in gpus if gpu.name is None]
+        if unnamed:
+            return Plan(
+                nothing_to_do=f"{len(gpus)} NVIDIA GPUs on the PCI bus; which they are the driver will tell "
+                f"({', '.join(unnamed)} have none yet)"
+            )
+        count = Counter(gpu.name for gpu in gpus)
+        if len(count) > 1:
+            found = ", ".join(f"{number} x {name}" for name, number in count.items())
+            raise HostError(
+                f"the GPUs are of several kinds: {found}; an engine's settings are for one",
+                remedy="choose those of one kind: CUDA_VISIBLE_DEVICES and the parameter gpus",
+            )
+        kind = gpu_model(gpus[0].name)
+        if (kind is None or asked.model not in kind.vllm) and not asked.allow_unknown:
+            raise HostError(
+                f"gpu_configs has nothing for {asked.model} on {gpus[0].name}; {_wanted(asked.model, kinds)}",
+                remedy="add a file to gpu_configs/gpus (docs/extending.md), or take vLLM's own defaults with "
+                "allowUnknown",
+            )
+        return Plan(nothing_to_do=self._picked(gpus))
+
+    def _picked(self, gpus: tuple[Gpu, ...]) -> str:
+        asked = self.parameters
+        lines = []
+        for scenario in asked.scenarios:
+            settings = engine_settings(
+                VllmParameters(model=asked.model, parameters_billion=asked.parameters_billion),
+                model=asked.model,
+                scenario=scenario,
+                gpus=gpus,
+            )
+            shown = ", ".join(
+                f"{name} {value}" for name, value in settings.engine.items() if not isinstance(value, dict)
+            )
+            start = f"; starts at {settings.start_qps:g} queries/s" if settings.start_qps else ""
+            lines.append(f"{scenario}: {'; '.join(settings.origin)}: {shown}{start}")
+        return f"{len(gpus)} x {gpus[0].name}. " + ". ".join(lines)
+
+
+def _wanted(model: str, kinds: list[GpuModel]) -> str:
+    return (
+        f"looked for one of {', '.join(kind.name for kind in kinds)} (gpu_configs/gpus has {model} on them)"
+    )
