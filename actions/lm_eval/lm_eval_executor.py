@@ -79,7 +79,7 @@ class LmEvalExecutor(Action):
             "lm-eval",
             f"measures {asked.model} on {', '.join(asked.tasks)} with {asked.backend}",
             self._run,
-            shlex.join(lm_eval_command(asked, url=url, output=f"lm_eval/{asked.case}")),
+            shlex.join(lm_eval_command(asked, url=url, output=f"{asked.folder}/{asked.case}")),
         )
         return Plan((step,))
 
@@ -91,7 +91,7 @@ class LmEvalExecutor(Action):
                 f"the environment {asked.environment} has no {python.name}",
                 remedy="add a PythonEnvironmentInstallation with lm-eval to the dependencies",
             )
-        case_dir = context.case_dir("lm_eval", asked.case)
+        case_dir = context.case_dir(asked.folder, asked.case)
         for stale in case_dir.glob("**/results*.json"):
             stale.unlink()
         with ExitStack() as stack:

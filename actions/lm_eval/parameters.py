@@ -59,6 +59,11 @@ class LmEvalParameters(ComponentParameters):
     seed: int = Field(1234, description="Of the choice of examples.")
     chat_template: bool = Field(False, description="Put the questions into the model's chat template.")
     timeout: Seconds | None = Field(None, description="Longest time for the run; seconds or hh:mm:ss.")
+    folder: str = Field(
+        "lm_eval",
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
+        description="Folder of its cases in the run.",
+    )
 
     reference: dict[str, Share] = Field(
         default_factory=dict, description="Accuracy expected of tasks, 0 to 1, such as {mmlu: 0.68}."
@@ -75,10 +80,10 @@ class LmEvalParameters(ComponentParameters):
     def _as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
-    @field_validator("include_path", "limit", "num_fewshot", mode="before")
+    @field_validator("include_path", "limit", "num_fewshot", "server", mode="before")
     @classmethod
     def _absent(cls, value: Any) -> Any:
-        return None if value == "" else value
+        return None if value in ("", {}) else value
 
     @model_validator(mode="after")
     def _fit_together(self) -> LmEvalParameters:

@@ -36,7 +36,7 @@ exit 0
 """
 _ORPHAN = (
     "import subprocess, sys; print(subprocess.Popen(['sleep', '600'], start_new_session=True,"
-    " stdout=subprocess.DEVNULL).pid)"
+    " stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
 )
 
 

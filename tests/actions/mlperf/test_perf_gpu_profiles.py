@@ -1,0 +1,193 @@
+"""The profiles for GPUs: what they come to on a host, and the tiny form of one, run whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actions.mlperf.loadgen_executor import LoadGenExecutor
+from actions.mlperf.vllm_engine import EngineSettings, engine_settings
+from agent.facts import Facts
+from agent.facts.gpus import Gpu
+from agent.profile import Variables, applies_to, check, load, resolve
+from agent.registry import component_class
+
+if TYPE_CHECKING:
+    from actions.mlperf.loadgen_parameters import LoadGenParameters
+    from agent.profile import Element, Profile
+
+VARIABLES = Variables({}, {"PackagePath": lambda name: f"/packages/{name}"})
+LLAMA3, FLAGSHIP = "PERF-GPU-MLPERF-LLAMA3.yaml", "PERF-GPU-MLPERF.yaml"
+H100 = Gpu("0000:18:00.0", name="NVIDIA H100 80GB HBM3", memory_mib=81559, driver="570.1")
+FIVE = ["server-performance", "server-accuracy", "offline-performance", "offline-accuracy", "mmlu"]
+
+
+def profile_with(name: str, **overrides: str) -> Profile:
+    profile = load([name], overrides=overrides)
+    check(profile, VARIABLES)
+    return profile
+
+
+def enabled(elements: tuple[Element, ...], profile: Profile) -> dict[str, dict[str, Any]]:
+    """The parameters of the elements that are run, by scenario."""
+    resolved = [resolve(element, profile, VARIABLES) for element in elements]
+    return {
+        values["scenario"]: values
+        for element, values in zip(elements, resolved, strict=True)
+        if applies_to(element, "linux-x64", parameters=values) is None
+    }
+
+
+def case(profile: Profile, scenario: str) -> LoadGenParameters:
+    values = enabled(profile.actions, profile)[scenario]
+    return LoadGenExecutor.Parameters.model_validate(values)  # type: ignore[return-value]
+
+
+def settings(profile: Profile, scenario: str, *gpus: Gpu) -> EngineSettings:
+    asked = case(profile, scenario)
+    assert asked.vllm is not None
+    return engine_settings(asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=gpus)
+
+
+@pytest.mark.parametrize("form", ["smoke", "full", "tiny"])
+def test_every_element_can_be_built(form: str) -> None:
+    profile = profile_with(LLAMA3, Form=form)
+    for element in profile.elements():
+        implementation = component_class(element.type)
+        implementation(implementation.Parameters.model_validate(resolve(element, profile, VARIABLES)))
+    assert list(enabled(profile.actions, profile)) == FIVE
+
+
+def test_the_smoke_form_is_small_and_valid() -> None:
+    profile = profile_with(LLAMA3)
+    server = case(profile, "server-performance")
+    assert (server.min_query_count or 0) >= 459
+    assert (server.samples, server.input_tokens_max, server.target_qps) == (64, 896, "50%")
+    engine = settings(profile, "offline-performance", H100).engine
+    small = {"max_model_len": 1024, "max_num_seqs": 32, "gpu_memory_utilization": 0.9}
+    assert small.items() <= engine.items()
+    assert engine["quantization"] == "fp8"
+    assert "0.9" in str(enabled(profile.dependencies, profile)["FreeGpuMemory"]["memoryShare"])
+
+
+def test_the_full_form_is_the_benchmark() -> None:
+    profile = profile_with(LLAMA3, Form="full")
+    server = case(profile, "server-performance")
+    assert server.dataset == "/packages/llama3-cnn-dailymail/samples.jsonl"
+    unset = (server.samples, server.min_duration, server.min_query_count, server.input_tokens_max)
+    assert unset == (None, None, None, None)
+    assert (server.ttft_latency_ms, server.tpot_latency_ms, server.target_qps) == (None, None, "auto")
+    eight = settings(profile, "server-performance", *[H100] * 8)
+    assert eight.engine["data_parallel_size"] == 8
+    assert eight.engine["gpu_memory_utilization"] == 0.94
+    assert "max_model_len" not in eight.engine
+    assert eight.start_qps == 8 * 48
+
+
+def test_without_data_lengths_are_those_of_the_data_set() -> None:
+    profile = profile_with(LLAMA3, Form="full", DataSource="synthetic")
+    offline = case(profile, "offline-performance")
+    lengths = (offline.input_tokens, offline.input_tokens_max)
+    assert (offline.dataset, offline.samples, *lengths) == ("synthetic", 13368, 870, 2540)
+    assert "PrepareCnnDailyMail" not in enabled(profile.dependencies, profile)
+
+
+def test_random_weights_have_random_tokens() -> None:
+    profile = profile_with(LLAMA3, LoadFormat="dummy")
+    assert case(profile, "server-accuracy").dataset == "synthetic"
+    assert settings(profile, "server-accuracy").engine["load_format"] == "dummy"
+    assert enabled(profile.actions, profile)["mmlu"]["loadFormat"] == "dummy"
+
+
+def test_switches_and_overrides() -> None:
+    profile = profile_with(
+        LLAMA3, ServerAccuracy="false", Mmlu="false", InteractivePerformance="true", Samples="10",
+        Form="full", UserConf="/etc/hosts", LlmConfig="{enforce_eager: true, max_num_seqs: 7}", Gpu="false",
+        Environment="/env",
+    )  # fmt: skip
+    names = ["server-performance", "offline-performance", "offline-accuracy", "interactive-performance"]
+    assert list(enabled(profile.actions, profile)) == names
+    interactive = case(profile, "interactive-performance")
+    assert (interactive.samples, interactive.user_conf) == (10, Path("/etc/hosts"))
+    engine = settings(profile, "interactive-performance", H100).engine
+    assert (engine["enforce_eager"], engine["max_num_seqs"]) == (True, 7)
+    assert list(enabled(profile.dependencies, profile)) == ["FetchModel", "PrepareCnnDailyMail"]
+
+
+def test_the_flagship_takes_what_is_known_of_the_gpus() -> None:
+    profile = profile_with(FLAGSHIP)
+    names = ["offline-performance", "offline-accuracy", "server-performance", "server-accuracy"]
+    assert list(enabled(profile.actions, profile)) == names
+    two = settings(profile, "offline-performance", H100, H100)
+    assert (two.engine["data_parallel_size"], two.start_qps) == (2, 106)
+    first = profile.dependencies[0]
+    selection = component_class(first.type)
+    component = selection(selection.Parameters.model_validate(resolve(first, profile, VARIABLES)))
+    plan = component.plan(Facts(modelled={"gpus": (H100, H100)}))  # type: ignore[attr-defined]
+    assert plan.nothing_to_do.startswith("2 x NVIDIA H100 80GB HBM3. Offline: gpu_configs has llama3.1-8b")
+
+
+@pytest.mark.parametrize("profile", [LLAMA3, FLAGSHIP])
+def test_versions_are_pinned(profile: str) -> None:
+    for element in load([profile]).dependencies:
+        if element.parameters.get("packageName") != "llama3-tiny-mmlu":
+            assert all("==" in requirement for requirement in element.parameters.get("requirements", ()))
+
+
+ARTICLES = (
+    ("The town council voted to rebuild the old stone bridge. It will cost four million pounds.",
+     "An old bridge will be rebuilt for four million pounds."),
+    ("A school grows vegetables on its roof. Pupils sell them at a market every Friday.",
+     "Pupils sell vegetables from the roof of their school."),
+    ("More puffins were counted than in any year since 1990. Warmer water brought fish back.",
+     "Puffin numbers are the highest since 1990."),
+)  # fmt: skip
+
+
+@pytest.mark.engine
+def test_the_tiny_form_run_whole(accuracy_python: Path, tmp_path: Path) -> None:
+    news = tmp_path / "news.jsonl"
+    rows = [{"article": article, "highlights": summary} for article, summary in ARTICLES * 4]
+    news.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    environment = accuracy_python.parent.parent
+    parameters = {
+        "Form": "tiny", "Environment": environment, "MmluEnvironment": environment, "DataSource": news,
+        "Samples": 12, "MinDuration": 1, "OfflineMinQueryCount": 24, "MaxOutputTokens": 4, "MmluLimit": 3,
+    }  # fmt: skip
+    ended = subprocess.run(
+        [
+            sys.executable, "-m", "agent", "--profile", LLAMA3, "--results-dir", tmp_path / "results",
+            "--package-dir", tmp_path / "packages", "--parameters",
+            ",,,".join(f"{name}={value}" for name, value in parameters.items()),
+        ],
+        capture_output=True, text=True, timeout=600, check=False,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    run = tmp_path / "results" / "latest"
+    summaries = {}
+    for name in FIVE:
+        folder = run / ("mmlu" if name == "mmlu" else "mlperf") / name
+        assert (folder / "run.log").stat().st_size > 0
+        assert [path.name for path in folder.glob("benchmark_report_*.html")]
+        summaries[name] = json.loads((folder / "summary.json").read_text())
+    for name in FIVE[:4]:
+        folder = run / "mlperf" / name
+        assert {"mlperf_log_detail.txt", "mlperf_log_summary.txt"} <= {path.name for path in folder.iterdir()}
+    found = {name: summary["verdict"]["validity"] for name, summary in summaries.items()}
+    assert found == {
+        "server-performance": "VALID", "server-accuracy": "NOT_APPLICABLE", "offline-performance": "VALID",
+        "offline-accuracy": "NOT_APPLICABLE", "mmlu": "NOT_APPLICABLE",
+    }  # fmt: skip
+    assert {"throughput", "latency", "ttft", "tpot"} <= summaries["server-performance"]["headline"].keys()
+    scores = {metric["name"] for metric in summaries["offline-accuracy"]["metrics"]}
+    assert {"rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len"} <= scores
+    rollup = json.loads((run / "rollup" / "run_rollup.json").read_text())
+    assert len(rollup["cases"]) == 5
+    assert (run / "report.html").exists()
