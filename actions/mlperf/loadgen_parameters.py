@@ -155,7 +155,8 @@ class LoadGenParameters(ComponentParameters):
 
     @field_validator(
         "container", "server", "vllm", "user_conf", "api_key_file", "samples", "input_tokens_max",
-        "target_qps", "min_duration", "min_query_count", "performance_sample_count", "tokenizer", mode="before",
+        "target_qps", "min_duration", "min_query_count", "performance_sample_count", "tokenizer",
+        mode="before",
     )  # fmt: skip
     @classmethod
     def _absent_if_empty(cls, value: Any) -> Any:
