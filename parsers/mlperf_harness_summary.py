@@ -118,12 +118,11 @@ def _output(configuration: str, name: str, sentence: str, source: str) -> Parsed
 
 def _accuracies(sentence: str) -> Iterator[Mapping[str, Any]]:
     for match in _ACCURACY.finditer(sentence):
-        passed = (match["early"] or match["late"]) == "PASSED"
         yield {
             "name": match["name"].strip(),
-            "value": float(match["value"]),
-            "threshold": float(match["threshold"]),
-            "pass": passed,
+            "value": match["value"],
+            "threshold": match["threshold"],
+            "pass": (match["early"] or match["late"]) == "PASSED",
         }
 
 

@@ -88,7 +88,7 @@ def read_questions(file: Path, parquet_rows: Callable[[Path], str]) -> list[Ques
             text = file.read_text(encoding="utf-8")
             rows = json.loads(text) if text.lstrip().startswith("[") else map(json.loads, text.splitlines())
         return list(_questions(rows, file))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise ActionFailedError(
             f"{file} cannot be read as questions: {error}",
             remedy="see docs/llamacpp.md for the forms that are read; a Git LFS pointer is a file that "
@@ -101,7 +101,7 @@ def _questions(rows: Iterable[Any], file: Path) -> Iterator[Question]:
         try:
             choices = tuple(str(choice).strip() for choice in row["choices"])
             given = row["answer"]
-            answer = _LETTERS.index(given.strip().upper()) if isinstance(given, str) else int(given)
+            answer = _place_of(given) if isinstance(given, str) else int(given)
             question = Question(
                 str(row["question"]).strip(), choices, answer, str(row.get("subject") or _subject(file))
             )
@@ -110,6 +110,14 @@ def _questions(rows: Iterable[Any], file: Path) -> Iterator[Question]:
         if not question.text or not all(choices) or not 0 <= answer < len(choices):
             raise ValueError(f"row {number} has an empty text, or no right answer among its choices")
         yield question
+
+
+def _place_of(letter: str) -> int:
+    """The index of an answer that is named by its letter."""
+    letter = letter.strip().upper()
+    if len(letter) != 1:  # of a string, index() finds an empty one and several letters too
+        raise ValueError(f"{letter!r} is no letter")
+    return _LETTERS.index(letter)
 
 
 def _subject(file: Path) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.errors import ActionFailedError
+from parsers.llamacpp.build import build_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerBinary"]
 
-_VERSION = re.compile(r"version:\s*(\d+)\s*\(([^)]*)\)")
 _WHERE_KNOWN = (
     ("--no-cache-prompt",),
     ("--cache-ram", "0"),
@@ -66,8 +66,8 @@ class ServerBinary:
             )
         told = processes.run([str(path), "--version"], log=log, timeout_s=60, check=False)
         text = told.stdout + told.stderr
-        match = _VERSION.search(text)
-        if match is None:
+        build = build_of(text)
+        if build is None:
             raise ActionFailedError(
                 f"{path} does not tell its version (exit code {told.exit_code}): is it a llama-server?",
                 remedy="a library or a processor feature that it needs may be missing",
@@ -75,7 +75,7 @@ class ServerBinary:
             )
         asked = processes.run([str(path), "--help"], log=log.with_suffix(".help"), timeout_s=60, check=False)
         words = frozenset(re.findall(r"--[a-z][a-z0-9-]*", asked.stdout + asked.stderr))
-        facts = {"engine": "llama.cpp", "engine_version": f"b{match[1]}", "engine_commit": match[2]}
+        facts = {"engine": "llama.cpp", "engine_version": str(build), "engine_commit": build.commit}
         return cls(path, words, facts)
 
     def command(self, asked: ServerParameters, *, model: str, alias: str, host: str, port: int) -> list[str]:

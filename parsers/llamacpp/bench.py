@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ParseError
 from agent.records import MetadataValue, Metric, Relativity
-from parsers.llamacpp.numbers import finite
+from parsers.llamacpp.numbers import count, finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -67,7 +67,7 @@ def batched_rows(text: str) -> list[Row]:
     """The rows of llama-batched-bench's output."""
     rows = [row for row in _json_lines(text) if row.keys() >= _BATCHED_KEYS]
     return rows or [
-        dict(zip(_TABLE, (float(cell) for cell in match.group().strip(" |\r\n").split("|")), strict=True))
+        dict(zip(_TABLE, (finite(cell) for cell in match.group().strip(" |\r\n").split("|")), strict=True))
         for match in _TABLE_ROW.finditer(text)
     ]
 
@@ -93,7 +93,7 @@ def bench_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tuple[
         prefix: what the scenarios begin with, such as ``smollm2-135m/F16/bench/``.
 
     Raises:
-        ParseError: if no test has a rate.
+        ParseError: if no test has a rate, or a length is no number.
     """
     metrics = [metric for row in rows for metric in _bench(row, prefix)]
     if not metrics:
@@ -102,7 +102,7 @@ def bench_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tuple[
 
 
 def _bench(row: Mapping[str, Any], prefix: str) -> Iterator[Metric]:
-    prompt, generated, depth = (int(row.get(name) or 0) for name in ("n_prompt", "n_gen", "n_depth"))
+    prompt, generated, depth = (count(row.get(name)) for name in ("n_prompt", "n_gen", "n_depth"))
     rate, deviation = (finite(row.get(name)) for name in ("avg_ts", "stddev_ts"))
     if prompt and generated:
         what, case = "", f"pp{prompt}+tg{generated}"
@@ -132,11 +132,12 @@ def batched_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tupl
         prefix: what the scenarios begin with.
 
     Raises:
-        ParseError: if there is no row: each is passed over without a word where the context is too small.
+        ParseError: if there is no row: each is passed over without a word where the context is too small; or
+            if a length is no number.
     """
     metrics = []
     for row in rows:
-        prompt, generated, batch = (int(row[name]) for name in ("pp", "tg", "pl"))
+        prompt, generated, batch = (count(row[name]) for name in ("pp", "tg", "pl"))
         metadata: dict[str, MetadataValue] = {"n_prompt": prompt, "n_gen": generated, "sequences": batch}
         for name, key, unit, relativity, verbosity in _PARTS:
             value = finite(row.get(key))

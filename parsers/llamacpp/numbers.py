@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["finite"]
+from agent.errors import ParseError
+
+__all__ = ["count", "finite"]
 
 
 def finite(value: object) -> float | None:
@@ -14,3 +16,15 @@ def finite(value: object) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
+
+
+def count(value: object) -> int:
+    """How many; 0 for nothing.
+
+    Raises:
+        ParseError: if it is no whole number.
+    """
+    number = finite(0 if value is None or value == "" else value)
+    if number is None or number < 0 or not number.is_integer():
+        raise ParseError(f"{value!r} is no number of tokens or sequences")
+    return int(number)

@@ -5,11 +5,11 @@ Source: tools/perplexity/perplexity.cpp, perplexity().
 
 from __future__ import annotations
 
-import math
 import re
 
 from agent.errors import ParseError
 from agent.records import Metric, Relativity
+from parsers.llamacpp.numbers import finite
 
 __all__ = ["chunks_done", "has_perplexity", "perplexity_complete", "perplexity_metrics"]
 
@@ -46,15 +46,15 @@ def perplexity_metrics(text: str) -> tuple[Metric, ...]:
     """
     final = _FINAL.search(text)
     running = list(_RUNNING.finditer(text))
-    value = float(final["value"]) if final else float(running[-1]["value"]) if running else math.nan
-    if not math.isfinite(value):
+    value = finite(final["value"] if final else running[-1]["value"] if running else None)
+    if value is None:
         raise ParseError(
             "no perplexity was measured, or it is no number",
             details=tuple(match[1].strip() for match in _ERROR.finditer(text)),
         )
     metrics = [Metric("perplexity", value, "perplexity", Relativity.LOWER, "exp of the mean loss per token")]
-    error = float(final["error"]) if final else math.nan
-    if math.isfinite(error):
+    error = finite(final["error"]) if final else None
+    if error is not None:
         metrics.append(
             Metric("perplexity_stderr", error, "perplexity", Relativity.LOWER, "standard error", verbosity=2)
         )

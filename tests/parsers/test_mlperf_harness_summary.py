@@ -83,7 +83,17 @@ def test_the_other_mode_is_no_result(sentence: str) -> None:
     assert outputs("Offline", sentence) == []
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"a": 1}', '{"a-Offline": {"bert": "no numbers"}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"a": 1}',
+        '{"a-Offline": {"bert": "no numbers"}}',
+        '{"a-Offline": {"bert": "Accuracy = E, Threshold = e1. Accuracy test PASSED."}}',
+    ],
+)
 def test_what_is_no_summary_is_refused(text: str) -> None:
     with pytest.raises(ParseError):
         parse_summary(text)

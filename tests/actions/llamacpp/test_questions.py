@@ -136,6 +136,8 @@ def test_parquet_is_read_by_another_interpreter(tmp_path: Path) -> None:
         ('{"question": "", "choices": ["a", "b"], "answer": 1}', "row 1 has an empty text"),
         ('{"question": "?", "choices": ["a", ""], "answer": 1}', "row 1 has an empty text"),
         ('{"question": "?", "choices": ["a", "b"], "answer": "Z"}', "row 1 is no question"),
+        ('{"question": "?", "choices": ["a", "b"], "answer": ""}', "row 1 is no question"),
+        ('{"question": "?", "choices": ["a", "b"], "answer": "AB"}', "row 1 is no question"),
         ("[1]", "row 1 is no question"),
         ("version https://git-lfs.github.com/spec/v1", "cannot be read as questions"),
     ],

@@ -189,6 +189,21 @@ def test_a_cut_line_of_json_is_left_out(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Final estimate: PPL = -nan(ind) +/- -nan(ind)\n",
+        "perplexity: calculating perplexity over 5 chunks\n[1]abc,",
+        '{"build_commit": "a", "model_filename": "m", "n_prompt": "x", "n_gen": 0, "avg_ts": 5.5}',
+        '{"pp": [], "tg": 8, "pl": 1, "speed_pp": 2.0, "speed_tg": 3.0}',
+        '{"pp": 8, "tg": 8, "pl": Infinity, "speed_pp": 2.0, "speed_tg": 3.0}',
+    ],
+)
+def test_what_stands_for_a_number_and_is_none(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse_text(text)
+
+
 @given(st.text())
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     for whole in (text, OLD_TIMINGS + text, RUNNING + text, "Final estimate: PPL = 3.0 +/- 0.1\n" + text):
