@@ -20,7 +20,17 @@ from agent.errors import HostError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["GpuSet", "Match", "Section", "System", "Tuned", "load_system", "match_system", "shipped_systems"]
+__all__ = [
+    "GpuSet",
+    "Match",
+    "Section",
+    "System",
+    "Tuned",
+    "chosen_system",
+    "load_system",
+    "match_system",
+    "shipped_systems",
+]
 
 _FOLDER = Path(__file__).parent
 _MEMORY_TOLERANCE = 0.06
@@ -241,8 +251,20 @@ def match_system(gpus: GpuSet, systems: Sequence[System]) -> Match | None:
         return None
     nearest = min(candidates, key=lambda system: _distance(system, gpus))
     factor = gpus.count / nearest.gpu.count
-    caveats = (f"a scaled starting point from {nearest.name}: this host has {gpus}", *_memory(nearest, gpus))
+    caveats = (_scaled_from(nearest, gpus), *_memory(nearest, gpus))
     return Match(gpus.identifier, nearest, factor, caveats, known)
+
+
+def chosen_system(system: System, gpus: GpuSet | None, systems: Sequence[System]) -> Match:
+    """A system that the user names; where the host has another number of GPUs, it is scaled and says so."""
+    if gpus is None or gpus.count == system.gpu.count:
+        return Match(system.name, system, systems=tuple(systems))
+    factor = gpus.count / system.gpu.count
+    return Match(system.name, system, factor, (_scaled_from(system, gpus),), tuple(systems))
+
+
+def _scaled_from(system: System, gpus: GpuSet) -> str:
+    return f"a scaled starting point from {system.name}: this host has {gpus}"
 
 
 def _memory(system: System, gpus: GpuSet) -> Iterable[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import HostError
-from gpu_configs.systems import GpuSet, load_system, match_system, shipped_systems
+from gpu_configs.systems import GpuSet, chosen_system, load_system, match_system, shipped_systems
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +77,19 @@ def test_rounds_have_their_own_settings_and_a_system_may_lean_on_another() -> No
     assert other
     assert other.caveats == ("the settings are those of v4.1, not of v3.1",)
     assert match.tuned("resnet50", "Offline", "default", "v4.1") is None
+
+
+def test_a_system_that_is_named_is_scaled_and_says_so() -> None:
+    systems = {system.name: system for system in shipped_systems()}
+    named = systems["H100_SXM_80GBx8"]
+    four = GpuSet("NVIDIA H100 80GB HBM3", 81559, 4)
+    tuned = chosen_system(named, four, tuple(systems.values())).tuned("bert", "Offline", "default", "v4.1")
+    assert tuned is not None
+    assert tuned.settings["offline_expected_qps"] == 37600
+    assert tuned.caveats == (f"a scaled starting point from H100_SXM_80GBx8: this host has {four}",)
+    same = chosen_system(named, None, ()).tuned("bert", "Offline", "default", "v4.1")
+    assert same is not None
+    assert same.caveats == ()
 
 
 def test_a_gpu_of_no_known_family_has_no_system() -> None:

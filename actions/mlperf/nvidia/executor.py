@@ -26,7 +26,6 @@ from actions.mlperf.nvidia.systems import SystemSections
 from actions.mlperf.nvidia.workspace import BUILT, CONTAINER_FOLDER, SYSTEM, Test, Workspace, find_workspace
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError
-from agent.facts.git import git_checkout
 from agent.records import Validity
 
 if TYPE_CHECKING:
@@ -201,7 +200,7 @@ class MLPerfExecutor(Action):
         return " ".join([*parts, *([asked.run_args] if asked.run_args else [])])
 
     def _clean(self, workspace: Workspace, context: StepContext) -> StepOutcome:
-        why = wanted_clean(workspace)
+        why = wanted_clean(workspace, workspace.commit(context.facts))
         if not why:
             return StepOutcome("build/ is of this code, and is kept")
         kept = keep_logs(workspace.logs, workspace.folder / f"logs-before-clean-{time.time_ns()}")
@@ -280,11 +279,10 @@ class MLPerfExecutor(Action):
             image = harness.container.image
         large = copy_logs(workspace.logs, before, case_dir)
         outputs = results_in(case_dir / "logs", test, asked.model)
-        checkout = context.facts[git_checkout(workspace.folder.parent.parent)]
         about = {
             "config_ver": test.config_ver,
             "mlperf_round": workspace.mlperf_round,
-            "repository_commit": checkout.commit if checkout else "",
+            "repository_commit": workspace.commit(context.facts),
             "image": image.reference,
             "image_id": image.identifier,
             "run_args": self._run_args(workspace, test),

@@ -158,7 +158,12 @@ class HarnessContainer:
     def note_built(self) -> None:
         """Note that ``make build`` has run in this container."""
         self.workspace.note(
-            BUILT, {"container": self.container.identifier, "round": self.workspace.mlperf_round}
+            BUILT,
+            {
+                "container": self.container.identifier,
+                "round": self.workspace.mlperf_round,
+                "commit": self.workspace.commit(self.context.facts),
+            },
         )
 
 

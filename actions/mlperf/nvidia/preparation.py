@@ -148,8 +148,13 @@ def _check_room(parameters: MLPerfParameters, context: StepContext) -> None:
         )
 
 
-def wanted_clean(workspace: Workspace) -> str:
-    """Why build/ has to be cleaned; empty where it is of this code: an engine takes long to build again."""
+def wanted_clean(workspace: Workspace, commit: str) -> str:
+    """Why build/ has to be cleaned; empty where it is of this code: an engine takes long to build again.
+
+    Args:
+        workspace: what the run works with.
+        commit: of the repository; empty where nobody knows.
+    """
     if not (workspace.folder / "build").exists():
         return "there was no build/ yet"
     built = workspace.noted(BUILT)
@@ -157,6 +162,8 @@ def wanted_clean(workspace: Workspace) -> str:
         return "somebody else or a cut build had left it"
     if built.get("round") != workspace.mlperf_round:
         return f"it was of {built.get('round')}"
+    if built.get("commit", commit) != commit:
+        return f"it was of commit {built['commit'] or 'unknown'}"
     return ""
 
 

@@ -30,7 +30,7 @@ _SEVERITY = (Validity.NOT_APPLICABLE, Validity.VALID, Validity.INVALID, Validity
 
 
 def copy_logs(logs: Path, before: Inventory, case_dir: Path) -> tuple[str, ...]:
-    """Copy what a run added to the harness's folder of logs.
+    """Copy what a run added to the harness's folder of logs; what an earlier attempt had copied goes.
 
     Args:
         logs: ``build/logs``.
@@ -41,6 +41,7 @@ def copy_logs(logs: Path, before: Inventory, case_dir: Path) -> tuple[str, ...]:
         The files that are too large, and stay.
     """
     left = []
+    shutil.rmtree(case_dir / "logs", ignore_errors=True)
     for path in sorted(new_in(inventory(logs), before)):
         target = case_dir / "logs" / path
         target.parent.mkdir(parents=True, exist_ok=True)

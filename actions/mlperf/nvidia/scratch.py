@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import InterruptedRunError
+from agent.facts.base import Fact
 from agent.journal import now
 from agent.results import open_own, write_json
 
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.component import StepContext
+    from agent.facts.base import Host
     from agent.facts.users import Account
 
-__all__ = ["FOLDERS", "OWN_FOLDER", "DataStage", "Inventory", "Scratch", "inventory", "new_in"]
+__all__ = ["FOLDERS", "OWN_FOLDER", "DataStage", "Inventory", "Scratch", "bytes_made", "inventory", "new_in"]
 
 FOLDERS = ("data", "models", "preprocessed_data")
 """What NVIDIA's code expects below MLPERF_SCRATCH_PATH (README.md, "Setting up the Scratch Spaces")."""
@@ -132,13 +134,15 @@ class Scratch:
         Returns:
             What was moved, for people; empty for nothing.
         """
-        moved = self._set_aside(stage)
+        moved, former = self._set_aside(stage), self._record(stage)
         record = {
             "stage": stage.name,
             "round": mlperf_round,
             "state": "begun",
             "begun": now().isoformat(timespec="seconds"),
             "before": inventory(self.path / stage.folder),
+            # What a whole attempt had made is part of it still where this one finds it there.
+            "earlier": former.get("files" if former.get("state") == "complete" else "earlier", {}),
         }
         write_json(self.record_path(stage), record)
         return moved
@@ -146,8 +150,11 @@ class Scratch:
     def end(self, stage: DataStage, *, complete: bool) -> Mapping[str, Any]:
         """Note that a stage has ended; returns the record: what, how much, when."""
         record = self._record(stage)
-        before = {path: (size, changed) for path, (size, changed) in record.pop("before", {}).items()}
-        made = new_in(inventory(self.path / stage.folder), before)
+        found = inventory(self.path / stage.folder)
+        made = new_in(found, _read_inventory(record.pop("before", {})))
+        if complete:
+            earlier = _read_inventory(record.pop("earlier", {}))
+            made |= {path: values for path, values in earlier.items() if found.get(path) == values}
         record |= {
             "state": "complete" if complete else "failed",
             "ended": now().isoformat(timespec="seconds"),
@@ -169,10 +176,9 @@ class Scratch:
         record, folder = self._record(stage), self.path / stage.folder
         found = inventory(folder)
         if record.get("state") == "begun":  # killed: whatever appeared since may be half of something
-            before = {path: (size, changed) for path, (size, changed) in record.get("before", {}).items()}
-            doubtful = new_in(found, before)
+            doubtful = new_in(found, _read_inventory(record.get("before", {})))
         elif record.get("state") == "failed":  # what was put there by hand since is not its work
-            made = {path: (size, changed) for path, (size, changed) in record.get("files", {}).items()}
+            made = _read_inventory(record.get("files", {}))
             doubtful = {path: values for path, values in found.items() if made.get(path) == values}
         else:
             return ""
@@ -183,6 +189,24 @@ class Scratch:
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(folder / path, target / path)
         return f"{len(doubtful)} files that a cut {stage.target} had left were moved to {target}"
+
+
+def bytes_made(record_path: Path) -> Fact[int | None]:
+    """The bytes that a stage has made; None where its record does not say that it is complete."""
+
+    def read(host: Host) -> int | None:
+        try:
+            record = json.loads(host.text(str(record_path)) or "{}")
+        except ValueError:
+            return None
+        return record.get("bytes") if isinstance(record, dict) and record.get("state") == "complete" else None
+
+    return Fact(f"bytes_made[{record_path}]", str(record_path), read)
+
+
+def _read_inventory(files: Mapping[str, Any]) -> Inventory:
+    """An inventory as a record has it."""
+    return {path: (size, changed) for path, (size, changed) in files.items()}
 
 
 def _missing(folder: Path, files: Mapping[str, Any]) -> str:

@@ -20,7 +20,15 @@ from actions.mlperf.nvidia.system_section import (
     without_block,
 )
 from agent.errors import ActionFailedError
-from gpu_configs.systems import Match, System, Tuned, load_system, match_system, shipped_systems
+from gpu_configs.systems import (
+    Match,
+    System,
+    Tuned,
+    chosen_system,
+    load_system,
+    match_system,
+    shipped_systems,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -208,8 +216,7 @@ class SystemSections:
         systems = shipped_systems()
         chosen = self._chosen(systems)
         if chosen is not None:
-            factor = gpus.count / chosen.gpu.count if gpus else 1.0
-            return Match(chosen.name, chosen, factor, systems=systems)
+            return chosen_system(chosen, gpus, systems)
         match = match_system(gpus, systems) if gpus else None
         if match is None:
             raise self._unknown(detected)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from actions.mlperf.nvidia.benchmarks import Benchmark, benchmark
 from actions.mlperf.nvidia.layouts import LAYOUTS, Layout, layout_of, nvidia_folder
-from actions.mlperf.nvidia.scratch import DataStage, Scratch
+from actions.mlperf.nvidia.scratch import DataStage, Scratch, bytes_made
 from agent.disk_filter import filter_disks
 from agent.errors import HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.disks import DISKS
 from agent.facts.docker import DOCKER_GROUP, PROCESS_GROUPS
 from agent.facts.files import exists, text_of
+from agent.facts.git import git_checkout
 from agent.facts.gpus import GPUS
 from agent.facts.storage import MOUNTS, free_bytes
 from agent.facts.users import ROOT, USER, Account, account_of
@@ -113,6 +114,11 @@ class Workspace:
         return tuple(
             DataStage(target, folder, one.name) for one in self.prepared for target, folder in _DATA_STAGES
         )
+
+    def commit(self, facts: Facts) -> str:
+        """The commit of the repository that is checked out; empty where it is none."""
+        checkout = facts[git_checkout(self.folder.parent.parent)]
+        return checkout.commit if checkout else ""
 
     def note(self, name: str, value: Mapping[str, Any]) -> None:
         """Keep something about the build beside it; the account's, so that ``make clean`` can delete it."""
@@ -241,10 +247,11 @@ def _gpus(parameters: MLPerfParameters, facts: Facts) -> GpuSet | None:
 
 def _check_space(workspace: Workspace, parameters: MLPerfParameters, facts: Facts) -> None:
     scratch = workspace.scratch
-    due = {
-        stage.benchmark for stage in workspace.data_stages if not facts[exists(scratch.record_path(stage))]
-    }
-    needed = sum(one.scratch_bytes for one in workspace.prepared if one.name in due)
+    made = {stage: facts[bytes_made(scratch.record_path(stage))] for stage in workspace.data_stages}
+    due = {stage.benchmark for stage, size in made.items() if size is None}
+    # A resume needs no room for what is there already.
+    there = {name: sum(size or 0 for stage, size in made.items() if stage.benchmark == name) for name in due}
+    needed = sum(max(0, one.scratch_bytes - there[one.name]) for one in workspace.prepared if one.name in due)
     if parameters.least_free_gb is not None:
         needed = int(parameters.least_free_gb * 10**9)
     mounts = facts[MOUNTS]

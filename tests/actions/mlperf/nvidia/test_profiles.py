@@ -56,8 +56,8 @@ def host(**changed: Any) -> Facts:
     }
     for stage in ("download-data", "download-model", "preprocess-data"):
         for model in ("bert", "3d-unet", "gptj"):
-            facts[f"exists[/mnt_0/scratch/.vcagent/{stage}-{model}.json]"] = False
-            facts[f"exists[/scratch/.vcagent/{stage}-{model}.json]"] = False
+            facts[f"bytes_made[/mnt_0/scratch/.vcagent/{stage}-{model}.json]"] = None
+            facts[f"bytes_made[/scratch/.vcagent/{stage}-{model}.json]"] = None
     return Facts(None, {**facts, **changed})
 
 

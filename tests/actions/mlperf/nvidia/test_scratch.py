@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actions.mlperf.nvidia.scratch import DataStage, Scratch
+from actions.mlperf.nvidia.scratch import DataStage, Scratch, bytes_made
+from agent.facts import Facts, LocalHost
 from agent.facts.users import Account
 
 if TYPE_CHECKING:
@@ -72,6 +73,29 @@ def test_what_was_put_there_by_hand_after_a_failure_stays(scratch: Scratch) -> N
     scratch.begin(STAGE, "v4.1")
     assert not half.exists()
     assert by_hand.exists()
+
+
+def test_what_a_repeated_stage_finds_there_is_of_it_still(scratch: Scratch) -> None:
+    scratch.begin(STAGE, "v3.1")
+    whole = put(scratch, "squad/dev.json", "whole")
+    scratch.end(STAGE, complete=True)
+    scratch.begin(STAGE, "v4.1")  # killed
+    scratch.begin(STAGE, "v4.1")
+    put(scratch, "squad/vocabulary", "new")
+    record = scratch.end(STAGE, complete=True)
+    assert (record["count"], record["bytes"]) == (2, 8)
+    whole.unlink()
+    assert scratch.why_due(STAGE, "v4.1") == f"{whole} is gone"
+
+
+def test_only_a_whole_stage_counts_as_there(scratch: Scratch) -> None:
+    made = bytes_made(scratch.record_path(STAGE))
+    assert Facts(LocalHost())[made] is None
+    scratch.begin(STAGE, "v4.1")
+    put(scratch, "squad/dev.json", "whole")
+    assert Facts(LocalHost())[made] is None
+    scratch.end(STAGE, complete=True)
+    assert Facts(LocalHost())[made] == 5
 
 
 def test_a_broken_record_is_none(scratch: Scratch) -> None:
