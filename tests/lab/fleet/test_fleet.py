@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,39 +259,41 @@ def test_a_host_that_takes_too_long_is_stopped_and_named(
 
 def test_a_planted_secret_is_nowhere(controller: Controller, hosts: list[SshHost]) -> None:
     reset(hosts)
-    token, other = "hf_PlantedParameterTokenValue99", "PlantedVariableValue-4711"
-    host = hosts[0]
-    host.run("rm -f /tmp/got")
-    entries = {"a": {"address": host.address, "user": "asked", "sudo": True}}
+    token, other, host = "hf_PlantedParameterTokenValue99", "PlantedVariableValue-4711", hosts[0]
+    parameters = {"ApiToken": token}
+    entries = {"a": {"address": host.address, "user": "asked", "sudo": True, "parameters": parameters}}
     profile = controller.write_profile(
-        "sh -c 'echo $.Parameters.ApiToken $OTHER_TOKEN; [ $.Parameters.ApiToken = "
-        f"{token} ] && [ $OTHER_TOKEN = {other} ] && id -u >/tmp/got; "
-        "echo once >>/root/effects; until [ -e /root/gate ]; do sleep 0.1; done'".replace(
-            token, 'hf_Planted"Par"ameterTokenValue99'
-        ).replace(other, 'Planted""VariableValue-4711'),
+        "sh -c 'echo $.Parameters.ApiToken $OTHER_TOKEN | tee /dev/stderr | sha256sum >/tmp/got; "
+        "echo once >>/root/effects; until [ -e /root/gate ]; do sleep 0.1; done'",
         parameters={"ApiToken": ""},
     )
-    (controller.folder / "P.yaml").chmod(0o600)
+    inventory = controller.write_inventory(entries)
     process = controller.start(
-        "run", "-i", controller.write_inventory(entries), "-p", profile, "--parameters", f"ApiToken={token}",
-        "--env=OTHER_TOKEN", VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD, OTHER_TOKEN=other,
+        "run", "-i", inventory, "-p", profile, "--env=OTHER_TOKEN",
+        VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD, OTHER_TOKEN=other,
     )  # fmt: skip
+    # What the profile itself puts into a command line is there: all of it runs in this shell.
+    everything = ["ps", "axww", "-o", "args"]
     lists = []
-    while host.run("cat /root/effects", check=False) == "":
-        lists.append(host.run("ps axww -o args | grep -v -e 'sh -c' -e grep", check=False))
+    while not host.run("cat /root/effects 2>/dev/null || true"):
         assert process.poll() is None, process.communicate()
-    lists.append(host.run("ps axww -o args | grep -v 'sh -c'"))
+        lists += host.run(" ".join(everything)).splitlines()
+        lists += subprocess.run(everything, capture_output=True, text=True, check=True).stdout.splitlines()
+    lists += host.run(" ".join(everything)).splitlines()
     host.run("touch /root/gate")
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, out + err
-    assert host.run("cat /tmp/got") == "0\n"
-    secrets = (token, other, SUDO_PASSWORD)
-    for secret in secrets:
-        assert secret not in "".join(lists) + out + err
-        found = host.run(f"grep -rlF '{secret}' /var /tmp /home /root /run /etc 2>/dev/null", check=False)
-        assert found == ""
-        kept = [path for path in latest(controller).resolve().rglob("*") if path.is_file()]
-        assert kept
+    assert (
+        host.run("cut -d' ' -f1 /tmp/got").strip()
+        == hashlib.sha256(f"{token} {other}\n".encode()).hexdigest()
+    )
+    (controller.folder / inventory).unlink()
+    kept = [path for path in controller.folder.rglob("*") if path.is_file()]
+    assert len(kept) > 5
+    for secret in (token, other, SUDO_PASSWORD):
+        assert not [line for line in lists if secret in line and "sh -c" not in line]
+        assert secret not in out + err
+        assert host.run(f"grep -rlF '{secret}' /var /tmp /home /root /run /etc 2>/dev/null || true") == ""
         assert not [path for path in kept if secret.encode() in path.read_bytes()]
     assert "***" in (latest(controller) / "hosts" / "a" / "logs" / "1-actions-0-execute.log").read_text()
 
