@@ -179,10 +179,11 @@ class Controller:
             errors = {**{name: error for name, error in errors.items() if name not in lacking}, **more}
         for key in self._connector.accepted:
             self._display.note(f"host key accepted: {key}")
-        if unknown := [error for error in errors.values() if isinstance(error, UnknownHostKeyError)]:
+        unknown = {error.line: None for error in errors.values() if isinstance(error, UnknownHostKeyError)}
+        if unknown:
             raise HostError(
                 f"the host keys of {len(unknown)} servers are not known; nothing was started",
-                details=tuple(f"{error.server} {error.key_type} {error.fingerprint}" for error in unknown),
+                details=tuple(unknown),
                 remedy="compare them with the hosts' own (ssh-keygen -lf on their consoles), "
                 "then accept them once: --accept-new-host-keys",
             )

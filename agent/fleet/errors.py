@@ -35,15 +35,15 @@ class UnknownHostKeyError(UnreachableError):
         hop: the server.
         key: what it showed.
         problem: why its certificate does not help, if it showed one.
+
+    Attributes:
+        line: the server, its key's type and fingerprint, and the problem.
     """
 
     def __init__(self, hop: Hop, key: PKey, problem: str = "") -> None:
-        self.server = hop.host_key_name
-        self.key_type = key.get_name()
-        self.fingerprint = str(key.fingerprint)
+        self.line = f"{hop.host_key_name} {key.get_name()} {key.fingerprint}" + (problem and f": {problem}")
         super().__init__(
-            f"the host key of {self.server} is not known: {self.key_type} {self.fingerprint}"
-            + (f" ({problem})" if problem else ""),
+            f"the host key is not known: {self.line}",
             remedy="compare it with the host's own (ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub), "
             "then: --accept-new-host-keys",
         )

@@ -343,8 +343,9 @@ class HostRun:
                 silent_s = time.monotonic() - silent_since
                 self._check_limit()
                 if silent_s > self._around.options.reconnect_timeout_s:
-                    error.message = f"not heard of for {silent_s:.0f} s: {error.message}"
-                    raise
+                    raise UnreachableError(
+                        f"not heard of for {silent_s:.0f} s: {error.message}", remedy=error.remedy
+                    ) from error
                 self.set(phase=HostPhase.LOST, message=error.message)
                 yield Wait(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
                 attempt += 1

@@ -199,15 +199,16 @@ class _Gateway:
             if self._session and self._session.is_open:
                 return self._session.connection
             if self._failed and time.monotonic() - self._failed_at < _IDLE_S:
-                raise self._failed
+                raise UnreachableError(self._failed.message, remedy=self._failed.remedy)
             try:
                 self._session = run_task(connector.connect(route, credentials))
             except UnknownHostKeyError:
                 raise
             except UnreachableError as error:
-                self._failed, self._failed_at = error, time.monotonic()
-                error.message = f"jump host {route[-1]}: {error.message}"
-                raise
+                message = f"jump host {route[-1]}: {error.message}"
+                self._failed = UnreachableError(message, remedy=error.remedy)
+                self._failed_at = time.monotonic()
+                raise self._failed from error
             return self._session.connection
 
     def close(self) -> None:
