@@ -172,7 +172,7 @@ class HostRun:
         if found["sudo"] not in ("", "root", "free", "password"):
             raise HostUnfitError(
                 f"the agent cannot be root: {found['sudo']}",
-                remedy="--ask-sudo-password asks for it; else see /etc/sudoers on the host",
+                remedy="see /etc/sudoers on the host, or be asked for the password: --ask-sudo-password",
             )
         self.set(
             phase=HostPhase.WAITING,

@@ -104,7 +104,7 @@ def check_own(variables: object, where: str) -> dict[str, Any]:
             raise UsageError(
                 f"there is no variable {name!r}",
                 where=where,
-                remedy="passwords are asked for: --ask-password, --ask-sudo-password"
+                remedy="a password has no place there: see --ask-password"
                 if "pass" in str(name)
                 else did_you_mean(str(name), OWN_VARIABLES),
             )

@@ -243,5 +243,5 @@ def _told(hop: Hop, timeout_s: float) -> Iterator[None]:
 def _not_let_in(hop: Hop, said: str) -> UnreachableError:
     return UnreachableError(
         f"{hop} does not let us in: {said.rstrip('.')}",
-        remedy=f"try `ssh -p {hop.port} {hop.user}@{hop.address}`; --ask-password logs in by password",
+        remedy=f"try `ssh -p {hop.port} {hop.user}@{hop.address}`; to log in by password: --ask-password",
     )
