@@ -32,7 +32,8 @@ def shared() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the making of the large environment, which the first test that needs it waits for, its time."""
+    """Give the making of environments, programs and images, which the first test waits for, its time."""
     for item in items:
-        if "accuracy_python" in getattr(item, "fixturenames", ()):
+        is_of_a_lab = any(item.get_closest_marker(name) for name in ("engine", "lab"))
+        if is_of_a_lab or "accuracy_python" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(1200))
