@@ -11,6 +11,7 @@ import typer
 from agent.cli.bundle import bundle
 from agent.cli.clean import clean
 from agent.cli.convert import convert
+from agent.cli.diagnose import baseline, diagnose
 from agent.cli.doctor import doctor
 from agent.cli.facts import facts
 from agent.cli.fleet import app as fleet
@@ -50,6 +51,8 @@ for command in (
     doctor,
     clean,
     parse,
+    diagnose,
+    baseline,
     convert,
     bundle,
 ):

@@ -1,0 +1,137 @@
+"""``vcagent diagnose`` and ``vcagent baseline``: which hosts are sick, and what healthy ones measure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agent.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from agent.diagnosis.diagnosis import Diagnosis
+    from agent.diagnosis.rules import Rule
+
+__all__ = ["baseline", "diagnose"]
+
+Recorded = Annotated[
+    list[Path],
+    typer.Argument(help="Folders of runs or fleet runs, files of records, or SuperBench's results."),
+]
+Rules = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules", help="Rules, ours or SuperBench's.", show_default="5 % worse and far from the others"
+    ),
+]
+
+
+def diagnose(
+    runs: Recorded,
+    rules: Rules = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", help="What is normal.", show_default="made from these hosts"),
+    ] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Name the hosts that are sick, with the numbers that show it.
+
+    Ends with 0 if every host is well, 10 if a host has a defect or no records.
+    """
+    from agent.diagnosis.baseline import make_baselines, read_baselines
+    from agent.diagnosis.judging import diagnose as judged
+    from agent.diagnosis.reading import read_observations, read_text
+    from agent.errors import ExitCode
+
+    judges = _rules(rules)
+    observed = read_observations(runs)
+    baselines = (
+        read_baselines(read_text(baseline), str(baseline)) if baseline else make_baselines(observed, judges)
+    )
+    diagnosis = judged(observed, judges, baselines)
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(diagnosis.to_json())
+    elif as_markdown:
+        from agent.diagnosis.table import to_markdown
+
+        print(to_markdown(diagnosis), end="")
+    else:
+        _show(diagnosis)
+    raise typer.Exit(ExitCode.OK if diagnosis.is_good else ExitCode.FLEET_PARTIAL)
+
+
+def baseline(
+    runs: Recorded,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", help="Leave hosts out that violate these.", show_default=False),
+    ] = None,
+    least_hosts: Annotated[
+        int, typer.Option("--least-hosts", min=1, help="A metric of fewer hosts has no baseline.")
+    ] = 4,
+    as_json: AsJson = False,
+) -> None:
+    """Write what healthy hosts measure: median and MAD, without the hosts that stand apart."""
+    from agent.diagnosis.baseline import baseline_to_json, make_baselines
+    from agent.diagnosis.reading import read_observations
+    from agent.errors import UsageError, host_errors
+    from agent.results import write_json
+
+    observed = read_observations(runs)
+    found = make_baselines(observed, _rules(rules) if rules else (), least_hosts)
+    if not found:
+        raise UsageError(
+            f"no metric has {least_hosts} hosts that are alike",
+            remedy="name the runs of more hosts, or fewer with --least-hosts",
+        )
+    content = baseline_to_json(found)
+    with host_errors(str(output)):
+        write_json(output, content)
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(content)
+        return
+    left = len(observed.metrics) - len(found)
+    print(f"{output}: {len(found)} metrics" + (f"; {left} without a baseline: too few hosts" if left else ""))
+
+
+def _rules(path: Path | None) -> tuple[Rule, ...]:
+    from agent.diagnosis.reading import read_text
+    from agent.diagnosis.rules import read_rules
+
+    if path:
+        return read_rules(read_text(path), str(path))
+    from importlib import resources
+
+    return read_rules(
+        resources.files("agent.diagnosis").joinpath("rules.yaml").read_text("utf-8"), "rules.yaml"
+    )
+
+
+def _show(diagnosis: Diagnosis) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from agent.cli.output import console
+    from agent.diagnosis.table import COLUMNS, rows
+
+    screen = console()
+    table = Table()
+    for column in COLUMNS:
+        table.add_column(column, overflow="fold")
+    for row in rows(diagnosis):
+        table.add_row(*map(Text, row))
+    if table.row_count:
+        screen.print(table)
+    for warning in diagnosis.warnings:
+        screen.print(Text(f"! {warning}", style="yellow"))
+    sick = sum(not host.is_good for host in diagnosis.hosts)
+    judged = sum(host.judged for host in diagnosis.hosts)
+    screen.print(Text(f"{sick} of {len(diagnosis.hosts)} hosts with defects; {judged} values judged"))

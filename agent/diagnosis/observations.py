@@ -1,0 +1,107 @@
+"""What was measured on each host: the values of each metric, in an order that no input changes."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.errors import UsageError
+from agent.records import Relativity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Measured", "MetricKind", "Observations", "observe"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One number of one host.
+
+    Args:
+        host: the host's name (``client_id``).
+        metric: its full name: the scenario, a slash, the metric.
+        value: a finite number.
+        unit: its base unit; None where the source does not tell.
+        relativity: whether more is better.
+        verbosity: 1 for a headline number.
+    """
+
+    host: str
+    metric: str
+    value: float
+    unit: str | None = None
+    relativity: Relativity = Relativity.UNDEFINED
+    verbosity: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MetricKind:
+    """What all hosts' values of a metric have in common; see Measured."""
+
+    unit: str | None
+    relativity: Relativity
+    verbosity: int
+
+
+@dataclass(frozen=True)
+class Observations:
+    """The values of many hosts.
+
+    Args:
+        metrics: what is known of each metric, by its full name, sorted.
+        hosts: the values of each metric of each host, sorted; a host without values has none, and a metric
+            that was not measured on it is not there.
+    """
+
+    metrics: Mapping[str, MetricKind]
+    hosts: Mapping[str, Mapping[str, tuple[float, ...]]]
+
+    def middle(self, host: str, metric: str) -> float | None:
+        """The median of a host's values of a metric; None where there is none."""
+        values = self.hosts[host].get(metric)
+        return statistics.median(values) if values else None
+
+    def middles(self, metric: str) -> dict[str, float]:
+        """The median of each host that has the metric."""
+        found = {host: self.middle(host, metric) for host in self.hosts}
+        return {host: value for host, value in found.items() if value is not None}
+
+
+def observe(measured: Iterable[Measured], hosts: Iterable[str] = ()) -> Observations:
+    """Put numbers together by host and metric.
+
+    Args:
+        measured: the numbers, in any order.
+        hosts: hosts that are known, also those of which there is no number.
+
+    Raises:
+        UsageError: if a metric has two units.
+    """
+    values: dict[str, dict[str, list[float]]] = {host: {} for host in hosts}
+    kinds: dict[str, MetricKind] = {}
+    for one in measured:
+        values.setdefault(one.host, {}).setdefault(one.metric, []).append(one.value)
+        kind = MetricKind(one.unit, one.relativity, one.verbosity)
+        known = kinds.setdefault(one.metric, kind)
+        if known != kind:
+            kinds[one.metric] = _both(one.metric, known, kind)
+    return Observations(
+        dict(sorted(kinds.items())),
+        {
+            host: {metric: tuple(sorted(of_metric)) for metric, of_metric in sorted(of_host.items())}
+            for host, of_host in sorted(values.items())
+        },
+    )
+
+
+def _both(metric: str, one: MetricKind, other: MetricKind) -> MetricKind:
+    if one.unit != other.unit:
+        units = sorted(unit or "no unit" for unit in (one.unit, other.unit))
+        raise UsageError(
+            f"{metric} is measured in {units[0]} and in {units[1]}",
+            remedy="diagnose runs of one version of the workload together",
+        )
+    relativity = one.relativity if one.relativity is other.relativity else Relativity.UNDEFINED
+    return MetricKind(one.unit, relativity, min(one.verbosity, other.verbosity))

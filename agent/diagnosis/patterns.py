@@ -1,0 +1,74 @@
+"""Which metrics a rule is about."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+
+from agent.errors import UsageError
+
+__all__ = ["MetricPattern", "own_pattern", "superbench_pattern"]
+
+
+@dataclass(frozen=True)
+class MetricPattern:
+    """A set of metrics.
+
+    Args:
+        text: as it was written.
+        expression: found in the full name of each of them.
+        benchmark: the benchmark that the name begins with; None for any.
+        takes_itself: whether a metric of exactly this name is meant, too.
+    """
+
+    text: str
+    expression: re.Pattern[str]
+    benchmark: str | None = None
+    takes_itself: bool = False
+
+    def matches(self, metric: str) -> bool:
+        """Whether the metric of this full name is meant."""
+        if self.takes_itself and metric == self.text:
+            return True
+        if self.benchmark is not None and _benchmark(metric) != self.benchmark:
+            return False
+        return self.expression.search(metric) is not None
+
+
+def own_pattern(text: str) -> MetricPattern:
+    """A name with ``*``, ``?`` and ``[a-z]``; or ``~`` and a regular expression that is found in it.
+
+    Raises:
+        UsageError: if the expression is none.
+    """
+    if text.startswith("~"):
+        return MetricPattern(text, _compiled(text[1:]))
+    return MetricPattern(text, re.compile(fnmatch.translate(text)), takes_itself=True)
+
+
+def superbench_pattern(text: str) -> MetricPattern:
+    """As SuperBench reads it: a name, or a regular expression below the name of a benchmark.
+
+    The benchmark, before the first slash or an annotation's colon, is a plain name; the whole is searched for
+    in the metrics of that benchmark (microsoft/superbenchmark, superbench/analyzer/rule_base.py, and
+    docs/user-tutorial/data-diagnosis.md, "metrics").
+
+    Raises:
+        UsageError: if it names no benchmark, or the expression is none.
+    """
+    if not _benchmark(text):
+        raise UsageError(f"{text!r} names no benchmark", remedy="SuperBench's metrics are benchmark/metric")
+    return MetricPattern(text, _compiled(text), _benchmark(text), takes_itself=True)
+
+
+def _benchmark(metric: str) -> str:
+    before, slash, _ = metric.partition("/")
+    return before.partition(":")[0] if slash else ""
+
+
+def _compiled(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{text!r} is not a regular expression: {error}") from error

@@ -1,0 +1,125 @@
+"""Reads what was measured: runs, fleet runs, files of records, and SuperBench's results."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from agent.diagnosis.observations import Measured, Observations, observe
+from agent.errors import UsageError
+from agent.records import Relativity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = ["read_observations", "read_text"]
+
+_METRICS = "metrics.jsonl"
+_FLEET = "fleet.json"
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that the user named.
+
+    Raises:
+        UsageError: if it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+
+
+def read_observations(paths: Sequence[Path]) -> Observations:
+    """What was measured on the hosts of several runs.
+
+    A record that is read twice counts once; several values of a metric of one host stand together.
+
+    Args:
+        paths: folders of runs or fleet runs, files of records, or SuperBench's results (jsonl).
+
+    Raises:
+        UsageError: if there are no records, or a line is none.
+    """
+    hosts: list[str] = []
+    measured: dict[tuple[Any, ...], Measured] = {}
+    for path in paths:
+        hosts += _hosts_of_fleet(path)
+        measured |= dict(_lines(_file(path)))
+    if not measured:
+        raise UsageError(
+            f"there are no records in {', '.join(map(str, paths))}",
+            remedy="name the folders of runs that came to their end",
+        )
+    return observe(measured.values(), hosts)
+
+
+def _file(path: Path) -> Path:
+    file = path / _METRICS if path.is_dir() else path
+    if file.is_file():
+        return file
+    raise UsageError(
+        f"there is no {file}",
+        remedy="name the folder of a run or fleet run, such as results/fleet/latest, or a file of records",
+    )
+
+
+def _hosts_of_fleet(path: Path) -> list[str]:
+    """All hosts of a fleet run, also those that brought nothing home."""
+    file = path / _FLEET
+    if not file.is_file():
+        return []
+    try:
+        return [str(host["name"]) for host in json.loads(read_text(file))["hosts"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{file} cannot be read: {error}", remedy="vcagent fleet resume writes it anew"
+        ) from error
+
+
+def _lines(path: Path) -> Iterator[tuple[tuple[Any, ...], Measured]]:
+    """The numbers of a file, each with what tells it from others; a last line that was cut is left out."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield from _of_line(json.loads(line), (path, number))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                if not line.endswith("\n"):
+                    return
+                raise UsageError(
+                    f"this is no record: {type(error).__name__}: {error}",
+                    where=f"{path}:{number}",
+                    remedy="metrics.jsonl of a run is read, and results-summary.jsonl of SuperBench",
+                ) from error
+
+
+def _of_line(content: dict[str, Any], place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Measured]]:
+    """A record of ours; or the numbers of one node as SuperBench has them, null where one is missing."""
+    if "client_id" in content:
+        one = _of_record(content)
+        yield (content.get("run_id"), one.host, content.get("record_id", place)), one
+        return
+    host = str(content.pop("node"))
+    for metric, value in content.items():
+        if _is_number(value):
+            yield (*place, metric), Measured(host, metric, float(value))
+
+
+def _of_record(content: dict[str, Any]) -> Measured:
+    value = content["value"]
+    if not _is_number(value):
+        raise ValueError(f"{content['metric']} is {value!r}")
+    return Measured(
+        str(content["client_id"]),
+        f"{content['scenario']}/{content['metric']}",
+        float(value),
+        str(content["unit"]),
+        Relativity(content["relativity"]),
+        int(content["verbosity"]),
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,48 @@
+"""A diagnosis as rows of text, for a table of any kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.diagnosis.diagnosis import Defect, Diagnosis
+
+__all__ = ["COLUMNS", "rows", "to_markdown"]
+
+COLUMNS = ("host", "category", "rule", "metric", "value", "baseline", "variance")
+
+
+def rows(diagnosis: Diagnosis) -> Iterator[tuple[str, ...]]:
+    """A row for each defect; what a rule combines stands below it; a host without records has one."""
+    for host in diagnosis.hosts:
+        if not host.has_records:
+            yield (host.host, "", "", "no records", "", "", "")
+        for defect in host.defects:
+            yield from _rows(host.host, defect, "")
+
+
+def _rows(host: str, defect: Defect, indent: str) -> Iterator[tuple[str, ...]]:
+    metric = defect.metric if defect.metric is not None else defect.criteria
+    unit = f" {defect.unit}" if defect.unit else ""
+    is_missing = defect.metric is not None and defect.value is None
+    yield (
+        host,
+        defect.category,
+        indent + defect.rule,
+        metric,
+        "missing" if is_missing else "" if defect.value is None else f"{defect.value:.6g}{unit}",
+        "" if defect.baseline is None else f"{defect.baseline:.6g}{unit}",
+        "" if defect.variance is None else f"{defect.variance:+.1%}",
+    )
+    for one in defect.evidence:
+        yield from _rows(host, one, f"{indent}↳ ")
+
+
+def to_markdown(diagnosis: Diagnosis) -> str:
+    """The diagnosis as a Markdown table with its warnings."""
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *rows(diagnosis)]
+    table = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
+    warnings = [f"- {warning}" for warning in diagnosis.warnings]
+    return "\n".join([*table, *(["", *warnings] if warnings else [])]) + "\n"

@@ -1,0 +1,96 @@
+"""The expressions of rules: what they may do, and what they are worth."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.diagnosis.criteria import parse_criterion
+from agent.errors import UsageError
+
+VARIANCE = ("x", "z", "worse")
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "holds"),
+    [
+        ("x < -0.05", {"x": -0.06}, True),
+        ("lambda x:x<-0.05", {"x": -0.05}, False),
+        ("lambda value: value > 0.05", {"x": 0.06}, True),
+        ("abs(x) > 0.05 and not z < 3", {"x": -0.1, "z": 4}, True),
+        ("0 < x <= 1", {"x": 1}, True),
+        ("bool(x) if z else x > 1", {"x": 0.5, "z": 0}, False),
+        ("worse > 0.05 and abs(z) > 3.5", {"worse": 0.5, "z": -math.inf}, True),
+        ("x % 2 == 1", {"x": 3}, True),
+        ("1 / x > 0", {"x": 0}, None),
+    ],
+)
+def test_is_worth(text: str, variables: dict[str, float], *, holds: bool | None) -> None:
+    assert parse_criterion(text, VARIANCE).holds(variables) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ('lambda label: bool(label["a"]+label["b"]>=2)', True),
+        ('lambda l: min(l["v"].values()) < 1', False),
+        ('min(label["none"].values()) < 1', None),
+        ('len(label["none"].values()) == 0', True),
+        ('label["a"] > 2 or sum(label["v"].values()) / len(label["v"].values()) == 2', True),
+    ],
+)
+def test_combines_outcomes(text: str, *, holds: bool | None) -> None:
+    label = {"a": 1, "b": 1, "v": {"one": 1.0, "other": 3.0}, "none": {}}
+    assert parse_criterion(text, ("label",)).holds({"label": label}) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x <", "is no expression"),
+        ('lambda label: bool(min(label["r"].values()))<1)', "is no expression"),
+        ("x", "neither true nor false"),
+        ("x - 1", "neither true nor false"),
+        ("x < 1 or 5", "neither true nor false"),
+        ("lambda x, y: x < y", "one argument"),
+        ("lambda x=1: x < 1", "one argument"),
+        ("lambda y: x < 1", "'x', which is not known"),
+        ("wors > 1", "'wors', which is not known"),
+        ("x.real > 1", "may not contain 'x.real'"),
+        ("x ** 2 > 1", "may not contain"),
+        ("x < 1 and __import__('os').system('true')", "may not contain"),
+        ("(lambda: x)() < 1", "may not contain"),
+        ("[x][0] < 1", "may not contain"),
+        ("min(*[x]) < 1", "may not contain"),
+        ("round(x, ndigits=1) < 1", "may not contain"),
+        ("x in (1, 2)", "may not contain"),
+        ("x < '1'", "may not contain"),
+        ("(y := x) < 1", "may not contain"),
+        ("-" * 200 + "x < 1", "nested deeper"),
+        ("x < 1 or " * 500 + "x < 1", "longer than"),
+    ],
+)
+def test_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_criterion(text, VARIANCE)
+
+
+@pytest.mark.parametrize("text", ["label > 1", 'label["a"].pop() > 1', "label.values() > 1", "label[0] > 1"])
+def test_of_outcomes_only_numbers_and_values_are_used(text: str) -> None:
+    with pytest.raises(UsageError, match="may not contain"):
+        parse_criterion(text, ("label",))
+
+
+def test_a_function_of_several_is_not_for_one() -> None:
+    with pytest.raises(UsageError, match="cannot be worked out"):
+        parse_criterion("max(x) > 1", VARIANCE).holds({"x": 1})
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_an_expression_or_refused(text: str) -> None:
+    try:
+        criterion = parse_criterion(text, VARIANCE)
+    except UsageError:
+        return
+    assert set(criterion.names.values()) <= set(VARIANCE)

@@ -1,0 +1,237 @@
+"""Which hosts are sick, and by what numbers."""
+
+import json
+import random
+import statistics
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.diagnosis.baseline import Baseline, baseline_to_json, make_baselines, read_baselines
+from agent.diagnosis.judging import diagnose
+from agent.diagnosis.observations import Measured, Observations, observe
+from agent.diagnosis.rules import read_rules
+from agent.diagnosis.table import rows, to_markdown
+from agent.errors import UsageError
+from agent.records import Relativity
+
+SPEED = "bench/Offline/tokens_per_second"
+DELAY = "bench/Server/ttft_p99"
+WORSE = read_rules(
+    "rules: {slow: {function: variance, criteria: worse > 0.05 and abs(z) > 3.5, metrics: ['bench/*']}}", "r"
+)
+
+
+def _fleet(
+    speeds: list[float], metric: str = SPEED, relativity: Relativity = Relativity.HIGHER
+) -> list[Measured]:
+    unit = "tokens/s" if metric == SPEED else "seconds"
+    return [Measured(f"h{number:02}", metric, speed, unit, relativity) for number, speed in enumerate(speeds)]
+
+
+def _noise(seed: int, middle: float, share: float, count: int) -> list[float]:
+    source = random.Random(seed)  # noqa: S311 - noise
+    return [source.gauss(middle, middle * share) for _ in range(count)]
+
+
+def _sick(observed: Observations) -> list[str]:
+    found = diagnose(observed, WORSE, make_baselines(observed, WORSE))
+    return [host.host for host in found.hosts if not host.is_good]
+
+
+@given(st.integers(0, 10**6), st.integers(0, 15), st.sampled_from([0.5, 0.8, 0.9]))
+def test_one_slow_host_of_16_is_found_and_no_other(seed: int, slow: int, speed: float) -> None:
+    speeds = _noise(seed, 1000, 0.01, 16)
+    speeds[slow] = 1000 * speed
+    observed = observe(_fleet(speeds))
+    assert _sick(observed) == [f"h{slow:02}"]
+    assert f"h{slow:02}" in make_baselines(observed)[SPEED].dropped
+
+
+@given(st.integers(0, 10**6))
+def test_noise_raises_no_alarm(seed: int) -> None:
+    delays = _fleet(_noise(seed + 1, 0.2, 0.01, 32), DELAY, Relativity.LOWER)
+    assert _sick(observe([*_fleet(_noise(seed, 1000, 0.01, 32)), *delays])) == []
+
+
+def test_a_host_that_is_better_is_not_sick() -> None:
+    assert _sick(observe(_fleet([100.0] * 15 + [200]))) == []
+    assert _sick(observe(_fleet([100.0] * 15 + [200], DELAY, Relativity.LOWER))) == ["h15"]
+
+
+@given(st.data())
+@settings(max_examples=50)
+def test_order_changes_nothing(data: st.DataObject) -> None:
+    numbers = st.floats(0.1, 1000)
+    measured = [
+        Measured(f"h{host}", f"bench/{metric}", data.draw(numbers), "seconds", Relativity.LOWER)
+        for host in range(6)
+        for metric in "ab"
+        for _ in range(data.draw(st.integers(0, 3)))
+    ] + _fleet([1.0, 2, 3, 4, 9])
+    shuffled = data.draw(st.permutations(measured))
+
+    def answer(of: list[Measured]) -> str:
+        observed = observe(of)
+        baselines = make_baselines(observed, WORSE)
+        diagnosis = diagnose(observed, WORSE, baselines)
+        return json.dumps([diagnosis.to_json(), baseline_to_json(baselines)], allow_nan=False)
+
+    assert answer(shuffled) == answer(measured)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=4, max_size=20))
+def test_a_baseline_is_settled(values: list[float]) -> None:
+    observed = observe(_fleet(values))
+    baseline = make_baselines(observed).get(SPEED)
+    if baseline is None:
+        return
+    kept = {host: value for host, value in observed.middles(SPEED).items() if host not in baseline.dropped}
+    assert baseline.hosts == len(kept) >= 4
+    assert baseline.value == statistics.median(kept.values())
+    again = make_baselines(observe(one for one in _fleet(values) if one.host in kept))[SPEED]
+    assert (again.value, again.mad, again.dropped) == (baseline.value, baseline.mad, ())
+
+
+@pytest.mark.parametrize("value", [0.0, 7.0, -3.0])
+def test_hosts_that_are_all_alike_have_no_spread(value: float) -> None:
+    observed = observe(_fleet([value] * 8))
+    assert make_baselines(observed)[SPEED] == Baseline(value, "tokens/s", 0.0, 8)
+
+
+def test_where_all_others_are_alike_a_slow_host_is_found_and_a_rounding_is_not() -> None:
+    observed = observe(_fleet([100.0] * 6 + [100.001, 50]))
+    assert _sick(observed) == ["h07"]
+    (defect,) = diagnose(observed, WORSE, make_baselines(observed)).hosts[7].defects
+    assert (defect.value, defect.baseline, defect.variance, defect.z) == (50, 100, -0.5, None)
+
+
+def test_a_baseline_of_0_is_told_not_divided_by() -> None:
+    rules = read_rules(
+        "rules:\n  v: {function: variance, criteria: x > 0.05, metrics: ['*']}\n"
+        "  e: {function: value, criteria: x > 0, metrics: ['*']}",
+        "r",
+    )
+    observed = observe(_fleet([0.0] * 7 + [3]))
+    diagnosis = diagnose(observed, rules, make_baselines(observed))
+    assert [host.host for host in diagnosis.hosts if host.defects] == ["h07"]
+    assert diagnosis.warnings == ("v: 8 values not judged, the baseline is 0: a value rule can judge it",)
+
+
+def test_violators_of_rules_are_no_part_of_the_baseline() -> None:
+    rules = read_rules("rules: {r: {function: variance, criteria: abs(x) > 0.1, metrics: ['*']}}", "r")
+    values = [80.0, 85, 100, 101, 102, 103]
+    assert make_baselines(observe(_fleet(values)))[SPEED].dropped == ("h00", "h01")
+    wide = [80.0, 95, 100, 110, 120, 101]
+    assert make_baselines(observe(_fleet(wide)))[SPEED].dropped == ()
+    assert make_baselines(observe(_fleet(wide)), rules)[SPEED].dropped == ("h00", "h04")
+
+
+def test_what_was_not_measured_is_absent_and_not_0() -> None:
+    low = read_rules("rules: {low: {function: value, criteria: x < 1, metrics: ['*']}}", "r")
+    measured = [*_fleet([5.0, 5, 5, 5]), *_fleet([2.0, 2, 2], DELAY)]
+    observed = observe(measured, hosts=["h01", "never-reached"])
+    diagnosis = diagnose(observed, low, {})
+    by_name = {host.host: host for host in diagnosis.hosts}
+    assert not any(host.defects for host in diagnosis.hosts)
+    assert by_name["h03"].absent == (DELAY,)
+    assert (by_name["h03"].judged, by_name["h00"].judged) == (1, 2)
+    assert not by_name["never-reached"].is_good
+    assert diagnosis.to_json()["without_records"] == ["never-reached"]
+    baseline = make_baselines(observe(measured))
+    assert DELAY not in baseline, "three hosts are too few to tell"
+    assert baseline[SPEED].hosts == 4
+
+
+def test_a_failed_or_missing_test_is_a_defect() -> None:
+    rules = read_rules(
+        "superbench:\n  rules:\n    f:\n      function: failure_check\n      criteria: lambda x:x>0\n"
+        "      categories: Failed\n      metrics: [copy/return_code, train/return_code]",
+        "r",
+    )
+    measured = [
+        Measured("a", "copy/return_code", 0),
+        Measured("b", "copy/return_code", 3),
+        Measured("c", "copy/bandwidth", 5),
+    ]
+    diagnosis = diagnose(observe(measured), rules, {})
+    found = {host.host: [(one.metric, one.value) for one in host.defects] for host in diagnosis.hosts}
+    assert found == {
+        "a": [("train/return_code", None)],
+        "b": [("train/return_code", None), ("copy/return_code", 3)],
+        "c": [("train/return_code", None), ("copy/return_code", None)],
+    }
+
+
+def test_rules_combine() -> None:
+    rules = read_rules(
+        """
+rules:
+  copies: {function: variance, criteria: x < -0.05, metrics: ['copy/*'], store: true}
+  steps: {metrics: [train/steps], store: true}
+  both:
+    function: multi_rules
+    criteria: label["copies"] >= 2 and min(label["steps"].values()) < 10
+    categories: Machine
+""",
+        "r",
+    )
+    measured = [
+        Measured(host, metric, value)
+        for host, values in {"a": (90, 80, 9), "b": (90, 80, 11), "c": (90, 100, 9), "d": (90, 80)}.items()
+        for metric, value in zip(("copy/in:0", "copy/in:1", "train/steps"), values, strict=False)
+    ]
+    diagnosis = diagnose(observe(measured), rules, {"copy/in": Baseline(100)})
+    assert [host.host for host in diagnosis.hosts if host.defects] == ["a"]
+    (defect,) = diagnosis.hosts[0].defects
+    assert diagnosis.hosts[0].categories == ("Machine",)
+    assert [(one.metric, one.value, one.variance) for one in defect.evidence] == [
+        ("copy/in:0", 90, pytest.approx(-0.1)),
+        ("copy/in:1", 80, pytest.approx(-0.2)),
+        ("train/steps", 9, None),
+    ]
+    assert [row[2] for row in rows(diagnosis)] == ["both", "↳ copies", "↳ copies", "↳ steps"]
+    assert diagnosis.warnings == ("both: 1 value not judged, what it combines was not measured",)
+    assert "| a | copies | ↳ copies | copy/in:0 | 90 | 100 | -10.0% |" in to_markdown(diagnosis)
+
+
+def test_several_values_of_a_host() -> None:
+    rules = read_rules(
+        "rules:\n  any: {function: value, criteria: x > 0, metrics: [b/return_code]}\n"
+        "  middle: {function: variance, criteria: x < -0.05, metrics: [b/speed]}",
+        "r",
+    )
+    measured = [Measured("a", "b/return_code", code) for code in (0, 0, 7)]
+    measured += [Measured("a", "b/speed", speed) for speed in (100, 99, 10)]
+    (host,) = diagnose(observe(measured), rules, {"b/speed": Baseline(100)}).hosts
+    assert [(one.rule, one.value) for one in host.defects] == [("any", 7)]
+
+
+def test_nothing_judged_is_no_clean_bill_of_health() -> None:
+    with pytest.raises(UsageError, match="no rule could") as caught:
+        diagnose(observe(_fleet([1.0])), WORSE, {})
+    assert "there is no baseline" in str(caught.value)
+
+
+def test_units_must_agree() -> None:
+    with pytest.raises(UsageError, match="in milliseconds and in seconds"):
+        observe([Measured("a", "m", 1, "seconds"), Measured("b", "m", 1, "milliseconds")])
+    with pytest.raises(UsageError, match="in tokens/s, its baseline is in queries/s"):
+        diagnose(observe(_fleet([1.0])), WORSE, {SPEED: Baseline(1, "queries/s")})
+
+
+def test_baselines_are_read_as_they_were_written() -> None:
+    made = make_baselines(observe(_fleet([100.0, 101, 102, 103, 50])))
+    assert made[SPEED].dropped == ("h04",)
+    assert read_baselines(json.dumps(baseline_to_json(made)), "b") == made
+    assert read_baselines('{"copy/in": 25.6}', "b") == {"copy/in": Baseline(25.6)}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"a": null}', '{"a": NaN}', '{"a": true}', '{"schema_version": 2}',
+             '{"schema_version": 1, "metrics": {"a": 5}}', '{"schema_version": 1, "metrics": {"a": {}}}']
+)  # fmt: skip
+def test_what_is_no_baseline_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"baseline\.json"):
+        read_baselines(text, "baseline.json")
