@@ -10,7 +10,7 @@ from agent.errors import ProfileError
 from agent.names import canonical
 from agent.profile.timespan import parse_timespan
 
-__all__ = ["ParameterGroup", "Seconds", "Share"]
+__all__ = ["ParameterGroup", "Seconds", "Share", "laid_over"]
 
 
 class ParameterGroup(BaseModel):
@@ -38,6 +38,18 @@ def _seconds(value: object) -> float:
 
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 """A duration in seconds; a profile may write it as ``90``, ``90s``, ``10min`` or ``00:01:30``."""
+
+
+def laid_over(value: Any) -> Any:
+    """A mapping, or several of a list, the later over the earlier; an empty text leaves it."""
+    parts = value if isinstance(value, list) else [value]
+    if not all(isinstance(part, dict) for part in parts):
+        return value
+    merged: dict[Any, Any] = {}
+    for part in parts:
+        merged |= {name: entry for name, entry in part.items() if entry != ""}
+    return merged
+
 
 Share = Annotated[float, Field(gt=0, le=1)]
 """A ratio, above 0 and up to 1."""

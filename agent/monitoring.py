@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.component import Monitor, MonitorContext, MonitorSummary
 from agent.errors import ProfileError
+from agent.profile import SWITCHED_OFF
 from agent.recorder import MonitorRecords
 from agent.step_runner import title_of
 
@@ -76,7 +77,8 @@ def monitors_beside(
     summaries: list[Callable[[datetime, datetime], MonitorRecords]] = []
     for element in elements:
         if reason := planner.skipped(element, facts):
-            notes.append(f"{title_of(element)} was skipped: {reason}")
+            if reason != SWITCHED_OFF:
+                notes.append(f"{title_of(element)} was skipped: {reason}")
             continue
         monitor = planner.build(element)
         if not isinstance(monitor, Monitor):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from actions.llamacpp.server import ServerParameters  # noqa: TC001 - likewise
-from actions.parameter_types import Seconds, Share  # noqa: TC001 - likewise
+from actions.parameter_types import Seconds, Share, laid_over
 from agent.component import ComponentParameters
 
 __all__ = ["LmEvalParameters"]
@@ -40,7 +40,9 @@ class LmEvalParameters(ComponentParameters):
     )
     api_key_env: str = Field("", description="Environment variable that holds the endpoint's key.")
     model_args: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, description="Further arguments of lm-eval's model, such as {dtype: bfloat16}."
+        default_factory=dict,
+        description="Further arguments of lm-eval's model, such as {dtype: bfloat16}; or a list of such, "
+        "each over those before it.",
     )
     load_format: Literal["auto", "dummy"] = Field(
         "auto", description="dummy: random weights (vllm); the scores are then not judged."
@@ -79,6 +81,11 @@ class LmEvalParameters(ComponentParameters):
     @classmethod
     def _as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("model_args", mode="before")
+    @classmethod
+    def _laid_over(cls, value: Any) -> Any:
+        return laid_over(value)
 
     @field_validator("include_path", "limit", "num_fewshot", "server", mode="before")
     @classmethod

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from actions.parameter_types import laid_over
 from gpu_configs.gpu_model import gpu_model
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class VllmParameters(BaseModel):
     llm_config: dict[str, Any] = Field(
         default_factory=dict,
         description="vLLM's engine arguments by their own names, over the defaults; or a list of such, each "
-        "over those before it. null leaves the default.",
+        "over those before it. An empty text leaves the default, null is vLLM's own.",
     )
     sampling: dict[str, Any] = Field(
         default_factory=dict, description="vLLM's SamplingParams by their own names; greedy if absent."
@@ -56,11 +57,7 @@ class VllmParameters(BaseModel):
     @field_validator("llm_config", mode="before")
     @classmethod
     def _laid_over(cls, value: Any) -> Any:
-        parts = value if isinstance(value, list) else [value]
-        if not all(isinstance(part, dict) for part in parts):
-            return value
-        merged = {name: entry for part in parts for name, entry in part.items()}
-        return {name: entry for name, entry in merged.items() if entry is not None}
+        return laid_over(value)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ from agent.profile.loading import load, load_sources
 from agent.profile.repetition import repeat
 from agent.profile.resolution import resolve, resolve_one, settle
 from agent.profile.schema import GROUPS, Element, Location, Profile, Scope
-from agent.profile.selection import applies_to, select
+from agent.profile.selection import SWITCHED_OFF, applies_to, select
 from agent.profile.timespan import format_timespan, parse_timespan
 from agent.profile.variables import LOOKUPS, VARIABLES, Variables, VariableUnavailableError
 
 __all__ = [
     "GROUPS",
     "LOOKUPS",
+    "SWITCHED_OFF",
     "VARIABLES",
     "Element",
     "Location",

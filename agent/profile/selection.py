@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from agent.profile.schema import Element, Profile
 
-__all__ = ["applies_to", "select"]
+__all__ = ["SWITCHED_OFF", "applies_to", "select"]
+
+SWITCHED_OFF = "switched off (enabled: false)"
+"""Why an element is skipped that the profile's own parameters leave out."""
 
 _OFF = frozenset({"false", "no", "off", "0", "n", "f"})
 """As pydantic reads them."""
@@ -132,7 +135,7 @@ def applies_to(
         for name, value in (element.parameters if parameters is None else parameters).items()
     }
     if str(given.get("enabled", "")).strip().lower() in _OFF:
-        return "switched off (enabled: false)"
+        return SWITCHED_OFF
     settings = {**{canonical(name): value for name, value in element.metadata.items()}, **given}
 
     def listed(name: str) -> list[str]:

@@ -151,7 +151,7 @@ ARTICLES = (
 
 
 @pytest.mark.engine
-def test_the_tiny_form_run_whole(accuracy_python: Path, tmp_path: Path) -> None:
+def test_the_tiny_form_run_whole(accuracy_python: Path, tiny_gguf: Path, tmp_path: Path) -> None:
     news = tmp_path / "news.jsonl"
     rows = [{"article": article, "highlights": summary} for article, summary in ARTICLES * 4]
     news.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -159,6 +159,7 @@ def test_the_tiny_form_run_whole(accuracy_python: Path, tmp_path: Path) -> None:
     parameters = {
         "Form": "tiny", "Environment": environment, "MmluEnvironment": environment, "DataSource": news,
         "Samples": 12, "MinDuration": 1, "OfflineMinQueryCount": 24, "MaxOutputTokens": 4, "MmluLimit": 3,
+        "Model": "tiny", "TinyModel": tiny_gguf,
     }  # fmt: skip
     ended = subprocess.run(
         [

@@ -154,3 +154,9 @@ def test_no_limit_is_made_up() -> None:
     assert limit_of(result, ()) is None
     assert limit_of({**result, "input_tokens": None}, gpus("NVIDIA H200")) is None
     assert limit_of({**result, "engine": {}}, gpus("NVIDIA H200")) is None
+
+
+def test_engine_arguments_in_layers() -> None:
+    layers = [{"max_num_seqs": 32, "quantization": "fp8", "max_model_len": ""}, {"quantization": None}]
+    asked = VllmParameters.model_validate({"model": "m", "llm_config": layers})
+    assert asked.llm_config == {"max_num_seqs": 32, "quantization": None}
