@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -211,6 +212,50 @@ def test_failed_requests_make_the_result_invalid(
     assert output.verdict is not None
     assert {reason.code for reason in output.verdict.reasons} == {"request_failures"}
     assert "the stream ended before the reply did" in output.verdict.reasons[0].message
+
+
+class Hanging(HalfBroken):
+    """Replies in full for a while; then begins a reply and never ends it."""
+
+    began_s = 0.0
+    over = threading.Event()
+
+    def do_POST(self) -> None:
+        if self.path == "/tokenize":
+            super().do_POST()
+            return
+        type(self).began_s = self.began_s or time.monotonic()
+        if time.monotonic() < self.began_s + 0.6:
+            type(self).count = 0
+            super().do_POST()
+            return
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'data: {"content": "x", "stop": false}\n\n')
+        self.over.wait(60)
+
+
+def test_a_request_that_hangs_when_the_test_ends_is_a_failed_one(
+    load: Callable[..., LocustLoad], context: StepContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = LocustLoad._command
+
+    def impatient(self: LocustLoad, users: int) -> list[str]:
+        command = whole(self, users)
+        command[command.index("--stop-timeout") + 1] = "1"
+        return command
+
+    monkeypatch.setattr(LocustLoad, "_command", impatient)
+    with closing(_Closing(ThreadingHTTPServer(("127.0.0.1", 0), Hanging))) as served:
+        try:
+            action = load(endpoint=served.url, warmup_requests=0, duration=1)
+            output = output_of(run(action, context)[0])
+        finally:
+            Hanging.over.set()
+    assert output.validity is Validity.INVALID
+    assert output.verdict is not None
+    assert "it hung until locust ended it" in output.verdict.reasons[0].message
 
 
 class _Closing:
