@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
@@ -72,10 +72,10 @@ class LlamaCppBatchedBench(VariantAction):
 
         def show(line: str) -> None:
             nonlocal done
-            if line.startswith("{"):
+            if match := re.search(r'"pl": (\d+)', line):
                 done += 1
                 context.progress.update(
-                    f"{variant.name}: {json.loads(line)['pl']} at once done", done=done, total=len(wanted)
+                    f"{variant.name}: {match[1]} at once done", done=done, total=len(wanted)
                 )
 
         run_program(self.command(variant, program, case_dir), context, log, on_line=show)

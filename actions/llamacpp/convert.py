@@ -179,7 +179,12 @@ def _check_folder(source: Path) -> int:
                 )
     index = source / "model.safetensors.index.json"
     if index.is_file():
-        listed = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        try:
+            listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ActionFailedError(
+                f"{index} cannot be read: {error!r}", remedy="download the model whole"
+            ) from error
         if missing := sorted(listed - {file.name for file in weights}):
             raise ActionFailedError(f"{source} lacks {', '.join(missing)}", remedy="download the model whole")
     return sum(file.stat().st_size for file in weights)

@@ -140,6 +140,14 @@ def test_what_is_wrong_with_a_text(text: str, expected: str, codes: list[str]) -
             },
             "lacks model-00002-of-00002.safetensors",
         ),
+        (
+            {
+                "config.json": '{"architectures": ["LlamaForCausalLM"]}',
+                "model.safetensors": "weights",
+                "model.safetensors.index.json": '{"weight_map": {"a": "mod',
+            },
+            r"index\.json cannot be read",
+        ),
     ],
 )
 def test_folders_that_cannot_be_converted(
