@@ -87,7 +87,7 @@ def make_baselines(
         about = [
             rule
             for rule in rules
-            if rule.function is Function.VARIANCE and any(one.matches(metric) for one in rule.patterns)
+            if rule.function is Function.VARIANCE and rule.is_about(metric, kind.verbosity)
         ]
         baseline = _settled(observed.middles(metric), kind, about, least_hosts)
         if baseline:

@@ -13,7 +13,7 @@ from agent.diagnosis.rules import Function
 from agent.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agent.diagnosis.baseline import Baseline
     from agent.diagnosis.observations import Observations
@@ -208,9 +208,4 @@ class _Judge:
 
 def _metrics(rule: Rule, observed: Observations) -> tuple[str, ...]:
     """The metrics that a rule is about, of any host."""
-    is_meant: Callable[[str], bool] = lambda metric: any(one.matches(metric) for one in rule.patterns)  # noqa: E731
-    return tuple(
-        metric
-        for metric, kind in observed.metrics.items()
-        if kind.verbosity <= rule.verbosity and is_meant(metric)
-    )
+    return tuple(metric for metric, kind in observed.metrics.items() if rule.is_about(metric, kind.verbosity))

@@ -74,6 +74,10 @@ class Rule:
         """The rules whose outcomes it judges."""
         return self.criterion.counts | self.criterion.values if self.criterion else frozenset()
 
+    def is_about(self, metric: str, verbosity: int) -> bool:
+        """Whether it judges the metric of this full name."""
+        return verbosity <= self.verbosity and any(one.matches(metric) for one in self.patterns)
+
 
 def read_rules(text: str, label: str) -> tuple[Rule, ...]:
     """The rules of a file, in its order.
