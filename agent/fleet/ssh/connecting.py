@@ -116,7 +116,7 @@ class Connector:
         )
         connection.client.set_missing_host_key_policy(_Policy(self, hop))
         try:
-            with _told(hop, self._timeout_s):
+            with _told(hop, self._timeout_s, until):
                 connection.open()
         except BaseException:
             with suppress(Exception):
@@ -218,7 +218,7 @@ class _Gateway:
 
 
 @contextmanager
-def _told(hop: Hop, timeout_s: float) -> Iterator[None]:
+def _told(hop: Hop, timeout_s: float, until: float) -> Iterator[None]:
     """Tell errors of Fabric and paramiko as ours."""
     try:
         yield
@@ -235,6 +235,8 @@ def _told(hop: Hop, timeout_s: float) -> Iterator[None]:
         raise ConnectionLostError(f"{hop} gave no answer within {timeout_s:g} s") from error
     except (SSHException, OSError, EOFError) as error:
         said = str(error) or type(error).__name__
+        if time.monotonic() >= until:  # paramiko says that there is no session yet
+            raise ConnectionLostError(f"{hop} gave no answer within {timeout_s:g} s") from error
         if "authentication" in said.lower():  # paramiko had nothing to offer
             raise _not_let_in(hop, said) from error
         raise ConnectionLostError(f"the connection to {hop} failed: {said}") from error
