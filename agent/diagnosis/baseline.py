@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -187,6 +188,7 @@ def _baseline(values: object, metric: str, label: str) -> Baseline:
 
 
 def _number(value: object, what: str, label: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UsageError(f"{what} is {value!r}, which is no finite number", where=label)
-    return float(value)
+    with suppress(OverflowError):
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    raise UsageError(f"{what} is {value!r:.50}, which is no finite number", where=label)

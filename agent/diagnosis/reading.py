@@ -47,7 +47,11 @@ def read_observations(paths: Sequence[Path]) -> Observations:
     measured: dict[tuple[Any, ...], Measured] = {}
     for path in paths:
         hosts += _hosts_of_fleet(path)
-        measured |= dict(_lines(_file(path)))
+        file = _file(path)
+        try:
+            measured |= dict(_lines(file))
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error}") from error
     if not measured:
         raise UsageError(
             f"there are no records in {', '.join(map(str, paths))}",
@@ -85,7 +89,7 @@ def _lines(path: Path) -> Iterator[tuple[tuple[Any, ...], Measured]]:
         for number, line in enumerate(file, 1):
             try:
                 yield from _of_line(json.loads(line), (path, number))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
                 if not line.endswith("\n"):
                     return
                 raise UsageError(

@@ -229,9 +229,20 @@ def test_baselines_are_read_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"a": null}', '{"a": NaN}', '{"a": true}', '{"schema_version": 2}',
-             '{"schema_version": 1, "metrics": {"a": 5}}', '{"schema_version": 1, "metrics": {"a": {}}}']
-)  # fmt: skip
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"a": null}',
+        '{"a": NaN}',
+        '{"a": true}',
+        f'{{"a": {10**400}}}',
+        '{"schema_version": 2}',
+        '{"schema_version": 1, "metrics": {"a": 5}}',
+        '{"schema_version": 1, "metrics": {"a": {}}}',
+    ],
+)
 def test_what_is_no_baseline_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"baseline\.json"):
         read_baselines(text, "baseline.json")

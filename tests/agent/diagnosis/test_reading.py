@@ -83,6 +83,8 @@ def test_superbench_results_are_read(tmp_path: Path) -> None:
         (_record("a", "fast"), "no record"),
         (_record("a", float("nan")), "no record"),
         (_record("a", 1, relativity="Up"), "no record"),
+        (_record("a", 10**400), "no record"),
+        ("[" * 100_000 + "\n", "no record"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, message: str) -> None:
