@@ -15,6 +15,10 @@ _APPS = (
 )  # fmt: skip
 _RUN = re.compile(r"(?:^|\0)VCAGENT_RUN=([^\0]+)")
 """The variable that every child of an agent inherits (``agent.processes.tree``)."""
+_REAPERS = frozenset({"systemd", "init", "tini", "dumb-init", "docker-init"})
+"""Programs that the kernel gives orphans to, beside process 1 (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+_AGENT = re.compile(r"vcagent|-m\0agent\0")
+"""The agent as process 1, in a container."""
 _MIB = 1024 * 1024
 _COMMAND_LENGTH = 120
 
@@ -92,7 +96,7 @@ def memory_holders(text: str | None) -> dict[int, tuple[tuple[str, ...], int | N
 
 
 def _holder(host: Host, pid: int, uuids: tuple[str, ...], held: int | None) -> MemoryHolder:
-    run = _RUN.search(host.text(f"/proc/{pid}/environ") or "")
+    run = _run_of(host, pid)
     command = (host.text(f"/proc/{pid}/cmdline") or "").replace("\0", " ").strip()
     user = (host.output(["stat", "--format=%U %u", f"/proc/{pid}"]) or "").split()
     return MemoryHolder(
@@ -101,22 +105,34 @@ def _holder(host: Host, pid: int, uuids: tuple[str, ...], held: int | None) -> M
         bytes_held=held,
         user=(user[1] if user[0] == "UNKNOWN" else user[0]) if len(user) > 1 else "",
         command=command[:_COMMAND_LENGTH],
-        run_id=run[1] if run else "",
-        is_leftover=bool(run) and not _has_agent(host, pid),
+        run_id=run,
+        is_leftover=bool(run) and not _is_under_way(host, run),
     )
 
 
+def _is_under_way(host: Host, run_id: str) -> bool:
+    """Whether the agent of a run is still there: any of the run's processes has it among its ancestors."""
+    processes = (int(name) for name in host.names("/proc") if name.isdigit())
+    return any(_run_of(host, pid) == run_id and _has_agent(host, pid) for pid in processes)
+
+
 def _has_agent(host: Host, pid: int) -> bool:
-    """Whether the agent that started a process, or one of its ancestors, is still there.
+    """Whether the agent that started a process is still there; where nobody can tell it is.
 
     An agent's children carry its run's id and the agent does not: the first ancestor without it is the agent,
-    or what the kernel gave an orphan to.
+    or what the kernel gives orphans to.
     """
-    while parent := _parent(host, pid):
-        if not _RUN.search(host.text(f"/proc/{parent}/environ") or ""):
-            return "vcagent" in (host.text(f"/proc/{parent}/cmdline") or "")
-        pid = parent
-    return False
+    ancestor = _parent(host, pid)
+    while ancestor and _run_of(host, ancestor):
+        ancestor = _parent(host, ancestor)
+    if ancestor == 1:
+        return bool(_AGENT.search(host.text("/proc/1/cmdline") or ""))
+    return (host.text(f"/proc/{ancestor}/comm") or "").strip() not in _REAPERS
+
+
+def _run_of(host: Host, pid: int) -> str:
+    run = _RUN.search(host.text(f"/proc/{pid}/environ") or "")
+    return run[1] if run else ""
 
 
 def _parent(host: Host, pid: int) -> int | None:

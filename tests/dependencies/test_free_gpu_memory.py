@@ -91,9 +91,7 @@ def test_a_process_of_a_living_agent_is_no_leftover(monkeypatch: pytest.MonkeyPa
         "import subprocess; child = subprocess.Popen(['sleep', '600'], env={'VCAGENT_RUN': 'r'});"
         "print(child.pid, flush=True); child.wait()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, "vcagent"], stdout=subprocess.PIPE, text=True
-    ) as agent:
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdout is not None
         child = psutil.Process(int(agent.stdout.readline()))
         on_gpu(monkeypatch, tmp_path, child)

@@ -73,7 +73,7 @@ def test_the_smoke_form_is_small_and_valid() -> None:
     small = {"max_model_len": 1024, "max_num_seqs": 32, "gpu_memory_utilization": 0.9}
     assert small.items() <= engine.items()
     assert engine["quantization"] == "fp8"
-    assert "0.9" in str(enabled(profile.dependencies, profile)["FreeGpuMemory"]["memoryShare"])
+    assert enabled(profile.dependencies, profile)["FreeGpuMemory"]["memoryShare"] == 0.9
 
 
 def test_the_full_form_is_the_benchmark() -> None:
@@ -131,6 +131,11 @@ def test_the_flagship_takes_what_is_known_of_the_gpus() -> None:
     component = selection(selection.Parameters.model_validate(resolve(first, profile, VARIABLES)))
     plan = component.plan(Facts(modelled={"gpus": (H100, H100)}))  # type: ignore[attr-defined]
     assert plan.nothing_to_do.startswith("2 x NVIDIA H100 80GB HBM3. Offline: gpu_configs has llama3.1-8b")
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="form ful, which is none of smoke, full, tiny"):
+        case(profile_with(LLAMA3, Form="ful"), "server-performance")
 
 
 @pytest.mark.parametrize("profile", [LLAMA3, FLAGSHIP])
