@@ -185,6 +185,8 @@ class LocustLoad(Action):
         asked = self.asked
         shown = _ShownProgress(context.progress, asked.duration)
         key = {"VCAGENT_LOAD_KEY": os.environ[asked.api_key_env]} if asked.api_key_env else {}
+        for value in key.values():  # whatever the variable is called
+            context.processes.secrets.add(value)
         longest_s = (
             asked.duration + asked.request_timeout + 2 * _GRACE_S + users / (asked.spawn_rate or users)
         )

@@ -19,6 +19,7 @@ from agent.errors import ActionFailedError, HostError
 from agent.facts import Facts
 from agent.processes import LocalProcesses
 from agent.records import Validity
+from agent.secrets import MASK
 from parsers.locust.requests import read_requests
 
 if TYPE_CHECKING:
@@ -267,6 +268,32 @@ class _Closing:
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
+
+
+class Telling(HalfBroken):
+    """Refuses each request, and repeats the key that it came with."""
+
+    def do_POST(self) -> None:
+        if self.path == "/tokenize":
+            super().do_POST()
+            return
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_error(401, "no", f"I do not know {self.headers['Authorization']}")
+
+
+def test_a_key_of_any_name_is_masked(
+    load: Callable[..., LocustLoad], context: StepContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_ACCESS", "abracadabra-1")
+    with closing(_Closing(ThreadingHTTPServer(("127.0.0.1", 0), Telling))) as served:
+        action = load(endpoint=served.url, warmup_requests=0, api_key_env="MY_ACCESS")
+        output = output_of(run(action, context)[0])
+    assert output.validity is Validity.FAILED
+    files = [context.log, *(path for path in context.run_dir.rglob("*") if path.is_file())]
+    assert [path for path in files if "abracadabra-1" in path.read_text()] == []
+    assert output.verdict is not None
+    assert "I do not know Bearer ***" in output.verdict.reasons[0].message
+    assert context.processes.secrets.mask("abracadabra-1") == MASK
 
 
 def test_a_key_that_is_not_set_is_refused_in_the_plan(load: Callable[..., LocustLoad]) -> None:
