@@ -31,6 +31,7 @@ _KEYS = ("test_mode", "scenario_key", "benchmark_full")
 _SIZE_LIMIT = 4 << 20
 # Accuracy metrics that the harness gives in percent; DICE is a ratio, lengths are counts.
 _PERCENT = ("f1", "rouge", "map", "acc", "clip", "auc", "exact_match")
+_MORE_IS_BETTER = ("f1", "rouge", "map", "acc", "auc", "exact_match", "dice")
 _DETAILS = (
     "benchmark_full", "benchmark_short", "config_name", "system_name", "scenario", "scenario_key",
     "test_mode", "summary_string", "tensorrt_version", "effective_min_duration_ms",
@@ -158,13 +159,13 @@ def judge_accuracy(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, 
     reasons = []
     for entry in entries:
         metrics += _accuracy_metrics(entry)
-        if entry.get("pass") is not True:
+        if entry.get("pass") is not True or _contradicts_itself(entry):
             reasons.append(_below(entry))
     if not metrics:
         raise ParseError("the accuracy run's value is missing or no number", where=source or None)
     warnings = []
     overall = data.get("accuracy_pass")
-    if isinstance(overall, bool) and overall == bool(reasons):
+    if isinstance(overall, bool) and overall is not all(entry.get("pass") is True for entry in entries):
         warnings.append(f"accuracy_pass says {overall}, accuracy[].pass {not overall}; the latter counts")
     validity = Validity.INVALID if reasons else Validity.VALID
     metrics += _accuracy_aliases(entries[0], _suffix(data))
@@ -172,7 +173,7 @@ def judge_accuracy(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, 
 
 
 def _accuracy_metrics(entry: Mapping[str, Any]) -> Iterator[Metric]:
-    name = str(entry.get("name", "accuracy")).lower().replace("-", "_").replace(" ", "_")
+    name = _name(entry)
     value, threshold = _finite(entry.get("value")), _finite(entry.get("threshold"))
     if value is None:
         return
@@ -193,6 +194,18 @@ def _accuracy_metrics(entry: Mapping[str, Any]) -> Iterator[Metric]:
     if threshold:
         text = "accuracy divided by what is required"
         yield Metric(f"accuracy_{name}_margin", value / threshold, "ratio", Relativity.HIGHER, text, 2)
+
+
+def _contradicts_itself(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry that passed is below its threshold, where more is better."""
+    value, threshold = _finite(entry.get("value")), _finite(entry.get("threshold"))
+    if value is None or threshold is None or not _name(entry).startswith(_MORE_IS_BETTER):
+        return False
+    return value < threshold and not math.isclose(value, threshold)
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("name", "accuracy")).lower().replace("-", "_").replace(" ", "_")
 
 
 def _below(entry: Mapping[str, Any]) -> Reason:

@@ -85,6 +85,21 @@ def test_every_accuracy_metric_has_to_pass() -> None:
     assert "accuracy_pass says True" in output.verdict.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("entry", "validity"),
+    [
+        ({"name": "F1", "value": 10.0, "threshold": 89.96, "pass": True}, "INVALID"),
+        ({"name": "DICE", "value": 0.853, "threshold": 0.853, "pass": True}, "VALID"),
+        ({"name": "FID_SCORE", "value": 23.1, "threshold": 23.95, "pass": True}, "VALID"),  # less is better
+    ],
+)
+def test_passed_below_its_threshold_is_not_believed(entry: dict[str, Any], validity: str) -> None:
+    output = parse({**ACCURACY, "accuracy": [entry]})
+    assert verdict(output)[0] == validity
+    assert output.verdict is not None
+    assert output.verdict.warnings == ()
+
+
 def test_reasons_of_an_invalid_run() -> None:
     changed = {
         **PERFORMANCE,

@@ -239,6 +239,11 @@ def _gpus(parameters: MLPerfParameters, facts: Facts) -> GpuSet | None:
         if missing := [number for number in wanted if number >= len(gpus)]:
             raise HostError(f"there is no GPU {missing[0]}: this host has {len(gpus)}", remedy="correct Gpus")
         gpus = tuple(gpus[number] for number in wanted)
+    if len(kinds := dict.fromkeys(str(gpu.name) for gpu in gpus)) > 1 and parameters.gpus != "none":
+        raise HostError(
+            f"this host has GPUs of several kinds: {', '.join(kinds)}",
+            remedy="name those of one kind under Gpus, such as 0,1; see nvidia-smi -L",
+        )
     if not gpus or gpus[0].name is None or gpus[0].memory_mib is None:
         return None
     vendor = (facts[text_of(_VENDOR)] or "").strip()

@@ -105,6 +105,14 @@ def test_run_args_are_virtualclient_s() -> None:
     assert command == f"make run_harness RUN_ARGS='{arguments}'"
 
 
+def test_gpus_of_several_kinds_are_not_taken_for_one() -> None:
+    h100 = Gpu("0000:01:00.0", "0x2330", "NVIDIA H100 80GB HBM3", 81559)
+    mixed = (h100, Gpu("0000:02:00.0", "0x20b0", "NVIDIA A100-SXM4-40GB", 40960), h100)
+    with pytest.raises(HostError, match="several kinds: NVIDIA H100 80GB HBM3, NVIDIA A100"):
+        steps(host(gpus=mixed))
+    assert steps(host(gpus=mixed), Gpus="0,2")
+
+
 CASES = yaml.safe_load((Path(__file__).parent / "plans.yaml").read_text(encoding="utf-8"))
 
 
