@@ -145,7 +145,9 @@ class _Judge:
         kind = self._observed.metrics[metric]
         baseline = self._baselines.get(metric)
         if baseline is None:
-            self._unjudged[rule.name]["there is no baseline"] += 1
+            self._unjudged[rule.name][
+                "there is no baseline: not in the file, or of too few hosts that are alike"
+            ] += 1
             return None
         variables = variance_variables(value, baseline, kind)
         for name, why in (
