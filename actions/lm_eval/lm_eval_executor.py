@@ -17,6 +17,7 @@ from actions.lm_eval.judging import judge
 from actions.lm_eval.parameters import LmEvalParameters
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError, HostError
+from agent.records import ParsedOutput
 from parsers.lm_eval import parse_folder
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from agent.component import Progress, StepContext
     from agent.facts import Facts
-    from agent.records import ParsedOutput
 
 __all__ = ["LmEvalExecutor", "check_echo", "remedy_of"]
 
@@ -85,6 +85,9 @@ class LmEvalExecutor(Action):
 
     def _run(self, context: StepContext) -> StepOutcome:
         asked = self.asked
+        if asked.load_format == "dummy":  # hours of questions would tell nothing
+            output = judge(ParsedOutput("lm_eval", "lm-eval"), asked)
+            return StepOutcome(_sentence(output), (output,), context.case_dir(asked.folder, asked.case))
         python = asked.environment / "bin" / "python"
         if not python.exists():
             raise ActionFailedError(
@@ -182,7 +185,7 @@ def _sentence(output: ParsedOutput) -> str:
     scores = [metric for metric in output.metrics if metric.verbosity == 1]
     shown = ", ".join(f"{metric.metadata['task']} {metric.name} {metric.value:.4f}" for metric in scores[:4])
     validity = f"{output.validity.value}: " if output.validity else ""
-    return f"{validity}{shown}"
+    return f"{validity}{shown or 'nothing was asked'}"
 
 
 class _ShownProgress:

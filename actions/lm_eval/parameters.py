@@ -45,7 +45,7 @@ class LmEvalParameters(ComponentParameters):
         "each over those before it.",
     )
     load_format: Literal["auto", "dummy"] = Field(
-        "auto", description="dummy: random weights (vllm); the scores are then not judged."
+        "auto", description="dummy: random weights (vllm): nothing is asked, and nothing judged."
     )
 
     tasks: tuple[str, ...] = Field(("mmlu",), min_length=1, description="Tasks and groups of lm-eval.")

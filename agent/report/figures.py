@@ -61,10 +61,11 @@ def latency_limits(details: Mapping[str, Any]) -> dict[str, float]:
 
     Args:
         details: the case's details. ``ttft_limit_s``, ``tpot_limit_s`` and ``latency_limit_s`` are limits of
-            any workload; LoadGen's settings are limits in Server, of tokens only where it measured them.
+            any workload; LoadGen's settings are limits in Server's performance runs, of tokens only where it
+            measured them.
     """
     settings = dict.fromkeys(LATENCIES, "")
-    if details.get("scenario") == "Server":
+    if details.get("scenario") == "Server" and details.get("mode") != "AccuracyOnly":
         by_token = details.get("use_token_latencies") is True
         settings = (
             {"ttft": "ttft_latency_s", "tpot": "tpot_latency_s", "latency": ""}

@@ -234,3 +234,16 @@ def test_llama_cpps_own_server_is_known_to_echo_nothing(
 def test_an_endpoint_that_is_not_there_is_told() -> None:
     with pytest.raises(ActionFailedError, match="gives no completion"):
         check_echo("http://127.0.0.1:9", "m")
+
+
+def test_random_weights_are_asked_nothing(context: StepContext) -> None:
+    (step,) = (
+        LmEvalExecutor(asked(load_format="dummy", scenario="mmlu", folder="mmlu")).plan(context.facts).steps
+    )
+    outcome = step.run(context)
+    assert outcome is not None
+    (output,) = outcome.outputs
+    assert (output.validity, output.metrics) == (Validity.NOT_APPLICABLE, ())
+    assert "the weights are random" in output.verdict.warnings[0]  # type: ignore[union-attr]
+    assert outcome.case_dir == context.run_dir / "mmlu" / "mmlu"
+    assert (outcome.case_dir / "run.log").exists()

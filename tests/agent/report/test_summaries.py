@@ -128,6 +128,7 @@ def test_a_run_that_failed_early_has_a_rollup(failed_run: Path) -> None:
         ({"scenario": "Server", "use_token_latencies": True, "ttft_latency_s": 2.0, "tpot_latency_s": 0.1,
           "target_latency_s": 1.0}, {"ttft": 2.0, "tpot": 0.1}),
         ({"scenario": "Server", "use_token_latencies": False, "target_latency_s": 0.01}, {"latency": 0.01}),
+        ({"scenario": "Server", "mode": "AccuracyOnly", "target_latency_s": 0.01}, {}),
         ({"scenario": "SingleStream", "target_latency_s": 0.01}, {}),
         ({"latency_limit_s": 5, "ttft_limit_s": 0, "tpot_limit_s": "x"}, {"latency": 5.0}),
     ],
