@@ -162,9 +162,11 @@ def test_the_tiny_form_run_whole(accuracy_python: Path, tiny_gguf: Path, tmp_pat
     news.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     environment = accuracy_python.parent.parent
     parameters = {
-        "Form": "tiny", "Environment": environment, "MmluEnvironment": environment, "DataSource": news,
-        "Samples": 12, "MinDuration": 1, "OfflineMinQueryCount": 24, "MaxOutputTokens": 4, "MmluLimit": 3,
-        "Model": "tiny", "TinyModel": tiny_gguf,
+        "Form": "tiny", "Model": "tiny", "TinyModel": tiny_gguf,
+        "Environment": environment, "MmluEnvironment": environment, "DataSource": news,
+        # Twice what the warm-up reached: a processor that others use as well may be faster in the test.
+        "Samples": 12, "MinDuration": 0.5, "OfflineLoad": "200%", "OfflineMinQueryCount": 24,
+        "MaxOutputTokens": 4, "MmluLimit": 3,
     }  # fmt: skip
     ended = subprocess.run(
         [
