@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["describe", "to_json"]
 
 _DETAIL_LINES = 6
-_LEFT_OUT = frozenset({"installed_packages", "available_packages", "held_packages"})
+_LEFT_OUT = frozenset({"installed_packages", "available_packages", "held_packages", "package_origins"})
 """Facts that are long or slow to read, and that no reader of a run looks for."""
 
 
