@@ -15,6 +15,7 @@ from tests.lab.fleet.ssh_image import ssh_image
 from tests.lab.host.agent_wheels import dependency_wheels
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.lab.host.docker_engine import DockerEngine
@@ -54,8 +55,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def controller(tmp_path: Path, key: Path, hosts: list[SshHost], kept: Path) -> Controller:
+def controller(tmp_path: Path, key: Path, hosts: list[SshHost], kept: Path) -> Iterator[Controller]:
     """A controller that knows the hosts' keys."""
     made = Controller(tmp_path, key, dependency_wheels(), kept)
     made.known_hosts.write_text("".join(host.host_key() for host in hosts))
-    return made
+    yield made
+    made.end()

@@ -35,7 +35,7 @@ class Controller:
     key: Path
     wheels: Path
     kept: Path
-    environment: dict[str, str] = field(default_factory=dict)
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def known_hosts(self) -> Path:
@@ -71,7 +71,7 @@ class Controller:
         if arguments[0] == "run":
             command += [f"--known-hosts={self.known_hosts}", f"--wheels={self.wheels}"]
         kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=self.folder,
             env={
@@ -85,6 +85,14 @@ class Controller:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """End what a test that failed has left."""
+        for process in self.started:
+            process.kill()
+            process.communicate()
 
     def fleet(self, *arguments: str, exit_code: int, **environment: str) -> dict[str, Any]:
         """Call ``vcagent fleet … --json``; the hosts by name, and what else it says.
