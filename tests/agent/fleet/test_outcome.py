@@ -127,3 +127,18 @@ def test_the_live_table_leaves_its_notes_behind() -> None:
         display.expect([HostStatus("a", "a")])
         display.note("host key accepted: [x]")
     assert "host key accepted: [x]" in stream.getvalue()
+
+
+def test_records_of_all_hosts_come_together(tmp_path: Path) -> None:
+    from agent.fleet.outcome import _merge
+
+    statuses = {name: HostStatus(name, name) for name in ("a", "b", "gone")}
+    for name in ("a", "b"):
+        folder = tmp_path / "hosts" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text(f'{{"client_id": "{name}"}}\n{{"cut off')
+        (folder / "metrics.csv").write_text(f"head\n{name},1\n")
+    for file in ("metrics.jsonl", "metrics.csv"):
+        _merge(tmp_path, file, statuses)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"client_id": "a"}\n{"client_id": "b"}\n'
+    assert (tmp_path / "metrics.csv").read_text() == "head\na,1\nb,1\n"

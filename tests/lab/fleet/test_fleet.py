@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import signal
 import subprocess
 import time
@@ -38,10 +37,6 @@ def await_(condition: Callable[[], bool]) -> None:
 
 def latest(controller: Controller) -> Path:
     return controller.folder / "results" / "fleet" / "latest"
-
-
-def records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def gated(controller: Controller) -> str:
@@ -160,8 +155,6 @@ def test_every_kind_of_host_in_one_fleet(controller: Controller, hosts: list[Ssh
         assert six.name in said[name]
     assert five.name in said["proxy-command"]
     assert four.name in said["inner"]
-    merged = records(latest(controller) / "metrics.jsonl")
-    assert {record["client_id"] for record in merged} == set(said)
     again = yaml.safe_load((latest(controller) / "failed.yaml").read_text())
     assert set(again["hosts"]) == set(wrong)
     controller.fleet("retry", exit_code=10, VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD)
