@@ -29,6 +29,7 @@ __all__ = [
     "repair_step",
     "require_known",
     "run_apt",
+    "simulated_changes",
     "update_command",
 ]
 
@@ -146,7 +147,8 @@ def repair_step(broken: Iterable[str], lock_timeout_s: float, *, fix: bool = Tru
     Args:
         broken: the packages that were left in the middle.
         lock_timeout_s: seconds to wait for another package manager.
-        fix: whether apt brings it here, in versions of its own choice; not where a step after does.
+        fix: whether apt must bring it here; where a step after can, it is done only if nothing is removed or
+            held for it.
     """
 
     def run(context: StepContext) -> StepOutcome:
@@ -156,11 +158,30 @@ def repair_step(broken: Iterable[str], lock_timeout_s: float, *, fix: bool = Tru
             context.progress.update(f"{error.message}: apt is to bring what is missing")
         if fix:
             run_apt(context, FIX_BROKEN, lock_timeout_s)
+        else:
+            _fix_where_nothing_goes(context, lock_timeout_s)
         return StepOutcome("done")
 
     reason = f"an earlier installation was cut short: {', '.join(broken)}"
-    command = "; ".join(map(shlex.join, (DPKG_REPAIR, FIX_BROKEN) if fix else (DPKG_REPAIR,)))
-    return Step("repair", reason, run, command)
+    return Step("repair", reason, run, "; ".join(map(shlex.join, (DPKG_REPAIR, FIX_BROKEN))))
+
+
+def _fix_where_nothing_goes(context: StepContext, lock_timeout_s: float) -> None:
+    """Let apt bring what is missing, unless it would remove a package or cannot for those that are held."""
+    try:
+        simulated = run_apt(context, [*FIX_BROKEN, "--simulate"], lock_timeout_s)
+    except DependencyFailedError:
+        return
+    removed, _ = simulated_changes(simulated.stdout)
+    if not removed:
+        run_apt(context, FIX_BROKEN, lock_timeout_s)
+
+
+def simulated_changes(output: str) -> tuple[list[str], set[str]]:
+    """What ``apt-get --simulate`` would remove, and what it would install or change, by plain names."""
+    removed = re.findall(r"^(?:Remv|Purg) ([^\s:]+)", output, re.MULTILINE)
+    changed = re.findall(r"^Inst ([^\s:]+)", output, re.MULTILINE)
+    return list(dict.fromkeys(removed)), {*removed, *changed}
 
 
 def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> ProcessResult:

@@ -14,7 +14,7 @@ from agent.facts.package_versions import HELD_PACKAGES, package_offers
 from agent.facts.packages import APT_LISTS_AGE_S, INSTALLED_PACKAGES
 from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES
-from dependencies.apt import APT_GET, APT_UPDATE, repair_step, run_apt
+from dependencies.apt import APT_GET, APT_UPDATE, repair_step, run_apt, simulated_changes
 from dependencies.nvidia_candidates import Candidate, candidates, solve, superseded
 from dependencies.nvidia_driver import DriverWish, InstalledDriver, faults, find_installed
 from dependencies.nvidia_packages import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agent.facts.package_versions import PackageOffer
     from dependencies.nvidia_repository import NvidiaRepository
 
-__all__ = ["DriverPackages", "simulated_changes"]
+__all__ = ["DriverPackages"]
 
 _SHOWN = 8
 """Candidates that an error lists."""
@@ -330,13 +330,6 @@ class DriverPackages:
     def _ours(facts: Facts) -> set[str]:
         """What is held by us."""
         return set(re.findall(r'"\^(\S+)\$";', facts[text_of(_exclusions(facts))] or ""))
-
-
-def simulated_changes(output: str) -> tuple[list[str], set[str]]:
-    """What ``apt-get --simulate`` would remove, and what it would install or change, by plain names."""
-    removed = re.findall(r"^(?:Remv|Purg) ([^\s:]+)", output, re.MULTILINE)
-    changed = re.findall(r"^Inst ([^\s:]+)", output, re.MULTILINE)
-    return list(dict.fromkeys(removed)), {*removed, *changed}
 
 
 def _exclusions(facts: Facts) -> Path:

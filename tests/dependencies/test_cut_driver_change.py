@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.facts.packages import INSTALLED_PACKAGES
-from dependencies.apt import FIX_BROKEN
+from dependencies.apt import FIX_BROKEN, simulated_changes
 from dependencies.nvidia_cuda_installation import NvidiaCudaInstallation
-from dependencies.nvidia_driver_packages import simulated_changes
 from tests.dependencies.test_cases import CASES, facts_of, read_case
 
 if TYPE_CHECKING:
