@@ -13,6 +13,7 @@ import pytest
 from actions.llamacpp.server import LlamaCppServer, ServerParameters
 from actions.mlperf.loadgen_executor import LoadGenExecutor
 from actions.mlperf.loadgen_parameters import LoadGenParameters
+from agent.component import CASE_LOG
 from agent.errors import ActionFailedError, InterruptedRunError
 from agent.records import ParsedOutput, Validity
 
@@ -202,7 +203,8 @@ def test_an_interrupted_attempt_is_never_parsed(
     (folder / "notes.txt").write_text("somebody's own", encoding="utf-8")
     with pytest.raises(ActionFailedError, match="cannot be read"):
         run(server={"model": "/nowhere/model.gguf"})
-    assert {path.name for path in folder.iterdir() if not path.name.startswith(".")} == {"notes.txt"}
+    left = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    assert left == {"notes.txt", CASE_LOG}  # the log is this attempt's
 
 
 def test_an_endpoint_and_its_model(
