@@ -29,7 +29,7 @@ def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
     """What takes one step back, or why it is left.
 
     Args:
-        values: the step's ``undo``: ``packages``, ``file`` and ``text``, ``key`` and ``fingerprints``,
+        values: the step's ``undo``: ``packages``, ``file`` and ``text``, ``keyring`` and ``fingerprints``,
             ``member``, ``daemon``, ``before`` and ``restart``, or ``cdi``.
         facts: the host.
     """
@@ -38,8 +38,8 @@ def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
     if "file" in values:
         path = Path(values["file"])
         return _removal(path, facts, unchanged=facts[text_of(path)] == values["text"])
-    if "key" in values:
-        path = Path(values["key"])
+    if "keyring" in values:
+        path = Path(values["keyring"])
         present = facts[keyring_of(path)]
         same = present is not None and sorted(present.fingerprints) == values["fingerprints"]
         return _removal(path, facts, unchanged=same or not values["fingerprints"])

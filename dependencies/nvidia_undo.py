@@ -44,7 +44,7 @@ def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
         "unhold": _unhold,
         "versionlock": _unlock,
         "text": undo_repository,
-        "key": undo_repository,
+        "keyring": undo_repository,
         "file": _file,
         "toolkit": _toolkit,
         "lines": _lines,

@@ -73,7 +73,7 @@ class SigningKey:
             HostError: if its address proves nothing.
         """
         self.check_address()
-        known = {"key": str(path), "fingerprints": sorted(self.fingerprints)}
+        known = {"keyring": str(path), "fingerprints": sorted(self.fingerprints)}
         return Step(
             "key",
             reason,

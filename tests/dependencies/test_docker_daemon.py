@@ -147,7 +147,7 @@ def facts_of(values: dict[str, Any]) -> Facts:
     return Facts(None, {name: readers[name](value) for name, value in values.items()})
 
 
-KEY = {"key": "/k.gpg", "fingerprints": ["9DC8"]}
+KEY = {"keyring": "/k.gpg", "fingerprints": ["9DC8"]}
 RESTORE = {"daemon": WISH, "before": {"features": {}}}
 MERGED = json.dumps({"data-root": "/d", **merged({"features": {}}, WISH)})
 QUIET: dict[str, Any] = {
