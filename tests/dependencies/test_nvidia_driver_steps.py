@@ -125,13 +125,23 @@ def test_what_was_cut_short_is_finished(tmp_path: Path) -> None:
     unmet = ("dpkg: dependency problems prevent configuration of nvidia-dkms-550-server:",)
     processes = Processes({"dpkg --configure -a": unmet})
     run(planned["repair"], host, tmp_path, processes)
-    (configure,) = processes.commands
+    configure, simulated, fixed = processes.commands
     assert configure.startswith("dpkg --configure -a")
+    assert fixed.split() == simulated.removesuffix(" --simulate").split(), "nothing goes for it"
     fetched = facts("fresh", tmp_path, installed_packages=unpacked, held_packages=[*unpacked])
     processes = Processes()
     run(planned["driver"], fetched, tmp_path, processes)
     assert "--fix-broken" in processes.commands[-1], "apt brings what it lacks, in the driver's version"
     assert "nvidia-dkms-550-server=550.163.01-0ubuntu0.22.04.2" in processes.commands[-1]
+
+
+@pytest.mark.parametrize("output", ["Remv somebody-s-tool [1.0]\n", "Purg somebody-s-tool [1.0]\n"])
+def test_nothing_is_removed_to_finish_what_was_cut_short(tmp_path: Path, output: str) -> None:
+    unpacked = {"nvidia-dkms-550-server": ["550.163.01-0ubuntu0.22.04.2", "iU"]}
+    host = facts("fresh", tmp_path, installed_packages=unpacked, apt_lists_age_s=None)
+    processes = Processes(output=output)
+    run(steps(host)["repair"], host, tmp_path, processes)
+    assert processes.commands[-1].endswith("--simulate")
 
 
 def test_what_is_installed_is_kept(tmp_path: Path) -> None:
