@@ -20,6 +20,7 @@ from lm_eval.api.registry import register_model
 
 _CANDIDATES = 1024
 """So many of the likeliest tokens are asked for; one that is not among them counts as the last of them."""
+_DRAWS = 20
 _TIMEOUT_S = 600.0
 
 
@@ -88,8 +89,11 @@ class LlamaCppModel(LM):  # type: ignore[misc]
             "prompt": list(tokens), "n_predict": 1, "n_probs": _CANDIDATES, "temperature": 0,
             "cache_prompt": True, "samplers": [],
         }  # fmt: skip
-        (told,) = self._post("/completion", asked)["completion_probabilities"]
-        return {row["id"]: row["logprob"] for row in told["top_logprobs"]}
+        for seed in range(_DRAWS):
+            # The server tells nothing where the token that it drew is an end of text or half a character.
+            if told := self._post("/completion", {**asked, "seed": seed}).get("completion_probabilities"):
+                return {row["id"]: row["logprob"] for row in told[0]["top_logprobs"]}
+        raise RuntimeError(f"llama.cpp told no probabilities in {_DRAWS} draws behind {len(tokens)} tokens")
 
     def _post(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
         body = json.dumps(asked).encode()
