@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from pydantic import Field
 
 from actions.comparison.accuracy_difference import Difference, paired, unpaired
+from actions.comparison.same_test import differing, test_name
 from actions.comparison.variant_exhibits import exhibits
 from actions.comparison.variant_numbers import VariantNumbers, collect
 from actions.llamacpp.variants import NAME_PATTERN
@@ -20,11 +21,13 @@ from agent.report.exhibits import write_exhibits
 from agent.report.run_folder import METRICS_FILE, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from agent.facts import Facts
     from agent.records import MetadataValue
+
+    _Case = tuple[Path, Mapping[str, Any]]
 
 __all__ = ["VariantComparison", "VariantComparisonParameters"]
 
@@ -61,7 +64,8 @@ class VariantComparison(Action):
         for one in variants:
             one.size_bytes = one.size_bytes or _size(one, cases)
         answers = {one.name: _answers(one, cases) for one in variants}
-        differences = _differences(variants, answers)
+        unlike = list(_unlike(asked.model, variants, cases))
+        differences = _differences(variants, answers, {name for name, test, _ in unlike if test == "mmlu"})
         case_dir = context.case_dir("comparison", asked.model)
         write_exhibits(case_dir, exhibits(variants, differences, asked.significance))
         output = ParsedOutput(
@@ -69,7 +73,7 @@ class VariantComparison(Action):
             tool_name="vcagent",
             scenario=f"{asked.model}/comparison",
             metrics=tuple(self._metrics(variants, differences)),
-            verdict=_verdict(variants, cases),
+            verdict=_verdict(variants, cases, unlike),
             details={"baseline": variants[0].name, "variants": ", ".join(one.name for one in variants)},
             sources=(str(context.run_dir / METRICS_FILE),),
         )
@@ -137,24 +141,24 @@ def _ordered(
     return [variants[name], *(one for other, one in variants.items() if other != name)]
 
 
-def _cases(run_dir: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+def _cases(run_dir: Path) -> Iterator[_Case]:
     """The folder and the summary of each case of the run, in the order in which they ended."""
     summaries = run_dir.glob(f"*/*/{SUMMARY_FILE}")
     for path in sorted(summaries, key=lambda path: path.stat().st_mtime_ns):
         yield path.parent, json.loads(path.read_text(encoding="utf-8"))
 
 
-def _of(one: VariantNumbers, cases: Sequence[tuple[Path, Mapping[str, Any]]]) -> list[tuple[Path, Any]]:
+def _of(one: VariantNumbers, cases: Sequence[_Case]) -> list[_Case]:
     return [(folder, summary) for folder, summary in cases if summary["scenario"] in one.scenarios]
 
 
-def _size(one: VariantNumbers, cases: Sequence[tuple[Path, Mapping[str, Any]]]) -> float | None:
+def _size(one: VariantNumbers, cases: Sequence[_Case]) -> float | None:
     """The size of its file, where it was there before the run."""
     sizes = [summary["details"].get("model_size") for _, summary in _of(one, cases)]
     return next((float(size) for size in sizes if isinstance(size, int | float) and size), None)
 
 
-def _answers(one: VariantNumbers, cases: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, bool]:
+def _answers(one: VariantNumbers, cases: Sequence[_Case]) -> dict[str, bool]:
     """Which questions it got right in its last test, by place and text; empty where that was not kept."""
     for folder, _ in reversed(_of(one, cases)):
         path = folder / _ANSWERS
@@ -164,13 +168,33 @@ def _answers(one: VariantNumbers, cases: Sequence[tuple[Path, Mapping[str, Any]]
     return {}
 
 
+def _unlike(
+    model: str, variants: Sequence[VariantNumbers], cases: Sequence[_Case]
+) -> Iterator[tuple[str, str, str]]:
+    """Variant, test, and what is not the same in the baseline's last test of that name."""
+    before = _details(model, variants[0], cases)
+    for one in variants[1:]:
+        for test, details in _details(model, one, cases).items():
+            if names := differing(test, details, before.get(test, {})):
+                yield one.name, test, ", ".join(names)
+
+
+def _details(model: str, one: VariantNumbers, cases: Sequence[_Case]) -> dict[str, Mapping[str, Any]]:
+    """The details of a variant's last test of each name."""
+    prefix = f"{model}/{one.name}"
+    return {test_name(summary["scenario"], prefix): summary["details"] for _, summary in _of(one, cases)}
+
+
 def _differences(
-    variants: Sequence[VariantNumbers], answers: Mapping[str, Mapping[str, bool]]
+    variants: Sequence[VariantNumbers], answers: Mapping[str, Mapping[str, bool]], unlike: Collection[str]
 ) -> dict[str, Difference]:
+    """Of right answers, by variant; not of those in ``unlike``, which were asked other questions."""
     baseline = variants[0]
     before = answers[baseline.name]
     found = {}
     for one in variants[1:]:
+        if one.name in unlike:
+            continue
         now = answers[one.name]
         if now and now.keys() == before.keys():
             found[one.name] = paired([now[key] for key in before], list(before.values()))
@@ -183,19 +207,31 @@ def _known(one: VariantNumbers, baseline: VariantNumbers) -> tuple[float | None,
     return one.accuracy, one.accuracy_stderr, baseline.accuracy, baseline.accuracy_stderr
 
 
-def _verdict(variants: Sequence[VariantNumbers], cases: Sequence[tuple[Path, Mapping[str, Any]]]) -> Verdict:
-    """Numbers that do not count do not count side by side either."""
+def _verdict(
+    variants: Sequence[VariantNumbers],
+    cases: Sequence[_Case],
+    unlike: Sequence[tuple[str, str, str]],
+) -> Verdict:
+    """Numbers that do not count do not count side by side either, nor do those of different tests."""
     bad = [
         f"{summary['scenario']} is {summary['verdict']['validity']}"
         for one in variants
         for _, summary in _of(one, cases)
         if summary["verdict"]["validity"] in (Validity.INVALID.value, Validity.FAILED.value)
     ]
-    reasons = tuple(
+    reasons = [
         Reason(f"{text}, and is compared", "see its reasons", code="case_invalid")
         for text in dict.fromkeys(bad)
-    )
-    return Verdict(Validity.INVALID if reasons else Validity.VALID, reasons)
+    ]
+    reasons += [
+        Reason(
+            f"{name} and {variants[0].name} were not put to the same test: {test} has another {settings}",
+            "measure all variants with the same settings",
+            code="different_tests",
+        )
+        for name, test, settings in unlike
+    ]
+    return Verdict(Validity.INVALID if reasons else Validity.VALID, tuple(reasons))
 
 
 def _sentence(

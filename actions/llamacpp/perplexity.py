@@ -88,6 +88,7 @@ class LlamaCppPerplexity(VariantAction):
                 "text": self.parameters.text,
                 "text_sha256": hashlib.sha256(text.encode()).hexdigest(),
                 "context": self.parameters.context,
+                "chunks": self.parameters.chunks,
             },
         )
         return StepOutcome(f"{variant.name}: perplexity {metrics[0].value:.4f}", (output,), case_dir)

@@ -46,10 +46,8 @@ def parse(path: Path) -> list[ParsedOutput]:
     """
     try:
         load = json.loads((path / LOAD_FILE).read_text(encoding="utf-8"))
-        asked = _Asked(
-            str(load["scenario"]), int(load["users"]), int(load["input_tokens"]), int(load["output_tokens"])
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        asked = _Asked.read(load)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ParseError(f"{LOAD_FILE} cannot be read: {error!r}", where=str(path)) from error
     log = read_requests(path)
     if not log.requests:
@@ -57,7 +55,7 @@ def parse(path: Path) -> list[ParsedOutput]:
     window = _window(log.requests, asked.users)
     good = [request for request in log.requests if not request.error]
     counted = [request for request in good if window and window.holds(request)]
-    reasons = tuple(_reasons(log, asked, window, good))
+    reasons = tuple(_reasons(log, asked, counted, good))
     return [
         ParsedOutput(
             format="locust_load",
@@ -87,6 +85,14 @@ class _Asked:
     users: int
     input_tokens: int
     output_tokens: int
+
+    @classmethod
+    def read(cls, load: Mapping[str, Any]) -> _Asked:
+        """Raises KeyError, TypeError, ValueError or OverflowError where that makes no sense."""
+        counts = [int(load[name]) for name in ("users", "input_tokens", "output_tokens")]
+        if min(counts) < 1:
+            raise ValueError(f"{counts} users, input and output tokens are no load")
+        return cls(str(load["scenario"]), *counts)
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ def _window(requests: Sequence[Request], users: int) -> _Window | None:
 
 
 def _reasons(
-    log: LoadLog, asked: _Asked, window: _Window | None, good: Sequence[Request]
+    log: LoadLog, asked: _Asked, counted: Sequence[Request], good: Sequence[Request]
 ) -> Iterator[Reason]:
     if failures := len(log.requests) - len(good):
         kinds = Counter(request.error for request in log.requests if request.error)
@@ -132,10 +138,10 @@ def _reasons(
             "see the server's log; fewer users, a larger context or a longer request_timeout may help",
             code="request_failures",
         )
-    if window is None:
+    if good and not counted:
         at_work = len({request.user for request in log.requests})
         yield Reason(
-            f"the {asked.users} users were never all at work at once ({at_work} sent a request)",
+            f"the {asked.users} users were never all at work for a whole request ({at_work} sent one)",
             "raise duration, or spawn_rate",
             "duration",
             code="users_at_work",
@@ -207,11 +213,11 @@ def _latencies(counted: Sequence[Request]) -> Iterator[Metric]:
         mean = math.fsum(values) / len(values)
         yield Metric(f"{name}_mean", mean, "seconds", _LOWER, f"{text}, mean", verbosity)
         for percent in PERCENTILES:
-            # A percentile of fewer values than it takes to have one above it would be the largest.
-            if len(values) * (100 - percent) >= 100:  # noqa: PLR2004
-                value = values[math.floor(len(values) * percent / 100)]
+            # As LoadGen counts them (loadgen/results.cc); where no value is above it, it is but the largest.
+            place = len(values) * percent // 100
+            if place < len(values) - 1:
                 told = verbosity if percent in {50, 99} else 3
-                yield Metric(f"{name}_p{percent}", value, "seconds", _LOWER, text, told)
+                yield Metric(f"{name}_p{percent}", values[place], "seconds", _LOWER, text, told)
         yield Metric(f"{name}_max", values[-1], "seconds", _LOWER, f"{text}, largest", 3)
 
 
@@ -242,5 +248,9 @@ def _server_rate(name: str, key: str, good: Sequence[Request]) -> Iterator[Metri
 
 
 def _details(load: Mapping[str, Any], log: LoadLog, window: _Window | None) -> dict[str, MetadataValue]:
-    own = {name: value for name, value in load.items() if isinstance(value, str | int | float)}
+    own = {
+        name: value
+        for name, value in load.items()
+        if isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value))
+    }
     return {**own, "processes": log.processes, **({"window_s": round(window.length_s, 3)} if window else {})}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +103,9 @@ def read_requests(folder: Path) -> LoadLog:
                 values = json.loads(line)
                 if values["event"] == "request":
                     requests.append(_request(values))
-                elif values["event"] == "client" and values["elapsed_s"] > 0:
-                    shares.append(values["cpu_s"] / values["elapsed_s"])
-            except (ValueError, KeyError, TypeError):
+                elif values["event"] == "client" and (elapsed_s := _number(values["elapsed_s"])):
+                    shares.append(_number(values["cpu_s"]) / elapsed_s)
+            except (ValueError, KeyError, TypeError, RecursionError):
                 unread += 1
     requests.sort(key=lambda request: request.sent_s)
     return LoadLog(tuple(requests), len(files), max(shares, default=None), unread)
@@ -114,15 +115,34 @@ def _request(values: Mapping[str, Any]) -> Request:
     """One line; raises KeyError, TypeError or ValueError where it makes no sense."""
     request = Request(
         user=str(values["user"]),
-        sent_s=float(values["sent_s"]),
-        latency_s=float(values["latency_s"]),
-        arrivals_s=tuple(map(float, values["arrivals_s"])),
-        input_tokens=values["input_tokens"],
-        output_tokens=values["output_tokens"],
-        cached_tokens=values["cached_tokens"],
-        timings=values["timings"],
+        sent_s=_number(values["sent_s"]),
+        latency_s=_number(values["latency_s"]),
+        arrivals_s=tuple(map(_number, values["arrivals_s"])),
+        input_tokens=_count(values["input_tokens"]),
+        output_tokens=_count(values["output_tokens"]),
+        cached_tokens=_count(values["cached_tokens"]),
+        timings={str(name): _number(value) for name, value in dict(values["timings"]).items()},
         error=str(values["error"]),
     )
     if not request.error and not (request.arrivals_s and request.output_tokens):
         raise ValueError("a request that succeeded has a reply")
     return request
+
+
+def _number(value: Any) -> float:
+    """A finite number that is not negative; json reads NaN and Infinity as well."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no number")
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{value!r} is no time, rate or count")
+    return float(value)
+
+
+def _count(value: Any) -> int | None:
+    """A whole number that is not negative; None for what the server did not say."""
+    if value is None:
+        return None
+    number = _number(value)
+    if not number.is_integer():
+        raise ValueError(f"{value!r} is no count")
+    return int(number)

@@ -75,10 +75,12 @@ def measured(context: StepContext) -> Path:
     return context.run_dir
 
 
-def case(run_dir: Path, scenario: str, validity: str = "VALID", answers: Sequence[bool] = ()) -> None:
+def case(
+    run_dir: Path, scenario: str, validity: str = "VALID", answers: Sequence[bool] = (), **details: Any
+) -> None:
     folder = run_dir / "tool" / scenario.replace("/", "-")
     folder.mkdir(parents=True)
-    summary = {"scenario": scenario, "verdict": {"validity": validity}, "details": {}}
+    summary = {"scenario": scenario, "verdict": {"validity": validity}, "details": details}
     (folder / "summary.json").write_text(json.dumps(summary))
     if answers:
         rows = [{"question": f"q{number}", "right": right} for number, right in enumerate(answers)]
@@ -128,6 +130,40 @@ def test_answers_question_by_question_are_paired(context: StepContext, measured:
     assert difference.metadata["larger_than_noise"] is True
     assert "two-proportion" in str(metrics(output, "Q4_0")["mmlu_accuracy_difference"].metadata["test"])
     assert "McNemar's exact test, question by question and two-proportion z test" in exhibits.tables[0].note
+
+
+@pytest.mark.parametrize("answers", [(), (True,) * 9])
+def test_other_questions_are_not_compared(
+    answers: Sequence[bool], context: StepContext, measured: Path
+) -> None:
+    case(measured, "m/F16/mmlu", answers=answers, tasks_sha256="one")
+    case(measured, "m/Q4_K_M/mmlu", answers=answers, tasks_sha256="two")
+    case(measured, "m/Q4_0/mmlu", answers=answers, tasks_sha256="one")
+    output, exhibits = compare(context)
+    assert "mmlu_accuracy_difference" not in metrics(output, "Q4_K_M")
+    assert "mmlu_accuracy_difference" in metrics(output, "Q4_0")
+    assert output.validity is Validity.INVALID
+    assert output.verdict is not None
+    assert [reason.message for reason in output.verdict.reasons] == [
+        "Q4_K_M and F16 were not put to the same test: mmlu has another tasks_sha256"
+    ]
+    titles = [column.title for column in exhibits.tables[0].columns]
+    cell = dict(zip(titles, exhibits.tables[0].rows[1].cells, strict=True))["Difference to F16"]
+    assert (cell.value, cell.note) == (None, "")
+
+
+def test_another_text_or_other_lengths_make_a_comparison_invalid(
+    context: StepContext, measured: Path
+) -> None:
+    for variant, chunks, tokens in (("F16", 100, 768), ("Q4_K_M", 2, 768), ("Q4_0", 100, 16)):
+        case(measured, f"m/{variant}/perplexity", text_sha256="t", context=512, chunks=chunks)
+        case(measured, f"m/{variant}/load-1", input_tokens=2560, output_tokens=tokens)
+    output, _ = compare(context)
+    assert output.verdict is not None
+    assert [reason.message.partition(": ")[2] for reason in output.verdict.reasons] == [
+        "perplexity has another chunks",
+        "load-1 has another output_tokens",
+    ]
 
 
 @pytest.mark.usefixtures("measured")

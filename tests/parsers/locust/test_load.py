@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -142,20 +143,17 @@ def test_one_request_of_one_user_is_measured_whole(judged: Write) -> None:
     assert "ttft_p50" not in found  # of one value
 
 
-def test_a_percentile_needs_a_value_above_it(judged: Write) -> None:
-    found = metrics(
-        judged(
-            [
-                request(
-                    0.4 * number,
-                )
-                for number in range(10)
-            ]
-        )
-    )
-    assert {"ttft_p50", "ttft_p90"} <= found.keys()
-    assert not {"ttft_p95", "ttft_p99"} & found.keys()
-    assert "inter_token_latency_p95" in found  # of 30
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(1, set()), (2, set()), (3, {50}), (10, {50}), (11, {50, 90}), (101, {50, 90, 95, 99})],
+)
+def test_a_percentile_has_a_value_above_it(count: int, told: set[int], judged: Write) -> None:
+    found = metrics(judged([request(0.4 * number, latency_s=0.4 + number / 1e3) for number in range(count)]))
+    assert {percent for percent in (50, 90, 95, 99) if f"latency_p{percent}" in found} == told
+    for percent in told:
+        assert found[f"latency_p{percent}"].value < found["latency_max"].value
+        # LoadGen's: so many in a hundred lie below.
+        assert found[f"latency_p{percent}"].value == pytest.approx(0.4 + count * percent // 100 / 1e3)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +184,14 @@ def test_users_that_never_met_have_no_throughput(judged: Write) -> None:
     assert "output_tokens_per_second" not in metrics(output)
 
 
+def test_users_that_hardly_met_have_no_throughput_either(judged: Write) -> None:
+    slow = {"latency_s": 10, "arrivals_s": [9, 9.5, 9.8, 10]}
+    output = judged([request(0, **slow), request(8, "b", **slow)], users=2)
+    assert output.validity is Validity.INVALID
+    assert codes(output) == {"users_at_work"}
+    assert "output_tokens_per_second" not in metrics(output)
+
+
 def test_warnings_tell_what_to_know(judged: Write) -> None:
     output = judged([request(0, cached_tokens=None), request(0.1, "b")], users=2, slots=1)
     assert output.verdict is not None
@@ -204,6 +210,66 @@ def test_a_log_that_was_cut_is_not_valid(keep: float, tmp_path: Path) -> None:
     assert not output.complete
     assert output.validity is Validity.INVALID
     assert "cut_log" in codes(output)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        "null",
+        '"event"',
+        "[" * 100_000,
+        '{"event": "client", "cpu_s": "much", "elapsed_s": 1}',
+        '{"event": "client", "cpu_s": 1, "elapsed_s": NaN}',
+        *(
+            json.dumps(request(0.8) | change)
+            for change in (
+                {"timings": None},
+                {"timings": {"prompt_ms": "7", "prompt_per_second": 1}},
+                {"sent_s": math.nan},
+                {"latency_s": -1},
+                {"latency_s": True},
+                {"arrivals_s": 7},
+                {"arrivals_s": [math.inf]},
+                {"output_tokens": "12"},
+                {"output_tokens": 1.5},
+                {"cached_tokens": [3]},
+            )
+        ),
+    ],
+)
+def test_a_line_that_makes_no_sense_spoils_the_test(line: str, judged: Write, tmp_path: Path) -> None:
+    judged([request(0), request(0.4)])
+    (log,) = tmp_path.glob("requests-*.jsonl")
+    log.write_text(f"{log.read_text()}{line}\n")
+    output = one(tmp_path)
+    assert not output.complete
+    assert (output.validity, codes(output)) == (Validity.INVALID, {"cut_log"})
+    assert metrics(output)["request_count"].value == 2
+
+
+def test_bytes_that_are_no_text_spoil_it_too(judged: Write, tmp_path: Path) -> None:
+    judged([request(0), request(0.4)])
+    (log,) = tmp_path.glob("requests-*.jsonl")
+    log.write_bytes(log.read_bytes()[:50] + b"\x00\xff\xfe" + log.read_bytes()[200:])
+    assert codes(one(tmp_path)) >= {"cut_log"}
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        "",
+        "[]",
+        '{"scenario": "s"}',
+        '{"scenario": "s", "users": 0, "input_tokens": 8, "output_tokens": 4}',
+        '{"scenario": "s", "users": 1e999, "input_tokens": 8, "output_tokens": 4}',
+    ],
+)
+def test_a_test_that_nobody_knows_the_load_of_is_an_error(load: str, judged: Write, tmp_path: Path) -> None:
+    judged([request(0)])
+    (tmp_path / "load.json").write_text(load)
+    with pytest.raises(ParseError, match=r"load\.json cannot be read"):
+        LOAD_PARSER.parse(tmp_path)
 
 
 def test_a_folder_without_requests_is_an_error(tmp_path: Path) -> None:
