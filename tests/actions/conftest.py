@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from agent.component import StepContext
@@ -14,7 +15,7 @@ from agent.processes import LocalProcesses
 from tests.lab.engine import smollm2_gguf, tiny_gguf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 __all__ = ["smollm2_gguf", "tiny_gguf"]
@@ -45,3 +46,10 @@ def context(tmp_path: Path) -> Iterator[StepContext]:
         key="actions[0]/step",
     )
     processes.stop_all()
+
+
+@pytest.fixture
+def left_behind() -> Callable[[], list[psutil.Process]]:
+    """Tells which processes the test has started that still run; those of other tests do not count."""
+    before = set(psutil.Process().children())
+    return lambda: [child for child in psutil.Process().children() if child not in before]

@@ -106,7 +106,7 @@ def test_an_asked_port_is_used(make: Callable[..., LlamaCppServer], tiny_gguf: P
 
 
 def test_death_at_start_fails_at_once_with_its_last_words(
-    make: Callable[..., LlamaCppServer], tmp_path: Path
+    make: Callable[..., LlamaCppServer], tmp_path: Path, left_behind: Callable[[], list[psutil.Process]]
 ) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
@@ -115,19 +115,22 @@ def test_death_at_start_fails_at_once_with_its_last_words(
         make(model=str(broken), start_timeout=60).__enter__()
     assert time.monotonic() - begin < 20
     assert any("Failed to init server" in line for line in failure.value.details)
-    assert psutil.Process().children() == []
+    assert not left_behind()
 
 
 def test_a_start_that_takes_too_long_is_given_up(
-    make: Callable[..., LlamaCppServer], tiny_gguf: Path
+    make: Callable[..., LlamaCppServer], tiny_gguf: Path, left_behind: Callable[[], list[psutil.Process]]
 ) -> None:
     with pytest.raises(ActionFailedError, match="has not listened within"):
         make(model=str(tiny_gguf), start_timeout="10ms").__enter__()
-    assert psutil.Process().children() == []
+    assert not left_behind()
 
 
 def test_a_stop_ends_the_waiting(
-    make: Callable[..., LlamaCppServer], tiny_gguf: Path, context: StepContext
+    make: Callable[..., LlamaCppServer],
+    tiny_gguf: Path,
+    context: StepContext,
+    left_behind: Callable[[], list[psutil.Process]],
 ) -> None:
     server = make(model=str(tiny_gguf))
     start = context.processes.start
@@ -140,7 +143,7 @@ def test_a_stop_ends_the_waiting(
     context.processes.start = start_and_stop  # type: ignore[method-assign]
     with pytest.raises(InterruptedRunError):
         server.__enter__()
-    assert psutil.Process().children() == []
+    assert not left_behind()
 
 
 def test_a_killed_server_is_known_to_be_dead(make: Callable[..., LlamaCppServer], tiny_gguf: Path) -> None:
@@ -157,7 +160,10 @@ def _serves(process: psutil.Process) -> bool:
 
 
 def test_another_model_at_the_address_is_refused(
-    make: Callable[..., LlamaCppServer], tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., LlamaCppServer],
+    tiny_gguf: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    left_behind: Callable[[], list[psutil.Process]],
 ) -> None:
     server = make(model=str(tiny_gguf))
     served_as = server.command
@@ -166,7 +172,7 @@ def test_another_model_at_the_address_is_refused(
     )
     with pytest.raises(ActionFailedError, match="serves other, not tiny"):
         server.__enter__()
-    assert psutil.Process().children() == []
+    assert not left_behind()
 
 
 @pytest.mark.parametrize(

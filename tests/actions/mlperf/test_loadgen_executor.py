@@ -64,7 +64,9 @@ def validity(output: ParsedOutput) -> tuple[Validity, list[str]]:
     return output.verdict.validity, [reason.code for reason in output.verdict.reasons]
 
 
-def test_offline_performance(run: Callable[..., StepOutcome], context: StepContext) -> None:
+def test_offline_performance(
+    run: Callable[..., StepOutcome], context: StepContext, left_behind: Callable[[], list[psutil.Process]]
+) -> None:
     outcome = run(min_duration=2)
     output = only(outcome)
     assert validity(output) == (Validity.VALID, [])
@@ -87,7 +89,7 @@ def test_offline_performance(run: Callable[..., StepOutcome], context: StepConte
     }
     told = context.progress.told  # type: ignore[attr-defined]
     assert any(done and total and done <= total for _, done, total in told)
-    assert psutil.Process().children() == []
+    assert not left_behind()
 
 
 def test_synthetic_samples_of_exact_length(run: Callable[..., StepOutcome]) -> None:
@@ -250,7 +252,7 @@ def at_first_answer(context: StepContext, act: Callable[[], None]) -> None:
 
 
 def test_an_engine_killed_in_the_middle_is_a_failure_with_its_name(
-    run: Callable[..., StepOutcome], context: StepContext
+    run: Callable[..., StepOutcome], context: StepContext, left_behind: Callable[[], list[psutil.Process]]
 ) -> None:
     def kill_the_engine() -> None:
         for child in psutil.Process().children(recursive=True):
@@ -261,14 +263,16 @@ def test_an_engine_killed_in_the_middle_is_a_failure_with_its_name(
     with pytest.raises(ActionFailedError, match="server was ended by signal 9 during the test") as failure:
         run(min_duration=30, max_output_tokens=64)
     assert failure.value.details
-    assert psutil.Process().children() == []
+    assert not left_behind()
 
 
-def test_a_stop_ends_everything(run: Callable[..., StepOutcome], context: StepContext) -> None:
+def test_a_stop_ends_everything(
+    run: Callable[..., StepOutcome], context: StepContext, left_behind: Callable[[], list[psutil.Process]]
+) -> None:
     at_first_answer(context, context.stop.set)
     with pytest.raises(InterruptedRunError):
         run(min_duration=30)
-    assert psutil.Process().children() == []
+    assert not left_behind()
 
 
 def test_the_configuration_holds_no_key(

@@ -25,6 +25,10 @@ LABEL = "vcagent-test-lab"
 
 _START_S = 60
 
+_BRIDGE = "10.213.77.1/24"
+_HERE = "10.213.77.2/24"
+_CONTAINERS = "10.213.77.128/25"
+
 
 class EngineUnavailableError(Exception):
     """There is no engine, and none can be started; the text says what is missing."""
@@ -113,6 +117,7 @@ def _clean(engine: DockerEngine) -> Iterator[DockerEngine]:
 def _started(folder: Path) -> Iterator[DockerEngine]:
     """Start dockerd in a network of its own: bridges and packet filters vanish with it.
 
+    A cable leads from its bridge to here, so that the tests reach containers by their addresses.
     Its images stay in the cache, so that the next start finds them.
     """
     engine = DockerEngine(f"unix://{folder / 'docker.sock'}")
@@ -121,6 +126,8 @@ def _started(folder: Path) -> Iterator[DockerEngine]:
         f"--exec-root={folder / 'exec'}",
         f"--pidfile={folder / 'pid'}",
         f"--host={engine.address}",
+        f"--bip={_BRIDGE}",
+        f"--fixed-cidr={_CONTAINERS}",
     ]
     up = 'ip link set lo up && exec setpriv --pdeathsig TERM dockerd "$@"'
     command = ["unshare", "--net", "sh", "-c", up, "dockerd", *arguments]
@@ -132,11 +139,27 @@ def _started(folder: Path) -> Iterator[DockerEngine]:
                     log.seek(0)
                     raise EngineUnavailableError(f"dockerd did not start:\n{log.read()[-2000:]}")
                 time.sleep(0.05)
+            _connect(process.pid)
             yield engine
         finally:
             process.terminate()
             process.wait(30)
             _unmount(folder)
+
+
+def _connect(process_id: int) -> None:
+    """Lay a cable from the bridge in a process's network to this one."""
+    here = f"vcagent-lab{process_id % 1000}"
+    there = f"nsenter --net=/proc/{process_id}/ns/net ip link set lab master docker0 up"
+    script = f"""
+        ip link add {here} type veth peer name lab netns {process_id}
+        {there}
+        ip address add {_HERE} dev {here}
+        ip link set {here} up
+    """
+    result = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise EngineUnavailableError(f"the lab's network cannot be reached: {result.stderr.strip()}")
 
 
 def _unmount(folder: Path) -> None:
