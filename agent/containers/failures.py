@@ -49,7 +49,7 @@ FAILURES = (
     ),
     Failure(
         "cdi_stale",
-        r"CDI device injection failed: failed to stat [\"\\]*([^\s\"\\:]+)",
+        r"CDI device injection failed: .*?failed to stat (?:CDI host device )?[\"\\]*([^\s\"\\:]+)",
         "the CDI specification names {0}, which is not there: generate it anew (nvidia-ctk cdi generate)",
     ),
     Failure(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,16 +40,13 @@ def container_engine() -> Iterator[RestartableDocker]:
     if os.geteuid() != 0 or not all(map(shutil.which, _PROGRAMS)):
         reason = f"containers need root and {', '.join(_PROGRAMS)}"
         (pytest.fail if os.environ.get("VCAGENT_TEST_LAB") == "required" else pytest.skip)(reason)
-    with (
-        tempfile.TemporaryDirectory(prefix="vcagent-engine-") as folder,
-        restartable_docker(Path(folder)) as engine,
-    ):
-        engine.put_program(HOOK, _HOOK.format(seen=engine.folder / "gpus"))
-        engine.put_program("nvidia-container-runtime", 'exec runc "$@"')
-        settings = json.loads(engine.config.read_text())
-        settings["runtimes"] = {"nvidia": {"path": "nvidia-container-runtime", "runtimeArgs": []}}
-        engine.config.write_text(json.dumps(settings))
-        subprocess.run([engine.restart], check=True)
-        engine.wait()
-        engine.import_busybox(BUSYBOX)
-        yield engine
+    with tempfile.TemporaryDirectory(prefix="vcagent-engine-") as name:
+        folder = Path(name)
+        programs = {
+            HOOK: _HOOK.format(seen=folder / "gpus"),
+            "nvidia-container-runtime": 'exec runc "$@"',
+        }
+        runtimes = {"nvidia": {"path": "nvidia-container-runtime", "runtimeArgs": []}}
+        with restartable_docker(folder, programs=programs, settings={"runtimes": runtimes}) as engine:
+            engine.import_busybox(BUSYBOX)
+            yield engine

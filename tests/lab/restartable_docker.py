@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["RestartableDocker", "restartable_docker"]
 
@@ -109,12 +109,29 @@ class RestartableDocker:
 
 
 @contextmanager
-def restartable_docker(folder: Path) -> Iterator[RestartableDocker]:
-    """Start an engine in a folder; it ends with the context."""
+def restartable_docker(
+    folder: Path,
+    *,
+    programs: Mapping[str, Path | str] | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Iterator[RestartableDocker]:
+    """Start an engine in a folder; it ends with the context.
+
+    Args:
+        folder: an empty folder.
+        programs: what is on its PATH before it starts, such as another dockerd: files, or shell scripts.
+        settings: of its daemon.json, beside what it needs.
+    """
     engine = RestartableDocker(folder, folder / "root", folder / "programs")
     engine.programs.mkdir(parents=True)
+    for name, program in (programs or {}).items():
+        if isinstance(program, str):
+            engine.put_program(name, program)
+        else:
+            (engine.programs / name).symlink_to(program)
     engine.config.parent.mkdir(parents=True)
-    engine.config.write_text(json.dumps({"data-root": str(folder / "data"), "hosts": [engine.address]}))
+    own = {"data-root": str(folder / "data"), "hosts": [engine.address]}
+    engine.config.write_text(json.dumps({**(settings or {}), **own}))
     engine.restart.write_text(_RESTART.format(folder=folder))
     engine.restart.chmod(0o755)
     script = _SUPERVISOR.format(folder=folder, config=engine.config, tests=os.getpid())

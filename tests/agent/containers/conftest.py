@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,19 +23,26 @@ if TYPE_CHECKING:
     from tests.lab.restartable_docker import RestartableDocker
 
 
-@pytest.fixture
-def engine(container_engine: RestartableDocker, tmp_path: Path) -> Iterator[ContainerEngine]:
+@contextmanager
+def run_in(docker: RestartableDocker, records: Path) -> Iterator[ContainerEngine]:
+    """A run's way to an engine; its containers go with the context."""
     run_id = f"test-{uuid.uuid4().hex[:8]}"
     with ContainerEngine(
-        connected(container_engine.address),
+        connected(docker.address),
         run_id=run_id,
         secrets=Secrets(),
         stop=threading.Event(),
         step="step",
-        records=tmp_path / "records",
+        records=records,
     ) as engine:
         yield engine
-    remove_containers(run_id, kept_too=True, address=container_engine.address)
+    remove_containers(run_id, kept_too=True, address=docker.address)
+
+
+@pytest.fixture
+def engine(container_engine: RestartableDocker, tmp_path: Path) -> Iterator[ContainerEngine]:
+    with run_in(container_engine, tmp_path / "records") as engine:
+        yield engine
 
 
 def wish(**values: Any) -> ContainerSpec:
