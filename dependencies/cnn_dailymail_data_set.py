@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from actions.mlperf.harness_run import interpreter, module_command, module_environment
+from actions.mlperf.harness_run import module_command
 from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.environment_script import run_script
-from agent.errors import ActionFailedError, DependencyFailedError, HostError
+from agent.errors import HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, file_stamp, link_target, text_of
+from dependencies.harness_module import require_environment, run_module
 from dependencies.package_folder import locked, point_link, write_whole
 
 if TYPE_CHECKING:
@@ -128,11 +128,7 @@ class CnnDailyMailDataSet(Dependency):
 
     def _prepare(self, context: StepContext, folder: Path) -> StepOutcome:
         parameters = self.parameters
-        if not interpreter(parameters.environment).exists():
-            raise DependencyFailedError(
-                f"{parameters.environment} is no Python environment",
-                remedy="put a PythonEnvironmentInstallation before this dependency",
-            )
+        require_environment(parameters.environment)
         with locked(context.package_dir, parameters.package_name, context):
             if _wrong(context.facts.fresh(), folder):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -146,24 +142,15 @@ class CnnDailyMailDataSet(Dependency):
 
     def _make(self, context: StepContext, folder: Path) -> dict[str, Any]:
         parameters = self.parameters
-        try:
-            return run_script(
-                module_command(parameters.environment, "harness.cnn_dailymail"),
-                {
-                    "source": str(parameters.source.absolute()) if parameters.source else "",
-                    "revision": parameters.revision,
-                    "benchmark": parameters.benchmark,
-                    "prompts": parameters.prompts,
-                    "tokenizer": str(parameters.tokenizer.absolute()) if parameters.tokenizer else "",
-                    "output": str(folder / _SAMPLES),
-                    "dotenv": str(Path(".env").absolute()),
-                },
-                context=context,
-                path=context.log.with_suffix(".json"),
-                env=module_environment(),
-            )
-        except ActionFailedError as error:
-            raise DependencyFailedError(error.message, remedy=error.remedy, details=error.details) from error
+        asked = {
+            "source": str(parameters.source.absolute()) if parameters.source else "",
+            "revision": parameters.revision,
+            "benchmark": parameters.benchmark,
+            "prompts": parameters.prompts,
+            "tokenizer": str(parameters.tokenizer.absolute()) if parameters.tokenizer else "",
+            "output": str(folder / _SAMPLES),
+        }
+        return run_module(parameters.environment, "harness.cnn_dailymail", asked, context=context)
 
 
 def _wrong(facts: Facts, folder: Path) -> str:

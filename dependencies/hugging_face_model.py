@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from actions.mlperf.harness_run import interpreter, module_command, module_environment
+from actions.mlperf.harness_run import module_command
 from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.environment_script import run_script
-from agent.errors import ActionFailedError, DependencyFailedError, HostError
+from agent.errors import DependencyFailedError, HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
+from dependencies.harness_module import require_environment, run_module
 from dependencies.package_folder import locked, point_link
 
 if TYPE_CHECKING:
@@ -167,31 +167,16 @@ class HuggingFaceModel(Dependency):
 
     def _fetch(self, context: StepContext) -> StepOutcome:
         parameters = self.parameters
-        if not interpreter(self._environment).exists():
-            raise DependencyFailedError(
-                f"{self._environment} is no Python environment",
-                remedy="put a PythonEnvironmentInstallation with huggingface_hub before this dependency",
-            )
+        require_environment(self._environment)
+        asked = {
+            "repository": parameters.repository,
+            "revision": parameters.revision,
+            "weights": parameters.load_format != "dummy",
+            "exclude": list(parameters.exclude),
+            "cache_dir": str(self._cache),
+        }
         with locked(context.package_dir, parameters.package_name, context):
-            try:
-                result = run_script(
-                    module_command(self._environment, "harness.model_snapshot"),
-                    {
-                        "repository": parameters.repository,
-                        "revision": parameters.revision,
-                        "weights": parameters.load_format != "dummy",
-                        "exclude": list(parameters.exclude),
-                        "cache_dir": str(self._cache),
-                        "dotenv": str(Path(".env").absolute()),
-                    },
-                    context=context,
-                    path=context.log.with_suffix(".json"),
-                    env=module_environment(),
-                )
-            except ActionFailedError as error:
-                raise DependencyFailedError(
-                    error.message, remedy=error.remedy, details=error.details
-                ) from error
+            result = run_module(self._environment, "harness.model_snapshot", asked, context=context)
             folder = Path(result["folder"])
             self._check_whole(context, folder)
             point_link(context.package_dir / parameters.package_name, folder)

@@ -21,6 +21,8 @@ __all__ = [
     "shared",
 ]
 
+_GROUPS = {"lab": "lab", "root": "lab", "engine": "engine"}
+
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
@@ -32,8 +34,13 @@ def shared() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the making of environments, programs and images, which the first test waits for, its time."""
+    """Give the making of environments, programs and images, which the first test waits for, its time.
+
+    Of the tests that load the machine (engines) or share what there is once (labs, apt), no two run at once.
+    """
     for item in items:
-        is_of_a_lab = any(item.get_closest_marker(name) for name in ("engine", "lab"))
-        if is_of_a_lab or "accuracy_python" in getattr(item, "fixturenames", ()):
+        groups = [group for marker, group in _GROUPS.items() if item.get_closest_marker(marker)]
+        if groups or "accuracy_python" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(1200))
+        if groups:
+            item.add_marker(pytest.mark.xdist_group(groups[0]))
