@@ -37,7 +37,9 @@ def describe(
 ) -> dict[str, Any]:
     """run.json: what was run, on what, and how it ended."""
     cases = journal.cases()
-    verdict = _verdict(cases, outcome) if outcome else None
+    verdict = verdict_to_json(_verdict(cases, outcome) if outcome else None)
+    if outcome:  # what monitors saw counts, whether or not there is anything to be judged
+        verdict["warnings"] = _warnings(cases, outcome)
     return {
         "schema_version": 1,
         "run_id": context.run_id,
@@ -57,7 +59,7 @@ def describe(
         "start": journal.recall("started"),
         "resumed": journal.recall("resumed", []),
         "end": journal.recall("ended") if outcome else None,
-        "verdict": secrets.mask_value(verdict_to_json(verdict)),
+        "verdict": secrets.mask_value(verdict),
         "exit_code": int(outcome.exit_code) if outcome else None,
         "exit_reason": secrets.mask(str(outcome.error)) if outcome and outcome.error else "",
         "steps": [_step(row) for row in journal.steps()],
@@ -80,10 +82,6 @@ def _verdict(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> Verdict | 
     if outcome.error and outcome.error not in [error for _, error in failures]:
         failures = [*failures, ("", outcome.error)]
     reasons += [_reason_of(key, error) for key, error in failures]
-    warnings = (
-        *outcome.warnings,
-        *(f"{case['scenario']}: {text}" for case in cases for text in case["warnings"]),
-    )
     judged = {case["validity"] for case in cases} - {None}
     if outcome.exit_code is ExitCode.INTERRUPTED:
         return None
@@ -95,7 +93,12 @@ def _verdict(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> Verdict | 
         validity = Validity.INVALID
     else:
         validity = Validity.FAILED
-    return Verdict(validity, tuple(reasons), warnings)
+    return Verdict(validity, tuple(reasons))
+
+
+def _warnings(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> list[str]:
+    of_cases = (f"{case['scenario']}: {text}" for case in cases for text in case["warnings"])
+    return [*outcome.warnings, *of_cases]
 
 
 def _reason_of(key: str, error: VcagentError) -> Reason:

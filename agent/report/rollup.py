@@ -55,14 +55,14 @@ def _rollup(run: RunResult) -> dict[str, Any]:
         "duration_s": run.duration_s,
         "exit_code": run.values.get("exit_code"),
         "exit_reason": run.values.get("exit_reason") or "",
-        "verdict": verdict_to_json(run.verdict),
+        "verdict": {**verdict_to_json(run.verdict), "warnings": list(run.warnings)},
         "steps": {status: statuses.count(status) for status in dict.fromkeys(statuses)},
         "cases": [_case(case, run) for case in run.cases],
     }
 
 
 def _case(case: CaseResult, run: RunResult) -> dict[str, Any]:
-    verdict = verdict_to_json(case.verdict)
+    verdict = {**verdict_to_json(case.verdict), "warnings": list(case.warnings)}
     return {
         "scenario": case.scenario,
         "tool": {"name": case.tool_name, "version": case.tool_version},

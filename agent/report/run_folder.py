@@ -36,6 +36,8 @@ class CaseResult:
     case_dir: Path | None
     details: Mapping[str, Any]
     complete: bool
+    warnings: tuple[str, ...] = ()
+    """What spoils its figure, whether or not there is a verdict."""
     metrics: list[Metric] = field(default_factory=list)
     usage: list[Metric] = field(default_factory=list)
     """What the monitors saw of it."""
@@ -74,6 +76,7 @@ class RunResult:
         others: metrics of scenarios that no case has, by scenario.
         host: what the monitors saw.
         unread_lines: lines of metrics.jsonl that were cut short.
+        warnings: what spoils a figure, whether or not there is a verdict.
     """
 
     run_dir: Path
@@ -90,6 +93,7 @@ class RunResult:
     others: Mapping[str, list[Metric]]
     host: HostUsage
     unread_lines: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def duration_s(self) -> float | None:
@@ -175,6 +179,7 @@ def run_result(
         others=others,
         host=host,
         unread_lines=len(unread or ()),
+        warnings=_warnings(_mapping(run.get("verdict"))),
     )
 
 
@@ -190,6 +195,7 @@ def _case(case: Mapping[str, Any], run_dir: Path) -> CaseResult:
         case_dir=folder if folder and folder.is_dir() and folder != run_dir else None,
         details=_mapping(case.get("details")),
         complete=case.get("complete") is not False,
+        warnings=_warnings(case),
     )
 
 
@@ -215,7 +221,11 @@ def _verdict(values: Mapping[str, Any]) -> Verdict | None:
     except ValueError:
         return None
     reasons = tuple(_reason(_mapping(reason)) for reason in _list(values.get("reasons")))
-    return Verdict(validity, reasons, tuple(map(_text, _list(values.get("warnings")))))
+    return Verdict(validity, reasons, _warnings(values))
+
+
+def _warnings(values: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(map(_text, _list(values.get("warnings"))))
 
 
 def _reason(values: Mapping[str, Any]) -> Reason:

@@ -15,7 +15,7 @@ from agent.report.exhibits import read_exhibits
 from agent.report.headline import headline_metrics
 from agent.report.html import REPORT_FILE
 from agent.report.quantities import quantity, words
-from agent.report.run_folder import RunResult, as_records, run_result
+from agent.report.run_folder import CaseResult, RunResult, as_records, run_result
 from agent.report.status import run_status, setting_to_change
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from agent.planning import PlannedComponent
-    from agent.records import Metric, MetricRecord, Reason, Verdict
+    from agent.records import Metric, MetricRecord, Reason
 
 __all__ = ["render_plan", "render_result"]
 
@@ -158,31 +158,31 @@ def _cells(metric: Metric) -> tuple[Text, Text, Text]:
 def _print_reasons(run: RunResult, console: Console) -> None:
     told: set[str] = set()
     for case in run.cases:
-        _print_verdict(case.scenario, case.verdict, console, told)
-    _print_verdict("", run.verdict, console, told)
+        _print_verdict(case.scenario, case, console, told)
+    _print_verdict("", run, console, told)
     if told:
         console.print()
 
 
-def _print_verdict(scenario: str, verdict: Verdict | None, console: Console, told: set[str]) -> None:
+def _print_verdict(scenario: str, judged: CaseResult | RunResult, console: Console, told: set[str]) -> None:
     """Print what was not yet told: a run's reasons often repeat those of its cases."""
-    if verdict is None:
-        return
+    verdict = judged.verdict
     reasons = [
         reason
-        for reason in verdict.reasons
+        for reason in (verdict.reasons if verdict else ())
         if not any(message and message in reason.message for message in told)
     ]
-    warnings = [warning for warning in verdict.warnings if warning not in told]
+    warnings = [warning for warning in judged.warnings if warning not in told]
     told.update(reason.message for reason in reasons)
     told.update(warnings)
     if not (reasons or warnings):
         return
     console.print()
+    status = verdict.validity.value if verdict else "NO VERDICT"
     if scenario:
-        console.print(Text(scenario, style="bold").append("  ").append_text(_status(verdict.validity.value)))
+        console.print(Text(scenario, style="bold").append("  ").append_text(_status(status)))
     for reason in reasons:
-        _print_reason(reason, console, _STYLES.get(verdict.validity.value, ""))
+        _print_reason(reason, console, _STYLES.get(status, ""))
     for warning in warnings:
         console.print(Padding(Text(f"warning: {warning}", style="yellow"), (0, 0, 0, 2), expand=False))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
 
 from agent.component import Monitor, MonitorContext, MonitorSummary
 from agent.names import canonical
 from agent.records import SUMMARY_TAG, Metric
+from agent.report.terminal import render_result
 from tests.agent.conftest import records_of
 
 if TYPE_CHECKING:
@@ -69,6 +73,28 @@ def test_gpus_and_host_of_a_case(run_profile: Run, nvml_stand_in: NvmlStandIn) -
     assert '<th scope="col">Energy</th>' in page
     assert '<th scope="row">GPU 1</th>' in page
     assert "hw_thermal_slowdown" in page
+
+
+def test_a_run_that_nothing_judges_tells_its_warnings(run_profile: Run, nvml_stand_in: NvmlStandIn) -> None:
+    nvml_stand_in.set(events=0x40)
+    finished = run_profile(
+        {
+            "Monitors": [element("NvidiaSmiMonitor", "Gpus", Interval="00:00:00.1")],
+            "Actions": [element("ExecuteCommand", "B", Command="sleep 0.3")],
+        }
+    )
+    assert finished.outcome.exit_code == 0
+    verdict = finished.description["verdict"]
+    assert verdict["validity"] is None
+    (warning,) = verdict["warnings"]
+    assert "hw_thermal_slowdown" in warning
+    assert finished.report is not None
+    assert "hw_thermal_slowdown" in finished.report.read_text()
+    rollup = json.loads((finished.run_dir / "rollup" / "run_rollup.json").read_text())
+    assert rollup["verdict"]["warnings"] == [warning]
+    console = Console(file=io.StringIO(), width=500)
+    render_result(finished.description, (), console)
+    assert warning in console.file.getvalue()
 
 
 class Clumsy(Monitor):

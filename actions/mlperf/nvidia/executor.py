@@ -21,7 +21,7 @@ from actions.mlperf.nvidia.preparation import (
     wanted_clean,
 )
 from actions.mlperf.nvidia.results import copy_logs, keep_logs, results_in
-from actions.mlperf.nvidia.scratch import FOLDERS, DataStage, inventory
+from actions.mlperf.nvidia.scratch import FOLDERS, DataStage
 from actions.mlperf.nvidia.systems import SystemSections
 from actions.mlperf.nvidia.workspace import BUILT, CONTAINER_FOLDER, SYSTEM, Test, Workspace, find_workspace
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
@@ -265,7 +265,6 @@ class MLPerfExecutor(Action):
         asked = self.asked
         case = f"{asked.model}-{test.config_ver}-{test.scenario}-{test.mode}".lower()
         case_dir = context.case_dir("mlperf", case)
-        before = inventory(workspace.logs)
         folder = f"vcagent-{context.run_dir.name}-{case}-{time.time_ns()}"
         with harness_container(workspace, asked, context) as harness:
             harness.make(
@@ -277,7 +276,7 @@ class MLPerfExecutor(Action):
                 env=_system_env(workspace),
             )
             image = harness.container.image
-        large = copy_logs(workspace.logs, before, case_dir)
+        large = copy_logs(workspace.logs / folder, case_dir / "logs")
         outputs = results_in(case_dir / "logs", test, asked.model)
         about = {
             "config_ver": test.config_ver,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from actions.mlperf.nvidia.scratch import Inventory, inventory, new_in
 from agent.errors import ParseError
 from agent.records import ParsedOutput, Reason, Validity, Verdict
 from parsers import mlperf_harness_summary, mlperf_metadata
@@ -24,31 +24,31 @@ METADATA = "metadata.json"
 COPY_LIMIT_BYTES = 64 << 20
 """A larger file, such as an accuracy log, stays where the harness wrote it."""
 
+_TARGET = re.compile(r"-99(\.9)?$")
 _SAME = 1e-4
 """The relative difference up to which two logs say the same: LoadGen writes six digits."""
 _SEVERITY = (Validity.NOT_APPLICABLE, Validity.VALID, Validity.INVALID, Validity.FAILED)
 
 
-def copy_logs(logs: Path, before: Inventory, case_dir: Path) -> tuple[str, ...]:
-    """Copy what a run added to the harness's folder of logs; what an earlier attempt had copied goes.
+def copy_logs(logs: Path, target: Path) -> tuple[str, ...]:
+    """Copy the logs of one run; what an earlier attempt had copied goes.
 
     Args:
-        logs: ``build/logs``.
-        before: what was there when the run began.
-        case_dir: where it goes.
+        logs: the run's own LOG_DIR, which nothing else writes to.
+        target: where they go.
 
     Returns:
         The files that are too large, and stay.
     """
     left = []
-    shutil.rmtree(case_dir / "logs", ignore_errors=True)
-    for path in sorted(new_in(inventory(logs), before)):
-        target = case_dir / "logs" / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if (logs / path).stat().st_size > COPY_LIMIT_BYTES:
-            left.append(str(logs / path))
-        else:
-            shutil.copyfile(logs / path, target)
+    shutil.rmtree(target, ignore_errors=True)
+    for path in sorted(path for path in logs.rglob("*") if path.is_file() and not path.is_symlink()):
+        if path.stat().st_size > COPY_LIMIT_BYTES:
+            left.append(str(path))
+            continue
+        copy = target / path.relative_to(logs)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
     return tuple(left)
 
 
@@ -86,15 +86,28 @@ def results_in(folder: Path, test: Test, benchmark: str) -> list[ParsedOutput]:
             where=str(folder),
             remedy="see its log: a configuration that does not exist is only a warning there",
         )
-    wanted = (test.scenario.lower(), test.mode)
-    if not any(tuple(output.scenario.lower().rsplit("/", 2)[-2:]) == wanted for output in outputs):
-        found = ", ".join(output.scenario for output in outputs)
+    if others := [output.scenario for output in outputs if not _is_of(output, test, benchmark)]:
         raise ParseError(
-            f"{benchmark} {test.scenario} {test.mode} was asked for, the results are of {found}",
+            f"{benchmark} {test.scenario} {test.config_ver} {test.mode} was asked for, "
+            f"there are results of {', '.join(others)}",
             where=str(folder),
-            remedy="see RunArgs: they may name other scenarios or modes",
+            remedy="see RunArgs and the make variables: they may name other benchmarks, scenarios or modes",
         )
     return outputs
+
+
+def _is_of(output: ParsedOutput, test: Test, benchmark: str) -> bool:
+    """Whether a result is of the benchmark, accuracy target, scenario and mode that were asked for.
+
+    The code writes a benchmark as ``bert-99`` or ``bert-99.9``, and one that has a single target as
+    ``resnet50`` (code/common/harness.py, _get_submission_benchmark_name; v5.x, submission_benchmark_name).
+    """
+    full, scenario, mode = output.scenario.rsplit("/", 2)
+    name = _TARGET.sub("", full)
+    target = full.removeprefix(name)
+    wanted = "-99.9" if "high_accuracy" in test.config_ver else "-99"
+    found = (name.lower(), scenario.lower(), mode)
+    return found == (benchmark.lower(), test.scenario.lower(), test.mode) and target in ("", wanted)
 
 
 def _metadata(path: Path) -> ParsedOutput:

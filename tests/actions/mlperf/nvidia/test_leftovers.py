@@ -10,7 +10,7 @@ from actions.mlperf.nvidia.benchmarks import benchmark
 from actions.mlperf.nvidia.layouts import LAYOUTS
 from actions.mlperf.nvidia.preparation import wanted_clean
 from actions.mlperf.nvidia.results import copy_logs
-from actions.mlperf.nvidia.scratch import Scratch, inventory
+from actions.mlperf.nvidia.scratch import Scratch
 from actions.mlperf.nvidia.workspace import BUILT, Workspace
 from agent.facts.users import Account
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 
 def test_a_cut_result_of_an_earlier_attempt_goes(tmp_path: Path) -> None:
-    logs, case_dir = tmp_path / "logs", tmp_path / "case"
-    for attempt in ("first", "second"):
-        before = inventory(logs)
-        (logs / attempt).mkdir(parents=True)
-        (logs / attempt / "metadata.json").write_text("{" if attempt == "first" else "{}")
-        assert copy_logs(logs, before, case_dir) == ()
-    copied = [path.relative_to(case_dir) for path in case_dir.rglob("*.json")]
-    assert [str(path) for path in copied] == ["logs/second/metadata.json"]
+    logs, target = tmp_path / "logs", tmp_path / "case" / "logs"
+    for attempt, text in (("first", "{"), ("second", "{}")):
+        (logs / attempt / attempt).mkdir(parents=True)
+        (logs / attempt / attempt / "metadata.json").write_text(text)
+        assert copy_logs(logs / attempt, target) == ()
+    copied = [str(path.relative_to(target)) for path in target.rglob("*.json")]
+    assert copied == ["second/metadata.json"]
 
 
 @pytest.mark.parametrize(
