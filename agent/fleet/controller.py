@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ExitCode, HostError, VcagentError, unexpected
 from agent.fleet.bundle import Bundles
 from agent.fleet.display import counted
 from agent.fleet.errors import HostUnfitError, UnknownHostKeyError
-from agent.fleet.host_run import HostRun, Surroundings
+from agent.fleet.host_run import Surroundings
 from agent.fleet.scheduling import Scheduler
-from agent.fleet.ssh.config import read_ssh_config
-from agent.fleet.ssh.connecting import Connector
-from agent.fleet.ssh.route import route_to
 from agent.fleet.status import HostPhase
 from agent.fleet.waves import Waves, share_of
 from agent.interruption import Interruption
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.fleet.display import FleetDisplay
+    from agent.fleet.host_run import HostRun, Way
     from agent.fleet.inventory import FleetHost
     from agent.fleet.options import FleetOptions
     from agent.fleet.record import FleetRecord
@@ -88,26 +85,21 @@ class Controller:
         self._record = record
         self._display = display
         self._ask_sudo_password = ask_sudo_password
-        self._connector = Connector(options.connect_timeout_s, accept_new=options.accept_new_host_keys)
         around = Surroundings(
             run_id=run_dir.name,
             folder=run_dir / HOSTS,
             options=options,
-            connector=self._connector,
             bundles=Bundles(options.bundles, options.wheels),
             mask=secrets.mask,
         )
-        config = read_ssh_config(options.ssh_config.expanduser())
+        self._way = _way(around, credentials)
         statuses = record.statuses()
         self._runs = {
-            host.name: HostRun(
-                host=host,
-                route=route_to(host, config, options.known_hosts),
-                credentials=credentials.of(host),
-                request=_host_request(host, request, sources, environment),
-                surroundings=around,
-                status=statuses[host.name],
-                changed=self._changed,
+            host.name: self._way.host_run(
+                host,
+                _host_request(host, request, sources, environment),
+                statuses[host.name],
+                self._changed,
             )
             for host in hosts
         }
@@ -137,6 +129,7 @@ class Controller:
         """
         interruption = Interruption()
         self._display.expect(run.status for run in self._runs.values())
+        complete = False
         with interruption.listening(), self._display:
             try:
                 complete = self._check(interruption) and self._carry_out(interruption)
@@ -144,7 +137,7 @@ class Controller:
                 self._scheduler.close()
                 for run in self._runs.values():
                     run.close()
-                self._connector.close()
+                self._way.close(complete=complete)
         if not complete:
             return ExitCode.INTERRUPTED
         return (
@@ -172,13 +165,13 @@ class Controller:
             self._secrets.add(password)
             again = [self._runs[name] for name in lacking]
             for run in again:
-                run.credentials = replace(run.credentials, sudo_password=password)
+                run.take_sudo_password(password)
             more = self._checked(again, first, interruption)
             if more is None:
                 return False
             errors = {**{name: error for name, error in errors.items() if name not in lacking}, **more}
-        for key in self._connector.accepted:
-            self._display.note(f"host key accepted: {key}")
+        for note in self._way.notes():
+            self._display.note(note)
         unknown = {error.line: None for error in errors.values() if isinstance(error, UnknownHostKeyError)}
         if unknown:
             raise HostError(
@@ -250,6 +243,12 @@ class Controller:
     def _changed(self, status: HostStatus) -> None:
         self._record.put(status)
         self._display.update(status)
+
+
+def _way(around: Surroundings, credentials: Credentials) -> Way:
+    from agent.fleet.ssh.way import OverSsh
+
+    return OverSsh(around, credentials)
 
 
 def _known(error: BaseException) -> VcagentError:

@@ -80,6 +80,11 @@ class HostStatus:
     starts: int = 0
 
     @property
+    def base(self) -> str:
+        """Our folder on the host, in which runs and bundles are."""
+        return self.run_dir.rsplit("/runs/", 1)[0]
+
+    @property
     def is_good(self) -> bool:
         """Whether the run there ended, and its result counts."""
         return self.phase is HostPhase.DONE and self.exit_code == ExitCode.OK

@@ -1,0 +1,265 @@
+"""One host over SSH, from the first connection to its results at home."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ExitCode, VcagentError
+from agent.fleet.bundle import Platform
+from agent.fleet.commands import bundle_command, privileged
+from agent.fleet.errors import (
+    ConnectionLostError,
+    DeadlineError,
+    HostUnfitError,
+    UnknownHostKeyError,
+    UnreachableError,
+)
+from agent.fleet.gathering import gathered
+from agent.fleet.host_run import HostRun
+from agent.fleet.remote.standing import RunState, Standing
+from agent.fleet.remote.watching import HEARTBEAT_S
+from agent.fleet.scheduling import Wait
+from agent.fleet.ssh.arriving import EXCHANGE_S, arrived, probed
+from agent.fleet.status import HostPhase
+from agent.journal import now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.fleet.scheduling import Task
+    from agent.fleet.ssh.connecting import Connector
+    from agent.fleet.ssh.credentials import Credentials
+    from agent.fleet.ssh.route import Hop
+    from agent.fleet.ssh.session import Command, Session
+
+__all__ = ["SshHostRun"]
+
+_SILENCE_S = 2.5 * HEARTBEAT_S
+_REBOOT_S = 1800.0
+_MOST_STARTS = 6
+_BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+
+
+class SshHostRun(HostRun):
+    """One host that is reached over SSH.
+
+    Args:
+        arguments: as HostRun takes them.
+        connector: opens connections.
+        route: the way to it.
+        credentials: passwords for it.
+    """
+
+    def __init__(
+        self, *arguments: Any, connector: Connector, route: tuple[Hop, ...], credentials: Credentials
+    ) -> None:
+        super().__init__(*arguments)
+        self._connector = connector
+        self._route = route
+        self._credentials = credentials
+        self._session: Session | None = None
+        self._heard_at = 0.0
+        self._heard_running = False
+        self._limit_s = self._around.options.host_timeout_s
+        self._until: float | None = None
+
+    def take_sudo_password(self, password: str) -> None:
+        """See HostRun."""
+        self._credentials = replace(self._credentials, sudo_password=password)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._session:
+            self._session.close()
+            self._session = None
+
+    def check(self, *, keep_open: bool) -> Task[None]:
+        """See HostRun."""
+        self.set(phase=HostPhase.CONNECTING)
+        session = yield from self._connected()
+        found = yield from probed(
+            session,
+            self.host.python,
+            sudo=self._around.options.sudo if self.host.sudo is None else self.host.sudo,
+            sudo_password=self._credentials.sudo_password,
+        )
+        self.set(
+            phase=HostPhase.WAITING,
+            python=found["python"],
+            platform=str(Platform(found["version"], found["machine"], found["libc"])),
+            sudo=found["sudo"],
+            run_dir=f"{found['base']}/runs/{self._around.run_id}.{self.status.folder}",
+        )
+        if not keep_open:
+            self.close()
+
+    def carry_out(self) -> Task[None]:
+        """See HostRun."""
+        self._until = time.monotonic() + self._limit_s if self._limit_s else None
+        try:
+            if not self.status.starts:
+                yield from self._kept_up(lambda: self._started(resume=False))
+            standing = yield from self._followed()
+        except DeadlineError:
+            with suppress(VcagentError):
+                yield from self._stopped()
+            raise
+        self.set(phase=HostPhase.GATHERING, step="", message="")
+        yield from self._kept_up(self._gathered)
+        self.judge(standing)
+        self.close()
+
+    def _connected(self) -> Task[Session]:
+        if self._session is None or not self._session.is_open:
+            self.close()
+            self._session = yield from self._connector.connect(self._route, self._credentials)
+        return self._session
+
+    def _started(self, *, resume: bool) -> Task[Standing]:
+        """Bring the bundle there if it is missing, and start the run."""
+        self.set(phase=HostPhase.PREPARING, message=f"making the agent ready for {self.status.platform}")
+        bundle = self._around.bundles.bundle(Platform.from_text(self.status.platform))
+        self.set(bundle=bundle.name)
+        standing = yield from arrived(
+            (yield from self._connected()),
+            self.status,
+            bundle,
+            {**self._request, "resume": resume},
+            sudo_password=self._credentials.sudo_password,
+            tell=lambda message: self.set(message=message),
+        )
+        self.set(
+            phase=HostPhase.RUNNING,
+            started=self.status.started or now().isoformat(),
+            starts=self.status.starts + 1,
+            boot=standing.boot,
+            message="",
+        )
+        return standing
+
+    def _followed(self) -> Task[Standing]:
+        """Follow the run over lost connections and reboots until it is over."""
+        rebooted_at: float | None = None
+        while True:
+            boot = self.status.boot
+            standing: Standing = yield from self._kept_up(self._watched)
+            new_boot = bool(boot) and standing.boot != boot
+            pending = standing.state is RunState.ENDED and standing.exit_code == ExitCode.REBOOT_PENDING
+            cut = standing.state in (RunState.DEAD, RunState.ABSENT) or (
+                standing.exit_code == ExitCode.INTERRUPTED and (new_boot or not self._heard_running)
+            )
+            if pending and not new_boot and self._request["request"]["allow_reboot"]:
+                if rebooted_at is None:
+                    rebooted_at = time.monotonic()
+                elif time.monotonic() - rebooted_at > _REBOOT_S:
+                    raise HostUnfitError(f"the host did not reboot within {_REBOOT_S / 60:.0f} minutes")
+                self.set(phase=HostPhase.REBOOTING, message="waiting for the reboot")
+                yield from self._await_reboot(time.monotonic() - rebooted_at)
+                continue
+            if (pending and new_boot) or cut:
+                rebooted_at = None
+                if self.status.starts >= _MOST_STARTS:
+                    raise HostUnfitError(
+                        f"the agent was started {self.status.starts} times and died each time"
+                    )
+                yield from self._kept_up(lambda: self._started(resume=True))
+                continue
+            return standing
+
+    def _await_reboot(self, waited_s: float) -> Task[None]:
+        """The agent reboots the host itself where it can go on by itself then; where not, it is done here."""
+        yield Wait(2.0)
+        if waited_s < 15.0:  # noqa: PLR2004 - long enough for systemd to take the connection away
+            return
+        with suppress(UnreachableError):
+            session = yield from self._connected()
+            command, data = privileged(
+                "sh -c 'systemctl reboot || reboot'", self.status.sudo, self._credentials.sudo_password
+            )
+            reboot = session.start(command, EXCHANGE_S)
+            reboot.write(data)
+            reboot.end_input()
+            yield Wait(15.0)
+
+    def _kept_up(self, work: Callable[[], Task[Any]]) -> Task[Any]:
+        """Do something over as many connections as it takes; a host that stays silent is given up."""
+        silent_since = time.monotonic()
+        attempt = 0
+        while True:
+            before = self._heard_at
+            try:
+                return (yield from work())
+            except UnknownHostKeyError:
+                raise
+            except UnreachableError as error:
+                self.close()
+                if self._heard_at != before:
+                    silent_since, attempt = time.monotonic(), 0
+                silent_s = time.monotonic() - silent_since
+                self._check_limit()
+                if silent_s > self._around.options.reconnect_timeout_s:
+                    raise UnreachableError(
+                        f"not heard of for {silent_s:.0f} s: {error.message}", remedy=error.remedy
+                    ) from error
+                self.set(phase=HostPhase.LOST, message=error.message)
+                yield Wait(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
+                attempt += 1
+
+    def _watched(self) -> Task[Standing]:
+        """Follow the run for as long as the connection holds and it runs."""
+        watch = yield from self._bundle("watch")
+        watch.end_input()
+        while True:
+            line = yield from watch.line(self._patience_s())
+            self._check_limit()
+            if line is None:
+                raise ConnectionLostError(f"the host says nothing for {_SILENCE_S:.0f} s")
+            if not line:
+                raise HostUnfitError(f"the agent cannot be followed there: {watch.ended().stderr[-2000:]}")
+            standing = Standing.from_json(line)
+            self._heard_at = time.monotonic()
+            if standing.state is not RunState.RUNNING:
+                watch.close()
+                return standing
+            self._heard_running = True
+            self.set(
+                phase=HostPhase.RUNNING, step=standing.step, message=standing.message, boot=standing.boot
+            )
+
+    def _gathered(self) -> Task[int]:
+        count = yield from gathered(
+            (yield from self._bundle("send")), self._around.folder / self.status.folder
+        )
+        return count
+
+    def _stopped(self) -> Task[None]:
+        """Tell the run there to stop; it can be resumed."""
+        stop = yield from self._bundle("stop")
+        stop.end_input()
+        stop.ended()
+
+    def _bundle(self, verb: str) -> Task[Command]:
+        session, at = (yield from self._connected()), self.status
+        command, data = privileged(
+            bundle_command(at.python, at.base, at.bundle, verb, at.run_dir),
+            at.sudo,
+            self._credentials.sudo_password,
+        )
+        started = session.start(command, EXCHANGE_S)
+        started.write(data)
+        return started
+
+    def _patience_s(self) -> float:
+        if self._until is None:
+            return _SILENCE_S
+        return max(0.1, min(_SILENCE_S, self._until - time.monotonic()))
+
+    def _check_limit(self) -> None:
+        if self._until is not None and time.monotonic() > self._until:
+            self._until = None
+            raise DeadlineError(
+                f"not done within {self._limit_s:g} s", remedy="give it more time with --host-timeout"
+            )

@@ -1,0 +1,63 @@
+"""A fleet over SSH: what its hosts share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.fleet.host_run import Way
+from agent.fleet.ssh.config import read_ssh_config
+from agent.fleet.ssh.connecting import Connector
+from agent.fleet.ssh.host_run import SshHostRun
+from agent.fleet.ssh.route import route_to
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agent.fleet.host_run import Surroundings
+    from agent.fleet.inventory import FleetHost
+    from agent.fleet.ssh.credentials import Credentials
+    from agent.fleet.status import HostStatus
+
+__all__ = ["OverSsh"]
+
+
+class OverSsh(Way):
+    """Hosts that are reached over SSH.
+
+    Args:
+        around: what all hosts share.
+        credentials: passwords.
+
+    Raises:
+        UsageError: if the SSH configuration cannot be used.
+    """
+
+    def __init__(self, around: Surroundings, credentials: Credentials) -> None:
+        options = around.options
+        self._around = around
+        self._credentials = credentials
+        self._config = read_ssh_config(options.ssh_config.expanduser())
+        self._connector = Connector(options.connect_timeout_s, accept_new=options.accept_new_host_keys)
+
+    def host_run(
+        self,
+        host: FleetHost,
+        request: Mapping[str, Any],
+        status: HostStatus,
+        changed: Callable[[HostStatus], None],
+    ) -> SshHostRun:
+        """See Way."""
+        return SshHostRun(
+            *(host, request, self._around, status, changed),
+            connector=self._connector,
+            route=route_to(host, self._config, self._around.options.known_hosts),
+            credentials=self._credentials.of(host),
+        )
+
+    def notes(self) -> list[str]:
+        """The host keys that were accepted."""
+        return [f"host key accepted: {key}" for key in self._connector.accepted]
+
+    def close(self, *, complete: bool) -> None:  # noqa: ARG002
+        """Close the connections to jump hosts."""
+        self._connector.close()
