@@ -1,4 +1,4 @@
-"""``vcagent fleet``: one profile on many hosts over SSH."""
+"""``vcagent fleet``: one profile on many hosts, over SSH or through Slurm."""
 
 from __future__ import annotations
 
@@ -9,29 +9,35 @@ import typer
 
 from agent.cli.options import (
     AsJson,
+    ExperimentId,
+    FailFast,
     Metadata,
     OnlyDependencies,
     Parameters,
     Profiles,
+    Quiet,
     ResultsDir,
     Scenarios,
+    Timeout,
     pairs,
     request_of,
 )
+from agent.fleet.options import Via
 
 if TYPE_CHECKING:
+    from agent.fleet.inventory import Inventory
     from agent.fleet.run import FinishedFleet, Wishes
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Run one profile on many hosts over SSH.")
+app = typer.Typer(no_args_is_help=True, help="Run one profile on many hosts.")
 
-Inventories = Annotated[
-    list[str],
-    typer.Option(
-        "--inventory", "-i", help="A file (ours, a plain list, Ansible's), or hosts: a,b or user@host:port."
-    ),
-]
+INVENTORY = typer.Option(
+    "--inventory",
+    "-i",
+    help="A file (ours, a plain list, Ansible's), or hosts: a,b or user@host:port.",
+    show_default=False,
+)
 Limit = Annotated[
     str, typer.Option("--limit", "-l", help="Only these: names, groups, web*, ~regex, a:&b, !c, @file.")
 ]
@@ -45,14 +51,12 @@ AskSudo = Annotated[bool, typer.Option("--ask-sudo-password", "-K", help="Ask fo
 AcceptKeys = Annotated[
     bool, typer.Option("--accept-new-host-keys", help="Write unknown host keys down and trust them.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Text = Annotated[str, typer.Option(show_default=False)]
 
 
 @app.command()
 def run(
-    inventory: Inventories,
     profile: Profiles,
+    inventory: Annotated[list[str] | None, INVENTORY] = None,
     limit: Limit = "",
     parameters: Parameters = None,
     metadata: Metadata = None,
@@ -61,17 +65,13 @@ def run(
     iterations: Annotated[
         int | None, typer.Option("--iterations", min=1, help="Rounds of all actions.")
     ] = None,
-    timeout: Annotated[
-        str, typer.Option("--timeout", help="Repeat for so long, as vcagent run takes it.")
-    ] = "",
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="End a host at its first failure.")] = False,
+    timeout: Timeout = "",
+    fail_fast: FailFast = False,
     env: Annotated[
         list[str] | None,
         typer.Option("--env", help="Give the agents this variable, such as HF_TOKEN.", show_default=False),
     ] = None,
-    experiment_id: Annotated[
-        str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")
-    ] = "",
+    experiment_id: ExperimentId = "",
     results_dir: ResultsDir = Path("results"),
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Reboot hosts where a dependency needs it.")
@@ -109,12 +109,26 @@ def run(
     ask_password: AskPassword = False,
     ask_passphrase: AskPassphrase = False,
     ask_sudo_password: AskSudo = False,
+    via: Annotated[Via, typer.Option("--via", help="How hosts are reached.")] = Via.SSH,
+    partition: Annotated[
+        str,
+        typer.Option("--partition", help="Slurm's; its nodes, where none are named.", show_default=False),
+    ] = "",
+    nodelist: Annotated[
+        str, typer.Option("--nodelist", "-w", help="Slurm's nodes: gpu-[01-16].", show_default=False)
+    ] = "",
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option("--sbatch", help='More for sbatch: "--account=a --gres=gpu:8".', show_default=False),
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring the agent to every host, run the profile there, bring the results home."""
-    _needs_fabric()
-    from agent.fleet.inventory import limited, read_inventory
+    import shlex
+
+    from agent.fleet.assignment import FleetRequest
+    from agent.fleet.inventory import limited
     from agent.fleet.options import FleetOptions
     from agent.fleet.run import start_fleet
     from agent.profile import parse_timeout
@@ -133,6 +147,9 @@ def run(
         accept_new_host_keys=accept_new_host_keys,
         bundles=tuple(bundle or ()),
         wheels=wheels,
+        via=via,
+        partition=partition,
+        sbatch=tuple(word for text in sbatch or () for word in shlex.split(text)),
     )
     request = request_of(
         profile,
@@ -147,9 +164,9 @@ def run(
         experiment_id=experiment_id,
         allow_reboot=yes,
     )
-    hosts = limited(read_inventory(inventory), limit)
+    hosts = limited(_hosts(inventory or [], via, partition, nodelist), limit)
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
-    _finish(start_fleet(hosts, request, options, env or (), wishes), as_json=as_json)
+    _finish(start_fleet(FleetRequest(hosts, request, options, env or ()), wishes), as_json=as_json)
 
 
 @app.command()
@@ -165,7 +182,6 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a fleet run whose controller ended: hosts that run are followed, others are started."""
-    _needs_fabric()
     from agent.fleet.run import resume_fleet
 
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
@@ -187,7 +203,6 @@ def retry(
     as_json: AsJson = False,
 ) -> None:
     """Run again on the hosts that failed, were not reached or not started, as a new fleet run."""
-    _needs_fabric()
     from agent.fleet.run import retry_fleet
 
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
@@ -219,7 +234,7 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
 
 
 @app.command()
-def hosts(inventory: Inventories, limit: Limit = "", as_json: AsJson = False) -> None:
+def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json: AsJson = False) -> None:
     """Show what an inventory says of its hosts; connects to none."""
     from agent.fleet.inventory import limited, read_inventory
     from agent.fleet.record import host_to_json
@@ -244,15 +259,27 @@ def hosts(inventory: Inventories, limit: Limit = "", as_json: AsJson = False) ->
     console().print(table)
 
 
-def _needs_fabric() -> None:
-    from importlib.util import find_spec
+def _hosts(inventory: list[str], via: Via, partition: str, nodelist: str) -> Inventory:
+    """The hosts of an inventory, or those that Slurm's options name.
 
-    if find_spec("fabric") is None:
-        from agent.errors import UsageError
+    Raises:
+        UsageError: if it is neither, or both.
+    """
+    from agent.errors import UsageError
+    from agent.fleet.inventory import Inventory, read_inventory
 
-        raise UsageError(
-            "the fleet needs Fabric, which is not installed", remedy="pip install 'vcagent[fleet]'"
-        )
+    if via is Via.SSH and (partition or nodelist):
+        raise UsageError("--partition and --nodelist are Slurm's", remedy="--via slurm")
+    if inventory and nodelist:
+        raise UsageError("--inventory and --nodelist both name hosts", remedy="leave one of them out")
+    if inventory:
+        return read_inventory(inventory)
+    if via is Via.SSH or not (partition or nodelist):
+        needed = "--inventory" + (", --nodelist or --partition" if via is Via.SLURM else "")
+        raise UsageError("no hosts are named", remedy=f"name them with {needed}")
+    from agent.fleet.slurm.nodes import hosts_of
+
+    return Inventory({host.name: host for host in hosts_of(partition, nodelist)})
 
 
 def _wishes(ask_password: bool, ask_passphrase: bool, ask_sudo_password: bool, *, quiet: bool) -> Wishes:  # noqa: FBT001
@@ -287,6 +314,8 @@ def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
         print(f"{run_dir}/report.html")
         if finished.exit_code is ExitCode.INTERRUPTED:
             print(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")
+            if finished.description["via"] == Via.SLURM.value:
+                print(f"or take what is left out of the queue: scancel --name={run_dir.name}")
         elif (run_dir / FAILED_FILE).is_file():
             print(f"try the others again with: vcagent fleet retry {run_dir.name}")
     raise typer.Exit(finished.exit_code)

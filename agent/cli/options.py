@@ -14,10 +14,18 @@ __all__ = [
     "AllowReboot",
     "Arm",
     "AsJson",
+    "ExperimentId",
+    "FailFast",
+    "Metadata",
+    "OnlyDependencies",
+    "PackageDir",
     "Parameters",
     "Profiles",
+    "Quiet",
     "ResultsDir",
     "Run",
+    "Scenarios",
+    "Timeout",
     "pairs",
     "request_of",
 ]
@@ -47,6 +55,20 @@ Scenarios = Annotated[
 OnlyDependencies = Annotated[
     bool, typer.Option("--dependencies", "-d", help="Only bring the host to its state; run nothing.")
 ]
+Timeout = Annotated[
+    str,
+    typer.Option(
+        "--timeout",
+        "-t",
+        help="Repeat for minutes or hh:mm:ss, then stop at once; "
+        "with ,deterministic when the action is done, "
+        "with ,deterministic* when all are; never for no end.",
+        show_default=False,
+    ),
+]
+FailFast = Annotated[bool, typer.Option("--fail-fast", "-f", help="End at the first failed action.")]
+ExperimentId = Annotated[str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 ResultsDir = Annotated[Path, typer.Option("--results-dir", "--log-dir", help="The folder of all runs.")]
 PackageDir = Annotated[
     Path | None,

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from agent.cli.options import AllowReboot, Arm, AsJson, Parameters, ResultsDir, Run, pairs
+from agent.cli.options import AllowReboot, Arm, AsJson, Parameters, Quiet, ResultsDir, Run, pairs
 
 __all__ = ["resume"]
 
@@ -18,7 +15,7 @@ def resume(
     parameters: Parameters = None,
     yes: AllowReboot = False,
     arm: Arm = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run where it stopped: what is done is not done again."""

@@ -11,13 +11,17 @@ from agent.cli.options import (
     AllowReboot,
     Arm,
     AsJson,
+    ExperimentId,
+    FailFast,
     Metadata,
     OnlyDependencies,
     PackageDir,
     Parameters,
     Profiles,
+    Quiet,
     ResultsDir,
     Scenarios,
+    Timeout,
     request_of,
 )
 
@@ -32,25 +36,11 @@ def run(
     iterations: Annotated[
         int | None, typer.Option("--iterations", "-i", min=1, help="Rounds of all actions.", show_default="1")
     ] = None,
-    timeout: Annotated[
-        str,
-        typer.Option(
-            "--timeout",
-            "-t",
-            help="Repeat for minutes or hh:mm:ss, then stop at once; "
-            "with ,deterministic when the action is done, "
-            "with ,deterministic* when all are; never for no end.",
-            show_default=False,
-        ),
-    ] = "",
-    fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", "-f", help="End at the first failed action.")
-    ] = False,
+    timeout: Timeout = "",
+    fail_fast: FailFast = False,
     results_dir: ResultsDir = Path("results"),
     package_dir: PackageDir = None,
-    experiment_id: Annotated[
-        str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")
-    ] = "",
+    experiment_id: ExperimentId = "",
     client_id: Annotated[
         str,
         typer.Option(
@@ -68,7 +58,7 @@ def run(
             show_default=False,
         ),
     ] = "",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a profile: bring the host to its state, run its actions, judge and record the results."""

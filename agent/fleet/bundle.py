@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -88,6 +89,12 @@ class Platform:
             )
         return cls(python, machine or os.uname().machine, libc)
 
+    @classmethod
+    def here(cls) -> Platform:
+        """That of this process."""
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        return cls(version, os.uname().machine, platform.libc_ver()[0] or "musl")
+
     def pip_options(self) -> list[str]:
         """As pip takes it."""
         machine = _MACHINES.get(self.machine, self.machine)
@@ -126,6 +133,10 @@ class Bundles:
         self._folder = folder or kept.parent / "bundles"
         self._lock = threading.Lock()
         self._made: dict[Platform, Bundle] = {}
+
+    def ready(self) -> list[tuple[Platform, Bundle]]:
+        """Those that were made beforehand; where none was, the one for this machine."""
+        return self._given or [(here := Platform.here(), self.bundle(here))]
 
     def bundle(self, platform: Platform) -> Bundle:
         """The bundle for a platform, made now if it is not there yet.

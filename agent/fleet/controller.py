@@ -13,24 +13,21 @@ from agent.fleet.host_run import Surroundings
 from agent.fleet.scheduling import Scheduler
 from agent.fleet.status import HostPhase
 from agent.fleet.waves import Waves, share_of
+from agent.fleet.ways import way_of
 from agent.interruption import Interruption
 from agent.journal import now
 from agent.profile import load_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from agent.fleet.assignment import Assignment
     from agent.fleet.display import FleetDisplay
-    from agent.fleet.host_run import HostRun, Way
+    from agent.fleet.host_run import HostRun
     from agent.fleet.inventory import FleetHost
-    from agent.fleet.options import FleetOptions
     from agent.fleet.record import FleetRecord
-    from agent.fleet.ssh.credentials import Credentials
     from agent.fleet.status import HostStatus
-    from agent.profile import Source
-    from agent.request import RunRequest
-    from agent.secrets import Secrets
 
 __all__ = ["HOSTS", "Controller"]
 
@@ -46,13 +43,7 @@ class Controller:
 
     Args:
         run_dir: the fleet run's folder.
-        hosts: the hosts, in order.
-        request: what each of them is to do.
-        sources: the texts of the profiles.
-        options: how the fleet is worked on.
-        credentials: passwords.
-        environment: variables that the agents get; their values may be secret.
-        secrets: what is never shown.
+        assignment: what it is to do.
         record: keeps where each host stands.
         display: shows it.
         ask_sudo_password: asks for a password that turned out to be needed; None where nobody can be asked.
@@ -67,21 +58,15 @@ class Controller:
 
     def __init__(
         self,
-        *,
         run_dir: Path,
-        hosts: Sequence[FleetHost],
-        request: RunRequest,
-        sources: Sequence[Source],
-        options: FleetOptions,
-        credentials: Credentials,
-        environment: Mapping[str, str],
-        secrets: Secrets,
+        assignment: Assignment,
         record: FleetRecord,
         display: FleetDisplay,
         ask_sudo_password: Callable[[], str] | None = None,
     ) -> None:
+        fleet, options = assignment.fleet, assignment.fleet.options
         self._options = options
-        self._secrets = secrets
+        self._secrets = assignment.secrets
         self._record = record
         self._display = display
         self._ask_sudo_password = ask_sudo_password
@@ -90,22 +75,24 @@ class Controller:
             folder=run_dir / HOSTS,
             options=options,
             bundles=Bundles(options.bundles, options.wheels),
-            mask=secrets.mask,
+            mask=assignment.secrets.mask,
+            mask_value=assignment.secrets.mask_value,
         )
-        self._way = _way(around, credentials)
+        self._way = way_of(around, assignment.credentials)
         statuses = record.statuses()
         self._runs = {
             host.name: self._way.host_run(
                 host,
-                _host_request(host, request, sources, environment),
+                _host_request(host, assignment),
                 statuses[host.name],
                 self._changed,
             )
-            for host in hosts
+            for host in fleet.hosts
         }
-        for given in {tuple(sorted(host.parameters.items())) for host in hosts}:
-            load_sources(sources, overrides={**request.parameters, **dict(given)}, metadata=request.metadata)
-        count = len(hosts)
+        for given in {tuple(sorted(host.parameters.items())) for host in fleet.hosts}:
+            overrides = {**fleet.request.parameters, **dict(given)}
+            load_sources(assignment.sources, overrides=overrides, metadata=fleet.request.metadata)
+        count = len(fleet.hosts)
         self._waves = Waves(
             list(self._runs),
             options.canary,
@@ -125,7 +112,7 @@ class Controller:
             stop: the hosts go on then.
 
         Raises:
-            HostError: if host keys are not known: nothing was started then.
+            HostError: if host keys are not known, or Slurm does not take the job: nothing was started then.
         """
         interruption = Interruption()
         self._display.expect(run.status for run in self._runs.values())
@@ -182,6 +169,7 @@ class Controller:
             )
         for name, error in errors.items():
             self._runs[name].fail(error)
+        self._way.prepare(self._display.note)
         return True
 
     def _checked(
@@ -245,30 +233,23 @@ class Controller:
         self._display.update(status)
 
 
-def _way(around: Surroundings, credentials: Credentials) -> Way:
-    from agent.fleet.ssh.way import OverSsh
-
-    return OverSsh(around, credentials)
-
-
 def _known(error: BaseException) -> VcagentError:
     if isinstance(error, VcagentError):
         return error
     return unexpected(error, "the controller") if isinstance(error, Exception) else HostError(repr(error))
 
 
-def _host_request(
-    host: FleetHost, request: RunRequest, sources: Sequence[Source], environment: Mapping[str, str]
-) -> dict[str, Any]:
-    """What the agent on a host is to do; it travels through standard input alone."""
+def _host_request(host: FleetHost, assignment: Assignment) -> dict[str, Any]:
+    """What the agent on a host is to do; it holds secrets."""
+    request = assignment.fleet.request
     return {
         "request": {
             **request.to_json(),
-            "profiles": [source.label for source in sources],
+            "profiles": [source.label for source in assignment.sources],
             "parameters": {**request.parameters, **host.parameters},
             "client_id": host.name,
             "package_dir": None,
         },
-        "sources": [vars(source) for source in sources],
-        "environment": dict(environment),
+        "sources": [vars(source) for source in assignment.sources],
+        "environment": dict(assignment.variables),
     }

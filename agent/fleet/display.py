@@ -30,10 +30,18 @@ _STYLES = {
     HostPhase.LOST: "yellow",
     HostPhase.REBOOTING: "yellow",
     HostPhase.WAITING: "dim",
+    HostPhase.QUEUED: "dim",
 }
 _ORDER = (
     *(HostPhase.LOST, HostPhase.REBOOTING, HostPhase.RUNNING, HostPhase.GATHERING, HostPhase.PREPARING),
-    *(HostPhase.CONNECTING, HostPhase.FAILED, HostPhase.UNREACHED, HostPhase.SKIPPED, HostPhase.WAITING),
+    *(
+        HostPhase.CONNECTING,
+        HostPhase.QUEUED,
+        HostPhase.FAILED,
+        HostPhase.UNREACHED,
+        HostPhase.SKIPPED,
+        HostPhase.WAITING,
+    ),
     HostPhase.DONE,
 )
 
@@ -178,7 +186,7 @@ def counted(hosts: Iterable[HostStatus]) -> str:
 def _detail(host: HostStatus) -> str:
     if host.phase is HostPhase.DONE:
         return f", {host.verdict}" if host.verdict else ""
-    if host.phase.is_final or host.phase is HostPhase.LOST:
+    if host.phase.is_final or host.phase in (HostPhase.LOST, HostPhase.QUEUED):
         return f": {(host.reason or host.message).splitlines()[0]}" if host.reason or host.message else ""
     return f": {host.step}" if host.step else ""
 

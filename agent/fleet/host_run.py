@@ -36,6 +36,7 @@ class Surroundings:
         options: how the fleet is worked on.
         bundles: the agent for each platform.
         mask: takes secrets out of a text.
+        mask_value: takes them out of a structure.
     """
 
     run_id: str
@@ -43,6 +44,7 @@ class Surroundings:
     options: FleetOptions
     bundles: Bundles
     mask: Callable[[str], str]
+    mask_value: Callable[[Any], Any]
 
 
 class Way(ABC):
@@ -58,8 +60,12 @@ class Way(ABC):
     ) -> HostRun:
         """One host of the run; see HostRun."""
 
-    def prepare(self) -> None:  # noqa: B027 - not every way has to
-        """Do once what all hosts that are still to be started need, after they were checked."""
+    def prepare(self, tell: Callable[[str], None]) -> None:  # noqa: B027 - not every way has to
+        """Do once what all hosts that are still to be started need, after they were checked.
+
+        Args:
+            tell: told what takes its time.
+        """
 
     def notes(self) -> list[str]:
         """What people should know once the hosts were checked."""

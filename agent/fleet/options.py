@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FleetOptions"]
+__all__ = ["FleetOptions", "Via"]
+
+
+class Via(str, Enum):
+    """How the hosts are reached."""
+
+    SSH = "ssh"
+    SLURM = "slurm"
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,9 @@ class FleetOptions:
         accept_new_host_keys: whether unknown host keys are written down and trusted.
         bundles: bundles made beforehand.
         wheels: a folder of wheels to make bundles from.
+        via: how the hosts are reached.
+        partition: the partition of Slurm; empty for its default.
+        sbatch: more options for sbatch.
     """
 
     pool: int = 32
@@ -46,14 +57,24 @@ class FleetOptions:
     accept_new_host_keys: bool = False
     bundles: tuple[Path, ...] = ()
     wheels: Path | None = None
+    via: Via = Via.SSH
+    partition: str = ""
+    sbatch: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Values that JSON can carry; that a key may be accepted holds for once."""
         values = dataclasses.asdict(self)
         paths = {name: str(value.absolute()) for name, value in values.items() if isinstance(value, Path)}
         bundles = [str(path.absolute()) for path in self.bundles]
-        return {**values, **paths, "bundles": bundles, "accept_new_host_keys": False,
-                "ssh_config": str(self.ssh_config.expanduser().absolute())}  # fmt: skip
+        return {
+            **values,
+            **paths,
+            "bundles": bundles,
+            "accept_new_host_keys": False,
+            "ssh_config": str(self.ssh_config.expanduser().absolute()),
+            "via": self.via.value,
+            "sbatch": list(self.sbatch),
+        }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> FleetOptions:
@@ -62,4 +83,5 @@ class FleetOptions:
             name: Path(values[name]) if values[name] else None
             for name in ("ssh_config", "known_hosts", "wheels")
         }
-        return cls(**{**values, **paths, "bundles": tuple(map(Path, values["bundles"]))})
+        lists = {"bundles": tuple(map(Path, values["bundles"])), "sbatch": tuple(values["sbatch"])}
+        return cls(**{**values, **paths, **lists, "via": Via(values["via"])})

@@ -41,6 +41,7 @@ def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
         "run_id": run_dir.name,
         "experiment_id": record.recall("request")["experiment_id"],
         "profiles": [source["name"] for source in record.recall("sources")],
+        "via": record.recall("options")["via"],
         "parameters": record.recall("request")["parameters"],
         "start": record.recall("started"),
         "end": record.recall("ended"),

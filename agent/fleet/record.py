@@ -13,12 +13,10 @@ from agent.request import keep_sources
 from agent.results import ResultsFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from agent.fleet.options import FleetOptions
-    from agent.profile import Source
-    from agent.request import RunRequest
+    from agent.fleet.assignment import Assignment
 
 __all__ = ["FleetRecord", "fleet_folder", "host_folders", "host_from_json", "host_to_json", "recorded"]
 
@@ -49,26 +47,17 @@ class FleetRecord:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def begin(
-        self,
-        *,
-        hosts: Sequence[FleetHost],
-        request: RunRequest,
-        sources: Sequence[Source],
-        options: FleetOptions,
-        environment: Iterable[str],
-        mask: Callable[[str], str],
-        mask_value: Callable[[Any], Any],
-    ) -> None:
+    def begin(self, assignment: Assignment) -> None:
         """Keep what the run is to do; secrets are left out."""
-        folders = host_folders([host.name for host in hosts])
+        fleet, secrets = assignment.fleet, assignment.secrets
+        folders = host_folders([host.name for host in fleet.hosts])
         self._journal.remember(
             kind="fleet",
-            hosts=[mask_value(host_to_json(host)) for host in hosts],
-            request=mask_value(request.to_json()),
-            sources=keep_sources(sources, mask),
-            options=options.to_json(),
-            environment=sorted(environment),
+            hosts=[secrets.mask_value(host_to_json(host)) for host in fleet.hosts],
+            request=secrets.mask_value(fleet.request.to_json()),
+            sources=keep_sources(assignment.sources, secrets.mask),
+            options=fleet.options.to_json(),
+            environment=sorted(fleet.environment),
             started=now().isoformat(),
             **{_key(name): HostStatus(name, folder).to_json() for name, folder in folders.items()},
         )

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ExitCode, UsageError, masking
+from agent.fleet.assignment import Assignment, FleetRequest, assigned
 from agent.fleet.controller import Controller
 from agent.fleet.failed import FAILED_FILE
 from agent.fleet.inventory import read_inventory
 from agent.fleet.options import FleetOptions
 from agent.fleet.outcome import write_outcome
 from agent.fleet.record import FleetRecord, fleet_folder, recorded
+from agent.fleet.ways import check_way
 from agent.journal import Journal, now
 from agent.names import canonical
 from agent.profile import find, load_sources
 from agent.request import RunRequest, kept_sources
 from agent.results import JOURNAL, ResultsFolder, new_run_id
-from agent.secrets import MASK, Secrets
+from agent.secrets import MASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from agent.fleet.display import FleetDisplay
     from agent.fleet.inventory import FleetHost
     from agent.fleet.ssh.credentials import Credentials
 
-__all__ = [
-    "FinishedFleet",
-    "Wishes",
-    "fleet_folder",
-    "recorded",
-    "resume_fleet",
-    "retry_fleet",
-    "start_fleet",
-]
+__all__ = ["FinishedFleet", "Wishes", "resume_fleet", "retry_fleet", "start_fleet"]
 
 
 @dataclass(frozen=True)
@@ -65,59 +58,33 @@ class Wishes:
     ask_sudo_password: Callable[[], str] | None = None
 
 
-def start_fleet(
-    hosts: Sequence[FleetHost],
-    request: RunRequest,
-    options: FleetOptions,
-    environment: Iterable[str],
-    wishes: Wishes,
-) -> FinishedFleet:
+def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
     """Run a profile on hosts.
 
     Args:
-        hosts: the hosts.
-        request: what each of them is to do; its results folder is the controller's.
-        options: how the fleet is worked on.
-        environment: names of variables that the agents get.
+        fleet: what is to be done on which hosts.
         wishes: passwords and the display.
 
     Raises:
         ProfileError: if the profile cannot be used.
         UsageError: if an option cannot be used, or a variable is not set.
-        HostError: if host keys are not known.
+        HostError: if host keys are not known, or Slurm does not take the job.
     """
+    request = fleet.request
+    check_way(fleet.options, fleet.hosts, request)
     sources = [find(reference) for reference in request.profiles]
     profile = load_sources(sources, overrides=request.parameters, metadata=request.metadata)
     request = dataclasses.replace(request, experiment_id=request.experiment_id or str(uuid.uuid4()))
-    variables = _variables(environment)
-    secrets = _secrets(request, hosts, wishes.credentials, variables)
+    assignment = assigned(dataclasses.replace(fleet, request=request), sources, wishes.credentials)
     folder = fleet_folder(request.results_dir)
     folder.prepare()
-    with masking(secrets.mask):
+    with masking(assignment.secrets.mask):
         run_id = new_run_id(profile.name, now())
         run_dir = folder.create(run_id)
         with ResultsFolder(run_dir).locked(run_id), Journal(run_dir / JOURNAL) as journal:
             record = FleetRecord(journal)
-            record.begin(
-                hosts=hosts,
-                request=request,
-                sources=sources,
-                options=options,
-                environment=variables,
-                mask=secrets.mask,
-                mask_value=secrets.mask_value,
-            )
-            return _work(
-                run_dir,
-                record=record,
-                hosts=hosts,
-                request=request,
-                sources=sources,
-                options=options,
-                variables=variables,
-                secrets=secrets,
-                wishes=wishes,
-            )
+            record.begin(assignment)
+            return _work(run_dir, assignment, record, wishes)
 
 
 def resume_fleet(
@@ -152,27 +119,13 @@ def resume_fleet(
                 f"fleet run {run_dir.name} is complete",
                 remedy=f"vcagent fleet retry {run_dir.name} tries its failed hosts again",
             )
-        request = RunRequest.from_json(record.recall("request"), parameters)
-        sources = kept_sources(record.recall("sources"), request.profiles)
-        options = dataclasses.replace(
-            FleetOptions.from_json(record.recall("options")), accept_new_host_keys=accept_new_host_keys
-        )
-        hosts = _with_secrets(record.hosts(), parameters)
-        variables = _variables(record.recall("environment"))
-        secrets = _secrets(request, hosts, wishes.credentials, variables)
+        fleet = _recalled(record, record.hosts(), parameters, accept_new_host_keys=accept_new_host_keys)
+        check_way(fleet.options, fleet.hosts, fleet.request)
+        sources = kept_sources(record.recall("sources"), fleet.request.profiles)
+        assignment = assigned(fleet, sources, wishes.credentials)
         record.end(None)
-        with masking(secrets.mask):
-            return _work(
-                run_dir,
-                record=record,
-                hosts=hosts,
-                request=request,
-                sources=sources,
-                options=options,
-                variables=variables,
-                secrets=secrets,
-                wishes=wishes,
-            )
+        with masking(assignment.secrets.mask):
+            return _work(run_dir, assignment, record, wishes)
 
 
 def retry_fleet(
@@ -196,47 +149,42 @@ def retry_fleet(
             f"fleet run {run_dir.name} has no failed hosts",
             remedy=f"vcagent fleet status {run_dir.name} tells how it stands",
         )
+    hosts = read_inventory([str(failed)]).hosts.values()
     with Journal(run_dir / JOURNAL) as journal:
-        record = FleetRecord(journal)
-        request = RunRequest.from_json(record.recall("request"), parameters)
-        options = FleetOptions.from_json(record.recall("options"))
-        environment = record.recall("environment")
-    hosts = _with_secrets(read_inventory([str(failed)]).hosts.values(), parameters)
-    return start_fleet(hosts, request, options, environment, wishes)
+        fleet = _recalled(FleetRecord(journal), hosts, parameters)
+    return start_fleet(fleet, wishes)
 
 
-def _work(
-    run_dir: Path,
-    *,
-    record: FleetRecord,
-    hosts: Sequence[FleetHost],
-    request: RunRequest,
-    sources: Sequence[Any],
-    options: FleetOptions,
-    variables: Mapping[str, str],
-    secrets: Secrets,
-    wishes: Wishes,
-) -> FinishedFleet:
-    controller = Controller(
-        run_dir=run_dir,
-        hosts=hosts,
-        request=request,
-        sources=sources,
-        options=options,
-        credentials=wishes.credentials,
-        environment=variables,
-        secrets=secrets,
-        record=record,
-        display=wishes.display,
-        ask_sudo_password=wishes.ask_sudo_password,
-    )
+def _work(run_dir: Path, assignment: Assignment, record: FleetRecord, wishes: Wishes) -> FinishedFleet:
+    controller = Controller(run_dir, assignment, record, wishes.display, wishes.ask_sudo_password)
     exit_code = controller.run()
     record.end(int(exit_code), controller.stopped)
     return FinishedFleet(run_dir, exit_code, write_outcome(run_dir, record))
 
 
+def _recalled(
+    record: FleetRecord,
+    hosts: Iterable[FleetHost],
+    parameters: Mapping[str, str],
+    *,
+    accept_new_host_keys: bool = False,
+) -> FleetRequest:
+    """What an earlier run was to do, on these hosts; a parameter that was secret is to be given again.
+
+    Raises:
+        UsageError: if one is not.
+    """
+    options = FleetOptions.from_json(record.recall("options"))
+    return FleetRequest(
+        _with_secrets(hosts, parameters),
+        RunRequest.from_json(record.recall("request"), parameters),
+        dataclasses.replace(options, accept_new_host_keys=accept_new_host_keys),
+        record.recall("environment"),
+    )
+
+
 def _with_secrets(hosts: Iterable[FleetHost], parameters: Mapping[str, str]) -> list[FleetHost]:
-    """Hosts as they were kept; a parameter of one that was secret, and so was not, is to be given again."""
+    """Hosts as they were kept, without parameters that were not."""
     complete = []
     for host in hosts:
         lost = [name for name, value in host.parameters.items() if MASK in value]
@@ -248,21 +196,3 @@ def _with_secrets(hosts: Iterable[FleetHost], parameters: Mapping[str, str]) -> 
         kept = {name: value for name, value in host.parameters.items() if name not in lost}
         complete.append(dataclasses.replace(host, parameters=kept))
     return complete
-
-
-def _variables(names: Iterable[str]) -> dict[str, str]:
-    missing = [name for name in names if name not in os.environ]
-    if missing:
-        raise UsageError(f"--env {missing[0]}: there is no such variable", remedy=f"export {missing[0]}=…")
-    return {name: os.environ[name] for name in names}
-
-
-def _secrets(
-    request: RunRequest, hosts: Sequence[FleetHost], credentials: Credentials, variables: Mapping[str, str]
-) -> Secrets:
-    passwords = (one for host in hosts for one in (host.password, host.sudo_password) if one)
-    parameters = (host.parameters for host in hosts)
-    return Secrets(
-        [*credentials.values(), *variables.values(), *passwords],
-        [os.environ, request.parameters, request.metadata, *parameters],
-    )

@@ -20,6 +20,8 @@ class HostPhase(str, Enum):
 
     WAITING = "waiting"
     CONNECTING = "connecting"
+    QUEUED = "queued"
+    """In a queue, for others to be done."""
     PREPARING = "preparing"
     RUNNING = "running"
     REBOOTING = "rebooting"
@@ -59,6 +61,7 @@ class HostStatus:
         bundle: the bundle that runs it.
         boot: the boot of the host in which it was last heard of.
         starts: how often the agent was started there.
+        job: the job that runs it, where a queue does.
     """
 
     name: str
@@ -78,6 +81,7 @@ class HostStatus:
     bundle: str = ""
     boot: str = ""
     starts: int = 0
+    job: str = ""
 
     @property
     def base(self) -> str:

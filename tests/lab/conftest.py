@@ -35,10 +35,10 @@ def _install_tools() -> None:
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False).returncode == 0:
             return
-    _unavailable(f"the lab needs: {' '.join(command)}")
+    unavailable(f"the lab needs: {' '.join(command)}")
 
 
-def _unavailable(reason: str) -> None:
+def unavailable(reason: str) -> None:
     """Skip; where ``VCAGENT_TEST_LAB`` is ``required``, as in CI, fail."""
     if os.environ.get("VCAGENT_TEST_LAB") == "required":
         pytest.fail(reason)
@@ -53,4 +53,4 @@ def docker_engine() -> Iterator[DockerEngine]:
         with running_engine() as engine:
             yield engine
     except EngineUnavailableError as error:
-        _unavailable(str(error))
+        unavailable(str(error))

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +24,7 @@ __all__ = ["main"]
 _PIECE = 1 << 20
 _LEAST_FREE_BYTES = 256 << 20
 _SUDO_S = 30
+_BUNDLE_S = 1800
 
 
 def _base(*, root: bool) -> Path:
@@ -118,6 +120,40 @@ def _take_in(home: Path, order: dict[str, Any], source: IO[bytes]) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
+def _platform() -> str:
+    """What bundle is needed, as bundles are named."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return f"py{version}-{platform.machine()}-{platform.libc_ver()[0] or 'musl'}"
+
+
+def _job(order: dict[str, Any]) -> None:
+    """In a task of a Slurm job: take the bundle from the shared folder, and become the agent in it.
+
+    A bundle for another platform than the controller's is asked for.
+    """
+    task = Path(order["task"])
+    described = task.parent / "bundles" / f"{_platform()}.json"
+    if not described.is_file():
+        part = task.with_suffix(".part")
+        part.write_text(json.dumps({"platform": _platform()}))
+        part.replace(task.with_suffix(".wants"))
+    until = time.monotonic() + _BUNDLE_S
+    while not described.is_file():
+        if time.monotonic() > until:
+            raise SystemExit(f"the controller brought no bundle for {_platform()}")
+        time.sleep(1)
+    work = Path(tempfile.mkdtemp(prefix="vcagent-"))
+    home = work / "bundle"
+    try:
+        with described.with_suffix(".tar.gz").open("rb") as source:
+            _take_in(home, json.loads(described.read_text()), source)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    launcher = [sys.executable, "-I", str(home / "vcagent"), "fleet-host", "job", str(task), str(work)]
+    os.execv(sys.executable, launcher)  # noqa: S606 - Slurm signals this very process
+
+
 def main() -> None:
     """Do what the first line of standard input says."""
     source = sys.stdin.buffer
@@ -127,9 +163,11 @@ def main() -> None:
         return
     os.umask(0o022)
     try:
+        if order["do"] == "job":
+            _job(order)
         sys.exit(_arrive(order, source))
     except OSError as error:
-        sys.exit(f"{error.strerror or error}: {error.filename or order['base']}")
+        sys.exit(f"{error.strerror or error}: {error.filename or order.get('base')}")
 
 
 if __name__ == "__main__":

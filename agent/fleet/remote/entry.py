@@ -21,6 +21,11 @@ def main(arguments: list[str]) -> int:
 
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             return supervise(run_dir, Path(more[0]) if more else None)
+        if verb == "job":
+            from agent.fleet.remote.job import run_job
+
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            return run_job(run_dir, Path(more[0]))
         if verb == "start":
             from agent.fleet.remote.launching import launch
 

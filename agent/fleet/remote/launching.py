@@ -29,12 +29,13 @@ _START_S = 30.0
 _PIPE = "request.pipe"
 
 
-def launch(run_dir: Path, request: bytes) -> Standing:
+def launch(run_dir: Path, request: bytes, *, in_job: bool = False) -> Standing:
     """Start a run, or go on with it; one that is under way or has ended is left as it is.
 
     Args:
         run_dir: the folder that the fleet run has on this host.
         request: what to run, as JSON; it holds secrets and reaches no file.
+        in_job: whether it belongs to a job of Slurm, which it must not leave.
 
     Raises:
         HostError: if it does not start.
@@ -48,7 +49,8 @@ def launch(run_dir: Path, request: bytes) -> Standing:
     (run_dir / END).unlink(missing_ok=True)
     (run_dir / SUPERVISOR_LOCK).unlink(missing_ok=True)
     command = [*program(sys.argv[0]), "fleet-host", "supervise", str(run_dir)]
-    if os.geteuid() == 0 and Facts(LocalHost())[SYSTEMD] and shutil.which("systemd-run"):
+    is_unit = not in_job and os.geteuid() == 0 and Facts(LocalHost())[SYSTEMD]
+    if is_unit and shutil.which("systemd-run"):
         _in_unit(run_dir, command, request)
     else:
         _in_session(run_dir, command, request)

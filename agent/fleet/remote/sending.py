@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["send", "sha256_of"]
+__all__ = ["offered_files", "send", "sha256_of"]
 
 
 def send(run_dir: Path) -> None:
     """Write the list as a line of JSON; read which are wanted, from which byte on; write those bytes."""
-    files = dict(_files(run_dir))
+    files = dict(offered_files(run_dir))
     listed = [[name, path.stat().st_size, sha256_of(path)] for name, path in files.items()]
     sys.stdout.write(json.dumps({"files": listed}) + "\n")
     sys.stdout.flush()
@@ -35,7 +35,7 @@ def send(run_dir: Path) -> None:
     sys.stdout.buffer.flush()
 
 
-def _files(run_dir: Path) -> Iterator[tuple[str, Path]]:
+def offered_files(run_dir: Path) -> Iterator[tuple[str, Path]]:
     """What comes home, by its name there: the files of the run, and what the agent said."""
     if (run_dir / OUTPUT).is_file():
         yield OUTPUT, run_dir / OUTPUT

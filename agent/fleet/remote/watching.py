@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from agent.fleet.remote.standing import RunState, standing_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from agent.fleet.remote.standing import Standing
 
-__all__ = ["HEARTBEAT_S", "watch"]
+__all__ = ["HEARTBEAT_S", "standings", "watch"]
 
 HEARTBEAT_S = 30.0
 """How often it speaks although nothing changed: who hears nothing for longer has lost the host."""
@@ -21,18 +22,24 @@ HEARTBEAT_S = 30.0
 _SHORTEST_S, _LONGEST_S = 0.05, 1.0
 
 
-def watch(run_dir: Path) -> None:
-    """Write a line at once, at every change, and when the run is over; then end."""
+def standings(run_dir: Path) -> Iterator[Standing]:
+    """How the run stands: at once, at every change, now and then, and when it is over."""
     pause_s, told, told_at = _SHORTEST_S, None, 0.0
     boot: str | None = None
     while True:
         standing: Standing = standing_of(run_dir, boot)
         boot = standing.boot
         if standing != told or time.monotonic() - told_at > HEARTBEAT_S:
-            sys.stdout.write(standing.to_json() + "\n")
-            sys.stdout.flush()
+            yield standing
             told, told_at = standing, time.monotonic()
         if standing.state is not RunState.RUNNING:
             return
         time.sleep(pause_s)
         pause_s = min(_LONGEST_S, pause_s * 1.3)
+
+
+def watch(run_dir: Path) -> None:
+    """Write a line for each standing."""
+    for standing in standings(run_dir):
+        sys.stdout.write(standing.to_json() + "\n")
+        sys.stdout.flush()

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.fleet.bundle import Bundles, Platform
+from tests.lab.conftest import unavailable
 from tests.lab.fleet.controller import Controller
+from tests.lab.fleet.slurm_cluster import SlurmCluster, missing_programs, running_cluster
 from tests.lab.fleet.ssh_host import SshHost, start_hosts
 from tests.lab.fleet.ssh_image import ssh_image
 from tests.lab.host.agent_wheels import dependency_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.lab.host.docker_engine import DockerEngine
 
@@ -61,3 +65,42 @@ def controller(tmp_path: Path, key: Path, hosts: list[SshHost], kept: Path) -> I
     made.known_hosts.write_text("".join(host.host_key() for host in hosts))
     yield made
     made.end()
+
+
+@pytest.fixture(scope="session")
+def slurm_session() -> Iterator[SlurmCluster]:
+    """A cluster of four nodes."""
+    if missing := missing_programs():
+        unavailable(f"a Slurm cluster needs {', '.join(missing)}: apt-get install slurm-wlm munge")
+    if os.geteuid() != 0:
+        unavailable("a Slurm cluster of its own takes root")
+    # Short: a socket's path may have 107 bytes.
+    with TemporaryDirectory(prefix="lab-slurm-") as folder, running_cluster(Path(folder)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(slurm_session: SlurmCluster) -> Iterator[SlurmCluster]:
+    """The cluster, all nodes idle."""
+    yield slurm_session
+    slurm_session.rest()
+
+
+@pytest.fixture(scope="session")
+def kept_here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the bundle for this very Python is kept."""
+    folder = tmp_path_factory.mktemp("kept-here")
+    Bundles(wheels=_wheels_here(), folder=folder / "bundles").bundle(Platform.here())
+    return folder
+
+
+@pytest.fixture
+def slurm_controller(tmp_path: Path, slurm: SlurmCluster, kept_here: Path) -> Iterator[Controller]:
+    """A controller that can submit jobs."""
+    made = Controller(tmp_path, Path("no-key"), _wheels_here(), kept_here, environment=slurm.environment)
+    yield made
+    made.end()
+
+
+def _wheels_here() -> Path:
+    return dependency_wheels(f"{sys.version_info[0]}.{sys.version_info[1]}")

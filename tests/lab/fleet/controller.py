@@ -29,12 +29,14 @@ class Controller:
         key: the private key that opens the hosts.
         wheels: what the bundle is made from.
         kept: where the bundle is kept over the tests.
+        environment: variables that it has beside those of a call.
     """
 
     folder: Path
     key: Path
     wheels: Path
     kept: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -42,9 +44,11 @@ class Controller:
         """Its file of host keys."""
         return self.folder / "known_hosts"
 
-    def write_inventory(self, hosts: Mapping[str, Mapping[str, Any]], name: str = "hosts.yaml") -> str:
-        """Write an inventory in which every host is reached with the key."""
-        variables = {"user": "root", "identity_file": str(self.key)}
+    def write_inventory(
+        self, hosts: Mapping[str, Mapping[str, Any]], name: str = "hosts.yaml", **more: str
+    ) -> str:
+        """Write an inventory in which every host is reached with the key; more variables for all."""
+        variables = {"user": "root", "identity_file": str(self.key), **more}
         (self.folder / name).write_text(yaml.safe_dump({"variables": variables, "hosts": dict(hosts)}))
         return name
 
@@ -78,6 +82,7 @@ class Controller:
                 **kept,
                 "HOME": str(self.folder),
                 "VCAGENT_PACKAGE_DIR": str(self.kept / "packages"),
+                **self.environment,
                 **environment,
             },
             stdin=subprocess.DEVNULL,

@@ -24,16 +24,16 @@ def _pip(*arguments: str | Path) -> None:
     subprocess.run([sys.executable, "-m", "pip", "--quiet", *arguments], check=True)
 
 
-def dependency_wheels() -> Path:
-    """The folder of the wheels that setup.cfg asks for, for the lab host's Python."""
+def dependency_wheels(python: str = _PYTHON) -> Path:
+    """The folder of the wheels that setup.cfg asks for, for a Python such as the lab host's."""
     setup = configparser.ConfigParser()
     setup.read(_ROOT / "setup.cfg")
     wanted = setup["options"]["install_requires"].split("\n")[1:]
 
     def download(folder: Path) -> None:
-        _pip("download", "--python-version", _PYTHON, "--only-binary", ":all:", "--dest", folder, *wanted)
+        _pip("download", "--python-version", python, "--only-binary", ":all:", "--dest", folder, *wanted)
 
-    return cached_folder("host-wheels", fingerprint(_PYTHON, wanted), download)
+    return cached_folder("host-wheels", fingerprint(python, wanted), download)
 
 
 def agent_wheel() -> Path:

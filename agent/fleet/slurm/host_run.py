@@ -1,0 +1,190 @@
+"""One host as a task of a Slurm job array."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ExitCode, HostError
+from agent.fleet.bundle import Platform
+from agent.fleet.commands import NO_PYTHON
+from agent.fleet.errors import HostUnfitError, UnreachableError
+from agent.fleet.host_run import HostRun
+from agent.fleet.remote.standing import RunState, Standing
+from agent.fleet.scheduling import Wait
+from agent.fleet.slurm.job_array import JobArray
+from agent.fleet.slurm.programs import REMEDY
+from agent.fleet.status import HostPhase
+from agent.journal import now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agent.fleet.scheduling import Task as Work
+    from agent.fleet.slurm.job_array import Task
+    from agent.fleet.slurm.nodes import Node
+    from agent.fleet.slurm.shared_folder import SharedFolder
+
+__all__ = ["SlurmHostRun"]
+
+_LOOK_S = 1.0
+_SETTLE_S = 20.0
+"""Seconds after a task's end within which what it wrote is to be seen here: NFS may lag behind."""
+
+
+class SlurmHostRun(HostRun):
+    """One host that Slurm brings the agent to.
+
+    Args:
+        arguments: as HostRun takes them.
+        index: the number of its task.
+        array: the tasks.
+        folder: what the nodes and the controller share.
+        nodes: asks for the cluster's nodes.
+        is_secret: whether the request may not be laid out in a file.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        index: int,
+        array: JobArray,
+        folder: SharedFolder,
+        nodes: Callable[[], Mapping[str, Node]],
+        is_secret: bool,
+    ) -> None:
+        super().__init__(*arguments)
+        self.index = index
+        self._array = array
+        self._folder = folder
+        self._nodes = nodes
+        self._is_secret = is_secret
+
+    @property
+    def is_to_start(self) -> bool:
+        """Whether it needs a task in the queue."""
+        return not self.status.starts and not self.status.phase.is_final
+
+    def check(self, *, keep_open: bool) -> Work[None]:  # noqa: ARG002
+        """See HostRun."""
+        self.set(phase=HostPhase.CONNECTING)
+        name = self.host.address
+        node = self._nodes().get(name)
+        if node is None:
+            raise HostUnfitError(
+                f"there is no node {name} in the cluster or the partition",
+                remedy="sinfo --Node lists them; address: in the inventory is the node's name",
+            )
+        if not node.is_usable:
+            raise UnreachableError(f"node {name} is {node.state}" + (node.reason and f": {node.reason}"))
+        self.set(phase=HostPhase.WAITING)
+        yield from ()
+
+    def lay_out(self) -> None:
+        """Lay out what its task is to do, before that is in the queue."""
+        home = self._around.folder.absolute() / self.status.folder
+        order = {
+            "run": f"{self._around.run_id}.{self.status.folder}",
+            "home": str(home),
+            "request": None if self._is_secret else {**self._request, "resume": False},
+        }
+        self._folder.put_order(self.index, self.host.python, order)
+
+    def carry_out(self) -> Work[None]:
+        """See HostRun."""
+        if not self.status.starts:
+            task = self._array.release(self.index, self.host.address)
+            self.set(phase=HostPhase.QUEUED, job=str(task), starts=1)
+        self.judge((yield from self._followed()))
+
+    def _followed(self) -> Work[Standing]:
+        """Follow the task until it has brought its files home, or Slurm has ended it."""
+        silent_since: float | None = None
+        over_since: float | None = None
+        while True:
+            standing = self._folder.standing(self.index)
+            if standing and standing.state is not RunState.RUNNING:
+                return (yield from self._explained(standing))
+            try:
+                task = self._array.task(self.index)
+                silent_since = None
+            except HostError as error:
+                silent_since = silent_since or time.monotonic()
+                if time.monotonic() - silent_since > self._around.options.reconnect_timeout_s:
+                    raise UnreachableError(f"Slurm does not answer: {error.message}") from error
+                self.set(phase=HostPhase.LOST, message=error.message)
+                yield Wait(_LOOK_S)
+                continue
+            if task is None or task.is_over:
+                over_since = over_since or time.monotonic()
+                if time.monotonic() - over_since > _SETTLE_S:
+                    raise self._ended(task)
+            elif task.is_pending:
+                self.set(phase=HostPhase.QUEUED, message=task.reason)
+            else:
+                self._answer(task)
+                self._show(standing)
+            yield Wait(_LOOK_S)
+
+    def _show(self, standing: Standing | None) -> None:
+        """Note that the task is at work."""
+        started = self.status.started or now().isoformat()
+        if standing is None:
+            self.set(phase=HostPhase.PREPARING, started=started, message="the job has begun")
+        else:
+            self.set(phase=HostPhase.RUNNING, started=started, step=standing.step, message=standing.message)
+
+    def _answer(self, task: Task) -> None:
+        """Give the task what it waits for."""
+        wanted = self._folder.wanted(self.index)
+        if "platform" in wanted:
+            platform = Platform.from_text(wanted["platform"])
+            self.set(message=f"making the agent ready for {platform}", platform=str(platform))
+            self._folder.put_bundle(platform, self._around.bundles.bundle(platform))
+        if "pipe" in wanted:
+            request = {**self._request, "resume": False}
+            self._array.hand_over(task, wanted["pipe"], json.dumps(request).encode())
+        if wanted:
+            self._folder.answered(self.index)
+
+    def _explained(self, standing: Standing) -> Work[Standing]:
+        """A run that was interrupted, or died, with what Slurm says of it."""
+        if standing.state is RunState.ENDED and standing.exit_code != ExitCode.INTERRUPTED:
+            return standing
+        until = time.monotonic() + _SETTLE_S
+        told = "the agent was ended on the node"
+        with suppress(HostError):
+            while (task := self._array.task(self.index)) and not task.is_over and time.monotonic() < until:
+                yield Wait(_LOOK_S)
+            told = (task and task.end) or told
+        exit_code = int(ExitCode.INTERRUPTED if standing.exit_code is None else standing.exit_code)
+        return replace(standing, exit_code=exit_code, error=f"{told}, before the run was done")
+
+    def _ended(self, task: Task | None) -> HostUnfitError:
+        """Why a task is over without having brought anything home."""
+        said = self._folder.said(self.index)
+        if task is None:
+            return HostUnfitError(
+                f"job {self.status.job} is no more in the queue, and brought nothing home",
+                remedy=f"sacct --jobs={self.status.job} may tell why",
+            )
+        if task.end:
+            return HostUnfitError(f"{task.end} (job {task})", details=(said,) if said else ())
+        code = self._array.exit_code(task)
+        if code == NO_PYTHON:
+            return HostUnfitError(
+                "no Python 3.10 or newer", remedy="install python3, or name it with python: in the inventory"
+            )
+        if code == JobArray.NO_FOLDER:
+            return HostUnfitError(
+                f"the node does not see {self._folder.path}",
+                remedy="put --results-dir on a file system that the nodes share",
+            )
+        return HostUnfitError(
+            f"job {task} ended with exit code {code} and brought nothing home",
+            details=(said,) if said else (),
+            remedy=REMEDY,
+        )

@@ -1,0 +1,80 @@
+"""The nodes of a cluster: which there are, and which can be worked on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.errors import HostError, UsageError
+from agent.fleet.inventory import FleetHost
+from agent.fleet.slurm.programs import SlurmPrograms
+
+__all__ = ["Node", "hosts_of", "nodes_of", "read_nodes"]
+
+_UNUSABLE = ("down", "drain", "fail", "error", "unknown", "future", "reboot")
+_FORMAT = "%N|%T|%E"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node.
+
+    Args:
+        name: its name in Slurm (NodeName).
+        state: as ``sinfo`` says: ``idle``, ``mixed``, ``down*``.
+        reason: why it is in that state; empty if nobody said.
+    """
+
+    name: str
+    state: str
+    reason: str = ""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a job can get there now or when others are done; ``*`` says that it does not answer."""
+        return not self.state.startswith(_UNUSABLE) and not self.state.endswith("*")
+
+
+def read_nodes(text: str) -> dict[str, Node]:
+    """What ``sinfo --Node --format=%N|%T|%E`` prints; a node in several partitions comes several times."""
+    nodes = {}
+    for line in text.splitlines():
+        name, state, reason = (*line.split("|", 2), "", "")[:3]
+        nodes[name] = Node(name, state, "" if reason == "none" else reason)
+    return nodes
+
+
+def nodes_of(slurm: SlurmPrograms, partition: str = "") -> dict[str, Node]:
+    """The nodes of a partition, or of the cluster.
+
+    Raises:
+        HostError: if Slurm does not answer.
+    """
+    chosen = [f"--partition={partition}"] if partition else []
+    return read_nodes(slurm.call("sinfo", "--noheader", "--Node", f"--format={_FORMAT}", *chosen))
+
+
+def hosts_of(partition: str, nodelist: str) -> list[FleetHost]:
+    """The hosts that the options name.
+
+    Args:
+        partition: a partition, of which all nodes are taken where ``nodelist`` is empty.
+        nodelist: nodes, as Slurm writes them: ``gpu-[01-16,20]``.
+
+    Raises:
+        UsageError: if there are none.
+    """
+    slurm = SlurmPrograms(str)
+    if nodelist:
+        try:
+            names = slurm.call("scontrol", "show", "hostnames", nodelist).split()
+        except HostError as error:
+            raise UsageError(
+                f"--nodelist {nodelist}: {error.message}", remedy="write it as gpu-[01-16,20]"
+            ) from error
+    else:
+        names = list(nodes_of(slurm, partition))
+    if not names:
+        raise UsageError(
+            f"Slurm knows no partition {partition!r}, or it has no nodes", remedy="sinfo lists them"
+        )
+    return [FleetHost(name, name) for name in dict.fromkeys(names)]

@@ -1,0 +1,178 @@
+"""A real Slurm cluster on this machine: a controller, and four nodes that are daemons with their own ports.
+
+Munge, its key and all state are in one folder, so that a cluster that this machine belongs to is not touched.
+One directory is hidden from the last node, as if it were on no shared file system.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = ["NODES", "PROGRAMS", "SlurmCluster", "missing_programs", "running_cluster"]
+
+NODES = ("n1", "n2", "n3", "n4")
+PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "unshare")
+_UP_S = 120
+_CONFIGURATION = """\
+ClusterName=lab
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmdSpoolDir={folder}/spool-%n
+StateSaveLocation={folder}/state
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SwitchType=switch/none
+MpiDefault=none
+MailProg=/bin/true
+ReturnToService=2
+KillWait=20
+{nodes}
+PartitionName=gpu Nodes=n[1-4] Default=YES State=UP MaxTime=60
+PartitionName=one Nodes=n1 State=UP MaxTime=60
+"""
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=100"
+
+
+@dataclass(frozen=True)
+class SlurmCluster:
+    """A cluster that is up.
+
+    Args:
+        folder: its configuration, state and logs.
+    """
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What leads Slurm's programs to it."""
+        return {"SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    @property
+    def unshared(self) -> Path:
+        """A directory that the last node does not see."""
+        return self.folder / "unshared"
+
+    def call(self, *command: str, check: bool = True) -> str:
+        """Run one of Slurm's programs; its output."""
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def nodes(self) -> dict[str, str]:
+        """The state of each node."""
+        lines = self.call("sinfo", "-h", "-N", "-o", "%N %T", "-p", "gpu", check=False).splitlines()
+        return dict(line.split() for line in lines)
+
+    def rest(self) -> None:
+        """Cancel every job, and wait until all nodes are idle."""
+        self.call("scancel", "--partition=gpu", "--partition=one", check=False)
+        for node in NODES:
+            self.call("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
+        self.wait_idle()
+
+    def wait_idle(self) -> None:
+        """Wait until all nodes are idle."""
+        deadline = time.monotonic() + _UP_S
+        while self.nodes() != dict.fromkeys(NODES, "idle"):
+            assert time.monotonic() < deadline, self.nodes()
+            time.sleep(0.2)
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[SlurmCluster]:
+    """Start a cluster, and end it.
+
+    Args:
+        folder: an empty folder.
+    """
+    cluster = SlurmCluster(folder)
+    (folder / "state").mkdir()
+    cluster.unshared.mkdir()
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o600)
+    folder.chmod(0o755)  # munged wants it so
+    host = socket.gethostname().partition(".")[0]
+    ports = _free_ports(1 + len(NODES))
+    nodes = [
+        _NODE.format(name=name, host=host, port=port) for name, port in zip(NODES, ports[1:], strict=True)
+    ]
+    (folder / "slurm.conf").write_text(
+        _CONFIGURATION.format(host=host, folder=folder, controller=ports[0], nodes="\n".join(nodes))
+    )
+    munge = [
+        f"--{name}={folder}/munge.{name.partition('-')[0]}" for name in ("socket", "pid-file", "log-file")
+    ]
+    munge += [f"--key-file={key}", f"--seed-file={folder}/munge.seed", "--force", "--foreground"]
+    hidden = f"mount -t tmpfs none {cluster.unshared} && exec slurmd -D -N {NODES[-1]}"
+    with ExitStack() as stack:
+        for command in (
+            ["munged", "--force", "--foreground", *munge],
+            ["slurmctld", "-D"],
+            *(["slurmd", "-D", "-N", name] for name in NODES[:-1]),
+            ["unshare", "--mount", "sh", "-c", hidden],
+        ):
+            stack.enter_context(_daemon(command, cluster))
+            if command[0] == "munged":
+                _wait_for(folder / "munge.socket")
+        cluster.wait_idle()
+        try:
+            yield cluster
+        finally:
+            cluster.rest()
+
+
+@contextmanager
+def _daemon(command: Sequence[str], cluster: SlurmCluster) -> Iterator[None]:
+    environment = {**os.environ, **cluster.environment}
+    with (cluster.folder / f"{command[0]}.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + _UP_S
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.05)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def missing_programs() -> list[str]:
+    """What of PROGRAMS is not here."""
+    return [program for program in PROGRAMS if shutil.which(program) is None]
