@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["gathered"]
 
-_PIECE = 1 << 18
+_PIECE = 1 << 16
 _LIST_S = 600.0
 """Seconds that a host may take to read all its files for their hashes."""
 

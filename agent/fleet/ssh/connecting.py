@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fabric import Config, Connection
@@ -16,14 +17,16 @@ from paramiko import (
     SSHClient,
     SSHConfig,
     SSHException,
-    Transport,
 )
 
 from agent.fleet.errors import ConnectionLostError, UnknownHostKeyError, UnreachableError
 from agent.fleet.scheduling import run_task
 from agent.fleet.ssh.dialling import dialled
+from agent.fleet.ssh.key_ring import KeyRing, KeyRingClient
 from agent.fleet.ssh.known_hosts import KeyStanding, KnownHosts
 from agent.fleet.ssh.session import Session
+from agent.fleet.ssh.transport import HostSocket, HostTransport
+from agent.fleet.ssh.watchdog import Watchdog
 
 if TYPE_CHECKING:
     import socket
@@ -35,10 +38,9 @@ if TYPE_CHECKING:
     from agent.fleet.ssh.credentials import Credentials
     from agent.fleet.ssh.route import Hop
 
-__all__ = ["Connector"]
+__all__ = ["Connector", "HostConnection"]
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it logs, it raises as well
-_CERTIFIED = "-cert-v01@openssh.com"
 _IDLE_S = 10.0
 """How often paramiko's thread looks up while nothing comes; its own tenth of a second costs 64 idle hosts
 several percent of a core."""
@@ -58,6 +60,8 @@ class Connector:
         self._timeout_s = timeout_s
         self._accept_new = accept_new
         self._config = Config(ssh_config=SSHConfig())  # made once: it takes longer than to connect
+        self._keys = KeyRing()
+        self._watchdog = Watchdog()
         self._lock = threading.Lock()
         self._gateways: dict[tuple[Hop, ...], _Gateway] = {}
 
@@ -76,7 +80,7 @@ class Connector:
         elif not hop.proxy_command:
             sock = yield from dialled(hop.address, hop.port, self._timeout_s)
         connection = self._open(hop, gateway, sock, credentials, until)
-        return Session(connection, hop)
+        return Session(connection, hop, self._watchdog)
 
     def close(self) -> None:
         """Close the connections to jump hosts."""
@@ -101,19 +105,26 @@ class Connector:
             "key_filename": list(hop.identity_files),
             "allow_agent": not hop.identities_only,
             "look_for_keys": not hop.identities_only,
-            "transport_factory": self._transport_factory(hop),
+            "transport_factory": partial(
+                HostTransport,
+                known=self.known_hosts.key_types(hop),
+                certified=self.known_hosts.has_authority(hop),
+            ),
         }
         if sock:
-            arguments["sock"] = sock
-        connection = Connection(
+            arguments["sock"] = HostSocket(sock)
+        connection = HostConnection(
             hop.address,
             user=hop.user,
             port=hop.port,
             config=self._config,
             gateway=gateway or hop.proxy_command or False,
+            forward_agent=False,
+            inline_ssh_env=False,
             connect_timeout=max(1, round(left_s)),
             connect_kwargs=arguments,
         )
+        connection.client = KeyRingClient(self._keys)
         connection.client.set_missing_host_key_policy(_Policy(self, hop))
         try:
             with _told(hop, self._timeout_s, until):
@@ -126,25 +137,6 @@ class Connector:
             raise
         connection.transport.sock.settimeout(_IDLE_S)
         return connection
-
-    def _transport_factory(self, hop: Hop) -> type[Transport]:
-        known = self.known_hosts.key_types(hop)
-        certified = self.known_hosts.has_authority(hop)
-
-        class KnownKeysFirst(Transport):
-            """Asks a server for the keys that are known of it, as ssh does."""
-
-            @property
-            def preferred_keys(self) -> tuple[str, ...]:
-                def rank(algorithm: str) -> int:
-                    kind = algorithm.removesuffix(_CERTIFIED).replace("rsa-sha2-256", "ssh-rsa")
-                    if algorithm.endswith(_CERTIFIED):
-                        return 0 if certified else 3
-                    return 1 if kind.replace("rsa-sha2-512", "ssh-rsa") in known else 2
-
-                return tuple(sorted(super().preferred_keys, key=rank))
-
-        return KnownKeysFirst
 
     def judge(self, hop: Hop, key: PKey) -> None:
         """Refuse a key that is not known.
@@ -170,6 +162,16 @@ class Connector:
             remedy="somebody may be listening in. If the host was installed anew: "
             f"ssh-keygen -R '{hop.host_key_name}', then --accept-new-host-keys",
         )
+
+
+class HostConnection(Connection):  # type: ignore[misc]
+    """Leaves the configuration that all connections share as it is.
+
+    Fabric writes attributes that its class does not have into the configuration, and merges that anew: other
+    threads find it empty meanwhile.
+    """
+
+    inline_ssh_env = False
 
 
 class _Policy(MissingHostKeyPolicy):

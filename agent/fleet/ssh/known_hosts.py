@@ -6,7 +6,8 @@ import base64
 import binascii
 import re
 import threading
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ __all__ = ["KeyStanding", "KnownHosts"]
 
 _AUTHORITY = "@cert-authority"
 _REVOKED = "@revoked"
+_PATTERN = re.compile(r"[*?!|]")
 _PORT = re.compile(r"\[(.*)\]:\d+")
 
 
@@ -59,23 +61,56 @@ class _Entry:
         return found
 
 
+@dataclass(frozen=True)
+class _File:
+    """What a file says: of servers by their plain names, and what is to be compared with every name."""
+
+    named: defaultdict[str, list[_Entry]] = field(default_factory=lambda: defaultdict(list))
+    others: list[_Entry] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> _File:
+        """Read a file; one that is not there says nothing."""
+        file = cls()
+        for entry in _read(path):
+            if any(_PATTERN.search(name) for name in entry.names):
+                file.others.append(entry)
+            else:
+                for name in entry.names:
+                    file.named[name.lower()].append(entry)
+        return file
+
+    def entries(self, name: str) -> list[_Entry]:
+        """Those about a server."""
+        return [*self.named.get(name.lower(), ()), *(entry for entry in self.others if entry.fits(name))]
+
+
 class KnownHosts:
     """The keys of the files, each read once; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._files: dict[str, list[_Entry]] = {}
+        self._files: dict[str, _File] = {}
+        self._found: dict[tuple[str, tuple[str, ...]], list[_Entry]] = {}
 
-    def _entries(self, hop: Hop) -> Iterator[_Entry]:
+    def _entries(self, hop: Hop) -> list[_Entry]:
+        asked = (hop.host_key_name, hop.known_hosts)
         with self._lock:
-            for file in hop.known_hosts:
-                if file not in self._files:
-                    self._files[file] = list(_read(Path(file)))
-            found = [entry for file in hop.known_hosts for entry in self._files[file]]
-        yield from (entry for entry in found if entry.fits(hop.host_key_name))
+            if asked not in self._found:
+                for file in hop.known_hosts:
+                    if file not in self._files:
+                        self._files[file] = _File.read(Path(file))
+                self._found[asked] = list(self._about(hop))
+            return self._found[asked]
+
+    def _about(self, hop: Hop) -> Iterator[_Entry]:
+        files = [self._files[file] for file in hop.known_hosts]
+        for file in files:
+            yield from file.entries(hop.host_key_name)
         # As ssh does: what is known of a host holds on its other ports, where nothing is known of those.
         if port := _PORT.fullmatch(hop.host_key_name):
-            yield from (entry for entry in found if entry.fits(port[1]) and entry.marker != _REVOKED)
+            for file in files:
+                yield from (entry for entry in file.entries(port[1]) if entry.marker != _REVOKED)
 
     def key_types(self, hop: Hop) -> list[str]:
         """The types of keys that are known of a server: those it should be asked for."""
@@ -92,7 +127,7 @@ class KnownHosts:
             hop: the server.
             key: its key, with its certificate if it showed one.
         """
-        entries = list(self._entries(hop))
+        entries = self._entries(hop)
         shown = key.asbytes()
         authorities = [entry.key for entry in entries if entry.marker == _AUTHORITY]
         if any(entry.marker == _REVOKED and entry.key in (shown, *authorities) for entry in entries):
@@ -126,6 +161,7 @@ class KnownHosts:
                 text = file.read()
                 file.write(line if not text or text.endswith("\n") else f"\n{line}")
             self._files.pop(hop.known_hosts[0], None)
+            self._found.clear()
 
 
 def _read(path: Path) -> Iterator[_Entry]:

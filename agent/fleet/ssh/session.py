@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from agent.fleet.scheduling import Task
     from agent.fleet.ssh.route import Hop
+    from agent.fleet.ssh.watchdog import Watchdog
 
 __all__ = ["Answer", "Command", "Session"]
 
@@ -41,11 +41,13 @@ class Session:
     Args:
         connection: Fabric's.
         hop: the host.
+        watchdog: ends it where it stands still.
     """
 
-    def __init__(self, connection: Connection, hop: Hop) -> None:
+    def __init__(self, connection: Connection, hop: Hop, watchdog: Watchdog) -> None:
         self.connection = connection
         self.hop = hop
+        self._watchdog = watchdog
 
     @property
     def is_open(self) -> bool:
@@ -66,12 +68,8 @@ class Session:
             channel = self.connection.transport.open_session(timeout=timeout_s)
             channel.settimeout(timeout_s)
             # paramiko waits without end for a server that stands still: the end of the connection wakes it.
-            watchdog = threading.Timer(timeout_s, self._shut)
-            watchdog.start()
-            try:
+            with self._watchdog.watching(timeout_s, self._shut):
                 channel.exec_command(command)
-            finally:
-                watchdog.cancel()
             return Command(channel, self.hop)
 
     def close(self) -> None:
@@ -100,8 +98,13 @@ class Command:
 
     def write(self, data: bytes) -> None:
         """Send to its standard input."""
+        done = 0
         with _lost(self._hop):
-            self._channel.sendall(data)
+            while done < len(data):  # paramiko's own loop copies all that is left each time
+                sent = self._channel.send(data[done : done + _PIECE])
+                if not sent:
+                    raise EOFError
+                done += sent
 
     def end_input(self) -> None:
         """Close its standard input."""

@@ -1,0 +1,79 @@
+"""How paramiko is made cheap: what it asks for first, and the socket that it reads from."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+from fabric import Config
+from paramiko import SSHConfig
+
+from agent.fleet.ssh.connecting import HostConnection
+from agent.fleet.ssh.transport import HostSocket, HostTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[HostSocket, socket.socket]]:
+    """Our end, and the server's."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield HostSocket(ours), theirs
+
+
+def transport(ours: HostSocket, known: tuple[str, ...] = (), *, certified: bool = False) -> HostTransport:
+    return HostTransport(ours, known=known, certified=certified)  # type: ignore[arg-type]
+
+
+def test_aes_gcm_is_asked_for_first_and_nothing_is_left_out(pair: tuple[HostSocket, socket.socket]) -> None:
+    asked = transport(pair[0]).preferred_ciphers
+    assert asked[:2] == ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+    assert set(asked) > {"aes128-ctr", "aes256-ctr"}
+
+
+@pytest.mark.parametrize(
+    ("known", "certified", "first"),
+    [
+        (("ssh-rsa",), False, "rsa-sha2-512"),
+        (("ecdsa-sha2-nistp384",), False, "ecdsa-sha2-nistp384"),
+        (("ssh-ed25519",), True, "ssh-ed25519-cert-v01@openssh.com"),
+        ((), False, "ssh-ed25519"),
+    ],
+)
+def test_the_keys_that_are_known_are_asked_for_first(
+    known: tuple[str, ...], *, certified: bool, first: str, pair: tuple[HostSocket, socket.socket]
+) -> None:
+    assert transport(pair[0], known, certified=certified).preferred_keys[0] == first
+
+
+def test_a_socket_gives_what_came_in_the_pieces_asked_for(pair: tuple[HostSocket, socket.socket]) -> None:
+    ours, theirs = pair
+    sent = bytes(range(256)) * 400
+    theirs.sendall(sent)
+    theirs.shutdown(socket.SHUT_WR)
+    pieces = [ours.recv(16)]
+    while pieces[-1]:
+        pieces.append(ours.recv(1000))
+    assert b"".join(pieces) == sent
+    assert len(pieces[0]) == 16
+    assert max(map(len, pieces)) == 1000
+
+
+def test_a_socket_that_stays_silent_is_a_timeout(pair: tuple[HostSocket, socket.socket]) -> None:
+    ours, theirs = pair
+    ours.settimeout(0.02)
+    with pytest.raises(TimeoutError):
+        ours.recv(1)
+    theirs.sendall(b"x")
+    assert ours.recv(1) == b"x"
+
+
+def test_connections_leave_their_shared_configuration_alone() -> None:
+    config = Config(ssh_config=SSHConfig())
+    before, merged = dict(config), config._config
+    HostConnection("gpu-01", user="me", config=config, gateway=False, forward_agent=False)
+    assert dict(config) == before
+    assert config._config is merged
