@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from actions.parameter_types import ParameterGroup
-from agent.containers import NVIDIA_ULIMITS, ContainerSpec, GpuAccess, Mount, Ulimit
+from agent.containers import NVIDIA_ULIMITS, ContainerSpec, GpuAccess, Mount, Port, Ulimit
 from agent.errors import HostError
 
 if TYPE_CHECKING:
@@ -78,13 +78,19 @@ class ContainerParameters(ParameterGroup):
     keep: bool = Field(False, description="Whether it stays when the run has ended.")
 
     def spec(
-        self, purpose: str, *, mounts: Iterable[Mount] = (), secret_files: Mapping[str, str] | None = None
+        self,
+        purpose: str,
+        *,
+        mounts: Iterable[Mount] = (),
+        ports: Iterable[Port] = (),
+        secret_files: Mapping[str, str] | None = None,
     ) -> ContainerSpec:
         """What the engine's door is asked for: a container that waits for commands.
 
         Args:
             purpose: what it is for; unique within the run.
             mounts: further mounts of the workload; what the profile mounts at the same place wins.
+            ports: what the host offers of it, where the network is not the host's.
             secret_files: secrets of the workload.
 
         Raises:
@@ -112,6 +118,7 @@ class ContainerParameters(ParameterGroup):
             ipc=self.ipc,
             ulimits=limits,
             mounts=tuple(targets.values()),
+            ports=tuple(ports),
             user=self.user or f"{os.geteuid()}:{os.getegid()}",
             network=self.network,
             environment=self.environment,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -10,7 +11,7 @@ from agent.errors import ProfileError
 from agent.names import canonical
 from agent.profile.timespan import parse_timespan
 
-__all__ = ["ParameterGroup", "Seconds", "Share", "laid_over"]
+__all__ = ["OptionalPath", "ParameterGroup", "Seconds", "Share", "laid_over"]
 
 
 class ParameterGroup(BaseModel):
@@ -53,3 +54,6 @@ def laid_over(value: Any) -> Any:
 
 Share = Annotated[float, Field(gt=0, le=1)]
 """A ratio, above 0 and up to 1."""
+
+OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
+"""A path; an empty text, as a profile's parameter may be, is none."""

@@ -10,7 +10,7 @@ from parsers.llamacpp.build import Build, build_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["CMAKE", "CXX", "GENERATOR", "llamacpp_build"]
+__all__ = ["CMAKE", "CXX", "GENERATOR", "llamacpp_build", "programs_stamp"]
 
 _TIMEOUT_S = 60
 # The version goes to standard error. llama-quantize has no --version: it tells its build before it fails to
@@ -29,6 +29,16 @@ def llamacpp_build(program: Path) -> Fact[Build | None]:
         f"llamacpp_build[{program}]",
         f"{program} --version",
         lambda host: build_of(host.output(command, timeout_s=_TIMEOUT_S, hang_is_error=True) or ""),
+    )
+
+
+def programs_stamp(folder: Path) -> Fact[str]:
+    """Name, size and time of the last change of each file in a folder of programs; nothing where none is."""
+    command = ["find", f"{folder}/", "-type", "f", "-printf", "%P %s %T@\\n"]
+    return Fact(
+        f"programs_stamp[{folder}]",
+        f"find {folder}/ -type f",
+        lambda host: "\n".join(sorted((host.output(command) or "").splitlines())),
     )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
 
@@ -15,6 +15,7 @@ from actions.llamacpp.parquet_rows import NO_PYARROW
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.questions import Question, question_files, read_questions, sample
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
+from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.component import ComponentParameters, StepOutcome
 from agent.errors import ActionFailedError
 from agent.records import Metric, Relativity
@@ -56,16 +57,11 @@ class MMLUParameters(VariantParameters):
         ge=128,
         description="Tokens that one of the four sequences may have: all of a question's answers.",
     )
-    environment: Path | None = Field(
+    environment: OptionalPath = Field(
         None, description="A Python environment with pyarrow, for Parquet files."
     )
 
     _subjects = field_validator("subjects", mode="before")(names_of)
-
-    @field_validator("environment", mode="before")
-    @classmethod
-    def _empty(cls, value: Any) -> Any:
-        return value or None
 
 
 class LlamaCppMMLU(VariantAction):

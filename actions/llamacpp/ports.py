@@ -1,11 +1,26 @@
-"""Who holds a TCP port of this host."""
+"""Which TCP ports of this host are free, and who holds one."""
 
 from __future__ import annotations
 
 import errno
 import socket
 
-__all__ = ["any_free", "holder_of", "is_free"]
+from agent.errors import ActionFailedError
+
+__all__ = ["any_free", "check_port", "holder_of", "is_free"]
+
+
+def check_port(host: str, port: int) -> None:
+    """See that a server could listen there; 0 stands for any free port.
+
+    Raises:
+        ActionFailedError: if it is taken; tells by whom.
+    """
+    if port and not is_free(host, port):
+        raise ActionFailedError(
+            f"port {port} on {host} is taken by {holder_of(port)}",
+            remedy="stop it, ask for another port, or leave port out: any free one is taken then",
+        )
 
 
 def is_free(host: str, port: int) -> bool:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from actions.llamacpp.model_file import locate_model, sha256_of
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters
 from actions.llamacpp.variants import Variant
+from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.component import ComponentParameters, StepOutcome
 from agent.errors import ActionFailedError
 from agent.records import Metric, Relativity
@@ -29,16 +30,11 @@ class QuantizeParameters(VariantParameters):
     source: str = Field(
         "F16", min_length=1, description="A variant, a GGUF file, or package:<module> of the environment."
     )
-    environment: Path | None = Field(None, description="The Python environment of package:<module>.")
-    imatrix: Path | None = Field(None, description="An importance matrix, which the smallest types need.")
+    environment: OptionalPath = Field(None, description="The Python environment of package:<module>.")
+    imatrix: OptionalPath = Field(None, description="An importance matrix, which the smallest types need.")
     allow_requantize: bool = Field(
         default=False, description="From a source that is quantised itself: the loss of both adds up."
     )
-
-    @field_validator("environment", "imatrix", mode="before")
-    @classmethod
-    def _empty(cls, value: Any) -> Any:
-        return value or None
 
 
 class LlamaCppQuantize(VariantAction):

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from actions.llamacpp.model_file import locate_model, sha256_of
-from actions.llamacpp.ports import any_free, holder_of, is_free
+from actions.llamacpp.ports import any_free, check_port
 from actions.llamacpp.programs import thread_environment
 from actions.llamacpp.server_binary import ServerBinary
-from actions.parameter_types import ParameterGroup, Seconds
+from actions.parameter_types import OptionalPath, ParameterGroup, Seconds
 from agent.errors import ActionFailedError, InterruptedRunError
 
 if TYPE_CHECKING:
@@ -45,16 +45,11 @@ class ServerParameters(ParameterGroup):
     threads: int = Field(0, ge=0, description="Compute threads; 0 for one for each usable CPU.")
     port: int = Field(0, ge=0, le=65535, description="TCP port on 127.0.0.1; 0 for any free one.")
     start_timeout: Seconds = Field(120.0, description="Seconds until it must answer; includes loading.")
-    binary: Path | None = Field(None, description="A llama-server; without it xllamacpp of the environment.")
+    binary: OptionalPath = Field(None, description="A llama-server; without it xllamacpp of the environment.")
     gpu_layers: int | None = Field(
         None, ge=0, description="With binary: layers on GPUs; without it what it chooses."
     )
     arguments: tuple[str, ...] = Field((), description="With binary: further arguments of its own.")
-
-    @field_validator("binary", mode="before")
-    @classmethod
-    def _no_binary(cls, value: Any) -> Any:
-        return value or None
 
     @model_validator(mode="after")
     def _of_the_binary(self) -> ServerParameters:
@@ -74,8 +69,10 @@ class LlamaCppServer:
         processes: starts the server.
         log: gets its output; this server's alone.
         stop: ends the waiting for a start that takes long.
-        host: the address to listen on.
+        host: the address that it is asked at, and listens on.
         contained: whether ``processes`` are a container's, in which the program is looked for.
+        published: the port of ``host`` that leads to the same port of a container with a network of its own,
+            where it listens on all addresses; 0 for none.
 
     Attributes:
         url: ``http://host:port`` while it runs.
@@ -94,6 +91,7 @@ class LlamaCppServer:
         stop: threading.Event | None = None,
         host: str = "127.0.0.1",
         contained: bool = False,
+        published: int = 0,
     ) -> None:
         self.parameters = parameters
         self.name = name
@@ -107,8 +105,10 @@ class LlamaCppServer:
         self._stop = stop or threading.Event()
         self._process: RunningProcess | None = None
         self._binary: ServerBinary | None = None
-        self._port = 0
+        self._port = published or parameters.port
+        self._listen = "0.0.0.0" if published else host  # noqa: S104 - of a container, which the host publishes
         self._contained = contained
+        self._published = published
 
     def __enter__(self) -> Self:
         """Start it and wait until it answers with the right model.
@@ -117,7 +117,8 @@ class LlamaCppServer:
             ActionFailedError: if the port is taken, the process ends, or it does not answer in time.
             InterruptedRunError: if the run is told to stop meanwhile.
         """
-        self._check_port()
+        if not self._published:  # what is published is held by the engine already
+            check_port(self.host, self._port)
         self.model_path = locate_model(
             self.parameters.model, python=self._python, processes=self._processes, log=self.log
         )
@@ -127,7 +128,7 @@ class LlamaCppServer:
             self._binary = ServerBinary.read(
                 self.parameters.binary, processes=self._processes, log=self.log, contained=self._contained
             )
-            self._port = self.parameters.port or any_free(self.host)
+            self._port = self._port or any_free(self.host)
             self.url, self.facts = f"http://{self.host}:{self._port}", dict(self._binary.facts)
         self._process = self._processes.start(
             self.command(), log=self.log, env=thread_environment(os.environ)
@@ -161,14 +162,14 @@ class LlamaCppServer:
         model = str(self.model_path) if self.model_path.name else self.parameters.model
         if self._binary is not None:
             return self._binary.command(
-                self.parameters, model=model, alias=self.name, host=self.host, port=self._port
+                self.parameters, model=model, alias=self.name, host=self._listen, port=self._port
             )
         return [
             str(self._python), str(PROGRAM),
             "--model", model,
             "--alias", self.name,
-            "--host", self.host,
-            "--port", str(self.parameters.port),
+            "--host", self._listen,
+            "--port", str(self._port),
             "--parallel", str(self.parameters.parallel),
             "--context", str(self.parameters.context),
             "--threads", str(self.parameters.threads),
@@ -189,14 +190,6 @@ class LlamaCppServer:
         """The last lines of its output."""
         return () if self._process is None else self._process.tail(_LAST_LINES)
 
-    def _check_port(self) -> None:
-        port = self.parameters.port
-        if port and not is_free(self.host, port):
-            raise ActionFailedError(
-                f"port {port} on {self.host} is taken by {holder_of(port)}",
-                remedy="stop it, ask for another port, or leave port out: any free one is taken then",
-            )
-
     def _listening(self, written: int) -> bool:
         """Whether it has said where it listens; ``written`` is the size of the log before it was started."""
         with self.log.open("rb") as file:
@@ -206,7 +199,8 @@ class LlamaCppServer:
             begin = line.find('{"event": "listening"')
             if begin >= 0:
                 said = json.loads(line[begin:])
-                self.url = said.pop("address")
+                address = said.pop("address")
+                self.url = f"http://{self.host}:{self._published}" if self._published else address
                 del said["event"]
                 self.facts = said
                 return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -9,10 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from pydantic import Field, field_validator, model_validator
 
 from actions.container_parameters import ContainerParameters  # noqa: TC001 - pydantic reads it
+from actions.llamacpp.model_file import PACKAGE_PREFIX
+from actions.llamacpp.ports import any_free, check_port
 from actions.llamacpp.programs import find_program
 from actions.llamacpp.server import PROGRAM, LlamaCppServer, ServerParameters
 from actions.llamacpp.variant_action import DEFAULT_PACKAGE
 from actions.llamacpp.variants import DEFAULT_MODELS, Variant
+from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.component import (
     ComponentParameters,
     Plan,
@@ -22,7 +26,7 @@ from agent.component import (
     StepContext,
     StepOutcome,
 )
-from agent.containers import Mount
+from agent.containers import Mount, Port
 from agent.errors import ActionFailedError
 
 if TYPE_CHECKING:
@@ -31,36 +35,40 @@ if TYPE_CHECKING:
 
 __all__ = ["LlamaCppServerAction", "LlamaCppServerParameters"]
 
+_HOST = "127.0.0.1"
+
 
 class LlamaCppServerParameters(ComponentParameters, ServerParameters):
     """What ServerParameters has, and where model and program are."""
 
     model: str = Field(description="GGUF file, package:<module>, or with variant the model's name.")
     variant: str = Field("", description="A variant of the model that other actions made, such as Q4_K_M.")
-    models_dir: Path | None = Field(
+    models_dir: OptionalPath = Field(
         None, description=f"The folder of models; by default {DEFAULT_MODELS} below the package folder."
     )
-    llamacpp: Path | None = Field(
+    llamacpp: OptionalPath = Field(
         None,
         description=f"The folder of the programs; by default {DEFAULT_PACKAGE} below the package folder.",
     )
-    environment: Path | None = Field(None, description="Serve with xllamacpp of this Python environment.")
+    environment: OptionalPath = Field(None, description="Serve with xllamacpp of this Python environment.")
     name: str = Field("", description="The name it is served under; by default the file's.")
     container: ContainerParameters | None = Field(
-        None, description="The container it runs in; binary or environment is inside it, or mounted."
+        None,
+        description="The container it runs in, or its image alone; binary (by default llama-server) or "
+        "environment is inside it, or mounted. Where network is not host, the port is published.",
     )
 
-    @field_validator("models_dir", "llamacpp", "environment", mode="before")
+    @field_validator("container", mode="before")
     @classmethod
-    def _default(cls, value: Any) -> Any:
-        return value or None
+    def _image(cls, value: Any) -> Any:
+        return {"image": value} if value and isinstance(value, str) else value or None
 
     @model_validator(mode="after")
     def _of_the_binary(self) -> LlamaCppServerParameters:
         if self.environment and (self.binary or self.gpu_layers is not None or self.arguments):
             raise ValueError("binary, gpu_layers and arguments are llama-server's: leave environment out")
-        if self.container and not (self.environment or self.binary):
-            raise ValueError("name the program inside the container: binary, or environment")
+        if self.container and self.container.network == "none":
+            raise ValueError("nobody reaches a server in a container without a network")
         return self
 
     def server(self, package_dir: Path) -> ServerParameters:
@@ -78,8 +86,12 @@ class LlamaCppServerParameters(ComponentParameters, ServerParameters):
                     f"{path} is not there", remedy="make it: a LlamaCppQuantize before this action"
                 )
             model = str(path)
-        if self.environment is None and binary is None:
+        if self.environment is None and binary is None and self.container:
+            binary = Path("llama-server")  # on the PATH of its image
+        elif self.environment is None and binary is None:
             binary = find_program(self.llamacpp or package_dir / DEFAULT_PACKAGE, "llama-server", "server")
+        if not model.startswith(PACKAGE_PREFIX):
+            model = str(Path(model).absolute())  # a container has another working folder
         own = {name: getattr(self, name) for name in ServerParameters.model_fields}
         return ServerParameters.model_validate({**own, "model": model, "binary": binary})
 
@@ -117,14 +129,16 @@ class LlamaCppServerAction(ServiceAction):
             )
         wish = asked.server(context.package_dir)
         with ExitStack() as started:
+            published = self._published()
             server = LlamaCppServer(
                 wish,
                 name=asked.name or Path(wish.model).stem or wish.model,
                 python=python,
-                processes=self._processes(wish, context, started),
+                processes=self._processes(wish, context, started, published),
                 log=context.log,
                 stop=context.stop,
                 contained=asked.container is not None,
+                published=published,
             )
             started.enter_context(server)
             values = {
@@ -148,22 +162,45 @@ class LlamaCppServerAction(ServiceAction):
             service=service,
         )
 
-    def _processes(self, wish: ServerParameters, context: StepContext, stack: ExitStack) -> ProcessRunner:
+    def _published(self) -> int:
+        """The port that a container publishes; 0 where the host's network is the server's own.
+
+        Raises:
+            ActionFailedError: if it is taken.
+        """
+        container = self.asked.container
+        if container is None or container.network == "host":
+            return 0
+        check_port(_HOST, self.asked.port)
+        return self.asked.port or any_free(_HOST)
+
+    def _processes(
+        self, wish: ServerParameters, context: StepContext, stack: ExitStack, published: int
+    ) -> ProcessRunner:
         """What runs the server: the host, or a container that is removed when ``stack`` is closed."""
         container = self.asked.container
         if container is None:
             return context.processes
         from agent.containers.engine import connect
 
-        files = [path for path in (PROGRAM, Path(wish.model), wish.binary) if path and path.exists()]
-        mounts = [Mount(path.absolute(), str(path.absolute()), read_only=True) for path in files]
-        spec = container.spec(f"server-{self.asked.scenario or 'llamacpp'}", mounts=mounts)
+        wanted = (PROGRAM if self.asked.environment else None, _whole(Path(wish.model)), wish.binary)
+        files = [path for path in wanted if path and path.is_absolute() and path.exists()]
+        spec = container.spec(
+            f"server-{self.asked.scenario or 'llamacpp'}",
+            mounts=[Mount(path, str(path), read_only=True) for path in files],
+            ports=[Port(published, published, _HOST)] if published else (),
+        )
         engine = stack.enter_context(connect(context))
         engine.ensure_image(container.image, when=container.pull, progress=context.progress)
         running = engine.ensure_running(spec)
         if not container.keep:
             stack.callback(running.remove)
         return running
+
+
+def _whole(model: Path) -> Path:
+    """A model's file; of one that is split, such as ``x-00001-of-00003.gguf``, the folder of all parts."""
+    return model.parent if re.search(r"-\d{5}-of-\d{5}\.gguf$", model.name) else model
 
 
 def _slots(properties: dict[str, Any]) -> dict[str, int]:

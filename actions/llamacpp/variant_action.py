@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from actions.llamacpp.programs import build_number, find_program
 from actions.llamacpp.variants import DEFAULT_MODELS, NAME_PATTERN, Variant
+from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError, ParseError
 from agent.facts.agent_paths import PACKAGE_DIR
@@ -48,21 +49,16 @@ class ModelParameters(ComponentParameters):
     """A model and the programs."""
 
     model: str = Field(..., pattern=rf"^{NAME_PATTERN}$", description="The model's name, as records have it.")
-    models_dir: Path | None = Field(
+    models_dir: OptionalPath = Field(
         None, description=f"The folder of models; by default {DEFAULT_MODELS} below the package folder."
     )
-    llamacpp: Path | None = Field(
+    llamacpp: OptionalPath = Field(
         None,
         description=f"The folder of the programs; by default {DEFAULT_PACKAGE} below the package folder.",
     )
     arguments: tuple[str, ...] = Field((), description="Further arguments of the program.")
 
     _arguments = field_validator("arguments", mode="before")(names_of)
-
-    @field_validator("models_dir", "llamacpp", mode="before")
-    @classmethod
-    def _default(cls, value: Any) -> Any:
-        return value or None
 
     def models(self, package_dir: Path) -> Path:
         """The folder of models."""

@@ -189,6 +189,15 @@ class ContainerEngine:
         )
         return self.ensure_image(tag, when="never")
 
+    def remove_image(self, reference: str) -> None:
+        """Take an image's name from it, and remove it where it has no other.
+
+        Raises:
+            ContainerError: if it is not there, or a container needs it.
+        """
+        with engine_errors(f"the image {reference} cannot be removed"):
+            self.client.remove_image(reference)
+
     def ensure_running(self, spec: ContainerSpec) -> Container:
         """The run's container for a purpose: the one that is there if it still matches, else a new one.
 

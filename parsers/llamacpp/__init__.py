@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import ParseError
@@ -32,9 +30,10 @@ from parsers.llamacpp.quantize import (
 )
 from parsers.llamacpp.timings import has_timings, timing_metrics, timings_complete
 from parsers.terminal import plain
+from parsers.trees import beginning, files_in, parse_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 __all__ = ["PARSER", "TOOL", "parse_text"]
 
@@ -97,34 +96,21 @@ def _read(text: str) -> tuple[str, tuple[Metric, ...], bool]:
     raise ParseError("no output of llama.cpp's tools")
 
 
-def _content(path: Path, limit: int) -> str:
-    with path.open("rb") as file:
-        return plain(file.read(limit).decode("utf-8", "replace"))
-
-
 def _recognise_file(path: Path) -> bool:
     try:
         if path.suffix.lower() not in _ENDINGS:
             return False
         size = path.stat().st_size
-        text = _content(path, _HEAD_BYTES if size > _SIZE_LIMIT else _SIZE_LIMIT)
+        text = plain(beginning(path, _HEAD_BYTES if size > _SIZE_LIMIT else _SIZE_LIMIT))
     except OSError:
         return False
     checks = (is_bench, is_batched, has_multiple_choice, has_perplexity, has_quantization, has_timings)
     return any(check(text) for check in checks)
 
 
-def _files(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    for folder, _, names in os.walk(path):
-        yield from (Path(folder) / name for name in sorted(names))
-
-
 def recognise(path: Path) -> bool:
     """Whether the path is such output, or a folder with some below."""
-    return any(_recognise_file(file) for file in _files(path))
+    return any(map(_recognise_file, files_in(path)))
 
 
 def parse(path: Path) -> list[ParsedOutput]:
@@ -133,19 +119,15 @@ def parse(path: Path) -> list[ParsedOutput]:
     Raises:
         ParseError: if there is none, or one holds none of its numbers.
     """
-    files = [file for file in _files(path) if not path.is_dir() or _recognise_file(file)]
-    try:
-        outputs = [parse_text(_content(file, _SIZE_LIMIT), str(file)) for file in files]
-    except OSError as error:
-        raise ParseError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    if not outputs:
-        raise ParseError("no output of llama.cpp's tools here or in any folder below", where=str(path))
-    if len(outputs) == 1:
-        return outputs
-    return [
-        _below(output, file.relative_to(path).with_suffix("").as_posix())
-        for file, output in zip(files, outputs, strict=True)
-    ]
+    found = parse_files(
+        path,
+        "llama.cpp's tools",
+        _recognise_file,
+        lambda file: parse_text(beginning(file, _SIZE_LIMIT), str(file)),
+    )
+    if len(found) == 1:
+        return [found[0][1]]
+    return [_below(output, file.relative_to(path).with_suffix("").as_posix()) for file, output in found]
 
 
 def _below(output: ParsedOutput, name: str) -> ParsedOutput:

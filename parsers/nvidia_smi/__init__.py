@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import ParseError
@@ -14,9 +12,11 @@ from parsers.nvidia_smi.c2c import link_metrics
 from parsers.nvidia_smi.devices import Device, Gpu, devices, gpus, kind
 from parsers.nvidia_smi.readings import READINGS, metric
 from parsers.terminal import plain
+from parsers.trees import beginning, files_in, parse_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 __all__ = ["PARSER", "Gpu", "gpus", "parse_text", "virtualclient_metrics"]
 
@@ -117,30 +117,17 @@ def _time(device: Device) -> datetime | None:
     return time.replace(tzinfo=timezone.utc)
 
 
-def _read(path: Path, limit: int = _SIZE_LIMIT) -> str:
-    with path.open("rb") as file:
-        return file.read(limit).decode("utf-8", "replace")
-
-
 def _recognise_file(path: Path) -> bool:
     try:
-        head = plain(_read(path, 1 << 14)) if path.suffix.lower() in _ENDINGS else ""
+        head = plain(beginning(path, 1 << 14)) if path.suffix.lower() in _ENDINGS else ""
     except OSError:
         return False
     return kind(head) in {"query", "xml"} or bool(link_metrics(head))
 
 
-def _files(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    for folder, _, names in os.walk(path):
-        yield from (Path(folder) / name for name in sorted(names))
-
-
 def recognise(path: Path) -> bool:
     """Whether the path is nvidia-smi's output, or a folder with some below."""
-    return any(_recognise_file(file) for file in _files(path))
+    return any(map(_recognise_file, files_in(path)))
 
 
 def parse(path: Path) -> list[ParsedOutput]:
@@ -149,18 +136,14 @@ def parse(path: Path) -> list[ParsedOutput]:
     Raises:
         ParseError: if there is none, or it holds no number.
     """
-    files = [file for file in _files(path) if not path.is_dir() or _recognise_file(file)]
-    try:
-        outputs = [parse_text(_read(file), str(file)) for file in files]
-    except OSError as error:
-        raise ParseError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    if not outputs:
-        raise ParseError("no output of nvidia-smi here or in any folder below", where=str(path))
-    if len(outputs) == 1:
-        return outputs
+    found = parse_files(
+        path, TOOL, _recognise_file, lambda file: parse_text(beginning(file, _SIZE_LIMIT), str(file))
+    )
+    if len(found) == 1:
+        return [found[0][1]]
     return [
         replace(output, scenario=f"{file.relative_to(path).as_posix()}/{output.scenario}")
-        for file, output in zip(files, outputs, strict=True)
+        for file, output in found
     ]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +18,13 @@ from tests.lab.restartable_docker import RestartableDocker, restartable_docker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["BUSYBOX", "HOOK", "container_engine"]
+__all__ = ["BUSYBOX", "C_LIBRARY", "HOOK", "container_engine"]
 
 BUSYBOX = "vcagent-test-busybox:1"
 """An image of busybox: sh, cat, echo, env, id, ls, setsid, sleep, true."""
+
+C_LIBRARY = "vcagent-test-c-library:1"
+"""The same with this host's C library, and nothing else that a program may be linked with."""
 
 HOOK = "nvidia-container-runtime-hook"
 
@@ -49,4 +55,15 @@ def container_engine() -> Iterator[RestartableDocker]:
         runtimes = {"nvidia": {"path": "nvidia-container-runtime", "runtimeArgs": []}}
         with restartable_docker(folder, programs=programs, settings={"runtimes": runtimes}) as engine:
             engine.import_busybox(BUSYBOX)
+            engine.import_busybox(C_LIBRARY, _c_library())
             yield engine
+
+
+def _c_library() -> list[Path]:
+    """The loader and the C library of this host, with what belongs to it."""
+    told = subprocess.run(["ldd", sys.executable], capture_output=True, text=True, check=True).stdout
+    loader, library = (
+        Path(re.findall(pattern, told)[0]) for pattern in (r"\s(/\S*/ld-linux\S*)", r"(/\S*/libc\.so\.6)\s")
+    )
+    names = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
+    return [loader, *(path for name in names if (path := library.with_name(name)).exists())]

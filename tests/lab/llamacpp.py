@@ -16,18 +16,21 @@ from agent.component import StepContext
 from agent.errors import HostError, VcagentError
 from agent.facts import Facts, LocalHost
 from agent.processes import LocalProcesses
+from dependencies.llamacpp_image import LlamaCppImage
 from dependencies.llamacpp_installation import LlamaCppInstallation
 from dependencies.python_environment_installation import PythonEnvironmentInstallation
+from tests.lab.container_engine import C_LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent.component import Dependency
+    from tests.lab.restartable_docker import RestartableDocker
 
-__all__ = ["converter_environment", "llamacpp", "tiny_folder"]
+__all__ = ["converter_environment", "llamacpp", "llamacpp_image", "tiny_folder"]
 
 CACHE = Path.home() / ".cache" / "vcagent-tests"
-_TOOLS = "llama-quantize,llama-perplexity,llama-bench,llama-batched-bench,llama-completion"
+_TOOLS = "llama-quantize,llama-perplexity,llama-bench,llama-batched-bench,llama-completion,llama-server"
 _CONVERTER = (
     "torch==2.13.0+cpu",
     "transformers>=5,<6",
@@ -75,7 +78,7 @@ def _apply(component: Dependency, name: str, skipped: type[VcagentError] = HostE
 
 @pytest.fixture(scope="session")
 def llamacpp() -> Path:
-    """The folder of llama.cpp's programs, without the server; ``VCAGENT_TEST_LLAMACPP`` names one.
+    """The folder of llama.cpp's programs; ``VCAGENT_TEST_LLAMACPP`` names one.
 
     Making it takes some minutes.
     """
@@ -83,6 +86,18 @@ def llamacpp() -> Path:
         return Path(named)
     parameters = LlamaCppInstallation.Parameters.model_validate({"tools": _TOOLS, "backend": "cpu"})
     return _apply(LlamaCppInstallation(parameters), "llamacpp")
+
+
+@pytest.fixture(scope="session")
+def llamacpp_image(llamacpp: Path, container_engine: RestartableDocker) -> str:
+    """An image with these programs, on a base that has nothing but the C library."""
+    parameters = LlamaCppImage.Parameters.model_validate(
+        {"image": "vcagent-test-llamacpp:1", "base": C_LIBRARY, "llamacpp": llamacpp}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", container_engine.address)
+        _apply(LlamaCppImage(parameters), "llamacpp-image")
+    return parameters.image
 
 
 @pytest.fixture(scope="session")

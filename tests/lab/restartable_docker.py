@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = ["RestartableDocker", "restartable_docker"]
 
@@ -97,13 +97,17 @@ class RestartableDocker:
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
-    def import_busybox(self, name: str) -> None:
-        """Make an image of busybox-static: there is no registry."""
-        tree = self.folder / "busybox"
+    def import_busybox(self, name: str, files: Iterable[Path] = ()) -> None:
+        """Make an image of busybox-static, and of files of this host: there is no registry."""
+        tree = self.folder / name.replace(":", "-")
         (tree / "bin").mkdir(parents=True)
         shutil.copy2(shutil.which("busybox") or "/bin/busybox", tree / "bin" / "busybox")
         for applet in _APPLETS:
             (tree / "bin" / applet).symlink_to("busybox")
+        for file in files:
+            target = tree / file.relative_to("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, target)
         tar = subprocess.run(["tar", "--create", f"--directory={tree}", "."], capture_output=True, check=True)
         self.docker("import", "-", name, stdin=tar.stdout)
 

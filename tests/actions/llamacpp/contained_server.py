@@ -1,4 +1,4 @@
-"""LlamaCppServer in a container, started and asked: ``FOLDER MODEL ENVIRONMENT IMAGE MOUNT…``.
+"""LlamaCppServer in a container, started and asked: ``FOLDER PARAMETERS`` (JSON of the action's).
 
 A program of its own, so that it can run in the network of the engine under test; prints what it saw as JSON.
 """
@@ -26,7 +26,7 @@ class _Quiet:
         """Nobody watches."""
 
 
-def start(folder: Path, **parameters: Any) -> StepOutcome:
+def start(folder: Path, parameters: dict[str, Any]) -> StepOutcome:
     """The step's outcome, with the service."""
     (folder / "run").mkdir(parents=True)
     stop = threading.Event()
@@ -46,12 +46,13 @@ def start(folder: Path, **parameters: Any) -> StepOutcome:
     return outcome
 
 
-def health(host: str) -> int:
-    """The status of /health; 0 where nothing answers."""
-    connection = http.client.HTTPConnection(host, timeout=5)
+def completed(host: str) -> int:
+    """How many tokens a completion has; 0 where nothing answers."""
+    connection = http.client.HTTPConnection(host, timeout=30)
+    body = json.dumps({"prompt": [1, 2, 3], "n_predict": 5, "ignore_eos": True})
     try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status
+        connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
+        return int(json.loads(connection.getresponse().read())["tokens_predicted"])
     except ConnectionRefusedError:
         return 0
     finally:
@@ -59,14 +60,11 @@ def health(host: str) -> int:
 
 
 if __name__ == "__main__":
-    folder, model, environment, image, *mounts = sys.argv[1:]
-    container = {"image": image, "ulimits": {}, "mounts": mounts}
-    service = start(
-        Path(folder), model=model, environment=environment, context=256, parallel=2, container=container
-    ).service
+    folder, parameters = sys.argv[1:]
+    service = start(Path(folder), json.loads(parameters)).service
     assert service is not None
     host = str(service.values["url"]).removeprefix("http://")
-    seen: dict[str, Any] = {"during": health(host), "death": service.death(), **service.values}
+    seen: dict[str, Any] = {"during": completed(host), "death": service.death(), **service.values}
     service.stop()
-    seen["after"] = health(host)
+    seen["after"] = completed(host)
     print(json.dumps(seen))  # noqa: T201 - the test reads it

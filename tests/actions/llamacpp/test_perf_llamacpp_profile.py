@@ -67,3 +67,11 @@ def test_a_folder_is_converted_and_loadgen_asks_the_same_server() -> None:
 
 def test_variants_that_are_there_are_only_measured() -> None:
     assert scenarios(profile_with(QuantizeFrom="", Variants="Q4_0,F16"))[0] == "generate"
+
+
+def test_the_server_may_run_in_an_image_that_is_built_before() -> None:
+    profile = profile_with(ServerImage="x:1", ServerImageBase="debian:12-slim")
+    (image,) = parameters(profile, "LlamaCppImage")
+    assert (image["image"], image["base"]) == ("x:1", "debian:12-slim")
+    assert {server["container"] for server in parameters(profile, "LlamaCppServer")} == {"x:1"}
+    assert not parameters(profile_with(ServerImage="x:1"), "LlamaCppImage")

@@ -22,10 +22,13 @@ from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerP
 from agent.errors import ActionFailedError
 from agent.facts import Facts
 from tests.lab.container_engine import BUSYBOX
+from tests.lab.llamacpp import llamacpp, llamacpp_image
 
 if TYPE_CHECKING:
     from agent.component import Service, StepContext
     from tests.lab.restartable_docker import RestartableDocker
+
+__all__ = ["llamacpp", "llamacpp_image"]
 
 pytestmark = pytest.mark.engine
 
@@ -122,6 +125,24 @@ def test_no_environment_is_a_clear_error(context: StepContext, tmp_path: Path, t
         start(context, model=str(tiny_gguf), environment=tmp_path)
 
 
+def contained(engine: RestartableDocker, folder: Path, **parameters: Any) -> dict[str, Any]:
+    """What a server in a container said; it runs in the engine's network, and is gone afterwards."""
+    wish = json.dumps({"context": 256, "parallel": 2, **parameters}, default=str)
+    command = engine.beside(
+        sys.executable, "-m", "tests.actions.llamacpp.contained_server", str(folder), wish
+    )
+    variables = {**os.environ, "DOCKER_HOST": engine.address}
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=variables, cwd=Path(__file__).parents[3]
+    )
+    assert ended.returncode == 0, ended.stderr
+    seen: dict[str, Any] = json.loads(ended.stdout)
+    assert (seen["during"], seen["after"], seen["death"]) == (5, 0, None)
+    assert (seen["slots"], seen["context"]) == (2, 256)
+    assert engine.docker("ps", "--all", "--quiet") == ""
+    return seen
+
+
 @pytest.mark.lab
 def test_it_serves_from_a_container_that_goes_with_it(
     bench_python: Path, tiny_gguf: Path, container_engine: RestartableDocker, tmp_path: Path
@@ -133,21 +154,47 @@ def test_it_serves_from_a_container_that_goes_with_it(
     own = [path for path in {environment, Path(told.stdout.strip())} if not path.is_relative_to("/usr")]
     system = [path for path in map(Path, ("/usr", "/lib", "/lib64")) if path.exists()]
     mounts = [f"{path.resolve()}:{path}:ro" for path in system] + [f"{path}:{path}:ro" for path in own]
-    command = container_engine.beside(
-        sys.executable, "-m", "tests.actions.llamacpp.contained_server",
-        str(tmp_path / "work"), str(tiny_gguf), str(environment), BUSYBOX, *mounts,
-    )  # fmt: skip
-    variables = {**os.environ, "DOCKER_HOST": container_engine.address}
-    ended = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=variables, cwd=Path(__file__).parents[3]
+    container = {"image": BUSYBOX, "ulimits": {}, "mounts": mounts}
+    contained(
+        container_engine, tmp_path / "work", model=tiny_gguf, environment=environment, container=container
     )
-    assert ended.returncode == 0, ended.stderr
-    seen = json.loads(ended.stdout)
-    assert (seen["during"], seen["after"], seen["death"]) == (200, 0, None)
-    assert (seen["slots"], seen["context"]) == (2, 256)
-    assert container_engine.docker("ps", "--all", "--quiet") == ""
 
 
-def test_a_container_needs_to_know_the_program_in_it() -> None:
-    with pytest.raises(ValidationError, match="name the program inside the container"):
-        LlamaCppServerParameters.model_validate({"model": "x", "container": {"image": "y"}})
+@pytest.mark.lab
+@pytest.mark.parametrize("network", ["host", "bridge"])
+def test_it_serves_from_the_image_of_the_programs(
+    network: str, llamacpp_image: str, tiny_gguf: Path, container_engine: RestartableDocker, tmp_path: Path
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    shutil.copy(tiny_gguf, folder / "tiny-Q8_0.gguf")
+    seen = contained(
+        container_engine,
+        tmp_path / "work",
+        model=folder / "tiny-Q8_0.gguf",
+        container={"image": llamacpp_image, "ulimits": {}, "network": network},
+    )
+    assert seen["engine_version"] == "b11434"
+    assert str(seen["url"]).startswith("http://127.0.0.1:")
+
+
+def test_a_container_may_be_its_image_alone_and_needs_a_network(tmp_path: Path) -> None:
+    asked = LlamaCppServerParameters.model_validate({"model": "x.gguf", "container": "y:1"})
+    assert asked.container is not None
+    assert (asked.container.image, asked.container.network) == ("y:1", "host")
+    assert asked.server(tmp_path).binary == Path("llama-server")
+    assert asked.server(tmp_path).model == str(Path("x.gguf").absolute())
+    assert LlamaCppServerParameters.model_validate({"model": "x", "container": ""}).container is None
+    with pytest.raises(ValidationError, match="nobody reaches a server"):
+        LlamaCppServerParameters.model_validate(
+            {"model": "x", "container": {"image": "y", "network": "none"}}
+        )
+
+
+def test_a_taken_port_cannot_be_published(context: StepContext, tiny_gguf: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(ActionFailedError, match=f"port {port} .* is taken by"):
+            start(context, model=str(tiny_gguf), port=port, container={"image": "y", "network": "bridge"})

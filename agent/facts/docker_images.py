@@ -1,0 +1,30 @@
+"""Images that Docker has, as facts: what their labels say."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from agent.facts.base import Fact
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["image_labels"]
+
+
+def image_labels(reference: str) -> Fact[Mapping[str, str] | None]:
+    """The labels of an image; None where it is not there, or no engine answers."""
+    command = ["docker", "image", "inspect", "--format={{json .Config.Labels}}", "--", reference]
+    return Fact(
+        f"image_labels[{reference}]",
+        f"docker image inspect {reference}",
+        lambda host: _labels(host.output(command)),
+    )
+
+
+def _labels(text: str | None) -> Mapping[str, str] | None:
+    if text is None:
+        return None
+    labels = json.loads(text)
+    return {str(name): str(value) for name, value in (labels or {}).items()}
