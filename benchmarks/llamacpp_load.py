@@ -3,8 +3,9 @@
 Usage: ``.venv/bin/python benchmarks/llamacpp_load.py --model M.gguf --environment ENV --locust ENV``,
 where ENV are folders of Python environments with xllamacpp and with locust (those of PERF-LLAMACPP's
 dependencies), or ``--binary llama-server``. It runs LlamaCppServer and LocustLoad by vcagent itself and keeps
-what their records say of each number of users, with the host's load average: a host that does something else
-meanwhile is slower than it could be.
+what their records say of each number of users, with the host's load average before and after: a host that
+does something else meanwhile is slower than it could be. Results of one call are laid over those of earlier
+ones in the same file, model by model and number of users by number of users: it may be run in pieces.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ def measured(run_dir: Path) -> dict[str, Any]:
             "reasons": [reason["message"] for reason in case["reasons"]],
             "warnings": case["warnings"],
             "engine_version": case["details"].get("engine_version"),
+            "locust_version": case["details"].get("locust_version"),
+            "slots": case["details"].get("slots"),
             "threads": case["details"].get("threads"),
             "window_s": case["details"].get("window_s"),
             **{name: [own[name]["value"], own[name]["unit"]] for name in SHOWN if name in own},
@@ -100,27 +103,42 @@ def main() -> None:
     parser.add_argument("--output-tokens", type=int, default=768)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/llamacpp_load.json")
     arguments = parser.parse_args()
-    before = os.getloadavg()[0]
+    before = os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "LOAD.json")
         path.write_text(json.dumps(profile(arguments)), encoding="utf-8")
         command = [sys.executable, "-m", "agent", "--profile", str(path), "--results-dir", folder]
         subprocess.run(command, cwd=ROOT, check=False)
         results = measured(Path(folder, "latest"))
+    about = {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "load_average": {"before": before, "after": os.getloadavg()},
+        "input_tokens": arguments.input_tokens,
+        "output_tokens": arguments.output_tokens,
+        "duration_s": arguments.duration,
+    }
+    report = {"machine": machine(), "models": earlier(arguments.out)}
+    cases = report["models"].setdefault(Path(arguments.model).name, {})
+    cases |= {name: {**about, **case} for name, case in results.items()}
+    arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def machine() -> dict[str, Any]:
+    """What it was measured on."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     cpu = next(
         (line.split(": ", 1)[1] for line in lines if line.startswith("model name")), platform.machine()
     )
-    report = {
-        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": {"cpu": cpu, "cpus": os.cpu_count(), "kernel": platform.release()},
-        "load_average": {"before": before, "after": os.getloadavg()[0]},
-        "model": Path(arguments.model).name,
-        "input_tokens": arguments.input_tokens,
-        "output_tokens": arguments.output_tokens,
-        "results": results,
-    }
-    arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return {"cpu": cpu, "cpus": os.cpu_count(), "kernel": platform.release()}
+
+
+def earlier(out: Path) -> dict[str, dict[str, Any]]:
+    """The results that the file has on this machine; none if it is another's."""
+    if not out.is_file():
+        return {}
+    report = json.loads(out.read_text(encoding="utf-8"))
+    same = report.get("machine") == machine()
+    return dict(report.get("models", {})) if same else {}
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.lab.container_engine import container_engine
 from tests.lab.environment import accuracy_python, bench_python, locust_environment
@@ -22,6 +23,8 @@ __all__ = [
 ]
 
 _GROUPS = {"lab": "lab", "root": "lab", "engine": "engine"}
+settings.register_profile("busy-host", deadline=None)  # to be slow is no failure
+settings.load_profile("busy-host")
 
 
 @pytest.fixture(scope="session")

@@ -55,7 +55,11 @@ def _tables(
     ]
     for users in _users(variants):
         columns += _load_columns(users, baseline)
-    measured = [(column, [cell(one) for one in variants]) for column, cell in columns]
+    measured = [
+        # The baseline is itself once: that says nothing.
+        (column, [Cell() if one is baseline and column.unit == "times" else cell(one) for one in variants])
+        for column, cell in columns
+    ]
     filled = [entry for entry in measured if any(cell.value is not None for cell in entry[1])]
     rows = tuple(
         Row(one.name, tuple(cells[place] for _, cells in filled)) for place, one in enumerate(variants)

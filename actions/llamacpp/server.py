@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from actions.llamacpp.model_file import locate_model, sha256_of
 from actions.llamacpp.ports import any_free, check_port
 from actions.llamacpp.programs import thread_environment
-from actions.llamacpp.server_binary import ServerBinary
+from actions.llamacpp.server_binary import ServerBinary, thread_count
 from actions.parameter_types import OptionalPath, ParameterGroup, Seconds
 from agent.errors import ActionFailedError, InterruptedRunError
 
@@ -129,7 +129,8 @@ class LlamaCppServer:
                 self.parameters.binary, processes=self._processes, log=self.log, contained=self._contained
             )
             self._port = self._port or any_free(self.host)
-            self.url, self.facts = f"http://{self.host}:{self._port}", dict(self._binary.facts)
+            self.url = f"http://{self.host}:{self._port}"
+            self.facts = {**self._binary.facts, "threads": thread_count(self.parameters)}
         self._process = self._processes.start(
             self.command(), log=self.log, env=thread_environment(os.environ)
         )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent.processes import ProcessRunner
     from agent.records import MetadataValue
 
-__all__ = ["ServerBinary"]
+__all__ = ["ServerBinary", "thread_count"]
 
 _WHERE_KNOWN = (
     ("--no-cache-prompt",),
@@ -97,7 +97,7 @@ class ServerBinary:
             "--parallel", str(asked.parallel),
             # llama.cpp shares the context out among its slots.
             "--ctx-size", str(asked.context * asked.parallel),
-            "--threads", str(asked.threads or len(os.sched_getaffinity(0))),
+            "--threads", str(thread_count(asked)),
             "--metrics",
         ]  # fmt: skip
         if asked.gpu_layers is not None:
@@ -106,3 +106,8 @@ class ServerBinary:
             if option[0] in self.options and option[0] not in asked.arguments:
                 command += option
         return [*command, *asked.arguments]
+
+
+def thread_count(asked: ServerParameters) -> int:
+    """The threads that it computes with: what is asked for, or one for each CPU that this process may use."""
+    return asked.threads or len(os.sched_getaffinity(0))

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 EXHIBITS_FILE = "exhibits.json"
+_ERROR_DIGITS = 2
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Cell:
             return self.note
         text = str(quantity(self.value, unit))
         if self.error is not None:
-            text += f" ± {quantity(self.error, unit, like=self.value)}"
+            text += f" ± {quantity(self.error, unit, like=self.value, digits=_ERROR_DIGITS)}"
         return text
 
 

@@ -20,7 +20,6 @@ from agent.report.figures import (
     sample_figures,
 )
 from agent.report.gpu_usage import GpuTable, gpu_table
-from agent.report.headline import headline_metrics
 from agent.report.page_filters import moment, plain
 from agent.report.quantities import Quantity, count_of, format_duration, quantity
 from agent.report.samples import SAMPLES_FILE, SampleStatistics, read_samples
@@ -95,7 +94,7 @@ def _case_section(run: RunResult, case: CaseResult, number: int, *, has_samples:
         anchor=f"case-{number}-{re.sub(r'[^a-z0-9]+', '-', case.scenario.lower()).strip('-')}",
         tool=tool,
         duration=duration,
-        headline=headline_metrics(case.metrics)[:TILE_LIMIT],
+        headline=case.headline[:TILE_LIMIT],
         note=" ".join(filter(None, (note, exhibits.problem))),
         percentiles=_percentiles(statistics) if statistics else [],
         figures=[

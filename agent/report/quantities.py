@@ -47,6 +47,8 @@ _LADDERS: dict[str, tuple[Scale, ...]] = {
     "celsius": (Scale(1, "°C"),),
     "watts": (Scale(1, "W"),),
     "joules": (Scale(1, "J"),),
+    "times": (Scale(1, "\u00d7"),),
+    "perplexity": (Scale(1, ""),),
     "": (Scale(1, ""),),
 }
 """Units from the largest down; the first that gives a number of at least 1 is taken, else the last."""
@@ -69,7 +71,15 @@ _SPELLINGS = {
     "joule": "joules",
 }
 
-_SPELLED = {"ttft": "TTFT", "tpot": "TPOT", "qps": "QPS", "gpu": "GPU", "cpu": "CPU", "e2e": "end-to-end"}
+_SPELLED = {
+    "ttft": "TTFT",
+    "tpot": "TPOT",
+    "qps": "QPS",
+    "gpu": "GPU",
+    "cpu": "CPU",
+    "mmlu": "MMLU",
+    "e2e": "end-to-end",
+}
 _PERCENTILE = re.compile(r"p\d+")
 
 _TIME_AXIS = ((3 * 3600.0, Scale(1 / 3600, "h")), (300.0, Scale(1 / 60, "min")), (0.0, Scale(1, "s")))
@@ -127,17 +137,20 @@ def time_scale(length_s: float) -> Scale:
     return next((scale for least_s, scale in _TIME_AXIS if length_s > least_s), Scale(1, "s"))
 
 
-def quantity(value: float, unit: str, like: float | None = None) -> Quantity:
+def quantity(
+    value: float, unit: str, like: float | None = None, digits: int = SIGNIFICANT_DIGITS
+) -> Quantity:
     """A value in its base unit, ready to be shown.
 
     Args:
         value: the value.
         unit: its base unit.
         like: a value whose unit is to be taken, so that the numbers of a row compare at a glance.
+        digits: how many significant ones are shown.
     """
     scale = scale_for(unit, value if like is None else like)
     exact = f"{value!r} {unit}".strip()
-    return Quantity(format_number(value * scale.factor), scale.unit, exact)
+    return Quantity(format_number(value * scale.factor, digits), scale.unit, exact)
 
 
 def format_duration(seconds: float) -> str:

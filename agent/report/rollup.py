@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent.records import verdict_to_json
 from agent.report.case_summary import metric_json
 from agent.report.exhibits import read_exhibits
-from agent.report.headline import headline_json, headline_metrics
+from agent.report.headline import headline_json
 from agent.report.run_folder import CaseResult, RunResult, read_run
 from agent.results import write_json
 
@@ -72,7 +72,7 @@ def _case(case: CaseResult, run: RunResult) -> dict[str, Any]:
         "end": _iso(case.end),
         "case_dir": case.case_dir.relative_to(run.run_dir).as_posix() if case.case_dir else None,
         "headline": headline_json(case.metrics),
-        "metrics": [metric_json(metric) for metric in headline_metrics(case.metrics)],
+        "metrics": [metric_json(metric) for metric in case.headline],
         **_tables(case),
     }
 

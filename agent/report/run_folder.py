@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
 from agent.records import SUMMARY_TAG, Metric, MetricRecord, Reason, Relativity, Validity, Verdict
-from agent.report.headline import metric_of
+from agent.report.headline import headline_metrics, metric_of
 from agent.report.host_usage import HostUsage, is_monitor
 from agent.results import RUN_FILE
 
@@ -39,8 +39,18 @@ class CaseResult:
     warnings: tuple[str, ...] = ()
     """What spoils its figure, whether or not there is a verdict."""
     metrics: list[Metric] = field(default_factory=list)
+    parts: list[Metric] = field(default_factory=list)
+    """Those of scenarios below its own, such as the lengths that an engine was timed with."""
     usage: list[Metric] = field(default_factory=list)
     """What the monitors saw of it."""
+
+    @property
+    def headline(self) -> list[Metric]:
+        """What to show at a glance; where it has no metrics itself, the first of each name of its parts."""
+        first: dict[str, Metric] = {}
+        for metric in self.parts:
+            first.setdefault(metric.name, metric)
+        return headline_metrics(self.metrics or first.values())
 
 
 @dataclass(frozen=True)
@@ -163,7 +173,11 @@ def run_result(
         elif case := by_scenario.get(record.scenario):
             case.metrics.append(metric_of(record))
         else:
-            others.setdefault(record.scenario or record.tool_name, []).append(metric_of(record))
+            metric = metric_of(record)
+            others.setdefault(record.scenario or record.tool_name, []).append(metric)
+            above = (by_scenario[name] for name in _above(record.scenario) if name in by_scenario)
+            for case in [*above][:1]:
+                case.parts.append(metric)
     return RunResult(
         run_dir=run_dir,
         run_id=_text(run.get("run_id")) or run_dir.name,
@@ -236,6 +250,13 @@ def _reason(values: Mapping[str, Any]) -> Reason:
         value=values.get("value"),
         code=_text(values.get("code")),
     )
+
+
+def _above(scenario: str) -> Iterator[str]:
+    """The scenarios that one may be a part of, the nearest first: ``a/b`` and ``a`` of ``a/b/c``."""
+    while "/" in scenario:
+        scenario = scenario.rpartition("/")[0]
+        yield scenario
 
 
 def _record(values: dict[str, Any]) -> MetricRecord:

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from agent.report.exhibits import Table as Exhibit
 from agent.report.exhibits import read_exhibits
-from agent.report.headline import headline_metrics
 from agent.report.html import REPORT_FILE
 from agent.report.quantities import quantity, words
 from agent.report.run_folder import CaseResult, RunResult, as_records, run_result
@@ -122,9 +121,10 @@ def _case_table(run: RunResult, width: int) -> Table:
         # A narrow terminal would break the name in the middle of a word: break it after the model instead.
         name = case.scenario if width >= _WIDE else case.scenario.replace("/", "/\n", 1)
         first: tuple[Text, Text] = (Text(name), _status(validity))
-        metrics = headline_metrics(case.metrics)[:HEADLINE_LIMIT]
+        metrics = case.headline[:HEADLINE_LIMIT]
         if not metrics:
-            table.add_row(*first, Text("no numbers", style="dim"), "", "")
+            told = "see its table" if read_exhibits(case.case_dir).tables else "no numbers"
+            table.add_row(*first, Text(told, style="dim"), "", "")
         for number, metric in enumerate(metrics):
             table.add_row(*(first if number == 0 else ("", "")), *_cells(metric))
     return table

@@ -83,6 +83,7 @@ def test_the_page_shows_them_escaped(run_dir: Path) -> None:
     assert "51.7\u00a0% ± 3.7\u00a0%" in page
     assert "within the noise" in page
     assert "One &lt;note&gt;." in page
+    assert ">Side by side</a>" in page, "in the list of cases, in the place of numbers"
     assert page.count("<circle") == 2
     assert "<b>" not in page.split('class="numbers"')[1].split("</table>")[0]
 

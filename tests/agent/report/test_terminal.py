@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING
 
 from agent.report import render_result, write_report
-from agent.report.run_folder import read_records
+from agent.report.run_folder import as_records, read_records, run_result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +53,21 @@ def test_a_run_that_failed_early_says_why(failed_run: Path, console: Console) ->
     assert shown(console) == [
         "Result: ✕ FAILED  the driver could not be installed: the package lock is held by process 812"
     ]
+
+
+def test_a_case_whose_numbers_are_those_of_its_parts_shows_the_first_of_each(
+    finished_run: Path, console: Console
+) -> None:
+    run = json.loads((finished_run / "run.json").read_text(encoding="utf-8"))
+    run["cases"][0]["scenario"] = "m/F16/bench"
+    line = json.loads((finished_run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    parts = [("pp512", "prompt_rate", 300), ("tg128", "rate", 25), ("tg512", "rate", 24)]
+    records = [
+        {**line, "scenario": f"m/F16/bench/{part}", "metric": name, "value": value}
+        for part, name, value in parts
+    ]
+    result = run_result(run, as_records(records), finished_run)
+    assert [metric.value for metric in result.cases[0].headline] == [300, 25]
+    assert list(result.others) == ["m/F16/bench/pp512", "m/F16/bench/tg128", "m/F16/bench/tg512"]
+    render_result(run, records, console, run_dir=finished_run)
+    assert any("m/F16/bench" in line and "Prompt rate" in line for line in shown(console))
