@@ -51,12 +51,13 @@ def test_it_is_built_once_and_given_back(  # noqa: PLR0917 - fixtures
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", container_engine.address)
+    real_host.context.run_dir.mkdir()
     docker = container_engine.docker
     docker("tag", llamacpp_image, "mine:1")
     plan = image(image="mine:1", llamacpp=llamacpp).plan(real_host.facts.fresh())
     assert plan.nothing_to_do.startswith("mine:1 has the programs of")
-    shown = docker("run", "--rm", "--network=none", "mine:1", "llama-server", "--help")
-    assert "--ctx-size" in shown
+    shown = docker("run", "--rm", "--network=none", "mine:1", "llama-bench", "--help")
+    assert "--n-prompt" in shown
 
     other = image(image="mine:1", base=BUSYBOX, llamacpp=llamacpp)
     (step,) = other.plan(real_host.facts.fresh()).steps

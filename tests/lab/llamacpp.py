@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["converter_environment", "llamacpp", "llamacpp_image", "tiny_folder"]
 
 CACHE = Path.home() / ".cache" / "vcagent-tests"
-_TOOLS = "llama-quantize,llama-perplexity,llama-bench,llama-batched-bench,llama-completion,llama-server"
+_TOOLS = "llama-quantize,llama-perplexity,llama-bench,llama-batched-bench,llama-completion"
 _CONVERTER = (
     "torch==2.13.0+cpu",
     "transformers>=5,<6",
@@ -62,7 +62,8 @@ def _apply(component: Dependency, name: str, skipped: type[VcagentError] = HostE
     """
     packages = CACHE / "packages"
     with _locked(name):
-        packages.mkdir(exist_ok=True)
+        for folder in (packages, CACHE / "run"):
+            folder.mkdir(exist_ok=True)
         facts = Facts(LocalHost(), {"package_dir": packages})
         processes = LocalProcesses(f"test-{name}")
         context = StepContext(

@@ -22,13 +22,10 @@ from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerP
 from agent.errors import ActionFailedError
 from agent.facts import Facts
 from tests.lab.container_engine import BUSYBOX
-from tests.lab.llamacpp import llamacpp, llamacpp_image
 
 if TYPE_CHECKING:
     from agent.component import Service, StepContext
     from tests.lab.restartable_docker import RestartableDocker
-
-__all__ = ["llamacpp", "llamacpp_image"]
 
 pytestmark = pytest.mark.engine
 
@@ -158,24 +155,6 @@ def test_it_serves_from_a_container_that_goes_with_it(
     contained(
         container_engine, tmp_path / "work", model=tiny_gguf, environment=environment, container=container
     )
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize("network", ["host", "bridge"])
-def test_it_serves_from_the_image_of_the_programs(
-    network: str, llamacpp_image: str, tiny_gguf: Path, container_engine: RestartableDocker, tmp_path: Path
-) -> None:
-    folder = tmp_path / "models"
-    folder.mkdir()
-    shutil.copy(tiny_gguf, folder / "tiny-Q8_0.gguf")
-    seen = contained(
-        container_engine,
-        tmp_path / "work",
-        model=folder / "tiny-Q8_0.gguf",
-        container={"image": llamacpp_image, "ulimits": {}, "network": network},
-    )
-    assert seen["engine_version"] == "b11434"
-    assert str(seen["url"]).startswith("http://127.0.0.1:")
 
 
 def test_a_container_may_be_its_image_alone_and_needs_a_network(tmp_path: Path) -> None:
