@@ -41,9 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Of the tests that load the machine (engines) or share what there is once (labs, apt), no two run at once.
     """
+    groups: dict[Path, str] = {}
     for item in items:
-        groups = [group for marker, group in _GROUPS.items() if item.get_closest_marker(marker)]
-        if groups or "accuracy_python" in getattr(item, "fixturenames", ()):
+        found = [group for marker, group in _GROUPS.items() if item.get_closest_marker(marker)]
+        groups.setdefault(item.path, str(item.path))
+        if found:
+            groups[item.path] = found[0]
+        if found or "accuracy_python" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(1200))
-        if groups:
-            item.add_marker(pytest.mark.xdist_group(groups[0]))
+    for item in items:  # a file's tests stay together: some share what the first one makes
+        item.add_marker(pytest.mark.xdist_group(groups[item.path]))

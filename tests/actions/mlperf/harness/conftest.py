@@ -89,7 +89,7 @@ def config(tmp_path: Path, dataset: Path) -> Callable[..., Path]:
             "settings": settings | (limits if scenario in {"Server", "Interactive"} else {}),
             "max_output_tokens": 8,
             "warmup_samples": 2,
-            "sample_timeout_s": 20,
+            "sample_timeout_s": 120,
             **changes,
         }
         path = tmp_path / "config.json"
@@ -106,7 +106,7 @@ def harness(bench_python: Path, config: Callable[..., Path], tmp_path: Path) -> 
     def run(*, env: dict[str, str] | None = None, **changes: Any) -> Outcome:
         path = config(**changes)
         process = start_process(bench_python, "-m", "harness", str(path), cwd=tmp_path, **(env or {}))
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=300)
         events = [json.loads(line) for line in stdout.splitlines()]
         return Outcome(process.returncode, stderr, events, Path(json.loads(path.read_text())["output_dir"]))
 
