@@ -243,11 +243,11 @@ class HostMonitor(IntervalMonitor):
 
     def begin(self, context: MonitorContext) -> None:  # noqa: ARG002 - nothing is emitted yet
         """See IntervalMonitor."""
-        self._before, self._before_s = self.sensors.snapshot(slow=False), time.time()
+        self._before, self._before_s = self.sensors.snapshot(slow=False), self.clock.now_s()
 
     def measure(self, context: MonitorContext, *, slow: bool) -> None:
         """See IntervalMonitor."""
-        after, after_s = self.sensors.snapshot(slow=slow), time.time()
+        after, after_s = self.sensors.snapshot(slow=slow), self.clock.now_s()
         if after.at_s <= self._before.at_s:
             return
         metrics = metrics_between(self._before, after)

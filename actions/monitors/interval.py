@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, model_validator
 
 from actions.monitors.history import History
+from actions.monitors.steady_clock import SteadyClock
 from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
 from agent.component import ComponentParameters, Monitor, MonitorContext, MonitorSummary
 from agent.names import canonical
@@ -54,6 +55,7 @@ class IntervalMonitor(Monitor):
     def __init__(self, parameters: ComponentParameters) -> None:
         super().__init__(parameters)
         self.history = History()
+        self.clock = SteadyClock()
         self._turn = threading.Lock()
         self._watching: MonitorContext | None = None
 
@@ -66,7 +68,7 @@ class IntervalMonitor(Monitor):
 
     @abstractmethod
     def sum_up(self, start_s: float, end_s: float) -> MonitorSummary:
-        """Sum up a span of what was measured, in seconds since the epoch."""
+        """Sum up a span of what was measured, in seconds of ``clock``."""
 
     def end(self, context: MonitorContext) -> None:
         """What is done after the last interval."""
@@ -102,4 +104,5 @@ class IntervalMonitor(Monitor):
             if self._watching:
                 # What ends now ended after the last interval: without this a short case was never seen.
                 self.measure(self._watching, slow=True)
-            return self.sum_up(start.timestamp(), end.timestamp())
+            end_s = self.clock.seconds_of(end, self.clock.now_s())
+            return self.sum_up(self.clock.seconds_of(start, end_s), end_s)

@@ -55,7 +55,7 @@ class _Watched:
 
     Args:
         metrics: makes its metrics.
-        at_s: when it was read last, in seconds since the epoch; None where it was not yet, or is silent.
+        at_s: when it was read last, in seconds of the monitor's clock; None where it was not, or is silent.
         silent_since_s: since when it does not answer; None where it does.
     """
 
@@ -113,7 +113,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
 
     def end(self, context: MonitorContext) -> None:
         """See IntervalMonitor."""
-        now_s = time.time()
+        now_s = self.clock.now_s()
         gaps = []
         if self._silent_since_s is not None:
             gaps.append(self._gap(self._silent_since_s, now_s, self._silence, None))
@@ -152,7 +152,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
             return metrics
         sensors = self._sensors
         assert sensors is not None  # noqa: S101 - _reopen says so
-        began_s = time.time()
+        began_s = self.clock.now_s()
         values: dict[str, float] = {}
         silent: list[tuple[_Watched, str]] = []
         for gpu in sensors.gpus:
@@ -162,7 +162,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
             except NvmlError as error:
                 silent.append((watched, error.message))
                 continue
-            metrics += self._take(watched, readings, time.time(), values)
+            metrics += self._take(watched, readings, self.clock.now_s(), values)
         if values and self._row_s is not None:
             self.history.add(self._row_s, began_s, values)
         self._row_s = began_s
@@ -202,7 +202,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
                 values[column(gpu, "energy")] = energy
             if readings.clock_events is not None:
                 values[column(gpu, "clock_events")] = readings.clock_events
-            metrics += made.gauges(gauges, datetime.fromtimestamp(now_s, timezone.utc))
+            metrics += made.gauges(gauges, datetime.now(timezone.utc))
         if readings.clock_events is not None:
             metrics += made.clock_events(watched.clock_events, readings.clock_events)
             watched.clock_events = readings.clock_events
@@ -245,7 +245,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
             metrics.append(
                 Metric(name, 1.0, "count", Relativity.LOWER, str(xid), verbosity=3, metadata=metadata)
             )
-            self._events.append((time.time(), f"{f'GPU {made.gpu.index}: ' if made else ''}{xid}"))
+            self._events.append((self.clock.now_s(), f"{f'GPU {made.gpu.index}: ' if made else ''}{xid}"))
         return metrics
 
     def _reopen(self, context: MonitorContext, metrics: list[Metric]) -> bool:
@@ -253,9 +253,9 @@ class NvidiaSmiMonitor(IntervalMonitor):
             sensors = self._open_sensors()
         except NvmlError as error:
             if self._silent_since_s is None:
-                self._lose(context, error.message, time.time())
+                self._lose(context, error.message, self.clock.now_s())
             return False
-        now_s = time.time()
+        now_s = self.clock.now_s()
         if self._silent_since_s is not None:
             metrics.append(self._gap(self._silent_since_s, now_s, self._silence, None))
             _note(context, f"NVML answers again after {now_s - self._silent_since_s:.1f} s")
@@ -274,7 +274,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
 
     def _fell_silent(self, context: MonitorContext, watched: _Watched, why: str) -> None:
         if watched.silent_since_s is None:
-            watched.silent_since_s, watched.at_s = watched.at_s or time.time(), None
+            watched.silent_since_s, watched.at_s = watched.at_s or self.clock.now_s(), None
             _note(context, why)
 
     def _gap(self, start_s: float, end_s: float, why: str, watched: _Watched | None) -> Metric:

@@ -52,7 +52,9 @@ class MLPerfParameters(ComponentParameters):
     system_file: Path | None = Field(None, description="A YAML file with a system of one's own.")
 
     scratch_path: Path | None = Field(None, description="The scratch space, instead of one on a disk.")
-    least_free_gb: float | None = Field(None, ge=0, description="Free space that it must have, in GB.")
+    least_free_gb: float | None = Field(
+        None, ge=0, description="Free space that it must have, in GB; what it holds already counts."
+    )
     make_variables: dict[str, str] = Field(default_factory=dict, description="Variables for every make.")
     image: str = Field("", description="An image that is there, instead of the one that prebuild makes.")
     image_gb: float = Field(60, ge=0, description="Space that the image needs where Docker keeps its data.")

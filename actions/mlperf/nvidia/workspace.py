@@ -258,7 +258,7 @@ def _check_space(workspace: Workspace, parameters: MLPerfParameters, facts: Fact
     there = {name: sum(size or 0 for stage, size in made.items() if stage.benchmark == name) for name in due}
     needed = sum(max(0, one.scratch_bytes - there[one.name]) for one in workspace.prepared if one.name in due)
     if parameters.least_free_gb is not None:
-        needed = int(parameters.least_free_gb * 10**9)
+        needed = max(0, int(parameters.least_free_gb * 10**9) - sum(size or 0 for size in made.values()))
     mounts = facts[MOUNTS]
     free = free_bytes(mounts, scratch.path)
     if free is not None and free < needed:

@@ -39,7 +39,7 @@ class Watch:
         )
         parameters = IntervalParameters(interval=0.1)
         self.monitor = NvidiaSmiMonitor(parameters, kernel_log=KernelLog(self.kmsg))
-        self.began_s = time.time()
+        self.began_s = time.monotonic()
         self.monitor.begin(self.context)
 
     def _emit(self, metrics: Sequence[Metric]) -> None:
@@ -47,12 +47,12 @@ class Watch:
 
     def measure(self, times: int = 1, *, slow: bool = False) -> None:
         for _ in range(times):
-            last = time.time()
-            wait_for(lambda last=last: time.time() > last + 0.02)
+            last = time.monotonic()
+            wait_for(lambda last=last: time.monotonic() > last + 0.02)
             self.monitor.measure(self.context, slow=slow)
 
     def summary(self) -> MonitorSummary:
-        return self.monitor.sum_up(self.began_s, time.time())
+        return self.monitor.sum_up(self.began_s, time.monotonic())
 
     def summed_up(self) -> dict[str, float]:
         return {metric.name: metric.value for metric in self.summary().metrics}
@@ -109,7 +109,7 @@ def test_records_and_summary(watch: Watch) -> None:
     assert summed["gpu0_utilization_mean"] == pytest.approx(0.97)
     assert summed["gpu1_power_draw_instant_max"] == 410
     assert summed["gpu1_nvlink_received_mean"] == pytest.approx(1_024_000_000, rel=0.3)
-    elapsed_s = time.time() - watch.began_s
+    elapsed_s = time.monotonic() - watch.began_s
     assert 0.3 * elapsed_s * 810 < summed["gpu_energy"] < 1.5 * elapsed_s * 810
     assert len(watch.values("gpu0_utilization")) == 5
     assert len(watch.values("gpu0_power_limit")) == 1  # it did not change
@@ -128,7 +128,7 @@ def test_energy_is_added_up_where_the_gpu_does_not_count_it(
     nvml_stand_in.set(old=1)
     watch = Watch(tmp_path)
     watch.measure(4)
-    elapsed_s = time.time() - watch.began_s
+    elapsed_s = time.monotonic() - watch.began_s
     assert 0.3 * elapsed_s * 400 < watch.summed_up()["gpu0_energy"] < 1.1 * elapsed_s * 400
 
 
@@ -179,7 +179,7 @@ def test_nvml_goes_and_comes_back_as_a_gap_not_as_zeros(watch: Watch, nvml_stand
     (warning,) = watch.summary().warnings
     assert "NVML did not answer" in warning
     energy_s = watch.summed_up()["gpu0_energy"] / 400
-    assert energy_s < time.time() - watch.began_s - gap_s / 2
+    assert energy_s < time.monotonic() - watch.began_s - gap_s / 2
     log = watch.context.log.read_text()
     assert "NVML does not answer: GPU 0: Driver Not Loaded" in log
     assert log.count("\n") == 2
@@ -224,7 +224,7 @@ def test_errors_are_told_with_the_case_that_ran(watch: Watch, nvml_stand_in: Nvm
     (xid,) = [metric for metric in watch.emitted if metric.name == "gpu1_xid"]
     assert (xid.value, xid.unit) == (1, "count")
     assert (xid.metadata["xid"], xid.metadata["cause"]) == (48, "hardware")
-    later = watch.monitor.sum_up(time.time(), time.time() + 1)
+    later = watch.monitor.sum_up(time.monotonic(), time.monotonic() + 1)
     assert later.warnings == ()
 
 
