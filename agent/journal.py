@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
-from agent.records import MetricRecord, Relativity
+from agent.records import MetadataValue, MetricRecord, Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["Journal", "StepRow", "StepStatus", "now"]
+__all__ = ["Journal", "StepRow", "StepStatus", "json_text", "now"]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -51,10 +53,12 @@ CREATE TABLE IF NOT EXISTS sinks (
 """
 
 
-_RECORD_FIELDS = tuple(
-    field.name for field in fields(MetricRecord) if field.name not in {"record_id", "stored"}
-)
-_RECORD_TIMES = ("timestamp", "scenario_start", "scenario_end")
+_CONTEXT = ("experiment_id", "run_id", "client_id", "profile", "tool_name", "tool_version", "scenario")
+_SPAN = ("scenario_start", "scenario_end")
+_KIND = ("unit", "relativity", "verbosity", "description", "tags")
+
+_RECENT = 1000
+"""Records that are kept at hand for the sinks, which take them within seconds."""
 
 
 def now() -> datetime:
@@ -105,6 +109,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.RLock()
+        self._recent: deque[MetricRecord] = deque(maxlen=_RECENT)
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         try:
             self._database.row_factory = sqlite3.Row
@@ -199,22 +204,26 @@ class Journal:
         remember: Mapping[str, Any] | None = None,
     ) -> None:
         """Note a step's end together with its cases, its records and facts of the run: all or nothing."""
-        with self._transaction() as database:
-            _remember(database, remember or {})
-            database.execute(
-                "UPDATE steps SET status = ?, ended = ?, message = ? WHERE key = ?",
-                (status.value, now().isoformat(), message, key),
-            )
-            database.executemany(
-                "INSERT INTO cases (step, value) VALUES (?, ?)",
-                [(key, json.dumps(dict(case))) for case in cases],
-            )
-            _insert(database, records)
+        with self._lock:
+            with self._transaction() as database:
+                _remember(database, remember or {})
+                database.execute(
+                    "UPDATE steps SET status = ?, ended = ?, message = ? WHERE key = ?",
+                    (status.value, now().isoformat(), message, key),
+                )
+                database.executemany(
+                    "INSERT INTO cases (step, value) VALUES (?, ?)",
+                    [(key, json.dumps(dict(case))) for case in cases],
+                )
+                added = _insert(database, records)
+            self._recent.extend(added)
 
     def add_records(self, records: Iterable[MetricRecord]) -> None:
         """Keep records that belong to no step, such as a monitor's."""
-        with self._transaction() as database:
-            _insert(database, records)
+        with self._lock:
+            with self._transaction() as database:
+                added = _insert(database, records)
+            self._recent.extend(added)
 
     def steps(self) -> list[StepRow]:
         """All steps, in the order in which they were first started."""
@@ -257,6 +266,10 @@ class Journal:
 
     def records_after(self, record_id: int, limit: int = 5000) -> list[MetricRecord]:
         """The records that follow a record, oldest first."""
+        with self._lock:
+            recent = self._recent
+            if recent and recent[0].record_id <= record_id + 1:
+                return [record for record in recent if record.record_id > record_id][:limit]
         rows = self._rows(
             "SELECT id, value FROM records WHERE id > ? ORDER BY id LIMIT ?", (record_id, limit)
         )
@@ -278,19 +291,45 @@ class Journal:
 
 
 def record_to_json(record: MetricRecord) -> str:
-    """A record as one line of JSON without its id, which the journal gives."""
-    values: dict[str, Any] = {name: getattr(record, name) for name in _RECORD_FIELDS}
-    for key in _RECORD_TIMES:
-        values[key] = _written(values[key])
-    values["relativity"] = record.relativity.value
-    values["metadata"] = dict(record.metadata)
-    return json.dumps(values)
+    """A record as one line of JSON without its id, which the journal gives.
+
+    A monitor's records have most members in common: those are written once.
+    """
+    parts = (
+        f'"timestamp": "{_written(record.timestamp)}"',
+        _members(
+            _CONTEXT, record.experiment_id, record.run_id, record.client_id, record.profile,
+            record.tool_name, record.tool_version, record.scenario,
+        ),
+        _members(_SPAN, _written(record.scenario_start), _written(record.scenario_end)),
+        f'"metric": {json_text(record.metric)}, "value": {record.value!r}',
+        _members(
+            _KIND, record.unit, record.relativity.value, record.verbosity, record.description, record.tags
+        ),
+        '"metadata": {'
+        + ", ".join(f"{json_text(key)}: {json_text(value)}" for key, value in record.metadata.items())
+        + "}",
+    )  # fmt: skip
+    return "{" + ", ".join(parts) + "}"
+
+
+def json_text(value: MetadataValue) -> str:
+    """What ``json.dumps`` gives, without its detours."""
+    if isinstance(value, str):
+        return encode_basestring_ascii(value)
+    return str(value) if type(value) is int else json.dumps(value)
+
+
+@lru_cache(maxsize=1024)
+def _members(names: tuple[str, ...], *values: Any) -> str:
+    """Members of a JSON object, without its braces."""
+    return json.dumps(dict(zip(names, values, strict=True)))[1:-1]
 
 
 def record_from_json(record_id: int, text: str) -> MetricRecord:
     """The inverse of ``record_to_json``."""
     values = json.loads(text)
-    for key in _RECORD_TIMES:
+    for key in ("timestamp", *_SPAN):
         values[key] = _read(values[key])
     values["relativity"] = Relativity(values["relativity"])
     values["tags"] = tuple(values["tags"])
@@ -309,10 +348,16 @@ def _remember(database: sqlite3.Connection, values: Mapping[str, Any]) -> None:
     )
 
 
-def _insert(database: sqlite3.Connection, records: Iterable[MetricRecord]) -> None:
-    database.executemany(
-        "INSERT INTO records (value) VALUES (?)", [(record_to_json(record),) for record in records]
-    )
+def _insert(database: sqlite3.Connection, records: Iterable[MetricRecord]) -> list[MetricRecord]:
+    """Insert records; returns them with their ids, as ``records_after`` would read them."""
+    added = list(records)
+    for record in added:
+        record.stored = record_to_json(record)
+    database.executemany("INSERT INTO records (value) VALUES (?)", [(record.stored,) for record in added])
+    (last,) = database.execute("SELECT last_insert_rowid()").fetchone()
+    for record_id, record in enumerate(added, last - len(added) + 1):
+        record.record_id = record_id
+    return added
 
 
 def _step(row: sqlite3.Row) -> StepRow:

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from agent.journal import Journal, StepStatus, now
@@ -203,7 +204,7 @@ class Recorder:
         }
 
     def _record(self, metric: Metric, output: ParsedOutput, tags: str) -> MetricRecord:
-        own_tags = tuple(filter(None, (tag.strip() for tag in tags.split(","))))
+        own_tags = _split(tags)
         start = output.start or now()
         end = output.end or now()
         return MetricRecord(
@@ -258,6 +259,11 @@ class Recorder:
             for key, value in values.items()
             if value is not None
         }
+
+
+@lru_cache(maxsize=64)
+def _split(tags: str) -> tuple[str, ...]:
+    return tuple(filter(None, (tag.strip() for tag in tags.split(","))))
 
 
 def _unique(scenario: str, taken: Collection[str]) -> str:

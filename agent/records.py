@@ -188,9 +188,12 @@ class Parser:
     parse: Callable[[Path], list[ParsedOutput]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MetricRecord:
     """One number with the context of its run: a line of ``metrics.jsonl``.
+
+    Nobody but the journal changes one, which gives it its id and ``stored`` when it keeps it. It is not
+    frozen: monitors make some each second, and a frozen one takes five times as long to make.
 
     Times are aware and in UTC. ``record_id`` is unique within the run and grows with time; a sink that
     may see a record twice after a resume tells doubles by it. ``stored`` is the record as the journal keeps

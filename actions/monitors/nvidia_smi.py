@@ -152,7 +152,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
             return metrics
         sensors = self._sensors
         assert sensors is not None  # noqa: S101 - _reopen says so
-        began_s = self.clock.now_s()
+        began_s, moment = self.clock.now_s(), datetime.now(timezone.utc)
         values: dict[str, float] = {}
         silent: list[tuple[_Watched, str]] = []
         for gpu in sensors.gpus:
@@ -162,7 +162,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
             except NvmlError as error:
                 silent.append((watched, error.message))
                 continue
-            metrics += self._take(watched, readings, self.clock.now_s(), values)
+            metrics += self._take(watched, readings, self.clock.now_s(), moment, values)
         if values and self._row_s is not None:
             self.history.add(self._row_s, began_s, values)
         self._row_s = began_s
@@ -178,6 +178,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         watched: _Watched,
         readings: GpuReadings,
         now_s: float,
+        moment: datetime,
         values: dict[str, float],
     ) -> list[Metric]:
         """One GPU's readings: metrics of them; what they add to the history's next row."""
@@ -202,7 +203,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
                 values[column(gpu, "energy")] = energy
             if readings.clock_events is not None:
                 values[column(gpu, "clock_events")] = readings.clock_events
-            metrics += made.gauges(gauges, datetime.now(timezone.utc))
+            metrics += made.gauges(gauges, moment)
         if readings.clock_events is not None:
             metrics += made.clock_events(watched.clock_events, readings.clock_events)
             watched.clock_events = readings.clock_events

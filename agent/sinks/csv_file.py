@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from agent.journal import json_text
 from agent.sinks.base import FileSink
 
 if TYPE_CHECKING:
@@ -41,31 +41,35 @@ class CsvSink(FileSink):
 
     def __init__(self, path: Path, host: Mapping[str, Any]) -> None:
         super().__init__(path)
-        self._host = host
-        self.header = _row(COLUMNS)
+        told = (host.get("version", ""), host.get("os", "Unix"), host.get("platform", ""))
+        self._host = ("vcagent", *map(str, told), str(_INFORMATION))
+        self._host_metadata = _pairs(host.get("metadata", {}))
+        self.header = f"{_cells(*COLUMNS)}\r\n"
 
     def line(self, record: MetricRecord) -> str:
-        """See FileSink."""
-        values: tuple[object, ...] = (
+        """See FileSink. A monitor's records have most cells in common: those are made once."""
+        first = _cells(
             _time(record.timestamp), record.experiment_id, "", record.profile, record.client_id,
             record.tool_name, record.tool_version, record.scenario, _time(record.scenario_start),
-            _time(record.scenario_end), record.metric, repr(record.value), record.unit, "",
-            record.description, record.relativity.value, record.verbosity, record.client_id, "vcagent",
-            self._host.get("version", ""), self._host.get("os", "Unix"), self._host.get("platform", ""),
-            _INFORMATION, record.run_id, record.run_id, _pairs(record.metadata),
-            _pairs(self._host.get("metadata", {})), "", ",".join(record.tags),
+            _time(record.scenario_end),
         )  # fmt: skip
-        return _row(values)
+        name = _cells(record.metric)
+        last = _cells(
+            record.unit, "", record.description, record.relativity.value, str(record.verbosity),
+            record.client_id, *self._host, record.run_id, record.run_id, _pairs(record.metadata),
+            self._host_metadata, "", ",".join(record.tags),
+        )  # fmt: skip
+        return f'{first},{name},"{record.value!r}",{last}\r\n'
 
 
-def _row(values: tuple[object, ...]) -> str:
-    quoted = [str(value).replace('"', '""') for value in values]
-    return '"' + '","'.join(quoted) + '"\r\n'
+@lru_cache(maxsize=1024)
+def _cells(*values: str) -> str:
+    return ",".join('"' + value.replace('"', '""') + '"' for value in values)
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
     return ";".join(
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items()
+        f"{key}={value if isinstance(value, str) else json_text(value)}" for key, value in values.items()
     )
 
 

@@ -1,7 +1,9 @@
 """The journal keeps what happened, whole or not at all."""
 
+import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -57,6 +59,37 @@ def row(key: str = "actions[0]/go") -> StepRow:
 
 def test_a_record_survives_its_way_through_json() -> None:
     assert record_from_json(7, record_to_json(record())) == record(record_id=7)
+
+
+def test_a_record_is_what_json_makes_of_it() -> None:
+    odd = replace(
+        record(1e300),
+        description='5 °C "hot"\n',
+        scenario="\\",
+        metadata={"a": True, "b": 1, "c": 1.0, "d\t": 'é"', "e": -0.5, "f": False},
+    )
+    for one in (
+        odd,
+        replace(odd, metadata={"a": 1, "b": 1.0, "c": True}),
+        replace(odd, metadata={}, tags=()),
+    ):
+        text = record_to_json(one)
+        assert text == json.dumps(json.loads(text))
+        assert record_from_json(0, text) == one
+        assert [type(value) for value in json.loads(text)["metadata"].values()] == [
+            type(value) for value in one.metadata.values()
+        ]
+
+
+def test_what_was_just_kept_is_what_the_file_has(journal: Journal) -> None:
+    for number in range(3):
+        journal.add_records(record(float(number * 1000 + value)) for value in range(400))
+    with Journal(journal.path) as again:
+        for after, limit in ((0, 5000), (150, 10), (250, 5000), (1190, 5000), (1200, 5000)):
+            found, wanted = journal.records_after(after, limit), again.records_after(after, limit)
+            assert found == wanted
+            assert [one.stored for one in found] == [one.stored for one in wanted]
+        assert len(again.records_after(0)) == 1200
 
 
 def test_a_step_is_found_again_after_the_file_is_opened_anew(journal: Journal) -> None:
