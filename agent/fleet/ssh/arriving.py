@@ -100,7 +100,7 @@ def arrived(
     if answer["missing"]:
         tell(f"sending the agent, {size / 1e6:.1f} MB")
         with bundle.path.open("rb") as file:
-            while piece := file.read(1 << 18):
+            while piece := file.read(1 << 16):
                 arrival.write(piece)
     tell("starting the agent")
     arrival.write(json.dumps(request).encode())

@@ -17,8 +17,8 @@ __all__ = ["HostSocket", "HostTransport"]
 
 _CERTIFIED = "-cert-v01@openssh.com"
 _GCM = "-gcm@openssh.com"
-_AHEAD_BYTES = 1 << 15
-"""For each connection: hosts that say nothing cost memory as well."""
+_AHEAD_BYTES = 1 << 12
+"""Most packets are shorter. Each connection has a buffer, also of hosts that say nothing."""
 
 
 class HostTransport(Transport):
@@ -76,7 +76,7 @@ class _ClockedPacketizer(Packetizer):
 
 
 class HostSocket:
-    """A socket that costs few system calls: paramiko reads every packet in two, and asks before each call.
+    """A socket that costs few system calls: paramiko reads each packet in two pieces or more.
 
     Args:
         sock: the socket; all else is its own.
@@ -90,16 +90,15 @@ class HostSocket:
     def recv(self, count: int) -> bytes:
         """Up to so many bytes; see socket."""
         if self._at == self._end:
-            self._at, self._end = 0, self._received()
+            try:
+                if count > _AHEAD_BYTES:
+                    return self._sock.recv(count)
+                self._at, self._end = 0, self._sock.recv_into(self._ahead)
+            except BlockingIOError as error:
+                raise TimeoutError from error
         data = self._ahead[self._at : min(self._at + count, self._end)].tobytes()
         self._at += len(data)
         return data
-
-    def _received(self) -> int:
-        try:
-            return self._sock.recv_into(self._ahead)
-        except BlockingIOError as error:
-            raise TimeoutError from error
 
     def settimeout(self, seconds: float) -> None:
         """Bound each call; see socket. The kernel keeps the time: Python would ask it before each call."""
