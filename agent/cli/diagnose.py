@@ -104,34 +104,19 @@ def baseline(
 
 def _rules(path: Path | None) -> tuple[Rule, ...]:
     from agent.diagnosis.reading import read_text
-    from agent.diagnosis.rules import read_rules
+    from agent.diagnosis.rules import default_rules, read_rules
 
-    if path:
-        return read_rules(read_text(path), str(path))
-    from importlib import resources
-
-    return read_rules(
-        resources.files("agent.diagnosis").joinpath("rules.yaml").read_text("utf-8"), "rules.yaml"
-    )
+    return read_rules(read_text(path), str(path)) if path else default_rules()
 
 
 def _show(diagnosis: Diagnosis) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from agent.cli.output import console
-    from agent.diagnosis.table import COLUMNS, rows
+    from agent.diagnosis.table import print_defects
 
     screen = console()
-    table = Table()
-    for column in COLUMNS:
-        table.add_column(column, overflow="fold")
-    for row in rows(diagnosis):
-        table.add_row(*map(Text, row))
-    if table.row_count:
-        screen.print(table)
-    for warning in diagnosis.warnings:
-        screen.print(Text(f"! {warning}", style="yellow"))
+    print_defects(diagnosis, screen)
     sick = sum(not host.is_good for host in diagnosis.hosts)
     judged = sum(host.judged for host in diagnosis.hosts)
     screen.print(Text(f"{sick} of {len(diagnosis.hosts)} hosts with defects; {judged} values judged"))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEAST_HOSTS",
+    "SIGNS",
     "Baseline",
     "baseline_to_json",
     "make_baselines",
@@ -32,7 +33,8 @@ LEAST_HOSTS = 4
 """Of fewer hosts nobody can say which of them is the odd one."""
 
 _SCHEMA_VERSION = 1
-_SIGNS = {Relativity.HIGHER: -1, Relativity.LOWER: 1}
+SIGNS = {Relativity.HIGHER: -1, Relativity.LOWER: 1}
+"""On which side of the others a value is bad, where one is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def variance_variables(value: float, baseline: Baseline, kind: MetricKind) -> di
     variables = {}
     if baseline.value:
         variables["x"] = (value - baseline.value) / baseline.value
-        if sign := _SIGNS.get(kind.relativity):
+        if sign := SIGNS.get(kind.relativity):
             variables["worse"] = sign * (value - baseline.value) / abs(baseline.value)
     if baseline.mad is not None:
         variables["z"] = modified_z_score(value, baseline.value, baseline.mad)

@@ -11,7 +11,7 @@ from agent.errors import UsageError
 from agent.records import Relativity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 __all__ = ["read_observations", "read_text"]
@@ -32,18 +32,19 @@ def read_text(path: Path) -> str:
         raise UsageError(f"{path} cannot be read: {error}") from error
 
 
-def read_observations(paths: Sequence[Path]) -> Observations:
+def read_observations(paths: Sequence[Path], known_hosts: Iterable[str] = ()) -> Observations:
     """What was measured on the hosts of several runs.
 
     A record that is read twice counts once; several values of a metric of one host stand together.
 
     Args:
         paths: folders of runs or fleet runs, files of records, or SuperBench's results (jsonl).
+        known_hosts: hosts that are known beside those of the paths.
 
     Raises:
         UsageError: if there are no records, or a line is none.
     """
-    hosts: list[str] = []
+    hosts = list(known_hosts)
     measured: dict[tuple[Any, ...], Measured] = {}
     for path in paths:
         hosts += _hosts_of_fleet(path)

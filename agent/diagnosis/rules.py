@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from agent.diagnosis.criteria import LABEL, Criterion, parse_criterion
@@ -16,7 +17,7 @@ from agent.profile.finding import source_from_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Function", "Rule", "read_rules"]
+__all__ = ["Function", "Rule", "default_rules", "read_rules"]
 
 _KEYS = ("function", "criteria", "categories", "metrics", "store")
 _OWN_KEYS = (*_KEYS, "verbosity")
@@ -77,6 +78,12 @@ class Rule:
     def is_about(self, metric: str, verbosity: int) -> bool:
         """Whether it judges the metric of this full name."""
         return verbosity <= self.verbosity and any(one.matches(metric) for one in self.patterns)
+
+
+def default_rules() -> tuple[Rule, ...]:
+    """The rules where none are named."""
+    text = resources.files("agent.diagnosis").joinpath("rules.yaml").read_text("utf-8")
+    return read_rules(text, "rules.yaml")
 
 
 def read_rules(text: str, label: str) -> tuple[Rule, ...]:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import Console
+
     from agent.diagnosis.diagnosis import Defect, Diagnosis
 
-__all__ = ["COLUMNS", "rows", "to_markdown"]
+__all__ = ["COLUMNS", "print_defects", "rows", "to_markdown"]
 
 COLUMNS = ("host", "category", "rule", "metric", "value", "baseline", "variance")
 
@@ -46,3 +48,19 @@ def to_markdown(diagnosis: Diagnosis) -> str:
     table = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
     warnings = [f"- {warning}" for warning in diagnosis.warnings]
     return "\n".join([*table, *(["", *warnings] if warnings else [])]) + "\n"
+
+
+def print_defects(diagnosis: Diagnosis, console: Console) -> None:
+    """Print the defects as a table, if there are any, and the warnings."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for column in COLUMNS:
+        table.add_column(column, overflow="fold")
+    for row in rows(diagnosis):
+        table.add_row(*map(Text, row))
+    if table.row_count:
+        console.print(table)
+    for warning in diagnosis.warnings:
+        console.print(Text(f"! {warning}", style="yellow"))

@@ -9,7 +9,7 @@ from agent.errors import ExitCode, HostError, VcagentError, unexpected
 from agent.fleet.bundle import Bundles
 from agent.fleet.display import counted
 from agent.fleet.errors import HostUnfitError, UnknownHostKeyError
-from agent.fleet.host_run import Surroundings
+from agent.fleet.host_run import HostPart, Surroundings
 from agent.fleet.scheduling import Scheduler
 from agent.fleet.status import HostPhase
 from agent.fleet.waves import Waves, share_of
@@ -82,10 +82,7 @@ class Controller:
         statuses = record.statuses()
         self._runs = {
             host.name: self._way.host_run(
-                host,
-                _host_request(host, assignment),
-                statuses[host.name],
-                self._changed,
+                HostPart(host, _host_request(host, assignment), statuses[host.name], self._changed)
             )
             for host in fleet.hosts
         }

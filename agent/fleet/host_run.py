@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.fleet.remote.standing import Standing
     from agent.fleet.scheduling import Task
 
-__all__ = ["HostRun", "Surroundings", "Way"]
+__all__ = ["HostPart", "HostRun", "Surroundings", "Way"]
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,29 @@ class Surroundings:
     mask_value: Callable[[Any], Any]
 
 
+@dataclass(frozen=True)
+class HostPart:
+    """One host's part in a fleet run.
+
+    Args:
+        host: the host.
+        request: what the agent there is to do, as JSON; it may hold secrets.
+        status: where it stood when it was last seen.
+        changed: told of every change.
+    """
+
+    host: FleetHost
+    request: Mapping[str, Any]
+    status: HostStatus
+    changed: Callable[[HostStatus], None]
+
+
 class Way(ABC):
     """How the hosts of a fleet run are reached."""
 
     @abstractmethod
-    def host_run(
-        self,
-        host: FleetHost,
-        request: Mapping[str, Any],
-        status: HostStatus,
-        changed: Callable[[HostStatus], None],
-    ) -> HostRun:
-        """One host of the run; see HostRun."""
+    def host_run(self, part: HostPart) -> HostRun:
+        """One host of the run."""
 
     def prepare(self, tell: Callable[[str], None]) -> None:  # noqa: B027 - not every way has to
         """Do once what all hosts that are still to be started need, after they were checked.
@@ -84,31 +95,21 @@ class HostRun(ABC):
     """One host of a fleet run.
 
     Args:
-        host: the host.
-        request: what the agent there is to do, as JSON; it may hold secrets.
+        part: what it is to do.
         around: what all hosts share.
-        status: where it stood when it was last seen.
-        changed: told of every change.
 
     Attributes:
         status: where it stands.
         error: why it failed; None while it has not.
     """
 
-    def __init__(
-        self,
-        host: FleetHost,
-        request: Mapping[str, Any],
-        around: Surroundings,
-        status: HostStatus,
-        changed: Callable[[HostStatus], None],
-    ) -> None:
-        self.host = host
-        self.status = status
+    def __init__(self, part: HostPart, around: Surroundings) -> None:
+        self.host = part.host
+        self.status = part.status
         self.error: VcagentError | None = None
-        self._request = request
+        self._request = part.request
+        self._changed = part.changed
         self._around = around
-        self._changed = changed
 
     @abstractmethod
     def check(self, *, keep_open: bool) -> Task[None]:

@@ -6,6 +6,11 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from agent.diagnosis.baseline import make_baselines
+from agent.diagnosis.judging import diagnose
+from agent.diagnosis.reading import read_observations
+from agent.diagnosis.rules import default_rules
+from agent.errors import UsageError
 from agent.fleet.controller import HOSTS
 from agent.fleet.distribution import Distribution, distribution_of
 from agent.fleet.failed import FAILED_FILE, failed_inventory
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from agent.diagnosis.diagnosis import Diagnosis
     from agent.fleet.record import FleetRecord
     from agent.fleet.status import HostStatus
 
@@ -36,6 +42,9 @@ def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
 
     statuses = record.statuses()
     found = distributions(run_dir, statuses)
+    for name in ("metrics.jsonl", "metrics.csv"):
+        _merge(run_dir, name, statuses)
+    diagnosis, undiagnosed = _diagnosed(run_dir, statuses)
     description = {
         "schema_version": 1,
         "run_id": run_dir.name,
@@ -49,16 +58,26 @@ def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
         "stopped": record.recall("stopped", ""),
         "hosts": [_host(run_dir, status) for status in statuses.values()],
         "distributions": [_distribution(one) for one in found],
+        "diagnosis": diagnosis.to_json() if diagnosis else None,
+        "undiagnosed": undiagnosed,
     }
-    for name in ("metrics.jsonl", "metrics.csv"):
-        _merge(run_dir, name, statuses)
     failed = run_dir / FAILED_FILE
     failed.unlink(missing_ok=True)
     if any(status.phase.is_final and not status.is_good for status in statuses.values()):
         failed.write_text(failed_inventory(record.hosts(), statuses), encoding="utf-8")
     write_json(run_dir / FLEET_FILE, description)
-    write_page(run_dir, description, found)
+    write_page(run_dir, description, found, diagnosis)
     return description
+
+
+def _diagnosed(run_dir: Path, statuses: Mapping[str, HostStatus]) -> tuple[Diagnosis | None, str]:
+    """Which hosts stand apart, by the rules that ``vcagent diagnose`` has; or why nobody can say."""
+    try:
+        observed = read_observations([run_dir / "metrics.jsonl"], statuses)
+        rules = default_rules()
+        return diagnose(observed, rules, make_baselines(observed, rules)), ""
+    except UsageError as error:
+        return None, error.message
 
 
 def distributions(run_dir: Path, statuses: Mapping[str, HostStatus]) -> list[Distribution]:

@@ -1,58 +1,136 @@
-"""``report.html`` of a fleet run: its hosts, the spread of each headline metric, who stands apart."""
+"""``report.html`` of a fleet run: who is sick and by what numbers, the spread of each metric, the hosts."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import PackageLoader
+
+from agent.errors import ExitCode
+from agent.journal import now
+from agent.report.html import page_environment
+from agent.report.page_filters import agent_version, moment
+from agent.report.quantities import count_of, format_duration, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from agent.diagnosis.diagnosis import Defect, Diagnosis
     from agent.fleet.distribution import Distribution
 
 __all__ = ["PAGE_FILE", "write_page"]
 
 PAGE_FILE = "report.html"
-_STRIP_WIDTH = 480
+_EDGE = 2.0
+"""Percent of a strip that are left free on either side, so that whole points are seen."""
 
 
-def write_page(run_dir: Path, description: Mapping[str, Any], found: Sequence[Distribution]) -> None:
+def write_page(
+    run_dir: Path, description: Mapping[str, Any], found: Sequence[Distribution], diagnosis: Diagnosis | None
+) -> None:
     """Write the page, whole or not at all; it loads nothing from anywhere.
 
     Args:
         run_dir: the fleet run's folder.
         description: ``fleet.json``.
         found: the distributions.
+        diagnosis: who stands apart; None where nobody can say.
     """
-    environment = Environment(
-        loader=PackageLoader("agent.fleet"),
-        autoescape=select_autoescape(default=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    text = environment.get_template("fleet.html.j2").render(
-        fleet=description,
-        distributions=[(one, _strip(one)) for one in found],
-        width=_STRIP_WIDTH,
-    )
+    hosts = description["hosts"]
+    good = sum(host["good"] for host in hosts)
+    categories = {one.host: one.categories for one in diagnosis.hosts} if diagnosis else {}
+    defects = [
+        {"host": one.host, **row}
+        for one in (diagnosis.hosts if diagnosis else ())
+        for defect in one.defects
+        for row in _rows(defect)
+    ]
+    text = page_environment(PackageLoader("agent.fleet")).get_template("fleet.html.j2").render(
+        run=description,
+        agent_version=agent_version({}),
+        made=now(),
+        status=_status(description),
+        outcome=f"{good} of {count_of(len(hosts), 'host')} came to a good end",
+        identity=_identity(description),
+        sick=[host for host, named in categories.items() if named],
+        categories=categories,
+        defects=defects,
+        diagnosis=diagnosis,
+        distributions=[_distribution(one) for one in found],
+        elapsed={host["name"]: _elapsed(host) for host in hosts},
+    )  # fmt: skip
     part = run_dir / f"{PAGE_FILE}.part"
     part.write_text(text, encoding="utf-8")
     part.replace(run_dir / PAGE_FILE)
 
 
-def _strip(one: Distribution) -> list[dict[str, Any]]:
-    """Where each host's value stands between the least and the greatest."""
+def _status(description: Mapping[str, Any]) -> str:
+    if description["exit_code"] is None or description["exit_code"] == ExitCode.INTERRUPTED:
+        return "INTERRUPTED"
+    return "DONE" if all(host["good"] for host in description["hosts"]) else "FAILED"
+
+
+def _identity(description: Mapping[str, Any]) -> list[tuple[str, str]]:
+    start = datetime.fromisoformat(description["start"])
+    rows = [("Hosts", str(len(description["hosts"]))), ("Start", moment(start))]
+    if description["end"]:
+        end = datetime.fromisoformat(description["end"])
+        rows.append(("Duration", format_duration((end - start).total_seconds())))
+    return [*rows, ("Reached", "through Slurm" if description["via"] == "slurm" else "over SSH")]
+
+
+def _elapsed(host: Mapping[str, Any]) -> str:
+    if not (host["started"] and host["ended"]):
+        return ""
+    started, ended = (datetime.fromisoformat(host[name]) for name in ("started", "ended"))
+    return format_duration((ended - started).total_seconds())
+
+
+def _rows(defect: Defect, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """A defect and, below it, what it combines."""
+    unit = defect.unit or ""
+    yield {
+        "depth": depth,
+        "category": defect.category,
+        "rule": defect.rule,
+        "criteria": defect.criteria,
+        "metric": defect.metric,
+        "value": None if defect.value is None else quantity(defect.value, unit, defect.baseline),
+        "baseline": None if defect.baseline is None else quantity(defect.baseline, unit),
+        "variance": "" if defect.variance is None else f"{defect.variance:+.1%}",
+        "z": "" if defect.z is None else f"{defect.z:+.1f}",
+    }
+    for one in defect.evidence:
+        yield from _rows(one, depth + 1)
+
+
+def _distribution(one: Distribution) -> dict[str, Any]:
+    """What is shown of a metric: three of its values, and where each host's stands between the outer two."""
     least, greatest = min(one.values.values()), max(one.values.values())
     spread = greatest - least
-    return [
-        {
-            "host": host,
-            "value": value,
-            "x": round(8 + (_STRIP_WIDTH - 16) * ((value - least) / spread if spread else 0.5), 1),
-            "outlier": host in one.outliers,
-        }
-        for host, value in one.values.items()
-    ]
+    return {
+        "scenario": one.scenario,
+        "metric": one.metric,
+        "relativity": one.relativity,
+        "least": quantity(least, one.unit, one.median),
+        "median": quantity(one.median, one.unit),
+        "greatest": quantity(greatest, one.unit, one.median),
+        "outliers": [(host, quantity(one.values[host], one.unit, one.median)) for host in one.outliers],
+        "middle": _place(one.median, least, spread),
+        "points": [
+            {
+                "host": host,
+                "value": quantity(value, one.unit, one.median),
+                "at": _place(value, least, spread),
+                "is_outlier": host in one.outliers,
+            }
+            for host, value in sorted(one.values.items(), key=lambda item: item[0] in one.outliers)
+        ],
+    }
+
+
+def _place(value: float, least: float, spread: float) -> float:
+    """Where a value stands on a strip, in percent of its width."""
+    return round(_EDGE + (100 - 2 * _EDGE) * ((value - least) / spread if spread else 0.5), 2)

@@ -16,13 +16,14 @@ __all__ = ["render_fleet"]
 
 
 def render_fleet(description: Mapping[str, Any], console: Console) -> None:
-    """Print the hosts, the spread of each headline metric, and who stands apart.
+    """Print the hosts, the spread of each headline metric, who stands apart, and who is sick.
 
     Args:
         description: ``fleet.json``.
         console: where to.
     """
     from rich.table import Table
+    from rich.text import Text
 
     more = ("good", "report", "headline")
     statuses = [
@@ -43,3 +44,17 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
                 ", ".join(one["outliers"]),
             )  # fmt: skip
         console.print(table)
+    for host in (description["diagnosis"] or {"hosts": ()})["hosts"]:
+        for defect in host["defects"]:
+            console.print(Text(host["host"], style="bold red"), end=": ")
+            console.print(_defect(defect), markup=False, highlight=False)
+
+
+def _defect(defect: Mapping[str, Any]) -> str:
+    """One line: what was measured, and what is normal."""
+    told = f"{defect['category']}: {defect['metric'] or defect['criteria']}"
+    if defect["value"] is None or defect["baseline"] is None:
+        return told
+    unit = f" {defect['unit']}" if defect["unit"] else ""
+    share = "" if defect["variance"] is None else f" ({defect['variance']:+.1%})"
+    return f"{told} is {defect['value']:.5g}{unit}, normal is {defect['baseline']:.5g}{share}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from agent.journal import now
 from agent.report import page_filters
@@ -18,7 +18,7 @@ from agent.report.status import run_outcome, run_status
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["REPORT_FILE", "write_report"]
+__all__ = ["REPORT_FILE", "page_environment", "write_report"]
 
 REPORT_FILE = "report.html"
 RUN_FILES = ("run.json", "metrics.jsonl", "metrics.csv", "rollup/run_rollup.json", "logs/vcagent.jsonl")
@@ -42,7 +42,7 @@ def write_report(run_dir: Path) -> Path:
         UsageError: if the folder holds no readable run.json.
     """
     run = read_run(run_dir)
-    templates = _environment()
+    templates = page_environment()
     sections = case_sections(run)
     context: dict[str, Any] = {
         "run": run,
@@ -87,9 +87,10 @@ def write_report(run_dir: Path) -> Path:
     return run_dir / REPORT_FILE
 
 
-def _environment() -> Environment:
+def page_environment(*loaders: BaseLoader) -> Environment:
+    """What pages are made with: the common templates, beside those of other loaders."""
     environment = Environment(
-        loader=PackageLoader("agent.report"),
+        loader=ChoiceLoader([*loaders, PackageLoader("agent.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

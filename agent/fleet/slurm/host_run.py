@@ -6,7 +6,7 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.errors import ExitCode, HostError
 from agent.fleet.bundle import Platform
@@ -23,6 +23,7 @@ from agent.journal import now
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from agent.fleet.host_run import HostPart, Surroundings
     from agent.fleet.scheduling import Task as Work
     from agent.fleet.slurm.job_array import Task
     from agent.fleet.slurm.nodes import Node
@@ -39,7 +40,8 @@ class SlurmHostRun(HostRun):
     """One host that Slurm brings the agent to.
 
     Args:
-        arguments: as HostRun takes them.
+        part: what it is to do.
+        around: what all hosts share.
         index: the number of its task.
         array: the tasks.
         folder: what the nodes and the controller share.
@@ -49,14 +51,16 @@ class SlurmHostRun(HostRun):
 
     def __init__(
         self,
-        *arguments: Any,
+        part: HostPart,
+        around: Surroundings,
+        *,
         index: int,
         array: JobArray,
         folder: SharedFolder,
         nodes: Callable[[], Mapping[str, Node]],
         is_secret: bool,
     ) -> None:
-        super().__init__(*arguments)
+        super().__init__(part, around)
         self.index = index
         self._array = array
         self._folder = folder

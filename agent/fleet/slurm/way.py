@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.errors import HostError
 from agent.fleet.host_run import Way
@@ -15,12 +15,10 @@ from agent.fleet.slurm.programs import SlurmPrograms
 from agent.fleet.slurm.shared_folder import SharedFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from agent.fleet.host_run import Surroundings
-    from agent.fleet.inventory import FleetHost
+    from agent.fleet.host_run import HostPart, Surroundings
     from agent.fleet.slurm.nodes import Node
-    from agent.fleet.status import HostStatus
 
 __all__ = ["ThroughSlurm"]
 
@@ -41,21 +39,16 @@ class ThroughSlurm(Way):
         self._known: dict[str, Node] | None = None
         self._runs: list[SlurmHostRun] = []
 
-    def host_run(
-        self,
-        host: FleetHost,
-        request: Mapping[str, Any],
-        status: HostStatus,
-        changed: Callable[[HostStatus], None],
-    ) -> SlurmHostRun:
+    def host_run(self, part: HostPart) -> SlurmHostRun:
         """See Way."""
         run = SlurmHostRun(
-            *(host, request, self._around, status, changed),
+            part,
+            self._around,
             index=len(self._runs),
             array=self._array,
             folder=self._folder,
             nodes=self._nodes,
-            is_secret=self._around.mask_value(request) != request,
+            is_secret=self._around.mask_value(part.request) != part.request,
         )
         self._runs.append(run)
         return run

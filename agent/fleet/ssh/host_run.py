@@ -29,6 +29,7 @@ from agent.journal import now
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agent.fleet.host_run import HostPart, Surroundings
     from agent.fleet.scheduling import Task
     from agent.fleet.ssh.connecting import Connector
     from agent.fleet.ssh.credentials import Credentials
@@ -47,16 +48,23 @@ class SshHostRun(HostRun):
     """One host that is reached over SSH.
 
     Args:
-        arguments: as HostRun takes them.
+        part: what it is to do.
+        around: what all hosts share.
         connector: opens connections.
         route: the way to it.
         credentials: passwords for it.
     """
 
     def __init__(
-        self, *arguments: Any, connector: Connector, route: tuple[Hop, ...], credentials: Credentials
+        self,
+        part: HostPart,
+        around: Surroundings,
+        *,
+        connector: Connector,
+        route: tuple[Hop, ...],
+        credentials: Credentials,
     ) -> None:
-        super().__init__(*arguments)
+        super().__init__(part, around)
         self._connector = connector
         self._route = route
         self._credentials = credentials

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.fleet.host_run import Way
 from agent.fleet.ssh.config import read_ssh_config
@@ -11,12 +11,8 @@ from agent.fleet.ssh.host_run import SshHostRun
 from agent.fleet.ssh.route import route_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from agent.fleet.host_run import Surroundings
-    from agent.fleet.inventory import FleetHost
+    from agent.fleet.host_run import HostPart, Surroundings
     from agent.fleet.ssh.credentials import Credentials
-    from agent.fleet.status import HostStatus
 
 __all__ = ["OverSsh"]
 
@@ -39,19 +35,14 @@ class OverSsh(Way):
         self._config = read_ssh_config(options.ssh_config.expanduser())
         self._connector = Connector(options.connect_timeout_s, accept_new=options.accept_new_host_keys)
 
-    def host_run(
-        self,
-        host: FleetHost,
-        request: Mapping[str, Any],
-        status: HostStatus,
-        changed: Callable[[HostStatus], None],
-    ) -> SshHostRun:
+    def host_run(self, part: HostPart) -> SshHostRun:
         """See Way."""
         return SshHostRun(
-            *(host, request, self._around, status, changed),
+            part,
+            self._around,
             connector=self._connector,
-            route=route_to(host, self._config, self._around.options.known_hosts),
-            credentials=self._credentials.of(host),
+            route=route_to(part.host, self._config, self._around.options.known_hosts),
+            credentials=self._credentials.of(part.host),
         )
 
     def notes(self) -> list[str]:

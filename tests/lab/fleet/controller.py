@@ -6,18 +6,28 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["Controller"]
+__all__ = ["DEADLINE_S", "Controller", "await_"]
 
+DEADLINE_S = 240
 _LIMIT_S = 280
+
+
+def await_(condition: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @dataclass(frozen=True)

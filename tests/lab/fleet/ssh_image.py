@@ -13,15 +13,21 @@ if TYPE_CHECKING:
 
     from tests.lab.host.docker_engine import DockerEngine
 
-__all__ = ["ssh_image"]
+__all__ = ["SUDO_PASSWORD", "ssh_image"]
+
+SUDO_PASSWORD = "right-horse-battery"
+"""Of the user ``asked``, for logging in as well."""
 
 _SUITE = "bookworm"
-_PACKAGES = ("openssh-server", "sudo", "python3", "systemd-sysv", "dbus", "procps", "iproute2")
-_USERS = """\
+_PACKAGES = (
+    *("openssh-server", "sudo", "python3", "systemd-sysv", "dbus", "procps", "iproute2"),
+    *("python3-venv", "libgomp1", "libstdc++6"),  # for workloads
+)
+_USERS = f"""\
 useradd --create-home --shell /bin/bash --password '*' easy
 useradd --create-home --shell /bin/bash asked
 useradd --create-home --shell /bin/bash --password '*' plain
-echo 'asked:right-horse-battery' | chpasswd
+echo 'asked:{SUDO_PASSWORD}' | chpasswd
 echo 'easy ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/easy
 echo 'asked ALL=(ALL) ALL' >/etc/sudoers.d/asked
 mkdir -p /run/sshd /root/.ssh

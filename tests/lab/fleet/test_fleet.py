@@ -5,34 +5,24 @@ from __future__ import annotations
 import hashlib
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from tests.lab.fleet.controller import DEADLINE_S, await_
 from tests.lab.fleet.ssh_host import SshHost, start_hosts
+from tests.lab.fleet.ssh_image import SUDO_PASSWORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.lab.fleet.controller import Controller
 
 pytestmark = pytest.mark.lab
 
-SUDO_PASSWORD = "right-horse-battery"
-DEADLINE_S = 240
 ROOT = "uid=0(root)"
 UNUSED = "192.0.2.1"
 """RFC 5737: nobody answers there."""
-
-
-def await_(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def latest(controller: Controller) -> Path:

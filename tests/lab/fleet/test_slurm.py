@@ -6,31 +6,20 @@ import hashlib
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from tests.lab.fleet.controller import DEADLINE_S, await_
 from tests.lab.fleet.slurm_cluster import NODES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.lab.fleet.controller import Controller
     from tests.lab.fleet.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.lab
-
-DEADLINE_S = 240
-
-
-def await_(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def gated(controller: Controller) -> str:

@@ -33,7 +33,7 @@ def dependency_wheels(python: str = _PYTHON) -> Path:
     def download(folder: Path) -> None:
         _pip("download", "--python-version", python, "--only-binary", ":all:", "--dest", folder, *wanted)
 
-    return cached_folder("host-wheels", fingerprint(python, wanted), download)
+    return cached_folder(f"wheels-py{python}", fingerprint(python, wanted), download)
 
 
 def agent_wheel() -> Path:

@@ -1,0 +1,107 @@
+"""The report of a fleet run: who is sick, by what numbers, and what is said where nobody can tell."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from agent.fleet.assignment import FleetRequest, assigned
+from agent.fleet.inventory import FleetHost
+from agent.fleet.options import FleetOptions
+from agent.fleet.outcome import write_outcome
+from agent.fleet.record import FleetRecord
+from agent.fleet.ssh.credentials import Credentials
+from agent.fleet.status import HostPhase, HostStatus
+from agent.fleet.terminal import render_fleet
+from agent.journal import Journal
+from agent.profile import Source
+from agent.request import RunRequest
+from agent.results import JOURNAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+CASE = "bench/Offline/performance"
+
+
+def outcome(run_dir: Path, speeds: Mapping[str, float | None]) -> dict[str, Any]:
+    """What is left of a run on hosts, each with its speed; None for one that failed."""
+    hosts = [FleetHost(name, name) for name in speeds]
+    fleet = FleetRequest(hosts, RunRequest(("P.yaml",)), FleetOptions())
+    source = Source("P", "P.yaml", "description: x", "yaml")
+    with Journal(run_dir / JOURNAL) as journal:
+        record = FleetRecord(journal)
+        record.begin(assigned(fleet, [source], Credentials()))
+        for name, speed in speeds.items():
+            phase = HostPhase.FAILED if speed is None else HostPhase.DONE
+            reason = "the <disk> is full" if speed is None else ""
+            code = 6 if speed is None else 0
+            record.put(HostStatus(name, name, phase, exit_code=code, reason=reason))
+            if speed is not None:
+                _results(run_dir / "hosts" / name, name, speed)
+        record.end(10 if None in speeds.values() else 0)
+        return write_outcome(run_dir, record)
+
+
+def _results(folder: Path, host: str, speed: float) -> None:
+    metric = {"name": "tokens_per_second", "value": speed, "unit": "tokens/s", "relativity": "HigherIsBetter"}
+    (folder / "rollup").mkdir(parents=True)
+    case = {"scenario": CASE, "headline": {"tokens_per_second": speed}, "metrics": [metric]}
+    (folder / "rollup" / "run_rollup.json").write_text(json.dumps({"cases": [case]}))
+    record = {
+        "record_id": 1,
+        "run_id": host,
+        "client_id": host,
+        "scenario": CASE,
+        "metric": metric["name"],
+        "value": speed,
+        "unit": "tokens/s",
+        "relativity": "HigherIsBetter",
+        "verbosity": 1,
+    }
+    (folder / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+
+
+def shown(description: Mapping[str, Any]) -> str:
+    screen = Console(file=StringIO(), width=200)
+    render_fleet(description, screen)
+    assert isinstance(screen.file, StringIO)
+    return screen.file.getvalue()
+
+
+def test_a_slow_host_is_named_with_its_numbers(tmp_path: Path) -> None:
+    speeds = {f"h{number}": 1000.0 + number for number in range(7)} | {"slow": 400.0}
+    description = outcome(tmp_path, speeds)
+    assert description["diagnosis"]["defective"] == ["slow"]
+    assert description["exit_code"] == 0
+    page = (tmp_path / "report.html").read_text()
+    section = page.partition('id="diagnosis"')[2].partition("</section>")[0]
+    for text in ("slow", f"{CASE}/tokens_per_second", "400", "1,003", "-60.1%"):
+        assert text in section
+    assert "1 host is sick" in page
+    assert f"slow: Performance: {CASE}/tokens_per_second is 400 tokens/s, normal is 1003 (-60.1%)" in shown(
+        description
+    )
+
+
+def test_where_all_are_alike_nobody_is_sick(tmp_path: Path) -> None:
+    description = outcome(tmp_path, {f"h{number}": 1000.0 + number for number in range(8)})
+    assert description["diagnosis"]["defective"] == []
+    assert "No host stands apart." in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("speeds", [{"a": None}, {"a": 1.0, "b": 2.0, "c": None}])
+def test_where_nobody_can_tell_that_is_said(tmp_path: Path, speeds: dict[str, float | None]) -> None:
+    description = outcome(tmp_path, speeds)
+    assert description["diagnosis"] is None
+    assert description["undiagnosed"]
+    page = (tmp_path / "report.html").read_text()
+    assert f"No diagnosis: {description['undiagnosed'][:20]}" in page
+    assert "the &lt;disk&gt; is full" in page
+    assert "FAILED" in shown(description).upper()
