@@ -179,7 +179,8 @@ class SystemSections:
             raise self._unknown(detected)
         hardware = _read(self.workspace.folder / _KNOWN_HARDWARE)
         match = self._match(detected)
-        gpu = known_gpu(hardware, gpus.pci_id) or (match.system.gpu.known_as if match.factor == 1 else None)
+        its_gpu = match.system.gpu
+        gpu = known_gpu(hardware, gpus.pci_id) or (its_gpu.known_as if gpus.name in its_gpu.names else None)
         if gpu is None or gpu not in hardware:
             raise ActionFailedError(
                 f"the code of {self.workspace.mlperf_round} does not know this GPU at all: {gpus}",

@@ -62,8 +62,9 @@ def test_bert_and_3d_unet_in_both_modes_on_a_system_that_the_code_does_not_know(
 ) -> None:
     host = make_harness("v4.1")
     host.set("cpu", "AMD EPYC 9684X")
-    host.gpus("NVIDIA A100-SXM4-40GB", 40960, 8)
+    host.gpus("NVIDIA A100-SXM4-40GB", 40960, 4)
     host.set("gpu", "A100_SXM4_40GB")
+    host.set("count", "4")
     finished = run(host, action(host, "bert", RequireCustomSystemSupport=True), action(host, "3d-unet"))
     assert finished.outcome.exit_code is ExitCode.OK, finished.outcome.failures
     records = records_of(finished)
@@ -85,6 +86,7 @@ def test_bert_and_3d_unet_in_both_modes_on_a_system_that_the_code_does_not_know(
     section = (host.nvidia / "configs/bert/Server/custom.py").read_text()
     assert "VirtualClient, GPUConfigFiles/bert/Server" in section
     assert "gpu_batch_size = {'bert': 96}" in section
+    assert "a scaled starting point from A100_SXM4_40GBx8" in section
     owners = {path.stat().st_uid for path in (host.nvidia / "build").rglob("*") if not path.is_symlink()}
     assert owners == {host.account.pw_uid}
     assert not host.engine.docker("ps", "--all", "--quiet").split()
