@@ -101,8 +101,7 @@ class Recorder:
         self.failures: dict[str, None] = {}
         self.monitors: tuple[Callable[[datetime, datetime], MonitorRecords], ...] = ()
         """Those that run now: each sums up what it saw in a span of time."""
-        self.warnings: list[str] = []
-        """What monitors said of steps that gave no case."""
+        self._step_warnings: dict[str, list[str]] = {}
 
     def finish_step(
         self,
@@ -142,7 +141,8 @@ class Recorder:
             name = f"{self._mask(scenario)}/{key.rpartition('/')[2]}"
             usage, warnings = self._usage(ParsedOutput("", "", scenario=name, start=started, end=ended))
             records += self._usage_records(usage)
-            self.warnings += [f"{name}: {text}" for text in warnings]
+            for text in warnings:
+                self._step_warnings.setdefault(text, []).append(name)
         self.journal.end_step(
             key,
             StepStatus.DONE,
@@ -163,6 +163,14 @@ class Recorder:
         self.journal.add_records([self._record(metric, output, tags) for metric in output.metrics])
         if time.monotonic() >= self._next_feed:
             self.feed()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What monitors said of steps that gave no case; what they said of several is told once."""
+        return [
+            f"{names[0]}{f' and {len(names) - 1} more steps' if names[1:] else ''}: {text}"
+            for text, names in self._step_warnings.items()
+        ]
 
     def feed(self) -> None:
         """Bring the sinks up to date; what fails is kept in ``failures`` and tried again next time."""

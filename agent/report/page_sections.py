@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.component import CASE_OWNER
 from agent.errors import ParseError
 from agent.report.exhibits import Table, read_exhibits
 from agent.report.figures import (
@@ -164,7 +165,7 @@ def _percentiles(statistics: SampleStatistics) -> list[tuple[str, list[Quantity]
 
 
 def _files(case_dir: Path) -> list[Path]:
-    own = {f"benchmark_report_{case_dir.name}.html"}
+    own = {f"benchmark_report_{case_dir.name}.html", CASE_OWNER}
     files = (path for path in sorted(case_dir.rglob("*")) if path.is_file() and not path.is_symlink())
     return [path for path in files if path.name not in own and path.suffix != ".part"][:FILE_LIMIT]
 

@@ -25,6 +25,7 @@ COPY_LIMIT_BYTES = 64 << 20
 """A larger file, such as an accuracy log, stays where the harness wrote it."""
 
 _TARGET = re.compile(r"-99(\.9)?$")
+_RATES = {"Offline": "offline_expected_qps", "Server": "server_target_qps"}
 _SAME = 1e-4
 """The relative difference up to which two logs say the same: LoadGen writes six digits."""
 _SEVERITY = (Validity.NOT_APPLICABLE, Validity.VALID, Validity.INVALID, Validity.FAILED)
@@ -151,6 +152,7 @@ def merged(summary: ParsedOutput, log: ParsedOutput) -> ParsedOutput:
         if metric.name in own and not math.isclose(metric.value, own[metric.name].value, rel_tol=_SAME)
     ]
     # LoadGen's log tells why; the summary only that it is so.
+    raw_reasons = tuple(_in_its_words(reason, summary.scenario) for reason in raw.reasons)
     reasons = [reason for reason in judged.reasons if not (raw.reasons and reason.code == "loadgen_invalid")]
     codes = {reason.code for reason in raw.reasons}
     reasons = [reason for reason in reasons if reason.code not in codes]
@@ -163,7 +165,7 @@ def merged(summary: ParsedOutput, log: ParsedOutput) -> ParsedOutput:
         metrics=(*summary.metrics, *(metric for metric in log.metrics if metric.name not in own)),
         verdict=Verdict(
             validity,
-            (*raw.reasons, *reasons, *differ),
+            (*raw_reasons, *reasons, *differ),
             tuple(dict.fromkeys((*judged.warnings, *raw_warnings))),
         ),
         start=log.start,
@@ -172,3 +174,11 @@ def merged(summary: ParsedOutput, log: ParsedOutput) -> ParsedOutput:
         details={**log.details, **summary.details},
         sources=(*summary.sources, *log.sources),
     )
+
+
+def _in_its_words(reason: Reason, scenario: str) -> Reason:
+    """A reason of LoadGen's log with the setting as NVIDIA's configurations name it."""
+    name = _RATES.get(scenario.split("/")[1]) if reason.setting == "target_qps" else None
+    if name is None:
+        return reason
+    return replace(reason, setting=name, remedy=re.sub(r"\btarget_qps\b", name, reason.remedy))

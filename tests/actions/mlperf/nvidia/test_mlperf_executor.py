@@ -131,6 +131,8 @@ def test_gptj_with_high_accuracy_and_what_does_not_count(make_harness: Callable[
     }
     (reason,) = cases["gptj-99.9/Offline/performance"]["reasons"]
     assert reason["code"] == "min_duration"  # LoadGen's own log tells why
+    assert reason["setting"] == "offline_expected_qps"
+    assert "target_qps" not in reason["remedy"]
     values = {record["value"] for record in records_of(finished)}
     assert 4242.0 not in values
     # NVIDIA's own settings are used where there are some; others are put beside them.
