@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agent.processes import ProcessResult
     from parsers.llamacpp.build import Build
 
-__all__ = ["build_number", "find_program", "run_program", "thread_environment"]
+__all__ = ["build_number", "find_program", "remedy_for", "run_program", "thread_environment"]
 
 _FOLDERS = ("bin", ".", "build/bin")
 _REMEDIES = (
@@ -82,8 +82,13 @@ def run_program(
         )
     except ActionFailedError as error:
         said = f"{error.message}\n{log.read_text(encoding='utf-8', errors='replace')}"
-        remedy = next((text for pattern, text in _REMEDIES if re.search(pattern, said)), error.remedy)
+        remedy = remedy_for(said) or error.remedy
         raise ActionFailedError(error.message, remedy=remedy, details=error.details) from error
+
+
+def remedy_for(said: str) -> str | None:
+    """What to do about how a program ended and what it said before; None where nothing is known of it."""
+    return next((text for pattern, text in _REMEDIES if re.search(pattern, said)), None)
 
 
 def thread_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from actions.llamacpp.model_file import locate_model, sha256_of
 from actions.llamacpp.ports import any_free, check_port
-from actions.llamacpp.programs import thread_environment
+from actions.llamacpp.programs import remedy_for, thread_environment
 from actions.llamacpp.server_binary import ServerBinary, thread_count
 from actions.parameter_types import OptionalPath, ParameterGroup, Seconds
 from agent.errors import ActionFailedError, InterruptedRunError
@@ -210,10 +210,12 @@ class LlamaCppServer:
     def _wait(self, deadline: float, what: str, holds: Callable[[], bool]) -> None:
         while not holds():
             if death := self.death():
+                words = self.last_words()
+                known = remedy_for("\n".join((death, *words)))
                 raise ActionFailedError(
                     f"llama.cpp's server {death} before it {what}",
-                    remedy=f"its output is in {self.log}",
-                    details=self.last_words(),
+                    remedy="; ".join(filter(None, (known, f"its output is in {self.log}"))),
+                    details=words,
                 )
             if time.monotonic() > deadline:
                 raise ActionFailedError(
