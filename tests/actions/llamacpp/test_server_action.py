@@ -22,10 +22,13 @@ from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerP
 from agent.errors import ActionFailedError
 from agent.facts import Facts
 from tests.lab.container_engine import BUSYBOX
+from tests.lab.llamacpp import llamacpp, llamacpp_image, llamacpp_version
 
 if TYPE_CHECKING:
     from agent.component import Service, StepContext
     from tests.lab.restartable_docker import RestartableDocker
+
+__all__ = ["llamacpp", "llamacpp_image", "llamacpp_version"]
 
 pytestmark = pytest.mark.engine
 
@@ -73,6 +76,33 @@ def test_it_tells_where_it_is_and_what_it_can(
         assert str(service.death()).startswith("was ended by signal 9")
     finally:
         service.stop()
+
+
+def test_llama_server_itself_serves(
+    context: StepContext, llamacpp: Path, llamacpp_version: str, tiny_gguf: Path
+) -> None:
+    service = start(context, model=str(tiny_gguf), llamacpp=llamacpp, parallel=2, context=512, threads=2)
+    try:
+        values = service.values
+        assert (values["model"], values["slots"], values["context"]) == (tiny_gguf.stem, 2, 512)
+        assert (values["engine_version"], values["threads"]) == (llamacpp_version, 2)
+        host = str(values["url"]).removeprefix("http://")
+        first, again = completion(host), completion(host)
+        assert (first["tokens_evaluated"], first["tokens_predicted"]) == (64, 5)
+        assert again["content"] == first["content"]
+        assert again["timings"]["cache_n"] == 0, "no answer from an earlier prompt's cache"
+    finally:
+        service.stop()
+    with pytest.raises(ConnectionRefusedError):
+        completion(host)
+
+
+def completion(host: str) -> dict[str, Any]:
+    body = json.dumps({"prompt": list(range(5, 69)), "n_predict": 5, "ignore_eos": True, "temperature": 0})
+    with closing(http.client.HTTPConnection(host, timeout=60)) as asked:
+        asked.request("POST", "/completion", body, {"Content-Type": "application/json"})
+        reply: dict[str, Any] = json.loads(asked.getresponse().read())
+        return reply
 
 
 def test_a_variant_is_found_where_other_actions_make_it(
@@ -155,6 +185,21 @@ def test_it_serves_from_a_container_that_goes_with_it(
     contained(
         container_engine, tmp_path / "work", model=tiny_gguf, environment=environment, container=container
     )
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("network", ["host", "bridge"])
+def test_it_serves_from_the_image_of_the_programs(
+    network: str, llamacpp_image: str, tiny_gguf: Path, container_engine: RestartableDocker, tmp_path: Path
+) -> None:
+    seen = contained(
+        container_engine,
+        tmp_path / "work",
+        model=tiny_gguf,
+        container={"image": llamacpp_image, "ulimits": {}, "network": network},
+    )
+    assert str(seen["engine_version"]).startswith("b1")
+    assert str(seen["url"]).startswith("http://127.0.0.1:")
 
 
 def test_a_container_may_be_its_image_alone_and_needs_a_network(tmp_path: Path) -> None:
