@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.lab.restartable_docker import RestartableDocker
 
-__all__ = ["PROGRAMS", "HarnessHost", "harness_host", "import_base"]
+__all__ = ["BASE", "PROGRAMS", "PYTHON", "HarnessHost", "base_archive", "harness_host", "write_repository"]
 
 PROGRAMS = ("make", "busybox", "setpriv", "useradd", "usermod", "dockerd")
 PYTHON = Path("/usr/bin/python3")
@@ -49,9 +49,24 @@ _LEFT_OUT = {
 }
 
 
-def import_base(engine: RestartableDocker) -> None:
-    """Make the base image: this host's make and Python, and busybox."""
-    tree = engine.folder / "harness-base"
+def write_repository(folder: Path, version: str) -> None:
+    """Write a stand-in of a results repository, of one round."""
+    shutil.copytree(REPOSITORY, folder, ignore=lambda _, names: {"__pycache__"} & {*names})
+    nvidia = folder / "closed" / "NVIDIA"
+    (nvidia / "VERSION").write_text(f"{version}\n")
+    for name, case in LOG_CASES.items():
+        target = nvidia / "standin" / "logs" / name
+        target.mkdir(parents=True)
+        for log in LOGS.joinpath(case).glob("mlperf_log_*"):
+            shutil.copy(log, target)
+
+
+def base_archive(tree: Path) -> bytes:
+    """The file system of the base image as a tar: this host's make and Python, and busybox.
+
+    Args:
+        tree: a folder to make it in; it is gone afterwards.
+    """
     for folder in ("bin", "usr/bin", "tmp", "etc", "root"):
         (tree / folder).mkdir(parents=True, exist_ok=True)
     busybox = tree / "bin" / "busybox"
@@ -75,7 +90,7 @@ def import_base(engine: RestartableDocker) -> None:
     (tree / "etc/group").write_text("root:x:0:\n")
     tar = subprocess.run(["tar", "--create", f"--directory={tree}", "."], capture_output=True, check=True)
     shutil.rmtree(tree)
-    engine.docker("import", "-", BASE, stdin=tar.stdout)
+    return tar.stdout
 
 
 @dataclass(frozen=True)
@@ -133,13 +148,7 @@ def harness_host(engine: RestartableDocker, version: str) -> Iterator[HarnessHos
         folder.chmod(0o755)
         engine.folder.chmod(0o711)
         host = HarnessHost(engine, folder, pwd.getpwnam(ACCOUNT))
-        shutil.copytree(REPOSITORY, folder / "repository")
-        (host.nvidia / "VERSION").write_text(f"{version}\n")
-        for name, case in LOG_CASES.items():
-            target = host.nvidia / "standin" / "logs" / name
-            target.mkdir(parents=True)
-            for log in LOGS.joinpath(case).glob("mlperf_log_*"):
-                shutil.copy(log, target)
+        write_repository(folder / "repository", version)
         (folder / "bin").mkdir()
         host.gpus("NVIDIA H100 80GB HBM3", 81559, 8)
         yield host

@@ -18,7 +18,7 @@ _PACKAGES = (
     *("dbus", "kmod", "procps", "sudo", "systemd-sysv"),
     *("ca-certificates", "openssl", "python3", "python3-venv"),
     *("iproute2", "iptables", "libdevmapper1.02.1", "libseccomp2"),  # for Docker
-    "pciutils",
+    *("git", "make", "pciutils"),
 )
 _DOWNLOADS = (*SOURCES, "busybox-static")
 

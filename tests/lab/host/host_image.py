@@ -32,7 +32,7 @@ UBUNTU_CODENAME=noble
 _DOCKERFILE = """\
 FROM {base}
 LABEL {label}=host
-COPY lab-init modprobe rmmod update-initramfs /usr/local/sbin/
+COPY lab-init lsblk modprobe rmmod update-initramfs /usr/local/sbin/
 COPY os-release /usr/lib/os-release
 COPY lab.crt /usr/local/share/ca-certificates/lab.crt
 COPY archive.gpg {keyring}
@@ -68,7 +68,7 @@ def host_image(engine: DockerEngine, base: Path, web: Path) -> str:
     name = f"{LABEL}/host"
     with TemporaryDirectory() as folder:
         context = Path(folder)
-        for standin in ("lab-init", "modprobe", "rmmod", "update-initramfs"):
+        for standin in ("lab-init", "lsblk", "modprobe", "rmmod", "update-initramfs"):
             shutil.copy(STANDINS / standin, context)
         shutil.copy(web / "ca.crt", context / "lab.crt")
         shutil.copy(web / "archive.gpg", context)

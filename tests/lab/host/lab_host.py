@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Hardware", "LabHost", "start_host"]
 
 _BOOT_S = 60
-_CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN")
-"""Beside Docker's own fourteen: systemd mounts, and the nested engine makes networks."""
+_CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "SYS_TIME")
+"""Beside Docker's own fourteen: systemd mounts; the nested engine makes networks, and enters containers of
+other accounts (runc opens the namespaces of their processes); NVIDIA's Makefile.docker wants SYS_TIME."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Hardware:
         pci_id: their PCI device number.
         memory_mib: their memory.
         nouveau: whether the kernel brings its own driver, which takes the GPUs at boot.
+        disks: loop devices of this machine that are disks there.
     """
 
     gpus: int = 8
@@ -43,13 +45,15 @@ class Hardware:
     pci_id: str = "0x2330"
     memory_mib: int = 81559
     nouveau: bool = False
+    disks: tuple[str, ...] = ()
 
     def text(self) -> str:
         """As ``/etc/lab-hardware`` has it."""
         gpu = f"{self.pci_id} {self.memory_mib} {self.name}"
         gpus = [f"gpu 0000:{17 + i:02x}:00.0 {gpu}" for i in range(self.gpus)]
         switches = [f"nvswitch 0000:{5 + i:02x}:00.0 0x22a3" for i in range(self.nvswitches)]
-        return "\n".join([*gpus, *switches, *(["nouveau"] if self.nouveau else []), ""])
+        disks = [f"disk {path}" for path in self.disks]
+        return "\n".join([*gpus, *switches, *disks, *(["nouveau"] if self.nouveau else []), ""])
 
 
 class LabHost:
@@ -174,6 +178,7 @@ def start_host(
     """
     options = [f"--cap-add={capability}" for capability in _CAPABILITIES]
     options += [f"--security-opt={kind}=unconfined" for kind in ("seccomp", "apparmor")]
+    options += [f"--device={path}" for path in hardware.disks]
     options += [f"--tmpfs={path}" for path in ("/run", "/run/lock", "/tmp:exec")]  # noqa: S108 - the host's own
     engine.docker(
         "create",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.lab.host.lab_host import Hardware
+from tests.lab.host.packages import DOWNLOAD, add_repository, install
 from tests.lab.host.web.content import (
     CUDA_REPOSITORY,
     DOCKER_REPOSITORY,
@@ -23,20 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-DOWNLOAD = "import sys, urllib.request as r; sys.stdout.buffer.write(r.urlopen(sys.argv[1]).read())"
 RUNFILES = "https://developer.download.nvidia.com/compute/cuda"
-
-
-def add_repository(host: LabHost, name: str, key: str, line: str) -> None:
-    """Add a repository as its publisher's instructions say."""
-    host.run(f"python3 -c '{DOWNLOAD}' https://{key} >/usr/share/keyrings/{name}.asc")
-    source = f"deb [signed-by=/usr/share/keyrings/{name}.asc] https://{line}\n"
-    host.put(f"/etc/apt/sources.list.d/{name}.list", source)
-    host.run("apt-get update -qq")
-
-
-def install(host: LabHost, *packages: str) -> None:
-    host.run(["apt-get", "install", "-qq", "--allow-downgrades", *packages])
 
 
 def test_a_driver_is_loaded_by_a_reboot_and_the_fabric_manager_wants_its_version(lab_host: LabHost) -> None:

@@ -14,7 +14,14 @@ from agent.progress import RunProgress
 from agent.request import RunRequest
 from agent.run import FinishedRun, start
 from tests.lab.container_engine import container_engine
-from tests.lab.harness.nvidia_harness import PROGRAMS, PYTHON, HarnessHost, harness_host, import_base
+from tests.lab.harness.nvidia_harness import (
+    BASE,
+    PROGRAMS,
+    PYTHON,
+    HarnessHost,
+    base_archive,
+    harness_host,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +38,8 @@ def harness_engine(container_engine: RestartableDocker) -> RestartableDocker:
     if missing or not PYTHON.exists():
         reason = f"the harness's stand-in needs {', '.join([*missing, str(PYTHON)])}"
         (pytest.fail if os.environ.get("VCAGENT_TEST_LAB") == "required" else pytest.skip)(reason)
-    import_base(container_engine)
+    archive = base_archive(container_engine.folder / "harness-base")
+    container_engine.docker("import", "-", BASE, stdin=archive)
     return container_engine
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from agent.planning import Planner, Standing, leaves
 from agent.profile import find, load_sources
 from agent.secrets import Secrets
 from agent.variables import run_variables
+
+FIXTURE = Path(__file__).parent / "virtualclient" / "PERF-GPU-MLPERF.json"
+"""The types, parameters and order of VirtualClient's profile."""
 
 FOLDER = Path("/packages/mlperf/closed/NVIDIA")
 DISK = BlockDevice("/dev/nvme1n1", "disk", 4 * 10**12, "ext4", "u", mount_points=("/mnt_0",))
@@ -66,9 +70,15 @@ def steps(facts: Facts, **values: Any) -> dict[str, str]:
     return {step.name: step.command for step in MLPerfExecutor(parameters).plan(facts).steps}
 
 
-def test_virtualclient_s_profile_is_planned_as_it_is(shared: Path) -> None:
-    path = shared / "peers" / "virtualclient" / "profiles" / "PERF-GPU-MLPERF.json"
-    profile = load_sources([find(str(path))])
+def test_the_fixture_asks_for_what_virtualclient_s_profile_does(shared: Path) -> None:
+    path = shared / "peers" / "virtualclient" / "profiles" / FIXTURE.name
+    ours, theirs = (json.loads(one.read_text(encoding="utf-8")) for one in (FIXTURE, path))
+    for part in ("Parameters", "Dependencies", "Actions"):
+        assert ours[part] == theirs[part]
+
+
+def test_virtualclient_s_profile_is_planned_as_it_is() -> None:
+    profile = load_sources([find(str(FIXTURE))])
     facts = host()
     planner = Planner(profile, run_variables(facts, Path("/results/r"), "experiment", "host"), Secrets())
     planner.validate()

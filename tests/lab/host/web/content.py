@@ -13,6 +13,8 @@ from tests.lab.host.web.apt_repository import SigningKey, publish, publish_flat,
 from tests.lab.host.web.cuda_runfiles import write_runfiles
 from tests.lab.host.web.debian_packages import STANDINS, DebianPackage, build_all
 from tests.lab.host.web.docker_packages import docker_packages
+from tests.lab.host.web.git_repository import SOURCES as RESULTS_SOURCES
+from tests.lab.host.web.git_repository import write_results_repository
 from tests.lab.host.web.image_registry import busybox_layer, write_image
 from tests.lab.host.web.nvidia_packages import (
     DRIVERS,
@@ -33,6 +35,7 @@ CUDA_REPOSITORY = "developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x
 TOOLKIT_REPOSITORY = "nvidia.github.io/libnvidia-container"
 DOCKER_REPOSITORY = "download.docker.com/linux/ubuntu"
 UBUNTU_ARCHIVE = "archive.ubuntu.com/ubuntu"
+RESULTS_REPOSITORY = "github.com/mlcommons/inference_results_v4.1.git"
 UNSIGNED_REPOSITORY = "unsigned.lab"
 OTHER_REPOSITORY = "other.lab"
 TOOLKIT_VERSIONS = ("1.16.2", "1.17.4")
@@ -42,6 +45,7 @@ HOST_NAMES = (
     "nvidia.github.io",
     "download.docker.com",
     "registry-1.docker.io",
+    "github.com",
     UNSIGNED_REPOSITORY,
     OTHER_REPOSITORY,
 )
@@ -53,7 +57,7 @@ def web_folder(base: Path) -> Path:
     Args:
         base: the folder of the base image, for Debian's packages that Docker's are made from.
     """
-    sources = sorted([*Path(__file__).parent.glob("*.py"), *STANDINS.iterdir()])
+    sources = sorted([*Path(__file__).parent.glob("*.py"), *STANDINS.iterdir(), *RESULTS_SOURCES])
     recipe = fingerprint(base.name, platform.release(), *sources)
     return cached_folder("host-web", recipe, lambda folder: _make(folder, base / "debs"))
 
@@ -87,6 +91,7 @@ def _make(folder: Path, debs: Path) -> None:
     _flat(root / UNSIGNED_REPOSITORY, second, "Nobody", None)
     with signing_key("Other stand-in") as key:
         _flat(root / OTHER_REPOSITORY, second, "Other", key, "key.asc")
+    write_results_repository(root / RESULTS_REPOSITORY)
     write_runfiles(root / "developer.download.nvidia.com")
     with TemporaryDirectory() as work:
         (busybox,) = debs.glob("busybox-static_*.deb")
