@@ -46,6 +46,10 @@ _ORDER = (
 )
 
 
+_SOON_S = 0.5
+_NOW_AND_THEN_S = 10.0
+
+
 class FleetDisplay:
     """What is shown of a fleet; this base class shows nothing. Safe to use from several threads."""
 
@@ -116,17 +120,35 @@ class LiveTable(FleetDisplay):
 
         self._console = Console(file=stream)
         self._live = Live(
-            console=self._console, get_renderable=self._render, refresh_per_second=2, transient=True
+            console=self._console, get_renderable=self._render, auto_refresh=False, transient=True
         )
+        self._is_stale = True
+        self._ended = threading.Event()
+        self._drawing = threading.Thread(target=self._draw, name="fleet table", daemon=True)
 
     def __enter__(self) -> Self:
         """See FleetDisplay."""
         self._live.start()
+        self._drawing.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """See FleetDisplay."""
+        self._ended.set()
+        self._drawing.join()
         self._live.stop()
+
+    def _draw(self) -> None:
+        """Draw what has changed soon, the time that passed now and then: a large table is costly."""
+        drawn = 0.0
+        while not self._ended.wait(_SOON_S):
+            if self._live.is_started and (self._is_stale or time.monotonic() - drawn > _NOW_AND_THEN_S):
+                self._is_stale = False
+                self._live.refresh()
+                drawn = time.monotonic()
+
+    def _changed(self, host: HostStatus, before: HostStatus | None) -> None:  # noqa: ARG002
+        self._is_stale = True
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -127,6 +130,19 @@ def test_the_live_table_leaves_its_notes_behind() -> None:
         display.expect([HostStatus("a", "a")])
         display.note("host key accepted: [x]")
     assert "host key accepted: [x]" in stream.getvalue()
+
+
+def test_the_live_table_draws_what_changes() -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, LiveTable(terminal) as display:
+        display.expect([HostStatus("a", "a")])
+        for step in ("first", "second"):
+            display.update(HostStatus("a", "a", HostPhase.RUNNING, step=step))
+            shown = ""
+            while step not in shown:
+                assert select.select([ours], [], [], 30)[0]
+                shown += os.read(ours, 1 << 16).decode(errors="replace")
+    os.close(ours)
 
 
 def test_records_of_all_hosts_come_together(tmp_path: Path) -> None:
