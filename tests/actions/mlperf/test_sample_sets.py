@@ -7,7 +7,7 @@ from statistics import mean, median
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from actions.mlperf.exact_match import find_reference, is_right, score
@@ -102,7 +102,6 @@ def test_synthetic_samples_depend_on_the_seed_alone(tmp_path: Path) -> None:
     assert len(read_dataset(tmp_path / "a")) == 20
 
 
-@settings(deadline=None)  # a busy host is no failure
 @given(st.integers(1, 300), st.integers(0, 300), st.integers())
 def test_synthetic_lengths_stay_within_bounds(mean_tokens: int, more: int, seed: int) -> None:
     ids = SyntheticSamples(20, mean_tokens, mean_tokens + more, seed).token_ids()
@@ -184,7 +183,6 @@ def test_a_symbol_stands_alone_and_as_it_is_spelt(text: str, right: bool) -> Non
     assert is_right(text, ("He",), symbol=True) is right
 
 
-@settings(deadline=None)
 @given(st.text(), st.text())
 def test_any_text_is_right_or_wrong_and_an_answer_is_right_itself(text: str, answer: str) -> None:
     is_right(text, (answer,))

@@ -33,7 +33,7 @@ def parse_bytes(content: bytes) -> ParsedOutput:
         return parse_folder(Path(folder))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(case=st.sampled_from(CASES), data=st.data())
 def test_a_log_cut_at_any_byte_is_an_error_or_incomplete(case: str, data: st.DataObject) -> None:
     content = DETAIL[case]
@@ -68,7 +68,7 @@ def test_a_missing_last_line_end_cuts_nothing() -> None:
     assert parse_bytes(DETAIL["server_v6_0_valid"].rstrip(b"\n")).complete
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(garbage=st.lists(st.binary(max_size=80), min_size=1, max_size=6), data=st.data())
 def test_garbage_between_the_lines_changes_no_number(garbage: list[bytes], data: st.DataObject) -> None:
     lines = DETAIL["server_v6_0_valid"].splitlines()
@@ -82,7 +82,7 @@ def test_garbage_between_the_lines_changes_no_number(garbage: list[bytes], data:
     assert output.verdict.validity is Validity.VALID
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_changed_byte_never_ends_in_a_traceback(data: st.DataObject) -> None:
     content = bytearray(DETAIL["server_v6_0_valid"])
@@ -112,7 +112,7 @@ ODD = (
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_an_odd_value_or_key_never_ends_in_a_traceback(data: st.DataObject) -> None:
     lines = DETAIL[data.draw(st.sampled_from(CASES))].splitlines(keepends=True)
@@ -131,7 +131,7 @@ def test_an_odd_value_or_key_never_ends_in_a_traceback(data: st.DataObject) -> N
     assert output.verdict is not None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(content=st.binary(max_size=400))
 def test_any_bytes_are_an_error_of_ours(content: bytes) -> None:
     with pytest.raises(ParseError):
