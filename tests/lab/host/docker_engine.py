@@ -148,10 +148,14 @@ def _started(folder: Path) -> Iterator[DockerEngine]:
 
 
 def _connect(process_id: int) -> None:
-    """Lay a cable from the bridge in a process's network to this one."""
+    """Lay a cable from the bridge in a process's network to this one.
+
+    One that a killed test run has left would lead into nowhere: only the holder of the lock has a cable.
+    """
     here = f"vcagent-lab{process_id % 1000}"
     there = f"nsenter --net=/proc/{process_id}/ns/net ip link set lab master docker0 up"
     script = f"""
+        for left in $(ip -o link show type veth | grep -o 'vcagent-lab[0-9]*'); do ip link delete $left; done
         ip link add {here} type veth peer name lab netns {process_id}
         {there}
         ip address add {_HERE} dev {here}
