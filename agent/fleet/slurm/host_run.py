@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["SlurmHostRun"]
 
 _LOOK_S = 1.0
+_HOPELESS = (NO_PYTHON, JobArray.NO_FOLDER)
+"""What a script ends with that cannot have written anything."""
 _SETTLE_S = 20.0
 """Seconds after a task's end within which what it wrote is to be seen here: NFS may lag behind."""
 
@@ -123,9 +125,11 @@ class SlurmHostRun(HostRun):
                 yield Wait(_LOOK_S)
                 continue
             if task is None or task.is_over:
+                code = self._array.exit_code(task) if task and over_since is None else None
                 over_since = over_since or time.monotonic()
-                if time.monotonic() - over_since > _SETTLE_S:
+                if code in _HOPELESS or time.monotonic() - over_since > _SETTLE_S:
                     raise self._ended(task)
+                self._folder.look_again()
             elif task.is_pending:
                 self.set(phase=HostPhase.QUEUED, message=task.reason)
             else:

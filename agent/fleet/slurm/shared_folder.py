@@ -61,6 +61,11 @@ class SharedFolder:
             return Standing.from_json(self._file(index, STANDING_SUFFIX).read_bytes())
         return None
 
+    def look_again(self) -> None:
+        """Forget which files are missing: NFS asks its server anew where a folder is opened."""
+        with suppress(OSError):
+            list(self.path.iterdir())
+
     def wanted(self, index: int) -> dict[str, str]:
         """What a task waits for: ``platform``, a bundle for that; ``pipe``, its request."""
         with suppress(OSError):

@@ -1,0 +1,70 @@
+"""Who is let in on a fleet's hosts, and a controller that has nothing but a bundle made beforehand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.fleet.ssh_image import SUDO_PASSWORD
+
+if TYPE_CHECKING:
+    from tests.lab.fleet.controller import Controller
+    from tests.lab.fleet.ssh_host import SshHost
+
+pytestmark = pytest.mark.lab
+
+PASSPHRASE = "opens-the-key-4711"
+
+
+def test_passwords_passphrases_and_wrong_keys(controller: Controller, hosts: list[SshHost]) -> None:
+    encrypted, other = controller.folder / "encrypted", controller.folder / "other"
+    shutil.copy(controller.key, encrypted)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", PASSPHRASE, "-f", encrypted], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
+    entries = {
+        "password": {"address": hosts[0].address, "user": "asked", "identity_file": str(other)},
+        "passphrase": {"address": hosts[1].address, "identity_file": str(encrypted)},
+        "wrong-key": {"address": hosts[2].address, "identity_file": str(other)},
+    }
+    inventory = controller.write_inventory(entries)
+    arguments = ("run", "-i", inventory, "-p", controller.write_profile("true"))
+    given = controller.fleet(
+        *arguments, exit_code=10, VCAGENT_SSH_PASSWORD=SUDO_PASSWORD, VCAGENT_SSH_PASSPHRASE=PASSPHRASE
+    )["hosts"]
+    assert {name: host["phase"] for name, host in given.items()} == {
+        "password": "done",
+        "passphrase": "done",
+        "wrong-key": "unreached",
+    }
+    assert "does not let us in" in given["wrong-key"]["reason"]
+    without = controller.fleet(*arguments, exit_code=10)["hosts"]
+    assert {host["phase"] for host in without.values()} == {"unreached"}
+    assert "does not let us in" in without["password"]["reason"]
+    assert "is encrypted" in without["passphrase"]["reason"]
+    kept = [path for path in controller.folder.rglob("*") if path.is_file()]
+    for secret in (SUDO_PASSWORD, PASSPHRASE):
+        assert not [path for path in kept if secret.encode() in path.read_bytes()]
+
+
+def test_a_bundle_made_beforehand_needs_no_index(controller: Controller, hosts: list[SshHost]) -> None:
+    platform = f"3.11-{os.uname().machine}"
+    command = [sys.executable, "-m", "agent", "bundle", f"--platform={platform}"]
+    options = [f"--wheels={controller.wheels}", f"--output={controller.folder}"]
+    made = subprocess.run([*command, *options], check=True, capture_output=True, text=True)
+    bundle = made.stdout.strip()
+    nothing = controller.folder / "nothing"
+    nothing.mkdir()
+    inventory = controller.write_inventory({"a": {"address": hosts[0].address}})
+    fleet = controller.fleet(
+        *("run", "-i", inventory, "-p", controller.write_profile("true"), f"--bundle={bundle}"),
+        exit_code=0,
+        VCAGENT_PACKAGE_DIR=str(nothing / "packages"),
+        PIP_NO_INDEX="1",
+    )
+    assert fleet["hosts"]["a"]["phase"] == "done"
+    assert not list(nothing.rglob("*.tar.gz"))
