@@ -225,7 +225,7 @@ class FleetRun:
     def await_running(self, count: int) -> None:
         """Wait until so many hosts are at the sleep."""
         deadline = time.monotonic() + DEADLINE_S
-        table = re.compile(r"\b(\d+) running")
+        table = re.compile(r"(\d+) running")  # behind a letter, which ends a terminal's colour
         while True:
             plain = len(set(re.findall(r"(\S+): running: \S*act", self._said)))
             last = table.findall(self._said[-20_000:])
