@@ -36,6 +36,7 @@ def shared() -> Path:
     return folder
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the making of environments, programs and images, which the first test waits for, its time.
 
