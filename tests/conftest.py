@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,9 @@ from hypothesis import settings
 from tests.lab.container_engine import container_engine
 from tests.lab.environment import accuracy_python, bench_python, locust_environment
 from tests.lab.nvml.nvml_stand_in import nvml_library, nvml_stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "accuracy_python",
@@ -36,8 +40,8 @@ def shared() -> Path:
     return folder
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # before xdist, which reads the groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Give the making of environments, programs and images, which the first test waits for, its time.
 
     Of the tests that load the machine (engines) or share what there is once (labs, apt), no two run at once.
@@ -52,3 +56,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1200))
     for item in items:  # a file's tests stay together: some share what the first one makes
         item.add_marker(pytest.mark.xdist_group(groups[item.path]))
+    return (yield)
