@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from agent.component import Progress, StepContext
 
-__all__ = ["run_script"]
+__all__ = ["read_result", "run_script"]
 
 _PROGRESS = '{"event": "progress"'
 _LAST_LINES = 10
@@ -66,7 +66,7 @@ def run_script(
         raise ActionFailedError(
             f"it did not end within {timeout_s:g} s and was stopped", remedy="raise timeout"
         )
-    result = _read(result_path)
+    result = read_result(result_path)
     if result is None or (ended.exit_code != 0 and result.get("status") == "completed"):
         how = f"signal {-ended.exit_code}" if ended.exit_code < 0 else f"exit code {ended.exit_code}"
         raise ActionFailedError(
@@ -91,7 +91,8 @@ def _show(line: str, progress: Progress) -> None:
         progress.update(str(told["message"]), done=told.get("done"), total=told.get("total"))
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def read_result(path: Path) -> dict[str, Any] | None:
+    """The object that a program left as its result; None if it left none."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from actions.llamacpp.model_file import sha256_of
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import ModelParameters
 from actions.llamacpp.variants import Variant
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError
 from agent.facts.agent_paths import PACKAGE_DIR
+from agent.file_hash import sha256_of
 from agent.records import Metric, ParsedOutput, Relativity
 from parsers.llamacpp import FORMAT, TOOL
 

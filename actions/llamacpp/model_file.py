@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from agent.errors import ActionFailedError
 if TYPE_CHECKING:
     from agent.processes import ProcessRunner
 
-__all__ = ["PACKAGE_PREFIX", "locate_model", "sha256_of"]
+__all__ = ["PACKAGE_PREFIX", "locate_model"]
 
 PACKAGE_PREFIX = "package:"
 _MAGIC = b"GGUF"
@@ -59,15 +58,6 @@ def locate_model(spec: str, *, python: Path, processes: ProcessRunner, log: Path
             remedy="llama.cpp reads GGUF; a Git LFS pointer is a file that was never downloaded",
         )
     return path
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _in_package(module: str, python: Path, processes: ProcessRunner, log: Path) -> Path:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from actions.llamacpp.model_file import locate_model, sha256_of
+from actions.llamacpp.model_file import locate_model
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters
 from actions.llamacpp.variants import Variant
 from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.component import ComponentParameters, StepOutcome
 from agent.errors import ActionFailedError
+from agent.file_hash import sha256_of
 from agent.records import Metric, Relativity
 from parsers.llamacpp.quantize import quantization_details, quantization_metrics, tensors_done
 

@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from actions.llamacpp.model_file import locate_model, sha256_of
+from actions.llamacpp.model_file import locate_model
 from actions.llamacpp.ports import any_free, check_port
 from actions.llamacpp.programs import remedy_for, thread_environment
 from actions.llamacpp.server_binary import ServerBinary, thread_count
 from actions.parameter_types import OptionalPath, ParameterGroup, Seconds
 from agent.errors import ActionFailedError, InterruptedRunError
+from agent.file_hash import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from actions.mlperf.harness.outputs import remove_outputs
 from actions.mlperf.loadgen_parameters import AUTO, as_share
+from agent.environment_script import read_result
 from agent.errors import ActionFailedError
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def run_harness(
             f"the test did not end within {parameters.timeout:g} s and was stopped",
             remedy="raise timeout, or lower min_duration and min_query_count",
         )
-    result = _read(case_dir / RESULT_NAME)
+    result = read_result(case_dir / RESULT_NAME)
     if result is None:
         how = f"signal {-ended.exit_code}" if ended.exit_code < 0 else f"exit code {ended.exit_code}"
         raise ActionFailedError(
@@ -186,14 +187,6 @@ def _failure(result: Mapping[str, Any], exit_code: int) -> ActionFailedError:
     what = "the engine failed" if kind in _ENGINE_ERRORS else "the harness failed"
     failure = OutOfMemoryError if kind == "out_of_memory" else ActionFailedError
     return failure(f"{what}{done} ({kind}): {message}", remedy=error.get("remedy") or "see the step's log")
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return result if isinstance(result, dict) else None
 
 
 class _ShownProgress:

@@ -27,6 +27,7 @@ from packaging.requirements import Requirement
 
 from agent.errors import HostError, UsageError
 from agent.facts.agent_paths import package_dir
+from agent.file_hash import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -166,7 +167,7 @@ class Bundles:
                 part = Path(folder) / path.name
                 _pack(part, platform, library, sources)
                 part.replace(path)
-        return Bundle(path, hashlib.sha256(path.read_bytes()).hexdigest())
+        return Bundle(path, sha256_of(path))
 
     def _install(self, library: Path, required: list[str], platform: Platform) -> None:
         options = ["--quiet", "--disable-pip-version-check", "--no-compile", "--target", str(library)]
@@ -248,7 +249,7 @@ def _given(path: Path) -> tuple[Platform, Bundle]:
             platform = Platform.from_text(json.load(described)["platform"]) if described else None
         if platform is None:
             raise KeyError("bundle.json")
-        return platform, Bundle(path, hashlib.sha256(path.read_bytes()).hexdigest())
+        return platform, Bundle(path, sha256_of(path))
     except (OSError, tarfile.TarError, KeyError, ValueError) as error:
         raise UsageError(
             f"{path} is no bundle of vcagent: {error}", remedy="vcagent bundle makes one"

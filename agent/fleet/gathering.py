@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from agent.file_hash import sha256_of
 from agent.fleet.errors import ConnectionLostError, HostUnfitError
-from agent.fleet.remote.sending import sha256_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from actions.llamacpp.model_file import sha256_of
 from actions.mlperf.harness.dataset import unpack_tokens
 from agent.errors import HostError
+from agent.file_hash import sha256_of
 from agent.names import did_you_mean
 
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from agent.file_hash import sha256_of
 from agent.fleet.remote.standing import OUTPUT, RESULTS
 from agent.results import ResultsFolder
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["offered_files", "send", "sha256_of"]
+__all__ = ["offered_files", "send"]
 
 
 def send(run_dir: Path) -> None:
@@ -43,12 +43,3 @@ def offered_files(run_dir: Path) -> Iterator[tuple[str, Path]]:
         for path in sorted(run.rglob("*")):
             if path.is_file() and not path.is_symlink():
                 yield path.relative_to(run).as_posix(), path
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()

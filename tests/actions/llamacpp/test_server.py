@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from actions.llamacpp.model_file import locate_model, sha256_of
+from actions.llamacpp.model_file import locate_model
 from actions.llamacpp.server import LlamaCppServer, ServerParameters
 from agent.errors import ActionFailedError, InterruptedRunError
+from agent.file_hash import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
