@@ -67,7 +67,8 @@ def validity(output: ParsedOutput) -> tuple[Validity, list[str]]:
 def test_offline_performance(
     run: Callable[..., StepOutcome], context: StepContext, left_behind: Callable[[], list[psutil.Process]]
 ) -> None:
-    outcome = run(min_duration=2)
+    # Twice what the warm-up reached: a processor that others use as well may be faster in the test.
+    outcome = run(min_duration=2, target_qps="200%")
     output = only(outcome)
     assert validity(output) == (Validity.VALID, [])
     assert output.scenario == "smollm2-135m/Offline/performance"
