@@ -1,5 +1,6 @@
 """Component types for tests of the engine, registered beside the installed ones."""
 
+import time
 from importlib.metadata import EntryPoint
 
 from pydantic import Field
@@ -28,10 +29,11 @@ class MeasuringParameters(ComponentParameters):
     validity: str = "VALID"
     steps: int = 1
     api_key: str = ""
+    seconds: float = 0
 
 
 class Measuring(Action):
-    """Yields one metric a step."""
+    """Yields one metric a step, which lasts as long as it is told to."""
 
     Parameters = MeasuringParameters
     parameters: MeasuringParameters
@@ -39,6 +41,7 @@ class Measuring(Action):
     def plan(self, facts: Facts) -> Plan:
         def measure(context: StepContext) -> StepOutcome:
             folder = context.case_dir("measuring", self.parameters.metric)
+            time.sleep(self.parameters.seconds)
             cut = self.parameters.validity == "none"
             reasons = (
                 () if self.parameters.validity == "VALID" else (Reason("too slow", "run faster", "speed", 2),)

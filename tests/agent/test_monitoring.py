@@ -46,7 +46,11 @@ def test_gpus_and_host_of_a_case(run_profile: Run, nvml_stand_in: NvmlStandIn) -
                 element("NvidiaSmiMonitor", "Gpus", MonitorFrequency="00:00:00.1", Tags="watching"),
                 element("HostMonitor", "Host", Interval="00:00:00.1"),
             ],
-            "Actions": [element("Measuring", "A"), element("ExecuteCommand", "B", Command="sleep 0.3")],
+            # The kernel counts a processor's time in hundredths of a second: of less there is no usage.
+            "Actions": [
+                element("Measuring", "A", Seconds=0.5),
+                element("ExecuteCommand", "B", Command="sleep 0.3"),
+            ],
         }
     )
     assert finished.outcome.exit_code == 0
