@@ -306,9 +306,7 @@ def record_to_json(record: MetricRecord) -> str:
         _members(
             _KIND, record.unit, record.relativity.value, record.verbosity, record.description, record.tags
         ),
-        '"metadata": {'
-        + ", ".join(f"{json_text(key)}: {json_text(value)}" for key, value in record.metadata.items())
-        + "}",
+        f'"metadata": {{{_members(tuple(record.metadata), *record.metadata.values())}}}',
     )  # fmt: skip
     return "{" + ", ".join(parts) + "}"
 
@@ -320,7 +318,7 @@ def json_text(value: MetadataValue) -> str:
     return str(value) if type(value) is int else json.dumps(value)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)  # 1, 1.0 and True are written differently
 def _members(names: tuple[str, ...], *values: Any) -> str:
     """Members of a JSON object, without its braces."""
     return json.dumps(dict(zip(names, values, strict=True)))[1:-1]

@@ -13,7 +13,7 @@ from agent.errors import HostError
 from agent.facts.gpus import pci_bus_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
@@ -195,6 +195,8 @@ class NvmlSession:
         except self._nvml.NVMLError as error:
             raise NvmlError(str(error), remedy="see nvidia-smi and dmesg") from error
         self._cannot: set[tuple[int, object]] = set()
+        self._fields: dict[tuple[int, bool], tuple[list[_Field], Callable[[Any, Any], Any]]] = {}
+        """What is read of a GPU, fast or slow, and the call that does it; without what it cannot tell."""
         try:
             self.driver = _text(self._nvml.nvmlSystemGetDriverVersion())
             self._handles = [
@@ -234,7 +236,7 @@ class NvmlSession:
         handle = self._handles[gpu.index]
         gauges: dict[str, float] = {}
         counters: dict[str, float] = {}
-        self._read_fields(gpu, _FAST_FIELDS + _SLOW_FIELDS if slow else _FAST_FIELDS, gauges, counters)
+        self._read_fields(gpu, gauges, counters, slow=slow)
         asks = _FAST + _SLOW if slow else _FAST
         for ask in asks:
             gauges.update(self._ask(gpu, ask, handle) or {})
@@ -283,26 +285,33 @@ class NvmlSession:
             return None
 
     def _read_fields(
-        self, gpu: NvmlGpu, fields: Iterable[_Field], gauges: dict[str, float], counters: dict[str, float]
+        self, gpu: NvmlGpu, gauges: dict[str, float], counters: dict[str, float], *, slow: bool
     ) -> None:
-        known = [one for one in fields if (gpu.index, one) not in self._cannot]
-        values = known and self._ask(gpu, self._field_values(known), self._handles[gpu.index])
-        for one, value in zip(known, values or (), strict=False):
+        if (gpu.index, slow) not in self._fields:
+            self._fields[gpu.index, slow] = self._fields_to_read(gpu, slow=slow)
+        fields, ask = self._fields[gpu.index, slow]
+        values = fields and self._ask(gpu, ask, self._handles[gpu.index])
+        for one, value in zip(fields, values or (), strict=False):
             if value.nvmlReturn:
                 if value.nvmlReturn in _NOT_SUPPORTED or value.nvmlReturn == _INVALID_ARGUMENT:
-                    self._cannot.add((gpu.index, one))
+                    self._leave_out(gpu, one)
                 elif value.nvmlReturn in _GONE:
                     raise NvmlError(f"GPU {gpu.index}: {self._nvml.NVMLError(value.nvmlReturn)}")
             elif one.wide and value.valueType not in _WIDE:
-                self._cannot.add((gpu.index, one))
+                self._leave_out(gpu, one)
             else:
                 number = getattr(value.value, _VALUE_TYPES[value.valueType])
                 (counters if one.counter else gauges)[one.name] = number * one.factor
 
-    @staticmethod
-    def _field_values(fields: list[_Field]) -> Callable[[Any, Any], Any]:
-        wanted = [(one.number, one.scope) for one in fields]
-        return lambda nvml, handle: nvml.nvmlDeviceGetFieldValues(handle, wanted)
+    def _fields_to_read(self, gpu: NvmlGpu, *, slow: bool) -> tuple[list[_Field], Callable[[Any, Any], Any]]:
+        fields = _FAST_FIELDS + _SLOW_FIELDS if slow else _FAST_FIELDS
+        known = [one for one in fields if (gpu.index, one) not in self._cannot]
+        wanted = [(one.number, one.scope) for one in known]
+        return known, lambda nvml, handle: nvml.nvmlDeviceGetFieldValues(handle, wanted)
+
+    def _leave_out(self, gpu: NvmlGpu, one: _Field) -> None:
+        self._cannot.add((gpu.index, one))
+        self._fields.clear()
 
 
 def _text(value: str | bytes) -> str:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MonitorRecords", "Recorder", "RunContext"]
 
-FEED_INTERVAL_S = 5.0
-"""How long a monitor's records may wait until the sinks get them."""
+FEED_INTERVAL_S = 10.0
+"""How long a monitor's records, which the journal has, may wait until the sinks get them and sync files."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ class CsvSink(FileSink):
         super().__init__(path)
         told = (host.get("version", ""), host.get("os", "Unix"), host.get("platform", ""))
         self._host = ("vcagent", *map(str, told), str(_INFORMATION))
-        self._host_metadata = _pairs(host.get("metadata", {}))
+        metadata = host.get("metadata", {})
+        self._host_metadata = _pairs(tuple(metadata), *metadata.values())
         self.header = f"{_cells(*COLUMNS)}\r\n"
 
     def line(self, record: MetricRecord) -> str:
@@ -56,8 +57,9 @@ class CsvSink(FileSink):
         name = _cells(record.metric)
         last = _cells(
             record.unit, "", record.description, record.relativity.value, str(record.verbosity),
-            record.client_id, *self._host, record.run_id, record.run_id, _pairs(record.metadata),
-            self._host_metadata, "", ",".join(record.tags),
+            record.client_id, *self._host, record.run_id, record.run_id,
+            _pairs(tuple(record.metadata), *record.metadata.values()), self._host_metadata, "",
+            ",".join(record.tags),
         )  # fmt: skip
         return f'{first},{name},"{record.value!r}",{last}\r\n'
 
@@ -67,9 +69,11 @@ def _cells(*values: str) -> str:
     return ",".join('"' + value.replace('"', '""') + '"' for value in values)
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
+@lru_cache(maxsize=1024, typed=True)  # 1, 1.0 and True are written differently
+def _pairs(names: tuple[str, ...], *values: Any) -> str:
     return ";".join(
-        f"{key}={value if isinstance(value, str) else json_text(value)}" for key, value in values.items()
+        f"{name}={value if isinstance(value, str) else json_text(value)}"
+        for name, value in zip(names, values, strict=True)
     )
 
 
