@@ -24,7 +24,7 @@ from tests.lab.harness.nvidia_harness import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.lab.restartable_docker import RestartableDocker
 
@@ -83,10 +83,12 @@ def action(host: HarnessHost, model: str, **values: Any) -> dict[str, Any]:
     return {"Type": "MLPerfExecutor", "Parameters": parameters}
 
 
-def request(host: HarnessHost, *actions: dict[str, Any]) -> RunRequest:
-    """A run of these actions."""
+def request(host: HarnessHost, *actions: dict[str, Any], monitors: Sequence[str] = ()) -> RunRequest:
+    """A run of these actions, with these types of monitors."""
     path = host.folder / "HARNESS.json"
-    path.write_text(json.dumps({"Description": "NVIDIA's harness.", "Actions": actions}))
+    watching = [{"Type": name, "Parameters": {"Interval": "00:00:00.5"}} for name in monitors]
+    profile = {"Description": "NVIDIA's harness.", "Actions": actions, "Monitors": watching}
+    path.write_text(json.dumps(profile))
     return RunRequest(
         (str(path),),
         results_dir=host.folder / "results",
@@ -96,9 +98,9 @@ def request(host: HarnessHost, *actions: dict[str, Any]) -> RunRequest:
     )
 
 
-def run(host: HarnessHost, *actions: dict[str, Any]) -> FinishedRun:
+def run(host: HarnessHost, *actions: dict[str, Any], monitors: Sequence[str] = ()) -> FinishedRun:
     """Run these actions in this process."""
-    return start(request(host, *actions), RunProgress())
+    return start(request(host, *actions, monitors=monitors), RunProgress())
 
 
 def records_of(finished: FinishedRun) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from agent.component import StepContext
     from tests.lab.harness.nvidia_harness import HarnessHost
+    from tests.lab.nvml.nvml_stand_in import NvmlStandIn
 
 pytestmark = pytest.mark.lab
 
@@ -59,21 +60,28 @@ def error_of(finished: FinishedRun) -> str:
 
 def test_bert_and_3d_unet_in_both_modes_on_a_system_that_the_code_does_not_know(
     make_harness: Callable[[str], HarnessHost],
+    nvml_stand_in: NvmlStandIn,
 ) -> None:
+    nvml_stand_in.set(events=0x40)
     host = make_harness("v4.1")
     host.set("cpu", "AMD EPYC 9684X")
     host.gpus("NVIDIA A100-SXM4-40GB", 40960, 4)
     host.set("gpu", "A100_SXM4_40GB")
     host.set("count", "4")
-    finished = run(host, action(host, "bert", RequireCustomSystemSupport=True), action(host, "3d-unet"))
+    actions = (action(host, "bert", RequireCustomSystemSupport=True), action(host, "3d-unet"))
+    finished = run(host, *actions, monitors=("NvidiaSmiMonitor", "HostMonitor"))
     assert finished.outcome.exit_code is ExitCode.OK, finished.outcome.failures
     records = records_of(finished)
-    scenarios = {record["scenario"] for record in records if "/" in record["scenario"]}
-    assert scenarios == {
+    cases = {case["scenario"]: case for case in finished.description["cases"]}
+    assert set(cases) == {
         *(f"bert-99/{one}/{mode}" for one in ("Offline", "Server", "SingleStream") for mode in MODES),
         *(f"3d-unet-99/{one}/{mode}" for one in ("Offline", "SingleStream") for mode in MODES),
     }
     aliases = {record["metric"] for record in records if "virtualclient" in record["tags"]}
+    for scenario, case in cases.items():
+        usage = {record["metric"] for record in records if record["scenario"] == scenario}
+        assert {"gpu_energy", "gpu0_utilization_mean", "cpu_utilisation_mean"} <= usage, scenario
+        assert any("hw_thermal_slowdown" in warning for warning in case["warnings"])
     assert {
         "PerformanceMode_p99",
         "samples_per_second_p99",
