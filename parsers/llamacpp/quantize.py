@@ -85,10 +85,11 @@ def quantization_metrics(text: str) -> tuple[Metric, ...]:
     if not metrics:
         raise ParseError("it holds neither sizes nor a time: no tensor was written")
     fallback = _FALLBACK.search(text)
+    # What tells of the fallbacks counted only the tensors with a choice of types in 2024: 180 of 210, of 272.
     total = next((int(match["total"]) for match in _TENSOR.finditer(text)), None)
     if fallback or total is not None:
         metrics.append(
-            Metric("tensors", float(fallback["total"] if fallback else total or 0), "count", verbosity=3)
+            Metric("tensors", float(total or (fallback["total"] if fallback else 0)), "count", verbosity=3)
         )
         count = float(fallback["count"]) if fallback else 0.0
         description = (

@@ -1,4 +1,10 @@
-"""Replies and counters of llama.cpp's server: of a real one of 2026, and in the form of 2024."""
+"""Replies and counters of llama.cpp's server, of real ones: b11549 (xllamacpp, 2026), b3642 (August 2024).
+
+The latter is built of llama-cpp-python 0.2.90's sdist on PyPI: ``llama-server -m smol-Q4_K_M.gguf
+--alias smol -np 2 -c 512 --metrics``, asked for ``{"prompt": "The capital of France is", "n_predict": 8,
+"temperature": 0, "ignore_eos": true}``, for one token, for a stream, and for its counters before the first
+request and after.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +36,8 @@ def one(path: Path) -> tuple[ParsedOutput, dict[str, Metric]]:
         ("completion_b11549.json", (4, 4)),
         ("completion_stream_b11549.txt", (4, 4)),
         ("openai_stream_b11549.txt", (4, 3)),
-        ("completion_2024.json", (12, 128)),
+        ("completion_b3642.json", (5, 8)),
+        ("completion_stream_b3642.txt", (5, 8)),
     ],
 )
 def test_a_reply_tells_its_tokens_and_their_time(name: str, tokens: tuple[int, int]) -> None:
@@ -42,10 +49,10 @@ def test_a_reply_tells_its_tokens_and_their_time(name: str, tokens: tuple[int, i
     assert found["generation_tokens_per_second"].value == pytest.approx(timings["predicted_per_second"])
     assert found["prompt_tokens_per_second"].value == pytest.approx(timings["prompt_per_second"])
     assert found["prompt_time"].value == pytest.approx(timings["prompt_ms"] / 1e3)
-    assert ("cached_tokens" in found) is ("2024" not in name)
+    assert ("cached_tokens" in found) is ("b3642" not in name)
 
 
-@pytest.mark.parametrize("name", ["completion_b11549.json", "completion_2024.json"])
+@pytest.mark.parametrize("name", ["completion_b11549.json", "completion_b3642.json"])
 def test_both_forms_say_why_the_reply_ended(name: str) -> None:
     assert one(REPLIES / name)[0].details["stopped_by"] == "limit"
 
@@ -81,12 +88,33 @@ def test_counters_of_a_real_server() -> None:
     assert found["requests_deferred"].unit == "count"
 
 
-def test_what_was_not_measured_is_absent() -> None:
-    _, found = one(COUNTERS / "2024.prom")
-    assert found["prompt_tokens_per_second"].value == 174.922
-    assert "generation_tokens_per_second" not in found  # 0 tokens so far
-    assert "kv_cache_usage" not in found  # nan
+def test_a_reply_of_one_token_measures_no_generation() -> None:
+    output, found = one(REPLIES / "completion_one_token_b3642.json")
+    assert output.details["output_tokens"] == 1
+    assert found["prompt_tokens_per_second"].value == pytest.approx(66.616, abs=1e-3)
+    assert "generation_tokens_per_second" not in found  # the server told 111111.1
+
+
+def test_counters_of_2024() -> None:
+    _, found = one(COUNTERS / "b3642.prom")
+    assert found["prompt_tokens_per_second"].value == 55.9284
+    assert found["generation_tokens"].value == 33
+    assert (found["kv_cache_usage"].value, found["kv_cache_usage"].unit) == (0.046875, "ratio")
+    assert "cached_tokens" not in found
+
+
+def test_rates_of_nothing_are_absent() -> None:
+    _, found = one(COUNTERS / "b3642_idle.prom")
+    assert found["prompt_tokens"].value == 0
+    assert not {"prompt_tokens_per_second", "generation_tokens_per_second"} & found.keys()
+
+
+def test_a_counter_that_is_no_number_is_absent(tmp_path: Path) -> None:
+    path = tmp_path / "nan.prom"
+    path.write_text("llamacpp:requests_deferred 1\nllamacpp:kv_cache_usage_ratio nan\n")
+    _, found = one(path)
     assert found["requests_deferred"].value == 1
+    assert "kv_cache_usage" not in found
 
 
 def test_other_counters_are_not_llama_cpp_s(tmp_path: Path) -> None:
