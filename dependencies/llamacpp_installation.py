@@ -19,7 +19,7 @@ from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, link_target
 from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.llamacpp_options import Backend, all_options, job_count, wanted_backend
-from dependencies.llamacpp_programs import CMAKE, CXX, GENERATOR, llamacpp_build
+from dependencies.llamacpp_programs import CMAKE, CXX, GENERATOR, UNTOLD, llamacpp_build
 from dependencies.llamacpp_source import PACKAGE_INDEX, PINNED_VERSION, Source, root_of
 from dependencies.package_folder import locked, point_link
 
@@ -219,11 +219,12 @@ class LlamaCppInstallation(Dependency):
         if missing:
             there = facts[exists(folder)]
             return f"{', '.join(missing)} {'does not run' if there else 'is not there'} in {folder}"
-        numbers = {str(build) for build in builds.values()}
+        numbers = {str(build) for build in builds.values() if build != UNTOLD}
         version = self.parameters.place.version
         if len(numbers) > 1 or (version and numbers != {f"b{version}"}):
             return (
-                f"{folder} has {', '.join(sorted(numbers))}, not {f'b{version}' if version else 'one build'}"
+                f"{folder} has {', '.join(sorted(numbers)) or 'no build that is told'}, "
+                f"not {f'b{version}' if version else 'one build'}"
             )
         return ""
 

@@ -10,9 +10,13 @@ from parsers.llamacpp.build import Build, build_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["CMAKE", "CXX", "GENERATOR", "llamacpp_build", "programs_stamp"]
+__all__ = ["CMAKE", "CXX", "GENERATOR", "UNTOLD", "llamacpp_build", "programs_stamp"]
+
+UNTOLD = Build(0, "untold")
+"""Of a program that runs, but is not asked for its build: llama-bench of 2024 tells it with its results."""
 
 _TIMEOUT_S = 60
+_NO_VERSION = "invalid parameter for argument: --version"
 # The version goes to standard error. llama-quantize has no --version: it tells its build before it fails to
 # read a model that is none.
 _QUESTION = """\
@@ -25,11 +29,12 @@ true
 def llamacpp_build(program: Path) -> Fact[Build | None]:
     """The build that a program of llama.cpp says that it is; None where it is not there or does not run."""
     command = ["sh", "-c", _QUESTION, str(program)]
-    return Fact(
-        f"llamacpp_build[{program}]",
-        f"{program} --version",
-        lambda host: build_of(host.output(command, timeout_s=_TIMEOUT_S, hang_is_error=True) or ""),
-    )
+
+    def ask(host: Host) -> Build | None:
+        said = host.output(command, timeout_s=_TIMEOUT_S, hang_is_error=True) or ""
+        return build_of(said) or (UNTOLD if _NO_VERSION in said else None)
+
+    return Fact(f"llamacpp_build[{program}]", f"{program} --version", ask)
 
 
 def programs_stamp(folder: Path) -> Fact[str]:

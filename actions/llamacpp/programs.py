@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agent.processes import ProcessResult
     from parsers.llamacpp.build import Build
 
-__all__ = ["build_number", "find_program", "remedy_for", "run_program", "thread_environment"]
+__all__ = ["build_number", "find_program", "fitted", "remedy_for", "run_program", "thread_environment"]
 
 _FOLDERS = ("bin", ".", "build/bin")
 _REMEDIES = (
@@ -34,12 +34,23 @@ _REMEDIES = (
         "the model's file is cut: make it again",
     ),
     (r"error while loading shared libraries: (\S+?):", "install the library that it names"),
-    (r"invalid argument|unknown argument|error: argument", "correct arguments; see --help of the program"),
+    (
+        r"invalid argument|unknown argument|error: (argument|invalid parameter)",
+        "correct arguments; see --help of the program",
+    ),
     (
         r"[Ii]llegal instruction|signal 4\b|exit code 132",
         "it was compiled for another processor: make it on this host",
     ),
 )
+_NEWER: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("-no-cnv",): (),
+    ("--progress",): (),
+    ("--output", "jsonl"): ("--output", "json"),
+    ("--output-format", "jsonl"): (),
+}
+"""Options that b3642 of August 2024 does not know, and what stands for them there: without being asked to, it
+neither converses nor shows progress, and llama-batched-bench prints a table."""
 
 
 def find_program(folder: Path, *names: str) -> Path:
@@ -71,19 +82,45 @@ def run_program(
 ) -> ProcessResult:
     """Run a program to its end; all of its output is in a log of its own, without that of an earlier try.
 
+    Args:
+        command: as the newest build has it; an older one gets what it knows.
+        context: the step's.
+        log: gets the output.
+        on_line: gets each line.
+
     Raises:
         ActionFailedError: if it fails, with what to do about it where that is known.
         InterruptedRunError: if the run was told to stop.
     """
     log.unlink(missing_ok=True)
+    words = [str(part) for part in command]
+    if any(option[0] in words for option in _NEWER):
+        help_log = log.with_suffix(".help")
+        asked = context.processes.run([words[0], "--help"], log=help_log, timeout_s=60, check=False)
+        words = fitted(words, asked.stdout + asked.stderr)
     try:
-        return context.processes.run(
-            [str(part) for part in command], log=log, on_line=on_line, env=thread_environment(os.environ)
-        )
+        return context.processes.run(words, log=log, on_line=on_line, env=thread_environment(os.environ))
     except ActionFailedError as error:
         said = f"{error.message}\n{log.read_text(encoding='utf-8', errors='replace')}"
         remedy = remedy_for(said) or error.remedy
         raise ActionFailedError(error.message, remedy=remedy, details=error.details) from error
+
+
+def fitted(command: Sequence[str], told: str) -> list[str]:
+    """A command line without what its program does not know.
+
+    Args:
+        command: as the newest build has it.
+        told: what the program's ``--help`` says; nothing is taken away where it says nothing.
+    """
+    known = set(re.findall(r"[\w-]+", told))
+    words = list(command)
+    for newer, older in _NEWER.items():
+        size = len(newer)
+        places = [at for at in range(len(words)) if tuple(words[at : at + size]) == newer]
+        if known and places and not known.issuperset(newer):
+            words[places[0] : places[0] + size] = older
+    return words
 
 
 def remedy_for(said: str) -> str | None:

@@ -109,6 +109,28 @@ def test_a_tag_of_a_repository_is_cloned_and_built(real_host: RealHost, tmp_path
 
 
 @needs_compiler
+def test_the_number_of_an_old_build_is_how_many_commits_there_are(
+    real_host: RealHost, tmp_path: Path
+) -> None:
+    tree = make_tree(tmp_path / "tree")
+    (tree / "common" / "cmake").mkdir(parents=True)
+    (tree / "common" / "cmake" / "build-info-gen-cpp.cmake").touch()
+    counted = "execute_process(COMMAND git rev-list --count HEAD OUTPUT_VARIABLE COUNT\n"
+    counted += "WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})\nstring(STRIP ${COUNT} LLAMA_BUILD_NUMBER)\n"
+    (tree / "CMakeLists.txt").write_text(CMAKE.replace("if (NOT", f"{counted}if (NOT"))
+    git = ["git", "-C", str(tree), "-c", "user.name=t", "-c", "user.email=t@t"]
+    for command in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["commit", "-qm", "tree"],
+        *(["commit", "-qm", "more", "--allow-empty"] for _ in range(2)),
+        ["tag", "b3"],
+    ):
+        subprocess.run([*git, *command], check=True)
+    assert real_host.apply(installation(source=f"file://{tree}", version="b3")) == ["fetch", "build"]
+
+
+@needs_compiler
 @pytest.mark.parametrize(
     ("file", "text", "remedy"),
     [
@@ -128,6 +150,22 @@ def test_a_build_that_fails(real_host: RealHost, tmp_path: Path, file: str, text
     (tree / "main.c").write_text(MAIN)
     (tree / "CMakeLists.txt").write_text(CMAKE)
     assert real_host.apply(installation(source=str(tree))) == ["build"]
+
+
+def test_a_program_of_2024_that_does_not_tell_its_build(real_host: RealHost, tmp_path: Path) -> None:
+    told = {
+        "llama-quantize": "main: build = 3642 (1d1ccce6)",
+        "llama-bench": "error: invalid parameter for argument: --version",
+    }
+    folder = tmp_path / "old"
+    folder.mkdir()
+    for tool, text in told.items():
+        (folder / tool).write_text(f'#!/bin/sh\necho "{text}" >&2\n')
+        (folder / tool).chmod(0o755)
+    component = installation(source=str(folder), prebuilt=True, version=3642)
+    assert real_host.apply(component) == ["install"]
+    with pytest.raises(DependencyFailedError, match="has no build that is told, not b3642"):
+        real_host.apply(installation(source=str(folder), prebuilt=True, version=3642, tools="llama-bench"))
 
 
 def test_finished_programs_are_taken_and_given_back(real_host: RealHost, tmp_path: Path) -> None:

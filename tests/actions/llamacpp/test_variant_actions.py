@@ -14,6 +14,7 @@ from actions.llamacpp.convert import LlamaCppConvert
 from actions.llamacpp.generate import LlamaCppGenerate, text_faults
 from actions.llamacpp.mmlu import LlamaCppMMLU
 from actions.llamacpp.perplexity import LlamaCppPerplexity
+from actions.llamacpp.programs import fitted
 from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.variants import Variant, variant_files
 from agent.errors import ActionFailedError
@@ -66,6 +67,21 @@ def test_plans(kind: type[Action], parameters: dict[str, Any], names: list[str],
     assert [step.name for step in steps] == names
     assert parts in steps[0].command
     assert "smol" in steps[0].reason
+
+
+@pytest.mark.parametrize(
+    ("command", "told", "left"),
+    [
+        ("cli -no-cnv --simple-io", "-cnv,  --conversation\n--simple-io", "cli --simple-io"),
+        ("cli -no-cnv --simple-io", "-cnv, -no-cnv, --no-conversation", "cli -no-cnv --simple-io"),
+        ("bench --output jsonl --progress -r 1", "-o, --output <csv|json|md>", "bench --output json -r 1"),
+        ("bench --output jsonl", "-o, --output <csv|json|jsonl|md>", "bench --output jsonl"),
+        ("batched --output-format jsonl -npl 1", "-npl n0,n1", "batched -npl 1"),
+        ("cli -no-cnv", "", "cli -no-cnv"),
+    ],
+)
+def test_what_a_build_of_2024_does_not_know_is_left_out(command: str, told: str, left: str) -> None:
+    assert " ".join(fitted(command.split(), told)) == left
 
 
 def test_a_variant_s_file_and_scenario(tmp_path: Path) -> None:
