@@ -83,10 +83,10 @@ class MockServer:
         self._requests = 0
         self._ready_at = 0.0
 
-    async def serve(self, port: int) -> None:
-        """Listen on this port of 127.0.0.1 (0: any free one) until cancelled."""
+    async def serve(self, port: int, host: str = "127.0.0.1") -> None:
+        """Listen on this port (0: any free one) of an address of this host until cancelled."""
         self._ready_at = asyncio.get_running_loop().time() + self._options.loading_s
-        server = await asyncio.start_server(self._connection, "127.0.0.1", port, backlog=1024)
+        server = await asyncio.start_server(self._connection, host, port, backlog=1024)
         port = server.sockets[0].getsockname()[1]
         sys.stdout.write(json.dumps({"event": "listening", "port": port}) + "\n")
         sys.stdout.flush()
@@ -223,6 +223,7 @@ def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 def main() -> None:
     """Serve until killed; every option of MockOptions is one of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     for option in fields(MockOptions):
         flag = f"--{option.name.replace('_', '-')}"
@@ -232,9 +233,9 @@ def main() -> None:
             choices = list(FAULTS) if option.name == "fault" else None
             parser.add_argument(flag, type=type(option.default), default=option.default, choices=choices)
     values = vars(parser.parse_args())
-    port = values.pop("port")
+    host, port = values.pop("host"), values.pop("port")
     with suppress(KeyboardInterrupt):
-        asyncio.run(MockServer(MockOptions(**values)).serve(port))
+        asyncio.run(MockServer(MockOptions(**values)).serve(port, host))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,167 @@
+"""One slow host of 16: its link passes half of what the others' do, and its numbers give it away."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.lab.conftest import unavailable
+from tests.lab.fleet.controller import DEADLINE_S
+from tests.lab.fleet.ssh_host import start_hosts
+from tests.lab.fleet.test_embedded_profile import entries
+from tests.lab.host.cache import cached_folder, fingerprint
+from tests.lab.host.docker_engine import LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.fleet.controller import Controller
+    from tests.lab.fleet.ssh_host import SshHost
+    from tests.lab.host.docker_engine import DockerEngine
+
+pytestmark = pytest.mark.lab
+
+COUNT = 16
+SLOW = "link-7"
+WELL_BITS_PER_S, SLOW_BITS_PER_S = 1_000_000, 500_000
+METRIC = "mock/Offline/performance/samples_per_second"
+RULES = """\
+rules:
+  much-slower:
+    function: variance
+    criteria: worse > 0.3
+    categories: Throughput
+    metrics: ["*/performance/samples_per_second"]
+  sends-little:
+    function: variance
+    criteria: x < -0.3
+    categories: Network
+    metrics: ["*/network_sent_max"]
+"""
+_MOCK_SERVER = Path(__file__).parents[3] / "actions" / "mlperf" / "mock_server.py"
+_REQUIREMENTS = ("mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4")
+
+
+def loadgen_environment() -> Path:
+    """An environment that has LoadGen, for the hosts' Python."""
+
+    def make(folder: Path) -> None:
+        (folder / "bin").mkdir()
+        (folder / "bin" / "python").symlink_to("/usr/bin/python3.11")
+        (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+        options = [
+            "--python-version=3.11",
+            "--only-binary=:all:",
+            f"--target={folder}/lib/python3.11/site-packages",
+        ]
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", *options, *_REQUIREMENTS], check=True)
+
+    return cached_folder("fleet-loadgen", fingerprint("3.11", _REQUIREMENTS), make)
+
+
+@pytest.fixture
+def server(controller: Controller, docker_engine: DockerEngine, ssh_base: str) -> SshHost:
+    """A host that all others ask, on port 8000; the agent has been there before."""
+    mount = f"--volume={_MOCK_SERVER}:/mock_server.py:ro"
+    host = start_hosts(
+        docker_engine, ssh_base, ["link-server"], Path(f"{controller.key}.pub"), options=[mount]
+    )[0]
+    controller.fleet(
+        "run", "-i", entries([host], controller), "-p", controller.write_profile("true"), exit_code=0
+    )
+    docker_engine.docker("exec", "--detach", host.name, "python3", "/mock_server.py", "--host=0.0.0.0")
+    return host
+
+
+@pytest.fixture
+def image(docker_engine: DockerEngine, server: SshHost) -> Iterator[str]:
+    """A host where the agent has been before: to unpack it everywhere is not what is tested here."""
+    name = f"{LABEL}/linked"
+    docker_engine.docker("commit", server.name, name)
+    yield name
+    docker_engine.docker("rmi", name)
+
+
+@pytest.fixture
+def linked_hosts(controller: Controller, docker_engine: DockerEngine, image: str) -> Iterator[list[SshHost]]:
+    """Hosts whose links pass so many bits a second: the kernel's work, which other load does not move."""
+    options = ["--cap-add=NET_ADMIN", f"--volume={loadgen_environment()}:/environment:ro"]
+    names = [f"link-{number}" for number in range(1, COUNT + 1)]
+    hosts = start_hosts(docker_engine, image, names, Path(f"{controller.key}.pub"), options=options)
+    for host in hosts:
+        rate = SLOW_BITS_PER_S if host.name == SLOW else WELL_BITS_PER_S
+        try:
+            host.run(f"tc qdisc add dev eth0 root tbf rate {rate}bit burst 16kb latency 400ms")
+        except RuntimeError as error:
+            unavailable(f"this kernel has no token bucket filter (sch_tbf): {error}")
+    yield hosts
+    docker_engine.docker("rm", "--force", *names)
+
+
+def test_one_slow_host_of_16_is_found(
+    controller: Controller, linked_hosts: list[SshHost], server: SshHost
+) -> None:
+    actions = {
+        "type": "LoadGenExecutor",
+        "parameters": {
+            "scenario": "upload",
+            "model": "mock",
+            "loadgenScenario": "Offline",
+            "environment": "/environment",
+            "endpoint": f"http://{server.address}:8000",
+            "dataset": "synthetic",
+            "samples": 4,
+            "inputTokens": 5000,
+            "maxOutputTokens": 2,
+            "targetQps": 1,
+            "minDuration": 1,
+            "minQueryCount": 40,
+            "maxInFlight": 8,
+            "warmupSamples": 8,
+        },
+    }
+    profile = {"description": "A test.", "monitors": [{"type": "HostMonitor"}], "actions": [actions]}
+    (controller.folder / "P.yaml").write_text(yaml.safe_dump(profile))
+    (controller.folder / "rules.yaml").write_text(RULES)
+    process = controller.start("run", "-i", entries(linked_hosts, controller), "-p", "P.yaml")
+    out, err = process.communicate(timeout=2 * DEADLINE_S)
+    assert process.returncode == 0, out + err
+    folder = controller.folder / "results" / "fleet" / "latest"
+
+    found = json.loads((folder / "fleet.json").read_text())["diagnosis"]
+    assert found["defective"] == [SLOW]
+    defect = next(
+        defect for host in found["hosts"] for defect in host["defects"] if defect["metric"] == METRIC
+    )
+    assert defect["value"] == pytest.approx(defect["baseline"] * SLOW_BITS_PER_S / WELL_BITS_PER_S, rel=0.2)
+    assert defect["variance"] == pytest.approx(defect["value"] / defect["baseline"] - 1)
+    assert diagnosis(folder) == found
+    measured = f"{METRIC} is {defect['value']:.5g} samples/s, normal is {defect['baseline']:.5g}"
+    assert f"{SLOW}: Performance: {measured} ({defect['variance']:+.1%})" in " ".join(out.split())
+    page = (folder / "report.html").read_text().partition('id="diagnosis"')[2].partition("</section>")[0]
+    assert set(re.findall(r"link-\d+", page)) == {SLOW}
+    assert f"{defect['variance']:+.1%}" in page
+
+    ruled = diagnosis(folder, "--rules", str(controller.folder / "rules.yaml"))
+    assert ruled["defective"] == [SLOW]
+    host = next(host for host in ruled["hosts"] if host["host"] == SLOW)
+    assert host["categories"] == ["Network", "Throughput"]
+
+    well = diagnosis(*(path for path in (folder / "hosts").iterdir() if path.name != SLOW))
+    assert well["defective"] == []
+    assert len(well["hosts"]) == COUNT - 1
+
+
+def diagnosis(*arguments: str | Path) -> dict[str, Any]:
+    """What ``vcagent diagnose`` finds."""
+    command = [sys.executable, "-m", "agent", "diagnose", *map(str, arguments), "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode in {0, 10}, ended.stderr
+    return dict(json.loads(ended.stdout))
