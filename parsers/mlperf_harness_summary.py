@@ -39,11 +39,15 @@ _KEYS = {
 _PERFORMANCE = re.compile(
     r"(?P<key>[^:]+?)\s*:\s*(?P<value>[-+.\deE]+)(?:,| and) Result is\s*:?\s*(?P<validity>\w+)"
 )
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _ACCURACY = re.compile(
-    r"(?:\[(?P<early>PASSED|FAILED)\]\s*)?(?P<name>[\w -]+?)\s*[=:]\s*(?P<value>[-+.\deE]+)"
-    r"\s*[,(]\s*Threshold\s*=\s*(?P<threshold>[-+.\deE]*\d)"
-    r"(?:\)|\. Accuracy test (?P<late>PASSED|FAILED))"
+    rf"(?P<name>[\w -]+?)\s*[=:]\s*(?P<value>{_NUMBER})\s*[,(]\s*"
+    rf"(?:Threshold\s*=\s*(?P<threshold>{_NUMBER})"
+    rf"|Valid Range\s*=\s*\[\s*(?P<least>{_NUMBER})\s*,\s*(?P<most>{_NUMBER})\s*\])"
 )
+_PARTS = " | "
+"""Between the metrics of a sentence (code/actionhandler/run_harness.py)."""
+
 _OTHER_MODE = (
     "AccuracyOnly mode",
     "PerformanceOnly mode",
@@ -100,7 +104,8 @@ def _output(configuration: str, name: str, sentence: str, source: str) -> Parsed
         values = {"scenario_key": key, key: match["value"], "result_validity": match["validity"]}
         metrics, verdict = judge_performance({**about, **values}, source)
         what = "performance"
-    elif entries := list(_accuracies(sentence)):
+    elif _ACCURACY.search(sentence):
+        entries = list(_accuracies(sentence))
         metrics, verdict = judge_accuracy({**about, "accuracy": entries}, source)
         what = "accuracy"
     else:
@@ -117,13 +122,19 @@ def _output(configuration: str, name: str, sentence: str, source: str) -> Parsed
 
 
 def _accuracies(sentence: str) -> Iterator[Mapping[str, Any]]:
-    for match in _ACCURACY.finditer(sentence):
-        yield {
+    """An entry a metric, as metadata.json has it; one whose numbers cannot be read has none, and fails."""
+    for part in sentence.split(_PARTS):
+        match = _ACCURACY.search(part)
+        if match is None:
+            yield {"name": part.strip(), "pass": False}
+            continue
+        entry = {
             "name": match["name"].strip(),
             "value": match["value"],
-            "threshold": match["threshold"],
-            "pass": (match["early"] or match["late"]) == "PASSED",
+            "threshold": match["threshold"] or match["least"],
+            "pass": "PASSED" in part and "FAILED" not in part,
         }
+        yield entry | ({"upper_limit": match["most"]} if match["most"] else {})
 
 
 def _files(path: Path) -> list[Path]:

@@ -145,7 +145,8 @@ def judge_accuracy(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, 
     """The metrics and the verdict of an accuracy run.
 
     Args:
-        data: ``accuracy``, a list of name, value, threshold, pass, and what else is known.
+        data: ``accuracy``, a list of name, value, threshold, pass and, for some, upper_limit; and what else
+            is known. An entry without a value fails, whatever it says of itself.
         source: where it comes from, for errors.
 
     Raises:
@@ -159,8 +160,10 @@ def judge_accuracy(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, 
     reasons = []
     for entry in entries:
         metrics += _accuracy_metrics(entry)
-        if entry.get("pass") is not True or _contradicts_itself(entry):
-            reasons.append(_below(entry))
+        if _finite(entry.get("value")) is None:
+            reasons.append(_without_value(entry))
+        elif entry.get("pass") is not True or _contradicts_itself(entry):
+            reasons.append(_missed(entry))
     if not metrics:
         raise ParseError("the accuracy run's value is missing or no number", where=source or None)
     warnings = []
@@ -197,9 +200,13 @@ def _accuracy_metrics(entry: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _contradicts_itself(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry that passed is below its threshold, where more is better."""
-    value, threshold = _finite(entry.get("value")), _finite(entry.get("threshold"))
-    if value is None or threshold is None or not _name(entry).startswith(_MORE_IS_BETTER):
+    """Whether an entry that passed is out of its range, or below its threshold where more is better."""
+    value, threshold, most = (_finite(entry.get(key)) for key in ("value", "threshold", "upper_limit"))
+    if value is None:
+        return False
+    if most is not None and value > most and not math.isclose(value, most):
+        return True
+    if threshold is None or (most is None and not _name(entry).startswith(_MORE_IS_BETTER)):
         return False
     return value < threshold and not math.isclose(value, threshold)
 
@@ -208,11 +215,20 @@ def _name(entry: Mapping[str, Any]) -> str:
     return str(entry.get("name", "accuracy")).lower().replace("-", "_").replace(" ", "_")
 
 
-def _below(entry: Mapping[str, Any]) -> Reason:
-    value, threshold = entry.get("value"), entry.get("threshold")
+def _missed(entry: Mapping[str, Any]) -> Reason:
+    value, threshold, most = (entry.get(key) for key in ("value", "threshold", "upper_limit"))
+    target = f"its target {threshold}" if most is None else f"its range {threshold} to {most}"
     return Reason(
-        f"accuracy {entry.get('name', '')} is {value}, which fails its target {threshold}",
+        f"accuracy {entry.get('name', '')} is {value}, which fails {target}",
         "check the engine's precision, and that it was built from the calibrated, unchanged model",
+        code="accuracy",
+    )
+
+
+def _without_value(entry: Mapping[str, Any]) -> Reason:
+    return Reason(
+        f"accuracy {entry.get('name', '')} has no value",
+        "see the accuracy script's output in the harness's log: it did not print this metric",
         code="accuracy",
     )
 

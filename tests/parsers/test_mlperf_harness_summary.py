@@ -71,6 +71,55 @@ def test_a_sentence(scenario: str, sentence: str, metric: tuple[str, float, str]
     assert any("virtualclient" in one.tags for one in output.metrics)
 
 
+ROUGE = "[PASSED] ROUGE1: 43.102 (Threshold=42.944)"
+TOKENS = "TOKENS_PER_SAMPLE: {} (Valid Range=[131.310,  160.490])"
+
+
+@pytest.mark.parametrize(
+    ("parts", "reasons"),
+    [
+        ((ROUGE, "[PASSED] GEN_LEN: 4114386.000 (Threshold=3615190.200)"), []),
+        ((ROUGE, f"[PASSED] {TOKENS.format('145.900')}"), []),
+        (
+            (ROUGE, f"[FAILED] {TOKENS.format('161.2')}"),
+            ["accuracy TOKENS_PER_SAMPLE is 161.2, which fails its range 131.310 to 160.490"],
+        ),
+        (
+            (ROUGE, "[FAILED] GEN_LEN: 4.5e6 (Valid Range=[3.6e6,  4.4e6])"),
+            ["accuracy GEN_LEN is 4.5e6, which fails its range 3.6e6 to 4.4e6"],
+        ),
+        # A verdict that its own numbers deny.
+        (
+            (ROUGE, f"[PASSED] {TOKENS.format('161.2')}"),
+            ["accuracy TOKENS_PER_SAMPLE is 161.2, which fails its range 131.310 to 160.490"],
+        ),
+        (
+            (ROUGE, f"[PASSED] {TOKENS.format('100')}"),
+            ["accuracy TOKENS_PER_SAMPLE is 100, which fails its range 131.310 to 160.490"],
+        ),
+        # The open division has no verdict.
+        (
+            (f"[] {TOKENS.format('145.900')}",),
+            ["accuracy TOKENS_PER_SAMPLE is 145.900, which fails its range 131.310 to 160.490"],
+        ),
+        # What cannot be read never counts as passed.
+        (
+            (ROUGE, "[FAILED] GEN_LEN: nan (Threshold=1)"),
+            ["accuracy [FAILED] GEN_LEN: nan (Threshold=1) has no value"],
+        ),
+        (
+            (ROUGE, "[PASSED] GEN_LEN: nan (Threshold=1)"),
+            ["accuracy [PASSED] GEN_LEN: nan (Threshold=1) has no value"],
+        ),
+        ((ROUGE, "[FAILED] A NEW WAY TO SAY IT"), ["accuracy [FAILED] A NEW WAY TO SAY IT has no value"]),
+    ],
+)
+def test_every_part_of_a_sentence_has_to_pass(parts: tuple[str, ...], reasons: list[str]) -> None:
+    (output,) = outputs("Offline", " | ".join(parts))
+    assert output.verdict.validity.value == ("INVALID" if reasons else "VALID")
+    assert [reason.message for reason in output.verdict.reasons] == reasons
+
+
 @pytest.mark.parametrize(
     "sentence",
     [

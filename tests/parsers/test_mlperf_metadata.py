@@ -91,13 +91,36 @@ def test_every_accuracy_metric_has_to_pass() -> None:
         ({"name": "F1", "value": 10.0, "threshold": 89.96, "pass": True}, "INVALID"),
         ({"name": "DICE", "value": 0.853, "threshold": 0.853, "pass": True}, "VALID"),
         ({"name": "FID_SCORE", "value": 23.1, "threshold": 23.95, "pass": True}, "VALID"),  # less is better
+        (
+            {"name": "FID_SCORE", "value": 23.6, "threshold": 23.0, "upper_limit": 23.95, "pass": True},
+            "VALID",
+        ),
+        (
+            {"name": "FID_SCORE", "value": 24, "threshold": 23.0, "upper_limit": 23.95, "pass": True},
+            "INVALID",
+        ),
+        (
+            {"name": "FID_SCORE", "value": 22, "threshold": 23.0, "upper_limit": 23.95, "pass": True},
+            "INVALID",
+        ),
     ],
 )
-def test_passed_below_its_threshold_is_not_believed(entry: dict[str, Any], validity: str) -> None:
+def test_passed_out_of_its_range_is_not_believed(entry: dict[str, Any], validity: str) -> None:
     output = parse({**ACCURACY, "accuracy": [entry]})
     assert verdict(output)[0] == validity
     assert output.verdict is not None
     assert output.verdict.warnings == ()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("value", [None, "N/A", float("nan")])
+def test_an_entry_without_a_value_never_passes(place: int, value: object) -> None:
+    entries = [*ACCURACY["accuracy"]]
+    entries.insert(place, {"name": "ROUGE1", "pass": True, "threshold": 42.9, "value": value})
+    output = parse({**ACCURACY, "accuracy": entries})
+    assert verdict(output) == ("INVALID", ["accuracy"])
+    assert output.verdict is not None
+    assert output.verdict.reasons[0].message == "accuracy ROUGE1 has no value"
 
 
 def test_reasons_of_an_invalid_run() -> None:
