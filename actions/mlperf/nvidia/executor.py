@@ -22,7 +22,7 @@ from actions.mlperf.nvidia.preparation import (
 )
 from actions.mlperf.nvidia.results import copy_logs, keep_logs, results_in
 from actions.mlperf.nvidia.scratch import FOLDERS, DataStage
-from actions.mlperf.nvidia.systems import SystemSections
+from actions.mlperf.nvidia.systems import SystemSections, own_system
 from actions.mlperf.nvidia.workspace import BUILT, CONTAINER_FOLDER, SYSTEM, Test, Workspace, find_workspace
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError
@@ -60,9 +60,11 @@ class MLPerfExecutor(Action):
         """A step a stage: a resume goes on after the last whole one.
 
         Raises:
-            HostError: if there is no account, no repository, no scratch space, or not enough room.
+            HostError: if there is no account, no repository, no GPU, no scratch space, not enough room, or no
+                such system.
         """
         workspace = find_workspace(self.asked, facts)
+        own_system(self.asked)
         return Plan(tuple(self._steps(workspace)))
 
     @property
@@ -114,6 +116,13 @@ class MLPerfExecutor(Action):
             "build/ must lead to the scratch space",
             self._link_dirs,
             f"make link_dirs MLPERF_SCRATCH_PATH={scratch}",
+        )
+        yield self._stage(
+            workspace,
+            "known-system",
+            "what NVIDIA's code cannot run on this host is better known before the downloads",
+            self._known_system,
+            "python3 -c 'from code.common.systems.system_list import …'",
         )
         for stage in workspace.data_stages:
             one = next(one for one in workspace.prepared if one.name == stage.benchmark)
@@ -243,6 +252,14 @@ class MLPerfExecutor(Action):
             harness.make("build", usual_minutes=_BUILD_MINUTES)
             harness.note_built()
         return StepOutcome("built")
+
+    def _known_system(self, workspace: Workspace, context: StepContext) -> StepOutcome:
+        with harness_container(workspace, self.asked, context, enter=False) as harness:
+            sections = SystemSections(harness, workspace, self.asked, self.tests)
+            if not sections.are_told():
+                return StepOutcome("NVIDIA's code does not tell before it is built: it is asked again then")
+            name, notes = sections.ensure()
+        return StepOutcome("; ".join([f"NVIDIA's code calls this host {name}", *notes]))
 
     def _system(self, workspace: Workspace, context: StepContext) -> StepOutcome:
         with harness_container(workspace, self.asked, context) as harness:

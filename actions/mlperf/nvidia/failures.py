@@ -50,7 +50,7 @@ _REMEDIES = (
     ),
     (
         r"out of memory|OutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
-        "lower gpu_batch_size in the system's YAML (SystemFile), and see whether others use the GPUs",
+        "lower gpu_batch_size (RunArgs; SystemFile where the system was added); see who else uses the GPUs",
     ),
     (
         r"Driver Version >= (\S+)",

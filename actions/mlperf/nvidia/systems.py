@@ -19,7 +19,7 @@ from actions.mlperf.nvidia.system_section import (
     with_block,
     without_block,
 )
-from agent.errors import ActionFailedError
+from agent.errors import ActionFailedError, HostError
 from gpu_configs.systems import (
     Match,
     System,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from actions.mlperf.nvidia.parameters import MLPerfParameters
     from actions.mlperf.nvidia.workspace import Test, Workspace
 
-__all__ = ["Detected", "SystemSections", "read_detection"]
+__all__ = ["Detected", "SystemSections", "own_system", "read_detection"]
 
 _CUSTOM_LIST = "code/common/systems/custom_list.py"
 _KNOWN_HARDWARE = "code/common/systems/known_hardware.py"
@@ -95,28 +95,40 @@ class SystemSections:
         self.workspace = workspace
         self.parameters = parameters
         self.wanted = dict.fromkeys((test.scenario, test.config_ver) for test in tests)
+        self.chosen = own_system(parameters)
         self.notes: list[str] = []
+        self._written = False
+
+    def are_told(self) -> bool:
+        """Whether the code tells what it detects; parts of it may have to be built first."""
+        try:
+            self._detect()
+        except ActionFailedError:
+            return False
+        return True
 
     def ensure(self) -> tuple[str, list[str]]:
         """See to it that the code knows this host and has settings for the runs.
 
         Returns:
-            Its name for this host, and lines for people: what was added, from where, with what caveats.
+            Its name for this host, and lines for people: what is of vcagent, from where, with what caveats.
 
         Raises:
             ActionFailedError: if it does not, and nothing is known to add; with what was detected, and what
                 to write.
         """
         detected = self._detect()
-        if self.workspace.layout.configs is ConfigStyle.CLASSES:
-            name = self._ensure_classes(detected)
-        else:
-            name = self._ensure_files(detected)
-        if self.notes and (again := self._detect(name)).matched not in (name, None):
-            raise ActionFailedError(
-                f"NVIDIA's code calls this host {again.matched}, not {name} as was added",
-                remedy=f"see {_CUSTOM_LIST} for a system that matches as well",
-            )
+        of_classes = self.workspace.layout.configs is ConfigStyle.CLASSES
+        name = self._ensure_classes(detected) if of_classes else self._ensure_files(detected)
+        if self._written:
+            matched = self._detect(name).matched
+            if matched != name and (of_classes or matched is not None):
+                raise ActionFailedError(
+                    f"NVIDIA's code calls this host {matched or 'unknown'}, not {name} as was added",
+                    remedy=f"see {_CUSTOM_LIST} for a system that matches as well"
+                    if matched
+                    else f"compare what it detects, {detected.system}, with {_CUSTOM_LIST}",
+                )
         return name, self.notes
 
     def _detect(self, name: str = "") -> Detected:
@@ -147,6 +159,8 @@ class SystemSections:
             custom = f"# >>> vcagent {name} >>>" in _read(folder / _CUSTOM_LIST)
         missing: dict[str, dict[str, Tuned]] = {}
         for scenario, config_ver in self.wanted:
+            if config_ver not in ACCURACY_OF and not custom:
+                continue  # such as triton or maxq: NVIDIA's code alone knows whether it has that
             path = folder / "configs" / benchmark / scenario
             init, own = _read(path / "__init__.py"), _read(path / "custom.py")
             found = {
@@ -154,7 +168,9 @@ class SystemSections:
                 for one in registered_configs(init, without_block(own, name))
                 if (one.system, one.power) == (name, "MaxP")
             }
-            if (ACCURACY_OF.get(config_ver), harness_type(benchmark)) not in found:
+            if (ACCURACY_OF.get(config_ver), harness_type(benchmark)) in found:
+                self._refuse_own_settings(name, scenario)
+            else:
                 tuned = self._tuned(self._match(detected), scenario, config_ver, detected)
                 missing.setdefault(scenario, {})[config_ver] = tuned
         for scenario, by_config_ver in missing.items():
@@ -197,6 +213,7 @@ class SystemSections:
         for scenario in dict.fromkeys(scenario for scenario, _ in self.wanted):
             path = folder / "configs" / name / scenario / file_name
             if path.exists() and not _read(path).startswith(FILE_MARK):
+                self._refuse_own_settings(name, scenario)
                 continue
             config_vers = [config_ver for one, config_ver in self.wanted if one == scenario]
             tuned = {
@@ -215,31 +232,33 @@ class SystemSections:
                 remedy="leave RequireCustomSystemSupport out",
             )
         systems = shipped_systems()
-        chosen = self._chosen(systems)
-        if chosen is not None:
-            return chosen_system(chosen, gpus, systems)
+        if self.chosen is not None:
+            return chosen_system(self.chosen, gpus, systems)
         match = match_system(gpus, systems) if gpus else None
         if match is None:
             raise self._unknown(detected)
         return match
 
-    def _chosen(self, systems: tuple[System, ...]) -> System | None:
-        if self.parameters.system_file:
-            return load_system(self.parameters.system_file)
-        if not self.parameters.system:
-            return None
-        for system in systems:
-            if system.name == self.parameters.system:
-                return system
-        raise ActionFailedError(
-            f"gpu_configs has no system {self.parameters.system}",
-            remedy=f"there are {', '.join(system.name for system in systems)}; or give SystemFile",
-        )
+    def _refuse_own_settings(self, name: str, scenario: str) -> None:
+        if self.chosen is not None:
+            benchmark = self.workspace.benchmark.name
+            raise ActionFailedError(
+                f"NVIDIA's code has its own settings of {benchmark} {scenario} for {name}, which those of "
+                f"{self.chosen.name} cannot replace",
+                remedy="leave System and SystemFile out, and say what is to differ in RunArgs, such as "
+                "--gpu_batch_size=64",
+            )
 
     def _tuned(self, match: Match, scenario: str, config_ver: str, detected: Detected) -> Tuned:
         workspace = self.workspace
         tuned = match.tuned(workspace.benchmark.name, scenario, config_ver, workspace.mlperf_round)
-        if tuned is None or config_ver not in ACCURACY_OF:
+        if config_ver not in ACCURACY_OF:
+            raise ActionFailedError(
+                f"ConfigVer {config_ver} is for systems that NVIDIA's code knows; it detected "
+                f"{detected.system}",
+                remedy=f"take {' or '.join(ACCURACY_OF)}",
+            )
+        if tuned is None:
             raise ActionFailedError(
                 f"neither NVIDIA's code nor gpu_configs has settings of {workspace.benchmark.name} "
                 f"{scenario} {config_ver} for this host; it detected {detected.system}",
@@ -269,8 +288,15 @@ class SystemSections:
         return f"- {{{about}, rounds: [{mlperf_round}], source: …, default: {{gpu_batch_size: …}}}}"
 
     def _write(self, path: Path, text: str, tuned: dict[str, Tuned]) -> None:
-        if _read(path) == text:
+        where = path.relative_to(self.workspace.folder)
+        sources = {one.source: one.caveats for one in tuned.values()}
+        changed = _read(path) != text
+        done = "added to" if changed else "kept in"
+        self.notes.append(f"{done} {where}" + "".join(f", from {source}" for source in sources))
+        self.notes += dict.fromkeys(caveat for caveats in sources.values() for caveat in caveats)
+        if not changed:
             return
+        self._written = True
         made = [folder for folder in (path.parent, path.parent.parent) if not folder.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
@@ -279,10 +305,26 @@ class SystemSections:
         if self.workspace.as_root:
             for one in (path, *made):
                 os.chown(one, self.workspace.account.uid, self.workspace.account.gid)
-        sources = {one.source: one.caveats for one in tuned.values()}
-        where = path.relative_to(self.workspace.folder)
-        self.notes.append(f"added to {where}" + "".join(f", from {source}" for source in sources))
-        self.notes += dict.fromkeys(caveat for caveats in sources.values() for caveat in caveats)
+
+
+def own_system(parameters: MLPerfParameters) -> System | None:
+    """The system that the profile names; None where it leaves the choice to the host's GPUs.
+
+    Raises:
+        HostError: if gpu_configs has none of that name, or the file is not one.
+    """
+    if parameters.system_file:
+        return load_system(parameters.system_file)
+    if not parameters.system:
+        return None
+    systems = shipped_systems()
+    for system in systems:
+        if system.name == parameters.system:
+            return system
+    raise HostError(
+        f"gpu_configs has no system {parameters.system}",
+        remedy=f"there are {', '.join(system.name for system in systems)}; or give SystemFile",
+    )
 
 
 def _read(path: Path) -> str:

@@ -234,6 +234,10 @@ def _scratch(parameters: MLPerfParameters, facts: Facts) -> Path:
 
 def _gpus(parameters: MLPerfParameters, facts: Facts) -> GpuSet | None:
     gpus = facts[GPUS]
+    if not gpus and parameters.gpus != "none":
+        raise HostError(
+            "this host has no NVIDIA GPU", remedy="see lspci -d 10de:; in a virtual machine, pass one through"
+        )
     if parameters.gpus not in ("all", "none"):
         wanted = [int(number) for number in parameters.gpus.split(",")]
         if missing := [number for number in wanted if number >= len(gpus)]:

@@ -86,7 +86,7 @@ def test_virtualclient_s_profile_is_planned_as_it_is() -> None:
     assert [one.standing for one in planned] == [Standing.PLANNED] * 2
     names = [[step.name for step in one.plan.steps] for one in planned if one.plan]
     assert names[0] == [
-        "scratch", "repository", "image", "clean", "link-dirs",
+        "scratch", "repository", "image", "clean", "link-dirs", "known-system",
         "download-data-bert", "download-model-bert", "preprocess-data-bert", "build", "system",
         *(f"generate-engines-default-{one}" for one in ("offline", "server", "singlestream")),
         *(f"run-default-{one}-performance" for one in ("offline", "server", "singlestream")),
