@@ -58,6 +58,23 @@ def caveats(result: Mapping[str, Any]) -> Iterator[str]:
     ]
     if missed:
         yield f"not the benchmark's limits, so no MLPerf result: {', '.join(missed)}"
+    if found := result.get("tuning"):
+        yield from _wide(found)
+
+
+def _wide(found: Mapping[str, Any]) -> Iterator[str]:
+    """Why the rate that a search ended at may not be the highest valid one."""
+    rate, bad, asked = found["target_qps"], found["lowest_invalid_qps"], found["precision"]
+    if bad is None:
+        yield (
+            f"{rate:g} queries/s is valid, but not the highest valid rate: all {len(found['trials'])} trials "
+            "were valid, so no limit was found; raise mostTrials"
+        )
+    elif bad / rate - 1 > asked:
+        yield (
+            f"the highest valid rate is between {rate:g} and {bad:g} queries/s, {bad / rate - 1:.1%} apart "
+            f"where {asked:.1%} was asked for; mostTrials bounds the search"
+        )
 
 
 def _shown(name: str, value: float | None) -> str:

@@ -126,7 +126,7 @@ class LoadGenParameters(ComponentParameters):
     trial_duration: Seconds = Field(30.0, description="target_qps auto: a trial's least duration.")
     trial_queries: int = Field(700, ge=1, description="target_qps auto: a trial's least queries.")
     load_precision: Share = Field(0.02, lt=1, description="target_qps auto: how close the search comes.")
-    most_trials: int = Field(10, ge=1, description="target_qps auto: trials at most.")
+    most_trials: int = Field(12, ge=1, description="target_qps auto: trials at most.")
     min_duration: Seconds | None = Field(None, description="Least duration; seconds or hh:mm:ss.")
     min_query_count: int | None = Field(None, ge=1, description="Least number of queries.")
     samples_per_query: int | None = Field(None, ge=1, description="MultiStream: samples in one query.")

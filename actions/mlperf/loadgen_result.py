@@ -133,7 +133,8 @@ def _above_the_limit(parsed: ParsedOutput, tested: Tested) -> Iterator[Reason]:
 
 def _harness_metrics(parsed: ParsedOutput, result: Mapping[str, Any]) -> Iterator[Metric]:
     taken = {metric.name for metric in parsed.metrics}
-    warmup = result.get("warmup") or {}
+    warmup, found = result.get("warmup") or {}, result.get("tuning") or {}
+    bad = found.get("lowest_invalid_qps")
     rows: tuple[tuple[str, Any, str, Relativity, str], ...] = (
         ("output_token_count", result.get("output_tokens"), "count", Relativity.UNDEFINED, "output tokens"),
         ("input_token_count", result.get("input_tokens"), "count", Relativity.UNDEFINED, "input tokens"),
@@ -145,6 +146,8 @@ def _harness_metrics(parsed: ParsedOutput, result: Mapping[str, Any]) -> Iterato
          "rate of the warm-up with all of its samples in flight"),
         ("warmup_latency", warmup.get("latency_s"), "seconds", Relativity.LOWER,
          "median latency of a query alone in the warm-up"),
+        ("load_bracket_width", bad and bad / found["target_qps"] - 1, "ratio", Relativity.LOWER,
+         "how far above the target_qps that was found the lowest invalid one is"),
     )  # fmt: skip
     for name, value, unit, relativity, description in rows:
         if value is not None and name not in taken:

@@ -50,10 +50,16 @@ class LoadSearch:
         self._ask = ask
         self._trials: list[Trial] = []
         self._target_qps: float | None = None
+        self._lowest_bad: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The search as ``harness_result.json`` holds it, as far as it came."""
-        return {"target_qps": self._target_qps, "trials": [vars(trial) for trial in self._trials]}
+        return {
+            "target_qps": self._target_qps,
+            "lowest_invalid_qps": self._lowest_bad,
+            "precision": self._tuning.precision,
+            "trials": [vars(trial) for trial in self._trials],
+        }
 
     async def execute(self, start: float) -> None:
         """Search from a rate in queries/s.
@@ -63,7 +69,9 @@ class LoadSearch:
         """
         search = Search(start, self._tuning)
         while (rate := search.next_rate()) is not None:
-            search.tell(rate, holds=await self._try(rate))
+            note = f"trial {len(search.tried) + 1} at {rate:g} queries/s ({search})"
+            search.tell(rate, holds=await self._try(rate, note))
+        self._lowest_bad = search.lowest_bad
         if search.highest_good is None:
             raise HarnessError(
                 "load",
@@ -72,7 +80,7 @@ class LoadSearch:
             )
         await self._run_in_full(search.highest_good)
 
-    async def _try(self, rate: float) -> bool:
+    async def _try(self, rate: float, note: str) -> bool:
         """Run one short test; whether a long one would be valid at its rate."""
         settings, folder = self._test.settings, self._new_folder()
         trial = self._test.again(
@@ -82,7 +90,7 @@ class LoadSearch:
             min_query_count=self._tuning.trial_queries,
             sample_concatenate_permutation=False,  # it would lengthen a trial to whole copies of the data set
         )
-        recorder = await self._run(trial, f"trial {len(self._trials) + 1} at {rate:g} queries/s")
+        recorder = await self._run(trial, note)
         recorder.write(folder / "samples.csv")
         why = "" if (valid := is_valid(folder)) else invalid_reason(folder)
         self._note(rate, folder, is_valid=valid, why=why or self._will_be_late(recorder))
@@ -108,7 +116,10 @@ class LoadSearch:
             (self._output_dir / "user.conf").write_text(self._ask(rate), encoding="utf-8")
             recorder = await self._run(self._test.again(self._output_dir, server_target_qps=rate), "")
             recorder.write(self._output_dir / "samples.csv")
-            if not left or is_valid(self._output_dir):
+            if is_valid(self._output_dir):
+                return
+            self._lowest_bad = rate
+            if not left:
                 return
             folder = self._new_folder()
             why = invalid_reason(self._output_dir)

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Search", "Trial", "Tuning", "drift"]
 
-_WIDEN = 1.15
-_NARROW = 0.85
+_FIRST_STEP = 1.15
+"""A start that is known from elsewhere is near."""
+_STEP = 2.0
 _SIGNIFICANT = 4
 _LEAST_SAMPLES = 30
 
@@ -35,7 +36,7 @@ class Tuning:
     trial_s: float = 30.0
     trial_queries: int = 700
     precision: float = 0.02
-    most_trials: int = 10
+    most_trials: int = 12
     final_attempts: int = 3
 
     def __post_init__(self) -> None:
@@ -77,6 +78,9 @@ class Search:
     Args:
         start: the first rate, in queries/s.
         tuning: when to end.
+        highest_good: the highest rate that holds so far, in queries/s; None where none was found.
+        lowest_bad: the lowest that does not.
+        tried: every rate, in order.
     """
 
     start: float
@@ -90,17 +94,15 @@ class Search:
         good, bad = self.highest_good, self.lowest_bad
         if len(self.tried) >= self.tuning.most_trials:
             return None
-        if good is None and bad is None:
-            rate = self.start
-        elif good is None:
-            assert bad is not None  # noqa: S101
-            rate = bad * _NARROW ** (1 + len(self.tried) // 3)  # far too high a start is left in few trials
-        elif bad is None:
-            rate = good * _WIDEN
-        elif bad / good <= 1 + self.tuning.precision:
-            return None
-        else:
+        step = _FIRST_STEP if len(self.tried) == 1 else _STEP
+        if good is not None and bad is not None:
+            if bad / good <= 1 + self.tuning.precision:
+                return None
             rate = math.sqrt(good * bad)
+        elif good is not None:
+            rate = good * step
+        else:
+            rate = self.start if bad is None else bad / step
         return float(f"{rate:.4g}")
 
     def tell(self, rate: float, *, holds: bool) -> None:
@@ -110,6 +112,15 @@ class Search:
             self.highest_good = max(rate, self.highest_good or rate)
         else:
             self.lowest_bad = min(rate, self.lowest_bad or rate)
+
+    def __str__(self) -> str:
+        """What is known: ``valid at 48, not at 52: 8.3% apart``."""
+        good, bad = self.highest_good, self.lowest_bad
+        if good is None:
+            return "nothing tried" if bad is None else f"not valid at {bad:g}"
+        if bad is None:
+            return f"valid at {good:g}, no limit found"
+        return f"valid at {good:g}, not at {bad:g}: {bad / good - 1:.1%} apart"
 
 
 def drift(issued_s: Sequence[float], waited_s: Sequence[float]) -> float:

@@ -75,6 +75,32 @@ def missed(code: str) -> Verdict:
     return Verdict(Validity.INVALID, (Reason("a limit was missed", "lower target_qps", code=code),))
 
 
+@pytest.mark.parametrize(
+    ("lowest_invalid_qps", "warning", "width"),
+    [
+        (50.5, None, 0.01),
+        (None, "50 queries/s is valid, but not the highest valid rate: all 3 trials", None),
+        (60.0, "between 50 and 60 queries/s, 20.0% apart where 2.0% was asked for", 0.2),
+    ],
+)
+def test_a_search_that_did_not_find_the_highest_rate_says_so(
+    lowest_invalid_qps: float | None, warning: str | None, width: float | None
+) -> None:
+    output = merged(
+        tuning={
+            "target_qps": 50.0,
+            "lowest_invalid_qps": lowest_invalid_qps,
+            "precision": 0.02,
+            "trials": [{}, {}, {}],
+        }
+    )
+    assert verdict_of(output).validity is Validity.VALID
+    warnings = verdict_of(output).warnings
+    assert warnings == () if warning is None else warning in warnings[0]
+    found = metrics(output).get("load_bracket_width")
+    assert (found and found.value) == (None if width is None else pytest.approx(width))
+
+
 def test_a_clean_test_has_nothing_to_warn_of() -> None:
     output = merged()
 

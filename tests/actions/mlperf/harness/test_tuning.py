@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,24 +16,51 @@ from actions.mlperf.harness.tuning import Search, Tuning, drift
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+CASES = yaml.safe_load(
+    (Path(__file__).parents[2] / "cases" / "load_search" / "searches.yaml").read_text(encoding="utf-8")
+)
+
+
+def searched(start: float, capacity: float, tuning: Tuning) -> Search:
+    """A search that has ended on a system that holds every rate up to its capacity."""
+    search = Search(start, tuning)
+    while (rate := search.next_rate()) is not None:
+        search.tell(rate, holds=rate <= capacity)
+    return search
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
+def test_searches(case: dict[str, Any]) -> None:
+    search = searched(case["start"], case["capacity"], Tuning(most_trials=case.get("most_trials", 12)))
+    assert search.tried == case["tried"]
+    assert str(search) == case["known"]
+
 
 @given(capacity=st.floats(0.05, 5000), start=st.floats(0.05, 5000))
 def test_the_search_ends_at_the_capacity_whatever_it_starts_from(capacity: float, start: float) -> None:
-    search = Search(start, Tuning(most_trials=200, precision=0.02))
-    while (rate := search.next_rate()) is not None:
-        search.tell(rate, holds=rate <= capacity)
+    search = searched(start, capacity, Tuning(most_trials=200))
     assert search.highest_good is not None
-    assert search.highest_good <= capacity <= search.highest_good * 1.03
+    assert search.lowest_bad is not None
+    assert search.highest_good <= capacity < search.lowest_bad <= search.highest_good * 1.02
     assert len(search.tried) == len(set(search.tried))
 
 
-def test_the_search_keeps_to_its_number_of_trials() -> None:
-    search = Search(1000.0, Tuning(most_trials=4))
-    while (rate := search.next_rate()) is not None:
-        search.tell(rate, holds=False)
-    assert len(search.tried) == 4
-    assert search.highest_good is None
-    assert search.tried == sorted(search.tried, reverse=True)
+@given(capacity=st.floats(0.05, 5000), share=st.floats(1 / 15, 15))
+def test_the_trials_do_for_a_start_that_is_far_off(capacity: float, share: float) -> None:
+    search = searched(capacity * share, capacity, Tuning())
+    assert search.highest_good is not None
+    assert search.lowest_bad is not None
+    assert search.highest_good <= capacity < search.lowest_bad <= search.highest_good * 1.02
+
+
+@given(capacity=st.floats(1e-3, 1e6), start=st.floats(1e-3, 1e6), trials=st.integers(1, 12))
+def test_the_bracket_holds_the_capacity_however_few_the_trials(
+    capacity: float, start: float, trials: int
+) -> None:
+    search = searched(start, capacity, Tuning(most_trials=trials))
+    assert len(search.tried) <= trials
+    assert (search.highest_good or 0.0) <= capacity < (search.lowest_bad or float("inf"))
+    assert (search.lowest_bad is None) == all(rate <= capacity for rate in search.tried)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +109,7 @@ def test_the_real_loadgen_finds_what_a_system_can_do(harness: Callable[..., Any]
     assert 100 <= found["target_qps"] <= 400
     assert outcome.detail()["effective_target_qps"] == pytest.approx(found["target_qps"])
     assert outcome.detail()["effective_min_duration_ms"] == 2500
+    assert found["lowest_invalid_qps"] > found["target_qps"]
     for trial in found["trials"]:
         assert (outcome.output_dir / trial["folder"] / "mlperf_log_detail.txt").exists()
         assert (outcome.output_dir / trial["folder"] / "samples.csv").exists()
