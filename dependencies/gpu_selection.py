@@ -11,6 +11,7 @@ from actions.mlperf.vllm_engine import VllmParameters, engine_settings
 from agent.component import ComponentParameters, Dependency, Plan
 from agent.errors import HostError
 from agent.facts.gpus import GPUS
+from dependencies.cuda_versions import driver_key
 from gpu_configs.gpu_model import GpuModel, gpu_model, gpu_models
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ class GpuSelectionParameters(ComponentParameters):
     )
     scenarios: tuple[Literal["Offline", "Server", "Interactive", "SingleStream"], ...] = Field(
         ("Offline", "Server"), description="The scenarios whose settings are shown."
+    )
+    minimum_driver: str = Field(
+        "",
+        pattern=r"^(\d+(\.\d+)*)?$",
+        description="The oldest driver that runs the engine's build; any, and none yet, if empty.",
     )
     allow_unknown: bool = Field(
         default=False,
@@ -58,6 +64,7 @@ class GpuSelection(Dependency):
                 remedy="run it on a GPU host; on a CPU: --profile PERF-CPU-MLPERF, or Form=tiny of "
                 "PERF-GPU-MLPERF-LLAMA3",
             )
+        self._require_driver(gpus)
         unnamed = [gpu.bus_id for gpu in gpus if gpu.name is None]
         if unnamed:
             return Plan(
@@ -79,6 +86,20 @@ class GpuSelection(Dependency):
                 "allowUnknown",
             )
         return Plan(nothing_to_do=self._picked(gpus))
+
+    def _require_driver(self, gpus: tuple[Gpu, ...]) -> None:
+        """Refuse a driver that the engine's build does not run with, before anything is fetched."""
+        minimum = self.parameters.minimum_driver
+        if not minimum:
+            return
+        for gpu in gpus:
+            if gpu.driver is None or driver_key(gpu.driver) < driver_key(minimum):
+                raise HostError(
+                    f"the engine needs NVIDIA's driver {minimum} or newer, and {gpu.bus_id} "
+                    + (f"has {gpu.driver}" if gpu.driver else "has none that answers"),
+                    remedy="install one: --profile SETUP-GPU-NVIDIA; for an engine built for an older CUDA "
+                    "give its environment and minimumDriver",
+                )
 
     def _picked(self, gpus: tuple[Gpu, ...]) -> str:
         asked = self.parameters

@@ -65,6 +65,11 @@ class NvidiaCudaInstallationParameters(ComponentParameters):
     )
     linux_local_run_file: str = Field("", description="The toolkit's runfile: its address, or its path.")
     username: str = Field("", description="VirtualClient's; the toolkit is on the PATH of every user here.")
+    minimum_driver: str = Field(
+        "",
+        pattern=r"^(\d{3,}(\.\d+)*)?$",
+        description="The oldest driver that runs what the host is for, where no toolkit says so.",
+    )
     open_source_driver: bool | None = Field(
         None, description="The open kernel module or the closed one; by default what the GPUs need."
     )
@@ -180,6 +185,7 @@ class NvidiaCudaInstallation(Dependency):
             imex=parameters.imex,
             kernel_module=parameters.kernel_module,
             minor_version_compatibility=parameters.minor_version_compatibility,
+            minimum_driver=parameters.minimum_driver,
         )
 
     def _driver_steps(

@@ -68,6 +68,7 @@ class WishParameters:
         imex: whether it is wanted.
         kernel_module: where it comes from.
         minor_version_compatibility: whether an older driver of the same major CUDA will do.
+        minimum_driver: the oldest driver that runs what the host is for; empty for any.
     """
 
     driver: str = ""
@@ -78,6 +79,7 @@ class WishParameters:
     imex: Choice = Choice.AUTO
     kernel_module: KernelModule = KernelModule.AUTO
     minor_version_compatibility: bool = False
+    minimum_driver: str = ""
 
 
 def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
@@ -119,6 +121,8 @@ def _minimum(asked: WishParameters, generations: list[Generation]) -> tuple[str,
         exact = needed_driver(asked.cuda) or asked.cuda_driver
         compatible = compatible_driver(asked.cuda) if asked.minor_version_compatibility else None
         needs.append((compatible or exact, f"CUDA {asked.cuda}"))
+    if asked.minimum_driver:
+        needs.append((asked.minimum_driver, "what is to run"))
     first = max(map(first_branch, generations), default=0)
     if first:
         needs.append((str(first), f"a {max(generations).name.title()} GPU"))

@@ -67,8 +67,13 @@ def _model_arguments(asked: LmEvalParameters, url: str) -> dict[str, str | int |
 
 
 def lm_eval_environment(asked: LmEvalParameters, key: str = "") -> dict[str, str]:
-    """Variables: nothing asks a hub where that is not wanted, and the endpoint's key."""
-    variables = {"TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
+    """Variables: nothing asks a hub where that is not wanted, nothing needs nvcc, and the endpoint's key."""
+    variables = {
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+        # FlashInfer's sampler, vLLM's default, is compiled on the host.
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    }
     if asked.offline:
         variables |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return {**variables, **({"OPENAI_API_KEY": key} if key else {})}

@@ -65,6 +65,7 @@ def test_offline_nothing_asks_a_hub_and_a_key_is_no_argument() -> None:
     variables = lm_eval_environment(parameters, "secret-key")
     assert variables["HF_HUB_OFFLINE"] == variables["HF_DATASETS_OFFLINE"] == "1"
     assert variables["OPENAI_API_KEY"] == "secret-key"
+    assert variables["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
     assert "secret-key" not in " ".join(lm_eval_command(parameters, url="http://h", output="o"))
 
 

@@ -17,6 +17,7 @@ from agent.facts import Facts
 from agent.facts.gpus import Gpu
 from agent.profile import Variables, applies_to, check, load, resolve
 from agent.registry import component_class
+from dependencies.cuda_versions import compatible_driver
 
 if TYPE_CHECKING:
     from actions.mlperf.loadgen_parameters import LoadGenParameters
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 VARIABLES = Variables({}, {"PackagePath": lambda name: f"/packages/{name}"})
 LLAMA3, FLAGSHIP = "PERF-GPU-MLPERF-LLAMA3.yaml", "PERF-GPU-MLPERF.yaml"
-H100 = Gpu("0000:18:00.0", name="NVIDIA H100 80GB HBM3", memory_mib=81559, driver="570.1")
+H100 = Gpu("0000:18:00.0", name="NVIDIA H100 80GB HBM3", memory_mib=81559, driver="580.159.04")
 FIVE = ["server-performance", "server-accuracy", "offline-performance", "offline-accuracy", "mmlu"]
 
 
@@ -131,6 +132,18 @@ def test_the_flagship_takes_what_is_known_of_the_gpus() -> None:
     component = selection(selection.Parameters.model_validate(resolve(first, profile, VARIABLES)))
     plan = component.plan(Facts(modelled={"gpus": (H100, H100)}))  # type: ignore[attr-defined]
     assert plan.nothing_to_do.startswith("2 x NVIDIA H100 80GB HBM3. Offline: gpu_configs has llama3.1-8b")
+
+
+@pytest.mark.parametrize("name", [LLAMA3, FLAGSHIP])
+def test_the_driver_and_the_compiler_that_the_pinned_list_needs(name: str) -> None:
+    profile = profile_with(name)
+    elements = enabled(profile.dependencies, profile).values()
+    asked = {values["minimumDriver"] for values in elements if "minimumDriver" in values}
+    assert asked == {compatible_driver("13.0")}
+    assert "python3-dev" in enabled(profile.dependencies, profile)["InstallCompiler"]["packages-apt"]
+    own = profile_with(name, Environment="/env")
+    elements = enabled(own.dependencies, own).values()
+    assert {values["minimumDriver"] for values in elements if "minimumDriver" in values} == {""}
 
 
 def test_an_unknown_form_is_refused() -> None:

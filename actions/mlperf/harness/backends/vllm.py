@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["VllmBackend", "create"]
 
 _DEFAULTS: Mapping[str, Any] = {"model": None, "engine": {}, "sampling": {}, "environment": {}}
-_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-"""A benchmark host reports to nobody."""
+_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
+"""A benchmark host reports to nobody; FlashInfer's sampler, vLLM's default, is compiled by nvcc when it is
+first used, and a host with a driver alone has none."""
 _OWN_ENGINE_ARGUMENTS = ("model", "enable_prefix_caching", "disable_log_stats", "stream_interval")
 _OWN_SAMPLING = ("max_tokens", "output_kind", "detokenize", "n")
 _SLICE = 64
