@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -44,7 +44,9 @@ class GpuModel(BaseModel):
     name: str
     driver_names: tuple[str, ...] = Field(min_length=1, description="Parts of the name the driver gives.")
     memory_gib: int = Field(gt=0)
-    peak_flops: dict[str, float] = Field(description="Dense operations/s by the operands' type.")
+    peak_flops: dict[Literal["bf16", "int8", "fp8", "fp4"], float] = Field(
+        description="Dense operations/s by the operands' type."
+    )
     memory_bandwidth_bytes_per_s: float = Field(gt=0)
     source: str
     vllm: dict[str, EngineDefaults] = Field(default_factory=dict)

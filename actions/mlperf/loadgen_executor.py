@@ -21,7 +21,7 @@ from actions.mlperf.harness_run import (
 from actions.mlperf.load_trials import trial_metrics
 from actions.mlperf.loadgen_parameters import LoadGenParameters
 from actions.mlperf.loadgen_result import Tested, merge
-from actions.mlperf.roofline import limit_of
+from actions.mlperf.roofline import limit_of, quantization_config
 from actions.mlperf.sample_sets import SYNTHETIC, SampleSet, open_sample_set
 from actions.mlperf.sample_sets.synthetic import SyntheticSamples
 from actions.mlperf.scorers import check_reference, score_run
@@ -135,7 +135,11 @@ class LoadGenExecutor(Action):
                 result=result,
                 exact_tokens=engine.exact_tokens,
                 server=engine.facts,
-                limit_samples_per_s=limit_of(result, context.facts[GPUS]),
+                limit_samples_per_s=limit_of(
+                    result,
+                    context.facts[GPUS],
+                    quantization=quantization_config(asked.vllm.model) if asked.vllm else None,
+                ),
             )
             if asked.mode == "accuracy":
                 tested = replace(tested, accuracy=self._accuracy(tested, case_dir, context))

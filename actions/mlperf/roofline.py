@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_configs.gpu_model import gpu_model
@@ -12,7 +14,11 @@ if TYPE_CHECKING:
 
     from agent.facts.gpus import Gpu
 
-__all__ = ["Architecture", "limit_of", "most_samples_per_second"]
+__all__ = ["Architecture", "limit_of", "most_samples_per_second", "quantization_config"]
+
+_BITS = {"bf16": 16, "fp8": 8, "int8": 8, "fp4": 4}
+_UNKNOWN_BITS = min(_BITS.values())
+"""The narrowest operands, for a model whose are not known: a true result is never refused."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +62,54 @@ def most_samples_per_second(
     return peak_flops / (linear + head + attention)
 
 
-def limit_of(result: Mapping[str, Any], gpus: tuple[Gpu, ...]) -> float | None:
+def quantization_config(model: str) -> dict[str, Any]:
+    """How a model's weights were made smaller, from its ``config.json``; empty where it says nothing of it.
+
+    Args:
+        model: the model's folder; any other name has none.
+    """
+    try:
+        config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    found = config.get("quantization_config") if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _operand_bits(quantization: str | None, config: Mapping[str, Any]) -> int:
+    """Bits of the widest operand of the model's multiplications.
+
+    Weights alone that are small do not tell: vLLM's kernels may make the activations as small
+    (``VLLM_MARLIN_INPUT_DTYPE``).
+
+    Args:
+        quantization: vLLM's name for it; None for a model that has none.
+        config: ``quantization_config`` of the model: ``config_groups`` of compressed-tensors, ``quant_algo``
+            of ModelOpt, ``quant_method``.
+    """
+    if not quantization:
+        return _BITS["bf16"]
+    if isinstance(groups := config.get("config_groups"), dict) and groups:
+        try:
+            return min(
+                max(int(group[operand]["num_bits"]) for operand in ("weights", "input_activations"))
+                for group in groups.values()
+            )
+        except (KeyError, TypeError, ValueError):
+            return _UNKNOWN_BITS
+    words = f"{quantization} {config.get('quant_method')} {config.get('quant_algo')}".lower()
+    return _BITS["fp8"] if "fp8" in words and "fp4" not in words else _UNKNOWN_BITS
+
+
+def limit_of(
+    result: Mapping[str, Any], gpus: tuple[Gpu, ...], *, quantization: Mapping[str, Any] | None = None
+) -> float | None:
     """The limit of a test in samples/s; None where the GPU, the model or the tokens are not known.
 
     Args:
         result: ``harness_result.json``, with what the engine says of its model and its parallelism.
         gpus: the host's GPUs.
+        quantization: the model's own ``quantization_config``, where it is at hand.
     """
     engine, completed = result.get("engine") or {}, result.get("completed") or 0
     kind = gpu_model(gpus[0].name) if gpus else None
@@ -72,8 +120,8 @@ def limit_of(result: Mapping[str, Any], gpus: tuple[Gpu, ...]) -> float | None:
     used = 1
     for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
         used *= int(engine.get(name, 1))
-    is_fp8 = "fp8" in str(engine.get("quantization", ""))
-    peak = max(kind.peak_flops.values()) if is_fp8 else kind.peak_flops.get("bf16", 0.0)
+    bits = _operand_bits(engine.get("quantization"), quantization or {})
+    peak = max(flops for operand, flops in kind.peak_flops.items() if _BITS[operand] >= bits)
     return most_samples_per_second(
         Architecture(**{name: int(size) for name, size in sizes.items() if size is not None}),
         input_tokens=inputs / completed,

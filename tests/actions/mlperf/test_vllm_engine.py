@@ -11,7 +11,6 @@ import yaml
 from actions.mlperf.engines import SMALLER, Engine
 from actions.mlperf.harness.backends.vllm_failure import OUT_OF_MEMORY, last_words
 from actions.mlperf.harness_run import OutOfMemoryError
-from actions.mlperf.roofline import Architecture, limit_of, most_samples_per_second
 from actions.mlperf.vllm_engine import VllmParameters, engine_settings, smaller
 from agent.errors import ActionFailedError
 from agent.facts.gpus import Gpu
@@ -22,10 +21,6 @@ CASES, LAST_WORDS = (
     yaml.safe_load((_FOLDER / name).read_text(encoding="utf-8"))
     for name in ("settings.yaml", "last_words.yaml")
 )
-LLAMA_8B = {
-    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256,
-}  # fmt: skip
 
 
 def gpus(name: str, count: int = 1) -> tuple[Gpu, ...]:
@@ -115,45 +110,6 @@ def test_the_last_words_of_vllm_are_the_cause(tmp_path: Path, case: dict[str, An
 
 def test_no_log_has_no_last_words(tmp_path: Path) -> None:
     assert last_words(tmp_path / "engine.log") == ""
-
-
-def test_the_arithmetic_limit_of_an_h100() -> None:
-    """About 17,000 tokens/s in fp8 with 870 tokens in and 128 out, half of it in bf16."""
-    model = Architecture(**LLAMA_8B)
-    rate = most_samples_per_second(model, input_tokens=870, output_tokens=128, peak_flops=1979e12)
-    assert rate * 128 == pytest.approx(17_500, rel=0.03)
-
-
-@pytest.mark.parametrize(
-    ("engine", "count", "limit"),
-    [
-        ({"quantization": "fp8"}, 1, 138),
-        ({}, 1, 69),
-        ({"quantization": "fp8", "data_parallel_size": 8}, 8, 8 * 138),
-        ({"quantization": "fp8", "data_parallel_size": 8}, 2, 2 * 138),
-    ],
-)
-def test_the_limit_follows_from_what_the_engine_says(
-    engine: dict[str, Any], count: int, limit: float
-) -> None:
-    result = {
-        "engine": {**LLAMA_8B, **engine}, "completed": 100, "input_tokens": 87_000, "output_tokens": 12_800,
-    }  # fmt: skip
-    found = limit_of(result, gpus("NVIDIA H100 80GB HBM3", count))
-    assert found == pytest.approx(limit, rel=0.03)
-
-
-def test_no_limit_is_made_up() -> None:
-    result: dict[str, Any] = {
-        "engine": LLAMA_8B,
-        "completed": 100,
-        "input_tokens": 87_000,
-        "output_tokens": 12_800,
-    }
-    assert limit_of(result, gpus("Tesla T4")) is None
-    assert limit_of(result, ()) is None
-    assert limit_of({**result, "input_tokens": None}, gpus("NVIDIA H200")) is None
-    assert limit_of({**result, "engine": {}}, gpus("NVIDIA H200")) is None
 
 
 def test_engine_arguments_in_layers() -> None:
