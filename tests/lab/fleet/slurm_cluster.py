@@ -78,6 +78,15 @@ class SlurmCluster:
         assert not check or done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    def on_last_node(self, command: str) -> None:
+        """Run a shell command where the last node's programs see their files."""
+        daemon = subprocess.run(
+            ["pgrep", "--full", f"^slurmd -D -N {NODES[-1]}$"], capture_output=True, text=True, check=True
+        )
+        subprocess.run(
+            ["nsenter", "--mount", f"--target={daemon.stdout.split()[0]}", "sh", "-ec", command], check=True
+        )
+
     def nodes(self) -> dict[str, str]:
         """The state of each node."""
         lines = self.call("sinfo", "-h", "-N", "-o", "%N %T", "-p", "gpu", check=False).splitlines()

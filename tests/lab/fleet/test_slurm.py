@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,8 @@ from tests.lab.fleet.controller import DEADLINE_S, await_
 from tests.lab.fleet.slurm_cluster import NODES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.lab.fleet.controller import Controller
     from tests.lab.fleet.slurm_cluster import SlurmCluster
 
@@ -128,6 +132,56 @@ def test_what_waits_says_why_and_what_is_cancelled_is_named(
     assert "the job was cancelled" in hosts["n2"]["reason"]
     assert hosts["n3"]["phase"] == "failed"
     assert "the node failed" in hosts["n3"]["reason"]
+
+
+@contextmanager
+def without_python(slurm: SlurmCluster) -> Iterator[dict[str, object]]:
+    """The last node, an entry of an inventory, as one where no program called python is left."""
+    programs = {
+        path.resolve() for folder in ("/usr/bin", "/usr/local/bin") for path in Path(folder).glob("python3*")
+    }
+    slurm.on_last_node(
+        f"for program in {shlex.join(map(str, programs))}; do mount --bind /dev/null $program; done"
+    )
+    try:
+        yield {"python": ""}
+    finally:
+        slurm.on_last_node(f"umount {shlex.join(map(str, programs))}")
+
+
+def test_a_time_limit_and_a_node_without_python_are_named(
+    slurm_controller: Controller, slurm: SlurmCluster
+) -> None:
+    folder = slurm_controller.folder
+    profile = slurm_controller.write_profile(
+        f"sh -c 'echo measured on $SLURMD_NODENAME; echo $SLURMD_NODENAME >>{folder}/effects; "
+        "sleep $.Parameters.Seconds'",
+        parameters={"Seconds": "0"},
+    )
+    with without_python(slurm) as bare:
+        inventory = inventory_of(slurm_controller, "n2", n1={"parameters": {"Seconds": "600"}}, n4=bare)
+        process = slurm_controller.start(*run(inventory, profile, "--json"), PATH="/usr/bin:/bin")
+        await_(lambda: "n1" in effects(slurm_controller))
+        # As if it had been submitted with it: Slurm's least limit is a minute.
+        slurm.call("scontrol", "update", f"JobId={slurm_controller.status()['n1']['job']}", "EndTime=now")
+        out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 10, out + err
+    hosts = slurm_controller.status()
+    assert {name: host["phase"] for name, host in hosts.items()} == {
+        "n1": "failed",
+        "n2": "done",
+        "n4": "failed",
+    }
+    assert hosts["n1"]["reason"].startswith("the job ran into its time limit, before the run was done")
+    latest = folder / "results" / "fleet" / "latest"
+    for name in ("n1", "n2"):
+        home = latest / "hosts" / name
+        assert f"measured on {name}\n" in (home / "logs" / "1-actions-0-execute.log").read_text()
+        assert (home / "run.json").is_file()
+    assert "no Python 3.10 or newer" in hosts["n4"]["reason"]
+    assert "install python3, or name it with python: in the inventory" in hosts["n4"]["reason"]
+    assert set(yaml.safe_load((latest / "failed.yaml").read_text())["hosts"]) == {"n1", "n4"}
+    assert slurm.call("squeue", "-h") == ""
 
 
 def test_too_many_failures_leave_the_others_out_of_the_queue(
