@@ -1,9 +1,9 @@
 """What ``llama-perplexity --multiple-choice`` prints.
 
-After each task a line with the tasks done, a tab, and the percent right so far; at the end ``Final result``
-and ``Random chance``, in percent, before or after the timings: the two go through different buffers. The tool
-ends with exit code 0 when it could not score a task. Source: tools/perplexity/perplexity.cpp,
-multiple_choice_score().
+After each task a line with the tasks done, a tab (blanks, where it was copied from a terminal), and the
+percent right so far; at the end ``Final result`` and ``Random chance``, in percent, before or after the
+timings: the two go through different buffers. The tool ends with exit code 0 when it could not score a task.
+Source: tools/perplexity/perplexity.cpp, multiple_choice_score().
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = [
     "tasks_done",
 ]
 
-_HEAD = re.compile(r"^task\tacc_norm[ \t]*$|calculating TruthfulQA score", re.MULTILINE)
-_RUNNING = re.compile(r"^(?P<done>\d+)\t(?P<percent>\d+\.\d{8})[ \t]*$", re.MULTILINE)
+_HEAD = re.compile(r"^task[ \t]+acc_norm[ \t]*$|calculating TruthfulQA score", re.MULTILINE)
+_RUNNING = re.compile(r"^(?P<done>\d+)[ \t]+(?P<percent>\d+\.\d{8})[ \t]*$", re.MULTILINE)
 _FINAL = re.compile(r"Final result:\s+(?P<percent>\S+) \+/-\s+(?P<error>\S+)[ \t]*$", re.MULTILINE)
 _CHANCE = re.compile(r"Random chance:\s+(?P<percent>\S+) \+/-\s+\S+[ \t]*$", re.MULTILINE)
 _ERROR = re.compile(

@@ -107,6 +107,10 @@ def test_the_final_result_stands_anywhere(text: str) -> None:
     )
 
 
+def test_what_was_copied_from_a_terminal_has_blanks_for_tabs() -> None:
+    assert values(parse_text((RUNNING + FINAL).replace("\t", "   ")))["multiple_choice_tasks"] == 4
+
+
 def test_running_scores_tell_each_task() -> None:
     assert task_results(RUNNING) == [True, False, True, False]
     with pytest.raises(ParseError, match="after 1 tasks"):
