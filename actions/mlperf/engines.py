@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from actions.llamacpp.server import LlamaCppServer
+from actions.mlperf.harness.backends.vllm_failure import NO_ROOM_FOR_CACHE
 from actions.mlperf.harness_run import OutOfMemoryError, interpreter
 from actions.mlperf.vllm_engine import engine_settings, smaller
 from agent.errors import ActionFailedError
@@ -62,7 +63,8 @@ class Engine:
         """The engine for one more attempt behind this error; None where it would end in the same way."""
         if self.backend["type"] != "vllm" or not isinstance(error, OutOfMemoryError):
             return None
-        settings = smaller(self.backend["engine"])
+        keep_share = NO_ROOM_FOR_CACHE.search(error.message) is not None
+        settings = smaller(self.backend["engine"], keep_share=keep_share)
         changed = ", ".join(
             f"{name} {value}" for name, value in settings.items() if value != self.backend["engine"].get(name)
         )

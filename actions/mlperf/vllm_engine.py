@@ -137,16 +137,22 @@ def _spread(
     return {name: value for name, value in spread.items() if value > 1}
 
 
-def smaller(engine: Mapping[str, Any]) -> dict[str, Any]:
+def smaller(engine: Mapping[str, Any], *, keep_share: bool = False) -> dict[str, Any]:
     """The engine's arguments with less memory, for the one retry after it ran out.
 
     Half the answers at once and half the tokens of a step need less for activations, and a smaller share of
     the GPU's memory leaves more to what vLLM does not count.
+
+    Args:
+        engine: vLLM's engine arguments.
+        keep_share: whether vLLM's share of the memory stays, since the cache had no room in it.
     """
-    share = float(engine.get("gpu_memory_utilization", 0.92))
-    return {
+    less = {
         **engine,
         "max_num_seqs": max(1, int(engine.get("max_num_seqs", 256)) // 2),
         "max_num_batched_tokens": max(512, int(engine.get("max_num_batched_tokens", 8192)) // 2),
-        "gpu_memory_utilization": round(max(_LEAST_SHARE, share - _SMALLER_SHARE), 2),
     }
+    if not keep_share:
+        share = float(engine.get("gpu_memory_utilization", 0.92))
+        less["gpu_memory_utilization"] = round(max(_LEAST_SHARE, share - _SMALLER_SHARE), 2)
+    return less

@@ -90,6 +90,15 @@ def test_less_memory_is_asked_for_after_it_ran_out() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("case", LAST_WORDS, ids=[case["case"] for case in LAST_WORDS])
+def test_the_retry_keeps_the_share_where_the_cache_had_no_room_in_it(case: dict[str, Any]) -> None:
+    engine = Engine({"type": "vllm", "engine": {"gpu_memory_utilization": 0.9}}, exact_tokens=True)
+    again = engine.after(OutOfMemoryError(f"vLLM did not start: {case['log']}"))
+    assert again is not None
+    assert again.backend["engine"]["gpu_memory_utilization"] == (0.9 if case.get("keeps_share") else 0.85)
+    assert again.backend["engine"]["max_num_batched_tokens"] == 4096
+
+
 def test_only_memory_is_a_reason_to_try_again() -> None:
     engine = Engine({"type": "vllm", "engine": {"max_num_seqs": 64}}, exact_tokens=True)
     again = engine.after(OutOfMemoryError("no memory"))

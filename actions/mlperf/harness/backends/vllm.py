@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import HarnessError
 from .base import BackendStats, checked
-from .vllm_failure import OUT_OF_MEMORY, last_words
+from .vllm_failure import NO_ROOM_FOR_CACHE, OUT_OF_MEMORY, last_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -222,12 +222,13 @@ class VllmBackend:
         """The engine's own last words, and what to do."""
         words = last_words(self._log) or _short(error)
         if OUT_OF_MEMORY.search(words) or OUT_OF_MEMORY.search(str(error)):
-            return HarnessError(
-                "out_of_memory",
-                f"{what}: {words}",
-                "lower max_num_seqs, max_num_batched_tokens or gpu_memory_utilization; see nvidia-smi for "
-                "other processes on the GPU",
+            remedy = (
+                "raise gpu_memory_utilization, or lower max_num_seqs, max_num_batched_tokens or max_model_len"
+                if NO_ROOM_FOR_CACHE.search(words)
+                else "lower max_num_seqs, max_num_batched_tokens or gpu_memory_utilization; see nvidia-smi "
+                "for other processes on the GPU"
             )
+            return HarnessError("out_of_memory", f"{what}: {words}", remedy)
         return HarnessError("engine_error", f"{what}: {words}", f"its output is in {self._log}")
 
     def decode(self, data: bytes) -> str:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["OUT_OF_MEMORY", "last_words"]
+__all__ = ["NO_ROOM_FOR_CACHE", "OUT_OF_MEMORY", "last_words"]
 
+NO_ROOM_FOR_CACHE = re.compile(
+    r"No available memory for the cache blocks|larger than the available KV cache memory"
+)
+"""How vLLM (0.22, ``v1/core/kv_cache_utils.py``) says that its share of the memory is too small."""
 OUT_OF_MEMORY = re.compile(
-    r"out of memory|OutOfMemoryError|No available memory for the cache blocks"
-    r"|less than desired GPU memory utilization|larger than the available KV cache memory",
+    r"out of memory|OutOfMemoryError|less than desired GPU memory utilization|" + NO_ROOM_FOR_CACHE.pattern,
     re.IGNORECASE,
 )
 """How vLLM (0.22) and PyTorch say that the GPU's memory does not do."""
