@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from actions.mlperf.harness.backends.vllm_own import refused
 from actions.parameter_types import laid_over
 from gpu_configs.gpu_model import gpu_model
 
@@ -15,16 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.facts.gpus import Gpu
+    from gpu_configs.gpu_model import GpuModel
 
 __all__ = ["EngineSettings", "VllmParameters", "engine_settings", "smaller"]
 
 _SCHEDULER = "harness.backends.vllm_scheduler.PhasedScheduler"
-_PARALLEL = ("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size")
+_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_ARGUMENTS = Path(__file__).with_name("vllm_arguments.txt")
+"""The fields of EngineArgs and AsyncEngineArgs of vLLM 0.22.1 (vllm/engine/arg_utils.py)."""
+_HARNESS_DEFAULT = "max_model_len"
+"""The argument that the harness has a default for: to leave it out is not to ask for vLLM's own."""
 _WEIGHTS_SHARE = 0.6
 """The most of a GPU's memory that weights may take, so that answers have room."""
 _BYTES_PER_PARAMETER = {"fp8": 1.0, "fp8_per_tensor": 1.0, "fp8_per_block": 1.0}
 _BF16_BYTES = 2.0
-_GIB = 1024**3
+_MIB, _GIB = 1024**2, 1024**3
 _SMALLER_SHARE = 0.05
 _LEAST_SHARE = 0.5
 
@@ -58,6 +67,13 @@ class VllmParameters(BaseModel):
     @classmethod
     def _laid_over(cls, value: Any) -> Any:
         return laid_over(value)
+
+    @field_validator("llm_config")
+    @classmethod
+    def _not_the_harness_s(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if problem := refused(value):
+            raise ValueError(problem)
+        return value
 
 
 @dataclass(frozen=True)
@@ -97,13 +113,15 @@ def engine_settings(
     engine: dict[str, Any] = {**(known.engine if known else {}), **(own.engine if own else {})}
     origin = [f"gpu_configs has {model} on {kind.name}" if kind and known else "vLLM's own defaults"]
     engine.update(asked.llm_config)
-    if count > 1 and not any(name in asked.llm_config for name in _PARALLEL):
-        spread = _spread(asked, engine, count, kind.memory_gib if kind else None)
-        engine.update(spread)
-        origin.append(f"{count} GPUs: " + ", ".join(f"{name} {value}" for name, value in spread.items()))
+    origin += _strangers(asked.llm_config)
+    if count > 1:
+        spread = _spread(engine, count, _bytes_of_weights(asked, engine), _memory_bytes(gpus, kind))
+        engine.update({name: value for name, value in spread.items() if value > 1})
+        origin.append(_spread_in_words(spread, count))
+    engine = {name: value for name, value in engine.items() if value is not None or name == _HARNESS_DEFAULT}
     phases = (own.phases if own else None) if asked.phases is None else (asked.phases or None)
     if phases and phases is not True and "scheduler_cls" not in engine:
-        more = engine.get("additional_config", {})
+        more = engine.get("additional_config") or {}
         engine |= {"scheduler_cls": _SCHEDULER, "additional_config": {**more, "phases": dict(phases)}}
         origin.append("prompts and answers in steps of their own")
     per_gpu = own.queries_per_s_per_gpu if own else None
@@ -117,24 +135,66 @@ def engine_settings(
     )
 
 
-def _spread(
-    asked: VllmParameters, engine: Mapping[str, Any], gpus: int, memory_gib: int | None
-) -> dict[str, int]:
-    """One engine a GPU where the weights fit into one; else the fewest GPUs an engine that hold them.
+def _bytes_of_weights(asked: VllmParameters, engine: Mapping[str, Any]) -> float:
+    """Of the whole model; 0 where its size is not known."""
+    each = _BYTES_PER_PARAMETER.get(str(engine.get("quantization")), _BF16_BYTES)
+    return (asked.parameters_billion or 0) * 1e9 * each
+
+
+def _memory_bytes(gpus: tuple[Gpu, ...], kind: GpuModel | None) -> float:
+    """Of each GPU, as the driver or else ``gpu_configs`` tells; 0 where nobody does."""
+    told = gpus[0].memory_mib if gpus else None
+    return told * _MIB if told else kind.memory_gib * _GIB if kind else 0
+
+
+def _spread(engine: Mapping[str, Any], count: int, weights: float, memory: float) -> dict[str, int]:
+    """The fewest GPUs an engine that hold the weights, and engines for the rest; what is given stays.
+
+    GPUs of an engine are a power of two, which divides the number of attention heads of the models there are.
 
     Args:
-        asked: what the profile says, with the model's size.
-        engine: the engine's arguments, with the weights' type.
-        gpus: GPUs to use.
-        memory_gib: memory of each; None where unknown.
+        engine: the engine's arguments so far; one that is there is kept, and None is vLLM's own: 1.
+        count: GPUs to use.
+        weights: bytes of the model's weights; 0 where unknown.
+        memory: bytes of a GPU's memory; 0 where unknown.
     """
-    shards = 1
-    if asked.parameters_billion and memory_gib:
-        each = _BYTES_PER_PARAMETER.get(str(engine.get("quantization")), _BF16_BYTES)
-        needed = asked.parameters_billion * 1e9 * each / (memory_gib * _GIB * _WEIGHTS_SHARE)
-        shards = min(2 ** max(0, math.ceil(math.log2(needed))), gpus)
-    spread = {"tensor_parallel_size": shards, "data_parallel_size": gpus // shards}
-    return {name: value for name, value in spread.items() if value > 1}
+    given = {name: int(engine[name] or 1) for name in _PARALLEL if name in engine}
+    stages = given.get("pipeline_parallel_size", 1)
+    shards = given.get("tensor_parallel_size")
+    if shards is None:
+        needed = weights / (memory * _WEIGHTS_SHARE * stages) if memory else 1.0
+        most = count // (stages * given.get("data_parallel_size", 1))
+        shards = min(1 << math.ceil(_log2(needed)), 1 << math.floor(_log2(most)))
+    engines = given.get("data_parallel_size", max(1, count // (shards * stages)))
+    return {
+        "tensor_parallel_size": shards, "pipeline_parallel_size": stages, "data_parallel_size": engines
+    }  # fmt: skip
+
+
+def _log2(number: float) -> float:
+    return math.log2(max(1.0, number))
+
+
+def _spread_in_words(spread: Mapping[str, int], count: int) -> str:
+    used = math.prod(spread.values())
+    chosen = ", ".join(f"{name} {value}" for name, value in spread.items() if value > 1) or "one is used"
+    idle = f"; {count - used} of them left idle" if used < count else ""
+    return f"{count} GPUs: {chosen}{idle}"
+
+
+@cache
+def _known_arguments() -> tuple[str, ...]:
+    return tuple(_ARGUMENTS.read_text(encoding="utf-8").split())
+
+
+def _strangers(asked: Mapping[str, Any]) -> list[str]:
+    """A word on names that the pinned vLLM does not have; another version may, so that vLLM has the last."""
+    words = []
+    for name in asked:
+        if name not in _known_arguments():
+            near = get_close_matches(name, _known_arguments(), n=1)
+            words.append(f"vLLM 0.22.1 has no {name}" + (f": did you mean {near[0]}?" if near else ""))
+    return words
 
 
 def smaller(engine: Mapping[str, Any], *, keep_share: bool = False) -> dict[str, Any]:

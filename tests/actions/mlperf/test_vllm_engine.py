@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from actions.mlperf.engines import SMALLER, Engine
 from actions.mlperf.harness.backends.vllm_failure import OUT_OF_MEMORY, last_words
@@ -23,8 +24,10 @@ CASES, LAST_WORDS = (
 )
 
 
-def gpus(name: str, count: int = 1) -> tuple[Gpu, ...]:
-    return tuple(Gpu(bus_id=f"0000:{number:02x}:00.0", name=name) for number in range(count))
+def gpus(name: str, count: int = 1, memory_mib: int | None = None) -> tuple[Gpu, ...]:
+    return tuple(
+        Gpu(bus_id=f"0000:{number:02x}:00.0", name=name, memory_mib=memory_mib) for number in range(count)
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
@@ -33,13 +36,28 @@ def test_settings(case: dict[str, Any]) -> None:
         VllmParameters(model="/models/m", **case.get("asked", {})),
         model=case.get("model", "llama3.1-8b"),
         scenario=case.get("scenario", "Offline"),
-        gpus=gpus(case["gpu"], case.get("count", 1)) if "gpu" in case else (),
+        gpus=gpus(case["gpu"], case.get("count", 1), case.get("memory_mib")) if "gpu" in case else (),
     )
     for name, value in case.get("engine", {}).items():
         assert settings.engine.get(name) == value, name
     assert not set(case.get("absent", ())) & set(settings.engine)
     assert settings.start_qps == case.get("start_qps", settings.start_qps)
     assert all(words in "; ".join(settings.origin) for words in case.get("origin", ()))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model", "/other"),
+        ("enable_prefix_caching", True),
+        ("disable_log_stats", False),
+        ("stream_interval", 1),
+    ],
+)
+def test_what_the_harness_decides_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=f"{name} is the harness's to set"):
+        VllmParameters(model="m", llm_config={name: value})
+    assert VllmParameters(model="m", llm_config={"enable_prefix_caching": False})
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import HarnessError
 from .base import BackendStats, checked
 from .vllm_failure import NO_ROOM_FOR_CACHE, OUT_OF_MEMORY, last_words
+from .vllm_own import refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +34,6 @@ _DEFAULTS: Mapping[str, Any] = {"model": None, "engine": {}, "sampling": {}, "en
 _ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
 """A benchmark host reports to nobody; FlashInfer's sampler, vLLM's default, is compiled by nvcc when it is
 first used, and a host with a driver alone has none."""
-_OWN_ENGINE_ARGUMENTS = ("model", "enable_prefix_caching", "disable_log_stats", "stream_interval")
 _OWN_SAMPLING = ("max_tokens", "output_kind", "detokenize", "n")
 _SLICE = 64
 """Requests handed over before the loop looks at its other work: each takes a fraction of a millisecond."""
@@ -107,12 +107,8 @@ class VllmBackend:
         for name in self._engine_arguments:
             if name not in known:
                 raise _unknown("engine argument", name, known)
-        if self._engine_arguments.get("enable_prefix_caching"):
-            raise HarnessError(
-                "config",
-                "enable_prefix_caching is asked for, but MLPerf's rules forbid reuse across queries",
-                "leave it out",
-            )
+        if problem := refused(self._engine_arguments):
+            raise HarnessError("config", problem, "leave it out")
         values = {
             "max_model_len": self._longest_sequence(),
             **self._engine_arguments,
@@ -122,10 +118,11 @@ class VllmBackend:
             # LoadGen takes an answer's first token and its end: those between stay in the engine's process.
             "stream_interval": max(2, self._context.max_output_tokens),
         }
-        if values["max_model_len"] is None:
-            del values["max_model_len"]
         try:
-            return vllm.AsyncEngineArgs(**values)
+            # None is vLLM's own value.
+            return vllm.AsyncEngineArgs(
+                **{name: value for name, value in values.items() if value is not None}
+            )
         except (TypeError, ValueError) as error:
             raise HarnessError("config", f"vLLM refuses its arguments: {_short(error)}") from error
 
