@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from agent.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan
 from agent.errors import HostError, ProfileError, VcagentError, unexpected
@@ -23,9 +23,10 @@ from agent.profile import (
 from agent.registry import component_class, unknown_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
+    from pydantic.fields import FieldInfo
 
     from agent.facts import Facts
     from agent.secrets import Secrets
@@ -240,10 +241,19 @@ class Planner:
         return planned
 
 
+def _fields_at(model: type[BaseModel], path: Iterable[object]) -> Mapping[str, FieldInfo]:
+    """The fields of the model that stands at a path of field names within another one."""
+    fields: Mapping[str, FieldInfo] = model.model_fields
+    for part in path:
+        annotation = fields[str(part)].annotation if str(part) in fields else None
+        models = [one for one in (annotation, *get_args(annotation)) if hasattr(one, "model_fields")]
+        fields = models[0].model_fields if models else {}
+    return fields
+
+
 def _parameter_error(
     element: Element, model: type[ComponentParameters], error: ValidationError
 ) -> ProfileError:
-    fields = model.model_fields
     lines = []
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
@@ -256,12 +266,13 @@ def _parameter_error(
             element.location,
         )
         path = ".".join(str(part) for part in problem["loc"])
+        known = _fields_at(model, problem["loc"][:-1])
+        own = str(problem["loc"][-1]) if problem["loc"] else ""
         if problem["type"] == "extra_forbidden":
-            lines.append(f"{place}: {element.type} has no parameter {path!r}; {did_you_mean(name, fields)}")
+            lines.append(f"{place}: {element.type} has no parameter {path!r}; {did_you_mean(own, known)}")
         elif problem["type"] == "missing":
-            lines.append(
-                f"{place}: {element.type} needs the parameter {path!r}: {fields[name].description or ''}"
-            )
+            what = known[own].description if own in known else ""
+            lines.append(f"{place}: {element.type} needs the parameter {path!r}: {what or ''}")
         else:
             lines.append(f"{place}: {path or element.type}: {problem['msg']}")
     if len(lines) == 1:

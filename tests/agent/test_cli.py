@@ -83,6 +83,13 @@ BAD_PROFILES = {
         f"description: x\n{EXECUTE}\n    comand: ls\n",
         "TEST.yaml:5: ExecuteCommand has no parameter 'comand'; did you mean command",
     ),
+    "unknown parameter in a parameter": (
+        (
+            "description: x\nactions:\n- type: LoadGenExecutor\n  parameters: {model: m, environment: /e,\n"
+            "    loadgen_scenario: Offline, vllm: {model: m, llmConfig: {}}}\n"
+        ),
+        "LoadGenExecutor has no parameter 'vllm.llmConfig'; did you mean llm_config?",
+    ),
     "wrong value": (
         f"description: x\n{EXECUTE}{{command: ls, max_retries: often}}\n",
         "max_retries",
