@@ -231,11 +231,15 @@ class MLPerfExecutor(Action):
         if not why:
             return StepOutcome("it is there, whole, and is used again")
         with harness_container(workspace, self.asked, context, enter=False) as harness:
+            harness.clone_reference()
             moved = scratch.begin(stage, workspace.mlperf_round)
             try:
-                title = f"{stage.target.replace('_', ' ')} for {stage.benchmark}"
                 harness.make(
-                    stage.target, f"BENCHMARKS={stage.benchmark}", title=title, usual_minutes=minutes
+                    stage.target,
+                    f"BENCHMARKS={stage.benchmark}",
+                    title=f"{stage.target.replace('_', ' ')} for {stage.benchmark}",
+                    usual_minutes=minutes,
+                    lacking=partial(scratch.lacking, stage),
                 )
             except ActionFailedError:
                 scratch.end(stage, complete=False)

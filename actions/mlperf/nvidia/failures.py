@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from agent.errors import ActionFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ["explained", "remedy_for", "silent_failure"]
 
@@ -19,8 +19,17 @@ _SILENT = (
     r"Dataset cannot be downloaded directly",
     r"is NOT downloaded! Exiting",
     r"Detected system is a deprecated system",
+    r"download is not automatable",
+    r"model is not copied",
 )
 """Said by runs that did nothing and end with 0 (code/main.py, code/*/tensorrt/download_*.sh)."""
+
+_UNREACHED = (
+    r"Could not resolve host|unable to resolve host address|Temporary failure in name resolution"
+    r"|Name or service not known|Connection timed out|Connection refused|Network is unreachable"
+    r"|unable to access|Unable to establish SSL connection|ERROR \d{3}:"
+)
+"""Said by git and wget."""
 
 _REMEDIES = (
     (
@@ -32,7 +41,7 @@ _REMEDIES = (
         "add scenario and config_ver to the system's YAML in gpu_configs/systems, or give SystemFile",
     ),
     (
-        r"cannot be downloaded directly|NOT downloaded",
+        r"cannot be downloaded directly|NOT downloaded|not automatable|is not copied",
         "this data has a licence to agree to: put it where the log says, below the scratch space, and resume",
     ),
     (r"No space left on device", "free some space on the scratch space's disk or Docker's, and resume"),
@@ -57,7 +66,7 @@ _REMEDIES = (
         "install a driver of branch {0} or newer: NvidiaCudaInstallation",
     ),
     (
-        r"Could not resolve host|Temporary failure in name resolution|Connection timed out|unable to access",
+        _UNREACHED,
         "see whether this host reaches that address; a proxy goes into Docker's configuration",
     ),
     (
@@ -68,9 +77,15 @@ _REMEDIES = (
 )
 
 
-def silent_failure(line: str) -> str | None:
-    """The complaint in a line of a run that may yet end with 0; None where there is none."""
-    return line.strip() if any(re.search(pattern, line) for pattern in _SILENT) else None
+def silent_failure(line: str, *, download: bool = False) -> str | None:
+    """The complaint in a line of a run that may yet end with 0; None where there is none.
+
+    Args:
+        line: what it said.
+        download: whether it is of a script that goes on where something cannot be reached.
+    """
+    patterns = (*_SILENT, _UNREACHED) if download else _SILENT
+    return line.strip() if any(re.search(pattern, line) for pattern in patterns) else None
 
 
 def remedy_for(text: str, log: object) -> str:
@@ -82,13 +97,20 @@ def remedy_for(text: str, log: object) -> str:
 
 
 @contextmanager
-def explained(title: str, log: object, complaints: Sequence[str] = ()) -> Iterator[None]:
+def explained(
+    title: str,
+    log: object,
+    complaints: Sequence[str] = (),
+    lacking: Callable[[], str | None] = lambda: None,
+) -> Iterator[None]:
     """Tell a command's failure as its stage's, with a remedy; likewise a complaint of one that ended with 0.
 
     Args:
         title: the stage, for people.
         log: where all of its output is.
         complaints: what it said on its way, taken as it comes.
+        lacking: what is not there that it should have made; empty where all is, and then no complaint
+            counts; None where nobody knows.
     """
     try:
         yield
@@ -96,7 +118,10 @@ def explained(title: str, log: object, complaints: Sequence[str] = ()) -> Iterat
         remedy = remedy_for("\n".join((*complaints, *error.details)), log)
         message = f"{title} failed: {error.message}"
         raise ActionFailedError(message, remedy=remedy, details=error.details) from error
-    if complaints:
+    lacks = lacking()
+    if lacks or (complaints and lacks is None):
         raise ActionFailedError(
-            f"{title} did not do its work: {complaints[0]}", remedy=remedy_for(complaints[0], log)
+            f"{title} did not do its work: {lacks or complaints[0]}",
+            remedy=remedy_for("\n".join(complaints), log),
+            details=tuple(complaints),
         )

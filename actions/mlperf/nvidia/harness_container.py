@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from actions.mlperf.nvidia.alive import Alive, gpu_use
 from actions.mlperf.nvidia.failures import explained, silent_failure
-from actions.mlperf.nvidia.workspace import BUILT, CONTAINER_FOLDER
+from actions.mlperf.nvidia.workspace import BUILT, CLONED, CONTAINER_FOLDER
 from agent.containers import ContainerSpec, GpuAccess, Mount, Ulimit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from actions.mlperf.nvidia.parameters import MLPerfParameters
     from actions.mlperf.nvidia.workspace import Workspace
@@ -93,6 +93,7 @@ class HarnessContainer:
         title: str = "",
         usual_minutes: float | None = None,
         env: Mapping[str, str] | None = None,
+        lacking: Callable[[], str | None] | None = None,
     ) -> ProcessResult:
         """Run make.
 
@@ -102,9 +103,10 @@ class HarnessContainer:
             title: the stage, for people; by default the target.
             usual_minutes: how long it usually takes.
             env: variables of the environment.
+            lacking: of a stage of downloads: what it should have made and is not there; see ``explained``.
 
         Raises:
-            ActionFailedError: if it fails, or ends with 0 and says that it did nothing; with a remedy.
+            ActionFailedError: if it fails, or ends with 0 and did not do its work; with a remedy.
         """
         own = [f"{name}={value}" for name, value in self.parameters.make_variables.items()]
         return self.run(
@@ -112,6 +114,7 @@ class HarnessContainer:
             title=title or f"make {target}",
             usual_minutes=usual_minutes,
             env=env,
+            lacking=lacking,
         )
 
     def run(
@@ -121,18 +124,19 @@ class HarnessContainer:
         title: str,
         usual_minutes: float | None = None,
         env: Mapping[str, str] | None = None,
+        lacking: Callable[[], str | None] | None = None,
     ) -> ProcessResult:
         """Run a command; see ``make``."""
         complaints: list[str] = []
 
         def take(line: str) -> None:
             alive.line(line)
-            if complaint := silent_failure(line):
+            if complaint := silent_failure(line, download=lacking is not None):
                 complaints.append(complaint)
 
         usual_s = usual_minutes * 60 if usual_minutes else None
         with (
-            explained(title, self.context.log, complaints),
+            explained(title, self.context.log, complaints, lacking or (lambda: None)),
             Alive(self.context.progress, title, usual_s=usual_s, gpu_use=gpu_use()) as alive,
         ):
             result = self.container.run(
@@ -154,6 +158,18 @@ class HarnessContainer:
         if built and built.get("container") != self.container.identifier:
             self.make(*self.workspace.layout.reenter, title="what make build installs, in a new container")
             self.note_built()
+
+    def clone_reference(self) -> None:
+        """Have MLPerf's own code below build/, as ``make build`` has it: some data stages need it before.
+
+        gptj's download_data.sh asks for it; retinanet's runs a program of it.
+        """
+        if self.workspace.noted(CLONED) or self.workspace.noted(BUILT):
+            return
+        # git clones into no folder that a cut clone has left.
+        self.run(["rm", "-rf", f"{CONTAINER_FOLDER}/build/inference"], title="clearing build/inference")
+        self.make("clone_loadgen", title="cloning MLPerf's reference code")
+        self.workspace.note(CLONED, {"round": self.workspace.mlperf_round})
 
     def note_built(self) -> None:
         """Note that ``make build`` has run in this container."""

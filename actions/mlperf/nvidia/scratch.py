@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from actions.mlperf.nvidia.expected_files import lacking
 from agent.errors import InterruptedRunError
 from agent.facts.base import Fact
 from agent.journal import now
@@ -126,7 +127,11 @@ class Scratch:
             return "it was begun before and did not end"
         if record.get("round") != mlperf_round:
             return f"it was done by the code of {record.get('round')}"
-        return _missing(self.path / stage.folder, record.get("files", {}))
+        return _missing(self.path / stage.folder, record.get("files", {})) or self.lacking(stage) or ""
+
+    def lacking(self, stage: DataStage) -> str | None:
+        """What a stage must have made and is not there; empty where all is, None where nobody knows."""
+        return lacking(self.path / stage.folder, stage.benchmark, stage.target)
 
     def begin(self, stage: DataStage, mlperf_round: str) -> str:
         """Note that a stage begins; what a cut attempt had made is moved aside first.
@@ -178,8 +183,10 @@ class Scratch:
         if record.get("state") == "begun":  # killed: whatever appeared since may be half of something
             doubtful = new_in(found, _read_inventory(record.get("before", {})))
         elif record.get("state") == "failed":  # what was put there by hand since is not its work
-            made = _read_inventory(record.get("files", {}))
-            doubtful = {path: values for path, values in found.items() if made.get(path) == values}
+            doubtful = _unchanged(found, record)
+        elif record.get("state") == "complete" and self.lacking(stage):
+            # NVIDIA's scripts take a half download that they find for a whole one.
+            doubtful = _unchanged(found, record)
         else:
             return ""
         if not doubtful:
@@ -188,6 +195,7 @@ class Scratch:
         for path in doubtful:
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(folder / path, target / path)
+            _remove_empty((folder / path).parent, folder)
         return f"{len(doubtful)} files that a cut {stage.target} had left were moved to {target}"
 
 
@@ -207,6 +215,19 @@ def bytes_made(record_path: Path) -> Fact[int | None]:
 def _read_inventory(files: Mapping[str, Any]) -> Inventory:
     """An inventory as a record has it."""
     return {path: (size, changed) for path, (size, changed) in files.items()}
+
+
+def _unchanged(found: Inventory, record: Mapping[str, Any]) -> Inventory:
+    """What is as a stage had made it."""
+    made = _read_inventory(record.get("files", {}))
+    return {path: values for path, values in found.items() if made.get(path) == values}
+
+
+def _remove_empty(folder: Path, top: Path) -> None:
+    """Remove a folder below another that nothing is left in: ``mv`` would move into it what is to be it."""
+    while folder != top and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def _missing(folder: Path, files: Mapping[str, Any]) -> str:

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from actions.mlperf.nvidia.parameters import MLPerfParameters
     from agent.facts import Facts
 
-__all__ = ["BUILT", "CONTAINER_FOLDER", "SYSTEM", "Test", "Workspace", "find_workspace"]
+__all__ = ["BUILT", "CLONED", "CONTAINER_FOLDER", "SYSTEM", "Test", "Workspace", "find_workspace"]
 
 CONTAINER_FOLDER = "/work"
 """Where the container sees NVIDIA's code (Makefile.docker, CONTAINER_VOL)."""
 
-BUILT, SYSTEM = "built.json", "system.json"
-"""Notes: in which container the build was installed; what NVIDIA's code calls this host."""
+BUILT, CLONED, SYSTEM = "built.json", "cloned.json", "system.json"
+"""Notes: where the build was installed; that MLPerf's code was cloned; what NVIDIA's code calls this host."""
 
 _NOTES = Path("build", ".vcagent")
 _VENDOR = Path("/sys/class/dmi/id/sys_vendor")

@@ -40,6 +40,7 @@ STAGES = (
     "prebuild",
     "clean",
     "link_dirs",
+    "clone_loadgen",
     "download_data",
     "download_model",
     "preprocess_data",
@@ -191,8 +192,8 @@ def test_killed_in_each_stage_and_the_container_gone(make_harness: Callable[[str
     file.write_text(json.dumps(request(host, one).to_json()))
     for stage in STAGES:
         killed_in(host, stage, str(file) if stage == STAGES[0] else "")
-    cut = list(host.scratch.glob(".vcagent/incomplete/*/bert/set.bin"))
-    assert len(cut) == 3  # of three stages: none is taken for whole, none is lost
+    cut = [path for path in (host.scratch / ".vcagent/incomplete").rglob("*") if path.is_file()]
+    assert len(cut) == 7  # of three stages: none is taken for whole, none is lost
     containers = host.engine.docker("ps", "--quiet").split()
     assert len(containers) == 1
     host.engine.docker("rm", "--force", *containers)
@@ -203,7 +204,9 @@ def test_killed_in_each_stage_and_the_container_gone(make_harness: Callable[[str
     # Each was cut once and done once; what the build had installed is put into the new container as well.
     done = {stage: effects.count(stage) for stage in STAGES}
     assert done == {**dict.fromkeys(STAGES, 2), "build": 3}
-    assert {path.read_text() for path in host.scratch.glob("*/bert/set.bin")} == {"half and the other half"}
+    made = [path for path in host.scratch.glob("[!.]*/**/*") if path.is_file()]
+    assert len(made) == 7
+    assert {path.read_text() for path in made} == {"half and the other half"}
     assert [case["scenario"] for case in finished.description["cases"]] == ["bert-99/Offline/performance"]
     assert not host.engine.docker("ps", "--all", "--quiet").split()
 
@@ -217,8 +220,10 @@ def test_make_fails_at_each_stage(make_harness: Callable[[str], HarnessHost], co
     failed = []
     try:
         for step in plan.steps:
-            stage = next((stage for stage in STAGES if f"make {stage}" in step.command), None)
-            if stage:
+            stages = [stage for stage in STAGES if f"make {stage}" in step.command]
+            if stages == ["download_data"]:
+                stages.insert(0, "clone_loadgen")
+            for stage in stages:
                 host.set("fail", stage)
                 with pytest.raises(ActionFailedError) as error:
                     step.run(context)
@@ -235,8 +240,28 @@ def test_make_fails_at_each_stage(make_harness: Callable[[str], HarnessHost], co
     assert output.validity is Validity.VALID
     records = {path.stem: json.loads(path.read_text()) for path in host.scratch.glob(".vcagent/*-bert.json")}
     assert {record["state"] for record in records.values()} == {"complete"}
-    assert records["download-data-bert"]["files"].keys() == {"bert/set.bin"}
+    assert records["download-data-bert"]["files"].keys() == {"squad/dev-v1.1.json"}
     assert records["download-data-bert"]["bytes"] == 23
+
+
+def test_a_download_that_fails_and_ends_with_0(make_harness: Callable[[str], HarnessHost]) -> None:
+    host = make_harness("v4.1")
+    host.set("silent", "download_model")
+    one = action(host, "bert", LoadgenScenarios="Offline", Modes="performance")
+    finished = run(host, one)
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+    told = error_of(finished)
+    models = host.scratch / "models"
+    assert f"below {models} is no whole bert/bert_large_v1_1_fake_quant.onnx" in told
+    assert "wget: unable to resolve host address 'zenodo.org'" in told
+    assert "see whether this host reaches that address" in told
+    assert (models / "bert/bert_large_v1_1.onnx").read_text() == "half and the other half"
+    host.set("silent")
+    finished = go_on(host)
+    assert finished.outcome.exit_code is ExitCode.OK, error_of(finished)
+    effects = host.effects()
+    assert (effects.count("download_data"), effects.count("download_model")) == (1, 2)
+    assert {path.read_text() for path in models.rglob("*") if path.is_file()} == {"half and the other half"}
 
 
 def test_a_system_that_nobody_knows_and_the_files_of_v5(make_harness: Callable[[str], HarnessHost]) -> None:
@@ -258,6 +283,19 @@ def test_a_system_that_nobody_knows_and_the_files_of_v5(make_harness: Callable[[
     assert "benchmark: llama2-70b, scenario: Offline, rounds: [v5.1]" in told
 
     host.gpus("NVIDIA GB200", 189_471, 2)
+    finished = go_on(host)
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+    told = error_of(finished)
+    assert "The llama2 download is not automatable. Please visit" in told
+    assert "put it where the log says, below the scratch space" in told
+
+    for name in (
+        "data/llama2-70b/open_orca_gpt4_tokenized_llama.calibration_1000.pkl",
+        "models/Llama2/Llama-2-70b-chat-hf/config.json",
+    ):
+        path = host.scratch / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("by hand")
     finished = go_on(host)
     assert finished.outcome.exit_code is ExitCode.OK, error_of(finished)
     settings = (host.nvidia / "configs/GB200x2/Offline/llama2-70b.py").read_text()
