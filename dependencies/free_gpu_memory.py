@@ -6,14 +6,15 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from actions.parameter_types import Share  # noqa: TC001 - pydantic reads it
+from actions.parameter_types import Share, laid_over
 from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.errors import HostError
 from agent.facts.gpu_memory import GPU_MEMORY, GPU_MEMORY_HOLDERS
 from agent.facts.gpus import GPUS
 from agent.facts.users import USER
+from gpu_configs.gpu_model import gpu_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
     from agent.facts.gpu_memory import GpuMemory, MemoryHolder
+    from agent.facts.gpus import Gpu
 
 __all__ = ["FORCE_VARIABLE", "FreeGpuMemory", "FreeGpuMemoryParameters"]
 
@@ -31,22 +33,45 @@ _GRACE_S = 10.0
 _RELEASE_S = 30.0
 """The driver takes a moment to give back what a killed process had."""
 _GIB = 2**30
+_VLLM_SHARE = 0.92
+"""vLLM's own gpu_memory_utilization (0.22, ``config/cache.py``)."""
+
+
+class EngineMemory(BaseModel):
+    """What an engine's arguments say of memory; the others are not looked at."""
+
+    model_config = ConfigDict(frozen=True)
+
+    gpu_memory_utilization: Share | None = None
 
 
 class FreeGpuMemoryParameters(ComponentParameters):
     """How much must be free, and what may be done for it."""
 
-    memory_share: Share = Field(0.9, description="Share of each GPU's memory that must be free, 0 to 1.")
+    memory_share: Share | None = Field(
+        None,
+        description="Share of each GPU's memory that must be free, 0 to 1; that which vLLM takes if absent.",
+    )
+    model: str = Field("", description="The model whose settings in gpu_configs tell vLLM's share.")
+    llm_config: EngineMemory = Field(
+        EngineMemory(),
+        description="vLLM's engine arguments: their gpu_memory_utilization wins over both.",
+    )
     force: bool | None = Field(
         None,
         description="Whether to end what an earlier run of vcagent left on the GPUs; the environment "
         f"variable {FORCE_VARIABLE} decides if absent.",
     )
 
-    @field_validator("force", mode="before")
+    @field_validator("force", "memory_share", mode="before")
     @classmethod
     def _absent_if_empty(cls, value: Any) -> Any:
         return None if value == "" else value
+
+    @field_validator("llm_config", mode="before")
+    @classmethod
+    def _laid_over(cls, value: Any) -> Any:
+        return laid_over(value)
 
     @property
     def may_end(self) -> bool:
@@ -80,7 +105,8 @@ class FreeGpuMemory(Dependency):
                 "nvidia-smi --query-gpu gave none",
                 remedy="install the driver (NvidiaCudaInstallation), or see vcagent doctor",
             )
-        short = self._short(memory)
+        share = self.share(facts[GPUS])
+        short = _short(memory, share)
         if not short:
             least = min(gpu.free_bytes / gpu.total_bytes for gpu in memory)
             return Plan(nothing_to_do=f"at least {least:.0%} of each of {len(memory)} GPUs' memory is free")
@@ -93,28 +119,29 @@ class FreeGpuMemory(Dependency):
             f"GPU {gpu.index} has {gpu.free_bytes / _GIB:.1f} of {gpu.total_bytes / _GIB:.1f} GiB free"
             for gpu in short
         )
-        problem = f"{wanted}; {self.parameters.memory_share:.0%} is needed"
-        if not leftovers or not self.parameters.may_end or self._too_much(short, others):
+        problem = f"{wanted}; {share:.0%} is needed"
+        if not leftovers or not self.parameters.may_end or _too_much(short, others, share):
             raise self._refusal(problem, leftovers, others)
         step = Step(
             "end-leftovers",
             f"{problem}; an earlier run of vcagent left {'; '.join(map(str, leftovers))}",
-            lambda context: self._end(context, leftovers),
+            lambda context: self._end(context, leftovers, share),
             f"kill {' '.join(str(holder.pid) for holder in leftovers)}",
-            lambda fresh: not self._short(fresh[GPU_MEMORY]),
+            lambda fresh: not _short(fresh[GPU_MEMORY], share),
         )
         return Plan((step,))
 
-    def _short(self, memory: tuple[GpuMemory, ...]) -> list[GpuMemory]:
-        return [gpu for gpu in memory if gpu.free_bytes < self.parameters.memory_share * gpu.total_bytes]
-
-    def _too_much(self, short: Sequence[GpuMemory], others: Sequence[MemoryHolder]) -> bool:
-        """Whether others alone hold so much of a GPU that ending leftovers would be for nothing."""
-        return any(
-            sum(holder.bytes_held or 0 for holder in others if holder.uuids == (gpu.uuid,))
-            > (1 - self.parameters.memory_share) * gpu.total_bytes
-            for gpu in short
+    def share(self, gpus: tuple[Gpu, ...]) -> float:
+        """The share of each GPU's memory that vLLM will take: by the last word on it, or its own."""
+        asked = self.parameters
+        kind = gpu_model(gpus[0].name) if gpus else None
+        known = kind.vllm.get(asked.model) if kind else None
+        shares = (
+            asked.llm_config.gpu_memory_utilization,
+            asked.memory_share,
+            known.engine.get("gpu_memory_utilization") if known else None,
         )
+        return float(next((share for share in shares if share), _VLLM_SHARE))
 
     def _refusal(
         self, problem: str, leftovers: Sequence[MemoryHolder], others: Sequence[MemoryHolder]
@@ -129,7 +156,7 @@ class FreeGpuMemory(Dependency):
                 "no process is seen that holds it: look in other containers and for nvidia-smi's own word; a "
                 "GPU that stays full with nothing on it needs a reset"
             )
-        remedies.append("a lower memoryShare (and gpu_memory_utilization) takes what is free")
+        remedies.append("a lower memoryShare, or gpu_memory_utilization in llmConfig, takes what is free")
         return HostError(
             problem,
             remedy="; ".join(remedies),
@@ -139,7 +166,7 @@ class FreeGpuMemory(Dependency):
             ),
         )
 
-    def _end(self, context: StepContext, leftovers: Sequence[MemoryHolder]) -> StepOutcome:
+    def _end(self, context: StepContext, leftovers: Sequence[MemoryHolder], share: float) -> StepOutcome:
         from agent.processes.tree import RUN_VARIABLE, end_all, processes_carrying
 
         runs = {holder.run_id for holder in leftovers}
@@ -154,9 +181,22 @@ class FreeGpuMemory(Dependency):
         context.progress.update(f"ending {len(ours)} processes")
         end_all(ours, _GRACE_S)
         deadline = time.monotonic() + _RELEASE_S
-        while self._short(context.facts.fresh()[GPU_MEMORY]) and time.monotonic() < deadline:
+        while _short(context.facts.fresh()[GPU_MEMORY], share) and time.monotonic() < deadline:
             if context.stop.wait(0.5):
                 break
         return StepOutcome(
             f"ended {', '.join(str(process.pid) for process in ours) or 'nothing: it is gone'}"
         )
+
+
+def _short(memory: tuple[GpuMemory, ...], share: float) -> list[GpuMemory]:
+    return [gpu for gpu in memory if gpu.free_bytes < share * gpu.total_bytes]
+
+
+def _too_much(short: Sequence[GpuMemory], others: Sequence[MemoryHolder], share: float) -> bool:
+    """Whether others alone hold so much of a GPU that ending leftovers would be for nothing."""
+    return any(
+        sum(holder.bytes_held or 0 for holder in others if holder.uuids == (gpu.uuid,))
+        > (1 - share) * gpu.total_bytes
+        for gpu in short
+    )

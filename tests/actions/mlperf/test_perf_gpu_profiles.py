@@ -18,6 +18,7 @@ from agent.facts.gpus import Gpu
 from agent.profile import Variables, applies_to, check, load, resolve
 from agent.registry import component_class
 from dependencies.cuda_versions import compatible_driver
+from dependencies.free_gpu_memory import FreeGpuMemory
 
 if TYPE_CHECKING:
     from actions.mlperf.loadgen_parameters import LoadGenParameters
@@ -119,6 +120,27 @@ def test_switches_and_overrides() -> None:
     engine = settings(profile, "interactive-performance", H100).engine
     assert (engine["enforce_eager"], engine["max_num_seqs"]) == (True, 7)
     assert list(enabled(profile.dependencies, profile)) == ["FetchModel", "PrepareCnnDailyMail"]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "share"),
+    [
+        (LLAMA3, {}, 0.9),
+        (LLAMA3, {"Form": "full"}, 0.94),
+        (LLAMA3, {"Form": "full", "MemoryShare": "0.8"}, 0.8),
+        (LLAMA3, {"LlmConfig": "{gpu_memory_utilization: 0.7}", "MemoryShare": "0.8"}, 0.7),
+        (FLAGSHIP, {}, 0.94),
+        (FLAGSHIP, {"LlmConfig": "{gpu_memory_utilization: 0.7}"}, 0.7),
+    ],
+)
+def test_the_memory_that_must_be_free_is_what_the_engine_takes(
+    name: str, asked: dict[str, str], share: float
+) -> None:
+    profile = profile_with(name, **asked)
+    engine = settings(profile, "offline-performance", H100).engine
+    assert float(engine["gpu_memory_utilization"]) == share
+    values = enabled(profile.dependencies, profile)["FreeGpuMemory"]
+    assert FreeGpuMemory(FreeGpuMemory.Parameters.model_validate(values)).share((H100,)) == share
 
 
 def test_the_flagship_takes_what_is_known_of_the_gpus() -> None:
