@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from actions.parameter_types import Share, laid_over
 from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.errors import HostError
-from agent.facts.gpu_memory import GPU_MEMORY, GPU_MEMORY_HOLDERS
+from agent.facts.gpu_memory import GPU_MEMORY_HOLDERS
 from agent.facts.gpus import GPUS
 from agent.facts.users import USER
+from agent.facts.visible_gpus import VISIBLE_DEVICES, visible_gpus, visible_memory
 from gpu_configs.gpu_model import gpu_model
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class FreeGpuMemoryParameters(ComponentParameters):
         EngineMemory(),
         description="vLLM's engine arguments: their gpu_memory_utilization wins over both.",
     )
+    gpus: int | None = Field(None, ge=1, description="GPUs to look at, from the first; all if absent.")
     force: bool | None = Field(
         None,
         description="Whether to end what an earlier run of vcagent left on the GPUs; the environment "
@@ -97,15 +99,15 @@ class FreeGpuMemory(Dependency):
         Raises:
             HostError: if there is no GPU, or others hold the memory.
         """
-        memory = facts[GPU_MEMORY]
+        memory = self._memory(facts)
         if not memory:
             seen = ", ".join(gpu.bus_id for gpu in facts[GPUS])
             raise HostError(
                 f"no driver tells of the GPUs' memory{f' ({seen} on the PCI bus)' if seen else ''}: "
-                "nvidia-smi --query-gpu gave none",
+                f"nvidia-smi --query-gpu gave none{_left_out(facts)}",
                 remedy="install the driver (NvidiaCudaInstallation), or see vcagent doctor",
             )
-        share = self.share(facts[GPUS])
+        share = self.share(visible_gpus(facts))
         short = _short(memory, share)
         if not short:
             least = min(gpu.free_bytes / gpu.total_bytes for gpu in memory)
@@ -127,9 +129,13 @@ class FreeGpuMemory(Dependency):
             f"{problem}; an earlier run of vcagent left {'; '.join(map(str, leftovers))}",
             lambda context: self._end(context, leftovers, share),
             f"kill {' '.join(str(holder.pid) for holder in leftovers)}",
-            lambda fresh: not _short(fresh[GPU_MEMORY], share),
+            lambda fresh: not _short(self._memory(fresh), share),
         )
         return Plan((step,))
+
+    def _memory(self, facts: Facts) -> tuple[GpuMemory, ...]:
+        """Of the GPUs that will be used."""
+        return visible_memory(facts)[: self.parameters.gpus]
 
     def share(self, gpus: tuple[Gpu, ...]) -> float:
         """The share of each GPU's memory that vLLM will take: by the last word on it, or its own."""
@@ -181,7 +187,7 @@ class FreeGpuMemory(Dependency):
         context.progress.update(f"ending {len(ours)} processes")
         end_all(ours, _GRACE_S)
         deadline = time.monotonic() + _RELEASE_S
-        while _short(context.facts.fresh()[GPU_MEMORY], share) and time.monotonic() < deadline:
+        while _short(self._memory(context.facts.fresh()), share) and time.monotonic() < deadline:
             if context.stop.wait(0.5):
                 break
         return StepOutcome(
@@ -200,3 +206,8 @@ def _too_much(short: Sequence[GpuMemory], others: Sequence[MemoryHolder], share:
         > (1 - share) * gpu.total_bytes
         for gpu in short
     )
+
+
+def _left_out(facts: Facts) -> str:
+    asked = facts[VISIBLE_DEVICES]
+    return "" if asked is None else f" of CUDA_VISIBLE_DEVICES={asked}"

@@ -11,6 +11,7 @@ from actions.mlperf.vllm_engine import VllmParameters, engine_settings
 from agent.component import ComponentParameters, Dependency, Plan
 from agent.errors import HostError
 from agent.facts.gpus import GPUS
+from agent.facts.visible_gpus import VISIBLE_DEVICES, visible_gpus
 from dependencies.cuda_versions import driver_key
 from gpu_configs.gpu_model import GpuModel, gpu_model, gpu_models
 
@@ -31,6 +32,7 @@ class GpuSelectionParameters(ComponentParameters):
     scenarios: tuple[Literal["Offline", "Server", "Interactive", "SingleStream"], ...] = Field(
         ("Offline", "Server"), description="The scenarios whose settings are shown."
     )
+    gpus: int | None = Field(None, ge=1, description="GPUs to use, from the first; all if absent.")
     minimum_driver: str = Field(
         "",
         pattern=r"^(\d+(\.\d+)*)?$",
@@ -55,8 +57,14 @@ class GpuSelection(Dependency):
             HostError: if no GPU is found, or none that ``gpu_configs`` knows for the model; tells what was
                 looked for.
         """
-        gpus, asked = facts[GPUS], self.parameters
+        gpus, asked = visible_gpus(facts), self.parameters
         kinds = [kind for kind in gpu_models() if asked.model in kind.vllm]
+        if not gpus and facts[GPUS]:
+            raise HostError(
+                f"CUDA_VISIBLE_DEVICES={facts[VISIBLE_DEVICES]} leaves none of {len(facts[GPUS])} GPUs",
+                remedy="name them by their places (0,1) or UUIDs as nvidia-smi -L has them; instances (MIG) "
+                "cannot be used",
+            )
         if not gpus:
             raise HostError(
                 "this host has no GPU: neither an NVIDIA display controller on the PCI bus (vendor 0x10de in "
@@ -64,6 +72,12 @@ class GpuSelection(Dependency):
                 remedy="run it on a GPU host; on a CPU: --profile PERF-CPU-MLPERF, or Form=tiny of "
                 "PERF-GPU-MLPERF-LLAMA3",
             )
+        if asked.gpus and asked.gpus > len(gpus):
+            raise HostError(
+                f"{asked.gpus} GPUs are asked for, and there are {len(gpus)}",
+                remedy="lower gpus; CUDA_VISIBLE_DEVICES may leave some out",
+            )
+        gpus = gpus[: asked.gpus]
         self._require_driver(gpus)
         unnamed = [gpu.bus_id for gpu in gpus if gpu.name is None]
         if unnamed:
@@ -76,7 +90,13 @@ class GpuSelection(Dependency):
             found = ", ".join(f"{number} x {name}" for name, number in count.items())
             raise HostError(
                 f"the GPUs are of several kinds: {found}; an engine's settings are for one",
-                remedy="choose those of one kind: CUDA_VISIBLE_DEVICES and the parameter gpus",
+                remedy="choose those of one kind: the variable CUDA_VISIBLE_DEVICES, or the parameter gpus",
+            )
+        if any(gpu.mig for gpu in gpus):
+            raise HostError(
+                f"{', '.join(gpu.bus_id for gpu in gpus if gpu.mig)} has MIG on: an instance has a part of "
+                "the memory and processors that settings are for",
+                remedy="switch it off (nvidia-smi -mig 0), or leave that GPU out by CUDA_VISIBLE_DEVICES",
             )
         kind = gpu_model(gpus[0].name)
         if (kind is None or asked.model not in kind.vllm) and not asked.allow_unknown:

@@ -73,6 +73,8 @@ def lm_eval_environment(asked: LmEvalParameters, key: str = "") -> dict[str, str
         "PYTHONUNBUFFERED": "1",
         # FlashInfer's sampler, vLLM's default, is compiled on the host.
         "VLLM_USE_FLASHINFER_SAMPLER": "0",
+        # As for LoadGen's tests: the same numbers in CUDA_VISIBLE_DEVICES are the same GPUs.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     if asked.offline:
         variables |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}

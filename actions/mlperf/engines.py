@@ -10,7 +10,7 @@ from actions.mlperf.harness.backends.vllm_failure import NO_ROOM_FOR_CACHE
 from actions.mlperf.harness_run import OutOfMemoryError, interpreter
 from actions.mlperf.vllm_engine import engine_settings, smaller
 from agent.errors import ActionFailedError
-from agent.facts.gpus import GPUS
+from agent.facts.visible_gpus import visible_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +78,7 @@ def engine_name(asked: LoadGenParameters, facts: Facts) -> str:
         return f"llama.cpp with {asked.server.model}"
     if asked.vllm:
         settings = engine_settings(
-            asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=facts[GPUS]
+            asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=visible_gpus(facts)
         )
         chosen = ", ".join(f"{name} {value}" for name, value in settings.engine.items())
         return f"vLLM with {asked.vllm.model} ({'; '.join(settings.origin)}{': ' if chosen else ''}{chosen})"
@@ -130,7 +130,7 @@ def open_engine(asked: LoadGenParameters, stack: ExitStack, context: StepContext
 def _vllm(asked: LoadGenParameters, context: StepContext) -> Engine:
     assert asked.vllm is not None  # noqa: S101 - the caller has looked
     settings = engine_settings(
-        asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=context.facts[GPUS]
+        asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=visible_gpus(context.facts)
     )
     backend = {
         "type": "vllm",

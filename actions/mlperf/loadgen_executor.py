@@ -27,7 +27,7 @@ from actions.mlperf.sample_sets.synthetic import SyntheticSamples
 from actions.mlperf.scorers import check_reference, score_run
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError, HostError
-from agent.facts.gpus import GPUS
+from agent.facts.visible_gpus import visible_gpus
 from agent.records import ParsedOutput, Validity
 from parsers.loadgen import parse_folder
 
@@ -137,7 +137,7 @@ class LoadGenExecutor(Action):
                 server=engine.facts,
                 limit_samples_per_s=limit_of(
                     result,
-                    context.facts[GPUS],
+                    visible_gpus(context.facts),
                     quantization=quantization_config(asked.vllm.model) if asked.vllm else None,
                 ),
             )

@@ -68,6 +68,15 @@ class VllmParameters(BaseModel):
     def _laid_over(cls, value: Any) -> Any:
         return laid_over(value)
 
+    @field_validator("environment")
+    @classmethod
+    def _gpus_are_chosen_for_all(cls, value: dict[str, str]) -> dict[str, str]:
+        if "CUDA_VISIBLE_DEVICES" in value:
+            raise ValueError(
+                "CUDA_VISIBLE_DEVICES chooses GPUs for the whole run: set it where vcagent starts"
+            )
+        return value
+
     @field_validator("llm_config")
     @classmethod
     def _not_the_harness_s(cls, value: dict[str, Any]) -> dict[str, Any]:

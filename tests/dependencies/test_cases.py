@@ -110,7 +110,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def facts_of(*written: dict[str, Any]) -> Facts:
-    values = {}
+    values: dict[str, Any] = {"visible_devices": None}
     merged = {key: value for part in written for key, value in part.items()}
     for name, value in expand(merged).items():
         read = READERS.get(name.partition("[")[0], lambda plain: plain)

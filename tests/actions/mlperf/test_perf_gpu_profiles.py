@@ -152,7 +152,7 @@ def test_the_flagship_takes_what_is_known_of_the_gpus() -> None:
     first = profile.dependencies[0]
     selection = component_class(first.type)
     component = selection(selection.Parameters.model_validate(resolve(first, profile, VARIABLES)))
-    plan = component.plan(Facts(modelled={"gpus": (H100, H100)}))  # type: ignore[attr-defined]
+    plan = component.plan(Facts(modelled={"gpus": (H100, H100), "visible_devices": None}))  # type: ignore[attr-defined]
     assert plan.nothing_to_do.startswith("2 x NVIDIA H100 80GB HBM3. Offline: gpu_configs has llama3.1-8b")
 
 

@@ -31,9 +31,15 @@ if TYPE_CHECKING:
 __all__ = ["VllmBackend", "create"]
 
 _DEFAULTS: Mapping[str, Any] = {"model": None, "engine": {}, "sampling": {}, "environment": {}}
-_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0"}
-"""A benchmark host reports to nobody; FlashInfer's sampler, vLLM's default, is compiled by nvcc when it is
-first used, and a host with a driver alone has none."""
+_ENVIRONMENT = {
+    # A benchmark host reports to nobody.
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    # vLLM's default is compiled by nvcc when it is first used, and a host with a driver alone has none.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+    # The driver's order, in which the agent has looked at the GPUs; CUDA's own begins with the fastest.
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+}
 _OWN_SAMPLING = ("max_tokens", "output_kind", "detokenize", "n")
 _SLICE = 64
 """Requests handed over before the loop looks at its other work: each takes a fraction of a millisecond."""
