@@ -18,6 +18,8 @@ import urllib3.exceptions
 from docker.api import APIClient
 from docker.context import ContextAPI
 from docker.utils import kwargs_from_env
+from docker.utils.config import load_general_config
+from docker.utils.proxy import ProxyConfig
 
 from agent.containers.failures import engine_error
 from agent.errors import InterruptedRunError
@@ -43,11 +45,25 @@ _FRAME_HEADER = struct.Struct(">BxxxL")
 
 
 class EngineClient(APIClient):
-    """The SDK's client; of each long answer it can be told from another thread that nobody wants the rest."""
+    """The SDK's client; of each long answer it can be told from another thread that nobody wants the rest.
 
-    def __init__(self, **settings: Any) -> None:
+    Args:
+        docker_config: the docker configuration with credentials and proxies; None for this user's.
+        settings: the SDK's.
+
+    Attributes:
+        container_proxies: variables that the docker command gives every container; they may hold a password.
+    """
+
+    def __init__(self, docker_config: Path | None = None, **settings: Any) -> None:
         self._local = threading.local()
         super().__init__(version="auto", timeout=_TIMEOUT_S, **settings)
+        if docker_config:
+            self.reload_config(str(docker_config))  # which leaves out the proxies
+        configured = load_general_config(str(docker_config) if docker_config else None).get("proxies", {})
+        chosen = configured.get(settings.get("base_url")) or configured.get("default", {})
+        proxies = ProxyConfig.from_dict(chosen).get_environment()
+        self.container_proxies = {name: str(value) for name, value in proxies.items()}
 
     def send(self, request: Any, **settings: Any) -> Response:
         """See requests.Session; notes the answer for the calling thread."""
@@ -85,10 +101,7 @@ def connected(address: str | None = None, docker_config: Path | None = None) -> 
     address = str(settings.get("base_url") or _DEFAULT_ADDRESS)
     with engine_errors(f"no container engine answers at {address}"):
         _knock(address)
-        client = EngineClient(**settings)
-        if docker_config:
-            client.reload_config(str(docker_config))
-        return client
+        return EngineClient(docker_config, **settings)
 
 
 def _knock(address: str) -> None:

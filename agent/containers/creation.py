@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IMAGE_LABEL",
     "KEEP_LABEL",
+    "PROXIES_LABEL",
     "PURPOSE_LABEL",
     "RUN_LABEL",
     "SPEC_LABEL",
@@ -27,6 +28,7 @@ __all__ = [
 
 RUN_LABEL = "vcagent.run"
 IMAGE_LABEL = "vcagent.image"
+PROXIES_LABEL = "vcagent.proxies"
 PURPOSE_LABEL = "vcagent.purpose"
 SPEC_LABEL = "vcagent.spec"
 KEEP_LABEL = "vcagent.keep"

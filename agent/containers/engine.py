@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import pwd
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import docker.errors
 import requests
@@ -17,6 +20,7 @@ from agent.containers.container import AGENT, Container
 from agent.containers.creation import (
     IMAGE_LABEL,
     KEEP_LABEL,
+    PROXIES_LABEL,
     RUN_LABEL,
     SPEC_LABEL,
     container_name,
@@ -43,6 +47,9 @@ if TYPE_CHECKING:
     from agent.secrets import Secrets
 
 __all__ = ["ContainerEngine", "connect", "remove_containers"]
+
+_PROBE_LIMIT_S = 60
+_NO_SUCH_PROGRAM = 127
 
 
 def connect(context: StepContext, address: str | None = None) -> ContainerEngine:
@@ -203,7 +210,7 @@ class ContainerEngine:
 
         One that matches is of this run, made for the same wish from the same image; it is started if it does
         not run (after a reboot, for instance), and what an agent that was killed left running in it is
-        ended. One of this run that does not match is replaced.
+        ended. One of this run that does not match, or has lost its GPUs, is replaced.
 
         Raises:
             ContainerError: if it cannot be made or started (nothing of it is left then), if it ends at
@@ -218,11 +225,14 @@ class ContainerEngine:
         name = container_name(self.run_id, spec.purpose)
         for value in (*spec.secret_environment.values(), *spec.secret_files.values()):
             self.secrets.add(value)
+        for value in self.client.container_proxies.values():
+            if urlsplit(value).password:
+                self.secrets.add(value)
         found = self._inspect(name)
         if found is not None:
             self._refuse_stranger(name, found)
         with engine_errors(f"the container {name} cannot be started"):
-            if reused := found is not None and _matches(found, spec, image):
+            if reused := found is not None and self._matches(found, spec, image):
                 write_secret_files(name, spec)
                 identifier = str(found["Id"])
                 self._start_again(name, identifier, found["State"])
@@ -243,6 +253,9 @@ class ContainerEngine:
             stop=self.stop,
         )
         self._refuse_ended(container, spec)
+        if reused and spec.gpus != "none" and not _has_gpus(container):
+            container.remove()
+            return self.ensure_running(spec)
         self._used.append(container)
         self._record(container, spec)
         return container
@@ -252,13 +265,23 @@ class ContainerEngine:
         try:
             folder = write_secret_files(name, spec)
             config = engine_config(spec, run_id=self.run_id, secrets_folder=folder)
-            config["Labels"][IMAGE_LABEL] = image.identifier
+            own = {**spec.environment, **spec.secret_environment}
+            proxies = [
+                f"{key}={value}" for key, value in self.client.container_proxies.items() if key not in own
+            ]
+            config["Env"] = [*config.get("Env", ()), *proxies]
+            config["Labels"] |= {IMAGE_LABEL: image.identifier, PROXIES_LABEL: self._proxies_mark()}
             identifier = str(self.client.create_container_from_config(config, name)["Id"])
         except BaseException:
             remove_secret_files(name)
             raise
         self._start(name, identifier)
         return identifier
+
+    def _proxies_mark(self) -> str:
+        """What tells one choice of proxies from another."""
+        told = json.dumps(self.client.container_proxies, sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:32]
 
     def _start(self, name: str, identifier: str) -> None:
         try:
@@ -276,6 +299,18 @@ class ContainerEngine:
             end_others(self.client, identifier, AGENT)
         else:
             self._start(name, identifier)
+
+    def _matches(self, found: Mapping[str, Any], spec: ContainerSpec, image: Image) -> bool:
+        state, labels = found["State"], found["Config"]["Labels"]
+        if state.get("Dead") or state.get("Status") == "removing":
+            return False
+        # The image by our own label: not every image store names it in the same way for a container.
+        wanted = {
+            SPEC_LABEL: fingerprint(spec),
+            IMAGE_LABEL: image.identifier,
+            PROXIES_LABEL: self._proxies_mark(),
+        }
+        return all(labels.get(label) == value for label, value in wanted.items())
 
     def _refuse_stranger(self, name: str, found: Mapping[str, Any]) -> None:
         if (found["Config"].get("Labels") or {}).get(RUN_LABEL) != self.run_id:
@@ -363,13 +398,22 @@ def remove_containers(run_id: str, *, kept_too: bool = False, address: str | Non
     return removed
 
 
-def _matches(found: Mapping[str, Any], spec: ContainerSpec, image: Image) -> bool:
-    state, labels = found["State"], found["Config"]["Labels"]
-    usable = not (state.get("Dead") or state.get("Status") == "removing")
-    # The image by our own label: not every image store names it in the same way for a container.
-    return bool(
-        usable and labels.get(SPEC_LABEL) == fingerprint(spec) and labels.get(IMAGE_LABEL) == image.identifier
-    )
+def _has_gpus(container: Container) -> bool:
+    """Whether a container that was given GPUs still has them.
+
+    systemd takes them where it is told to read its units anew, since it does not know that runc gave them
+    (NVIDIA Container Toolkit, troubleshooting, "Containers losing access to GPUs"). A container without
+    nvidia-smi cannot tell, and is taken for well.
+    """
+    try:
+        told = container.run(
+            ["nvidia-smi", "-L"], log=Path(os.devnull), timeout_s=_PROBE_LIMIT_S, user="0", check=False
+        )
+    except ContainerError as error:
+        if error.problem != "no_such_program":
+            raise
+        return True
+    return told.exit_code == _NO_SUCH_PROGRAM or (told.exit_code == 0 and "GPU" in told.stdout)
 
 
 def _docker_config() -> Path | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agent.errors import ContainerError
 
-__all__ = ["FAILURES", "Failure", "engine_error"]
+__all__ = ["FAILURES", "Failure", "engine_error", "known_failure"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ FAILURES = (
     ),
     Failure(
         "driver_not_loaded",
-        r"[Dd]river not loaded|nvidia-smi has failed because it couldn't communicate",
+        r"[Dd]river not loaded|(?:nvidia-smi|NVIDIA-SMI) has failed because it couldn't communicate",
         "load NVIDIA's kernel module: a NvidiaCudaInstallation before this element, or modprobe nvidia",
     ),
     Failure(
@@ -158,6 +158,12 @@ FAILURES = (
         "the image has no folder {0}: correct workdir, or mount it",
     ),
     Failure(
+        "no_buildx",
+        r"buildx component is missing|'buildx' is not a docker command|unknown flag: --build-context"
+        r"|unknown docker command: \"buildx",
+        "install Docker's buildx: docker-buildx-plugin (docker-buildx where Docker is docker.io)",
+    ),
+    Failure(
         "buildkit",
         r"the --\S+ option requires BuildKit|requires BuildKit|dockerfile parse error.*unknown flag: mount",
         "the engine's own builder cannot do it: docker buildx build the image, then name it",
@@ -203,6 +209,14 @@ FAILURES = (
 """What engines, registries and NVIDIA's runtime say, and what to do about it; the more special first."""
 
 
+def known_failure(message: str) -> tuple[str, str] | None:
+    """The problem's name and the remedy for what an engine, or the docker command, said; None for neither."""
+    for failure in FAILURES:
+        if match := re.search(failure.pattern, message):
+            return failure.problem, failure.remedy.format(*(group or "it" for group in match.groups()))
+    return None
+
+
 def engine_error(what: str, message: str) -> ContainerError:
     """An engine's message as an error with its remedy.
 
@@ -211,8 +225,7 @@ def engine_error(what: str, message: str) -> ContainerError:
         message: what the engine, or the way to it, said.
     """
     said = " ".join(message.split()) or "nothing was said"
-    for failure in FAILURES:
-        if match := re.search(failure.pattern, said):
-            remedy = failure.remedy.format(*(group or "it" for group in match.groups()))
-            return ContainerError(f"{what}: {said}", problem=failure.problem, remedy=remedy)
+    if known := known_failure(said):
+        problem, remedy = known
+        return ContainerError(f"{what}: {said}", problem=problem, remedy=remedy)
     return ContainerError(f"{what}: {said}", remedy="see journalctl -u docker")

@@ -6,6 +6,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from agent.containers.failures import known_failure
 from agent.errors import ActionFailedError
 
 if TYPE_CHECKING:
@@ -62,12 +63,21 @@ _REMEDIES = (
         "lower gpu_batch_size (RunArgs; SystemFile where the system was added); see who else uses the GPUs",
     ),
     (
-        r"Driver Version >= (\S+)",
+        r"Failed to initialize NVML: Unknown Error",
+        "systemd took the GPUs from the container (daemon-reload): vcagent resume replaces it",
+    ),
+    (
+        # Makefile.const looks for the version in nvidia-smi's output, and takes none for an old one.
+        r"operator expected\s[\s\S]*Driver Version >= ",
+        "nvidia-smi fails, so that make knows no driver: see what it says on the host, then resume",
+    ),
+    (
+        r"Driver Version >= (\d+)",
         "install a driver of branch {0} or newer: NvidiaCudaInstallation",
     ),
     (
         _UNREACHED,
-        "see whether this host reaches that address; a proxy goes into Docker's configuration",
+        "see whether this host reaches that address; a proxy goes into ~/.docker/config.json, under proxies",
     ),
     (
         r"File .*\.plan does not exist|Cannot find engine",
@@ -75,6 +85,10 @@ _REMEDIES = (
     ),
     (r"No rule to make target '([^']+)'", "this repository has no target {0}: see whether it is whole"),
 )
+
+
+_SURE = {"driver_mismatch", "driver_not_loaded", "no_buildx"}
+"""Failures of the engine whose words nothing else uses."""
 
 
 def silent_failure(line: str, *, download: bool = False) -> str | None:
@@ -88,11 +102,23 @@ def silent_failure(line: str, *, download: bool = False) -> str | None:
     return line.strip() if any(re.search(pattern, line) for pattern in patterns) else None
 
 
-def remedy_for(text: str, log: object) -> str:
-    """What to do about output; where nothing is known of it, the log."""
+def remedy_for(text: str, log: object, *, of_engine: bool = False) -> str:
+    """What to do about output; where nothing is known of it, the log.
+
+    Args:
+        text: the output, or its end.
+        log: where all of it is.
+        of_engine: whether all that can fail is the docker command; else only its words for the driver count,
+            since programs use others of them too.
+    """
+    known = known_failure(text)
+    if known and known[0] in _SURE:
+        return known[1]
     for pattern, remedy in _REMEDIES:
         if match := re.search(pattern, text):
             return remedy.format(*match.groups())
+    if known and of_engine:
+        return known[1]
     return f"all of its output is in {log}; when it is mended, vcagent resume goes on here"
 
 
@@ -102,6 +128,8 @@ def explained(
     log: object,
     complaints: Sequence[str] = (),
     lacking: Callable[[], str | None] = lambda: None,
+    *,
+    of_engine: bool = False,
 ) -> Iterator[None]:
     """Tell a command's failure as its stage's, with a remedy; likewise a complaint of one that ended with 0.
 
@@ -111,11 +139,12 @@ def explained(
         complaints: what it said on its way, taken as it comes.
         lacking: what is not there that it should have made; empty where all is, and then no complaint
             counts; None where nobody knows.
+        of_engine: see ``remedy_for``.
     """
     try:
         yield
     except ActionFailedError as error:
-        remedy = remedy_for("\n".join((*complaints, *error.details)), log)
+        remedy = remedy_for("\n".join((*complaints, *error.details)), log, of_engine=of_engine)
         message = f"{title} failed: {error.message}"
         raise ActionFailedError(message, remedy=remedy, details=error.details) from error
     lacks = lacking()

@@ -110,7 +110,7 @@ def prebuild(workspace: Workspace, parameters: MLPerfParameters, context: StepCo
         for call in PREBUILD:
             command = workspace.as_user(["make", *call, *tail], context.facts.fresh())
             title = f"make {call[-1] if call[0] == '-f' else call[0]}"
-            with explained(title, context.log), Alive(context.progress, title) as alive:
+            with explained(title, context.log, of_engine=True), Alive(context.progress, title) as alive:
                 context.processes.run(
                     command,
                     log=context.log,

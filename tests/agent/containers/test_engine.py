@@ -176,6 +176,70 @@ def test_gpus_by_device_request(container_engine: RestartableDocker, start: Call
     assert "NVIDIA_VISIBLE_DEVICES=1,GPU-8a56" in seen_gpus(container_engine)
 
 
+def test_a_container_that_has_lost_its_gpus_is_replaced(
+    start: Callable[..., Container], tmp_path: Path
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)'\n")
+    smi.chmod(0o755)
+    wanted: dict[str, Any] = {"gpus": "all", "mounts": (Mount(smi, "/bin/nvidia-smi"),)}
+    first = start(**wanted)
+    assert start(**wanted).identifier == first.identifier
+    smi.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Unknown Error'\nexit 255\n")
+    other = start(**wanted)
+    assert other.identifier != first.identifier
+    assert not other.reused
+    without_gpus = start(mounts=wanted["mounts"])
+    assert start(mounts=wanted["mounts"]).identifier == without_gpus.identifier
+
+
+def test_a_container_whose_image_has_no_nvidia_smi_is_taken_for_well(
+    start: Callable[..., Container],
+) -> None:
+    assert start(gpus="all").identifier == start(gpus="all").identifier
+
+
+def test_proxies_of_the_docker_configuration_are_the_containers_too(
+    container_engine: RestartableDocker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "docker" / "config.json"
+    config.parent.mkdir()
+    monkeypatch.setenv("DOCKER_CONFIG", str(config.parent))
+    own = {"https_proxy": "http://own:1"}
+
+    def variables(**proxies: str) -> tuple[str, dict[str, str]]:
+        config.write_text(json.dumps({"proxies": {"default": proxies}}))
+        with ContainerEngine(
+            connected(container_engine.address),
+            run_id="test-proxies",
+            secrets=Secrets(),
+            stop=threading.Event(),
+            records=tmp_path / "records",
+        ) as engine:
+            container = engine.ensure_running(wish(environment=own))
+            result = container.run(["env"], log=tmp_path / "log")
+            assert (result.stdout.count("planted-password"), "planted" in engine.secrets.mask(url)) == (
+                0,
+                False,
+            )
+            seen = container_engine.docker("inspect", "--format={{json .Config.Env}}", container.name)
+        return container.identifier, dict(one.split("=", 1) for one in json.loads(seen))
+
+    url = "http://ann:planted-password@proxy:3128"
+    try:
+        first, told = variables(httpProxy=url, httpsProxy=url, noProxy="localhost")
+        assert told.items() >= {"http_proxy": url, "HTTP_PROXY": url, "no_proxy": "localhost", **own}.items()
+        assert variables(httpProxy=url, httpsProxy=url, noProxy="localhost")[0] == first
+        # What is mended in the configuration reaches the run's container.
+        other, told = variables(httpProxy="http://proxy:8080")
+        assert other != first
+        assert (told["http_proxy"], told.get("no_proxy")) == ("http://proxy:8080", None)
+        shown = (tmp_path / "records" / "test.json").read_text() + (tmp_path / "log").read_text()
+        assert "planted-password" not in shown
+    finally:
+        remove_containers("test-proxies", kept_too=True, address=container_engine.address)
+
+
 def test_gpus_by_the_runtime(start: Callable[..., Container], tmp_path: Path) -> None:
     container = start(gpus=("0", "3"), gpu_access=GpuAccess.RUNTIME)
     result = container.run("echo $NVIDIA_VISIBLE_DEVICES", log=tmp_path / "log")
