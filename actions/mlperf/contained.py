@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from actions.mlperf.sample_sets import SampleSet
     from agent.component import StepContext
 
-__all__ = ["behind_links", "in_container", "key_inside"]
+__all__ = ["behind_links", "in_container", "key_inside", "loadgen_mounts"]
 
 _KEY = "api_key"
 
@@ -47,7 +47,7 @@ def in_container(
     key = _key(asked)
     spec = container.spec(
         f"loadgen-{asked.case}",
-        mounts=_mounts(asked, samples, case_dir),
+        mounts=loadgen_mounts(asked, samples, case_dir),
         secret_files={} if key is None else {_KEY: key},
     )
     with connect(context) as engine:
@@ -73,8 +73,11 @@ def _key(asked: LoadGenParameters) -> str | None:
     return os.environ[asked.api_key_env] if asked.api_key_env else None
 
 
-def _mounts(asked: LoadGenParameters, samples: SampleSet, case_dir: Path) -> list[Mount]:
+def loadgen_mounts(asked: LoadGenParameters, samples: SampleSet, case_dir: Path) -> list[Mount]:
+    """What a test needs of the host, at the same paths: also a virtual environment, but no /usr."""
     read_only = [HARNESS, PROGRAM, samples.path]
+    if (asked.environment / "pyvenv.cfg").is_file():
+        read_only.append(asked.environment)
     read_only += [path for path in (asked.user_conf, asked.tokenizer) if path is not None]
     if asked.server is not None:
         read_only += _existing(asked.server.model, asked.server.binary)

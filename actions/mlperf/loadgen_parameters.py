@@ -79,7 +79,9 @@ class LoadGenParameters(ComponentParameters):
     environment: Path = Field(description="Folder of the Python environment that has LoadGen.")
 
     container: ContainerParameters | None = Field(
-        None, description="The container that the test runs in; environment is inside it, or mounted."
+        None,
+        description="The container that the test runs in; environment is the image's own, or one of the "
+        "host, which is mounted.",
     )
 
     endpoint: str = Field(

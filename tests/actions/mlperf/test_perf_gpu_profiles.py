@@ -143,6 +143,22 @@ def test_the_memory_that_must_be_free_is_what_the_engine_takes(
     assert FreeGpuMemory(FreeGpuMemory.Parameters.model_validate(values)).share((H100,)) == share
 
 
+@pytest.mark.parametrize(("name", "package"), [(LLAMA3, "llama3-vllm"), (FLAGSHIP, "mlperf-vllm")])
+@pytest.mark.parametrize("own", ["", "/usr"])
+def test_a_container_is_for_the_tests_and_all_else_is_the_hosts(name: str, package: str, own: str) -> None:
+    profile = profile_with(name, Container="{image: i, gpus: all}", ContainerEnvironment=own)
+    host = f"/packages/{package}"
+    for scenario in ("server-performance", "offline-accuracy"):
+        test = case(profile, scenario)
+        assert test.container is not None
+        assert str(test.environment) == (own or host)
+    values = [*enabled(profile.dependencies, profile).values(), *enabled(profile.actions, profile).values()]
+    others = [value for value in values if "environment" in value and "container" not in value]
+    assert len(others) >= 2
+    assert {str(value["environment"]) for value in others} == {host}
+    assert "InstallVllm" in enabled(profile.dependencies, profile)
+
+
 def test_the_flagship_takes_what_is_known_of_the_gpus() -> None:
     profile = profile_with(FLAGSHIP)
     names = ["offline-performance", "offline-accuracy", "server-performance", "server-accuracy"]
