@@ -277,9 +277,9 @@ class _ShownProgress:
         try:
             told: dict[str, Any] = json.loads(line)
             failed = f", {told['failures']} failed" if told["failures"] else ""
-            message = f"{told['users']} users: {told['requests']} requests{failed}"
-            self._progress.update(
-                message, done=min(float(told["elapsed_s"]), self._duration_s), total=self._duration_s
-            )
+            elapsed_s = min(float(told["elapsed_s"]), self._duration_s)
+            over = ", waiting for those under way" if elapsed_s == self._duration_s else ""
+            message = f"{told['users']} users: {told['requests']} requests{failed}{over}"
+            self._progress.update(message, done=elapsed_s, total=self._duration_s)
         except (ValueError, KeyError, TypeError):
             return  # cut in the middle: the next line says the same
