@@ -287,6 +287,11 @@ class LlamaCppInstallation(Dependency):
                 f"{tree} holds no {self.parameters.tools[0]}",
                 remedy="correct source, or leave prebuilt out where it has to be compiled",
             )
+        if part.resolve().is_relative_to(root.resolve()):
+            raise DependencyFailedError(
+                f"{root} holds the programs and the packages, too: all of it would be copied into itself",
+                remedy="move the programs into a folder of their own, or choose another one: --package-dir",
+            )
         # With its libraries, which the programs look for beside themselves.
         shutil.copytree(root, part / "bin", symlinks=True, ignore=shutil.ignore_patterns("*.o", "*.a"))
         if converter := root_of(tree, _CONVERTER[0]):

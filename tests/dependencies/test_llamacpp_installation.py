@@ -168,6 +168,15 @@ def test_a_program_of_2024_that_does_not_tell_its_build(real_host: RealHost, tmp
         real_host.apply(installation(source=str(folder), prebuilt=True, version=3642, tools="llama-bench"))
 
 
+def test_programs_beside_the_packages_are_not_copied_into_themselves(
+    real_host: RealHost, tmp_path: Path
+) -> None:
+    assert real_host.context.package_dir.is_relative_to(tmp_path)
+    (tmp_path / "llama-quantize").touch()
+    with pytest.raises(DependencyFailedError, match="copied into itself"):
+        real_host.apply(installation(source=str(tmp_path), prebuilt=True, tools="llama-quantize"))
+
+
 def test_finished_programs_are_taken_and_given_back(real_host: RealHost, tmp_path: Path) -> None:
     folder = tmp_path / "release" / "build" / "bin"
     folder.mkdir(parents=True)
