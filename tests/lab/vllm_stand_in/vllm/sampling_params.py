@@ -1,0 +1,15 @@
+"""How an answer is handed over (vllm/sampling_params.py of 0.22.1)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["RequestOutputKind"]
+
+
+class RequestOutputKind(Enum):
+    """What each output holds."""
+
+    CUMULATIVE = 0
+    DELTA = 1
+    FINAL_ONLY = 2
