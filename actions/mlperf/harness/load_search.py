@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import HarnessError
 from .loadgen import invalid_reason, is_valid
+from .outputs import trial_folder
 from .tuning import Search, Trial, drift
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class LoadSearch:
 
     async def _try(self, rate: float, note: str) -> bool:
         """Run one short test; whether a long one would be valid at its rate."""
-        settings, folder = self._test.settings, self._new_folder()
+        settings, folder = self._test.settings, trial_folder(self._output_dir, len(self._trials) + 1)
         trial = self._test.again(
             folder,
             server_target_qps=rate,
@@ -121,17 +122,12 @@ class LoadSearch:
             self._lowest_bad = rate
             if not left:
                 return
-            folder = self._new_folder()
+            folder = trial_folder(self._output_dir, len(self._trials) + 1)
             why = invalid_reason(self._output_dir)
             for path in [*self._output_dir.glob("mlperf_log_*"), self._output_dir / "samples.csv"]:
                 path.replace(folder / path.name)
             self._note(rate, folder, is_valid=False, why=why, is_final=True)
             rate = float(f"{rate * (1 - _STEP_DOWN):.4g}")
-
-    def _new_folder(self) -> Path:
-        folder = self._output_dir / "trials" / f"{len(self._trials) + 1:02d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
 
     def _note(self, rate: float, folder: Path, *, is_valid: bool, why: str, is_final: bool = False) -> None:
         place = str(folder.relative_to(self._output_dir))

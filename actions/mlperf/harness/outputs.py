@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["remove_outputs"]
+__all__ = ["remove_outputs", "trial_folder"]
 
 _OUTPUTS = (
     "mlperf_log_*", "samples.csv", "outputs.jsonl", "user.conf", "harness_result.json*",
@@ -20,3 +21,12 @@ def remove_outputs(output_dir: Path) -> None:
     for pattern in _OUTPUTS:
         for path in output_dir.glob(pattern):
             path.unlink()
+    for folder in output_dir.glob("trials/[0-9]*"):
+        shutil.rmtree(folder)
+
+
+def trial_folder(output_dir: Path, number: int) -> Path:
+    """Where a trial of a search for a load writes; it is made."""
+    folder = output_dir / "trials" / f"{number:02d}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

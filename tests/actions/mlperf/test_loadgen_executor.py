@@ -204,10 +204,14 @@ def test_an_interrupted_attempt_is_never_parsed(
     for name in ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "harness_result.json", "outputs.jsonl"):
         (folder / name).write_text("stale", encoding="utf-8")
     (folder / "notes.txt").write_text("somebody's own", encoding="utf-8")
+    for name in ("01", "notes"):
+        (folder / "trials" / name).mkdir(parents=True)
+        (folder / "trials" / name / "samples.csv").write_text("stale", encoding="utf-8")
     with pytest.raises(ActionFailedError, match="cannot be read"):
         run(server={"model": "/nowhere/model.gguf"})
     left = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-    assert left == {"notes.txt", CASE_LOG}  # the log is this attempt's
+    assert left == {"notes.txt", CASE_LOG, "trials"}  # the log is this attempt's
+    assert [path.name for path in (folder / "trials").iterdir()] == ["notes"]
 
 
 def test_an_endpoint_and_its_model(
