@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from actions.mlperf.harness.hub import hub_home
 from actions.mlperf.harness_run import module_command
 from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.errors import DependencyFailedError, HostError
@@ -72,8 +73,7 @@ def hub_cache(environment: Mapping[str, str]) -> Path:
     """Where huggingface_hub keeps what it fetched."""
     if chosen := environment.get("HF_HUB_CACHE"):
         return Path(chosen).expanduser()
-    caches = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")) / ".cache")
-    return Path(environment.get("HF_HOME") or Path(caches) / "huggingface").expanduser() / "hub"
+    return hub_home(environment) / "hub"
 
 
 class HuggingFaceModel(Dependency):

@@ -237,5 +237,39 @@ def test_the_cache_is_where_huggingface_hub_has_it(environment: dict[str, str], 
     assert hub_cache(environment) == Path(cache)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"HF_TOKEN={TOKEN}",
+        f'export HF_TOKEN = "{TOKEN}"  # mine',
+        f"HF_TOKEN='{TOKEN}'# mine",
+        f"HF_TOKEN={TOKEN} # mine",
+        f"# HF_TOKEN=another\n  HF_TOKEN=\t{TOKEN}\t#",
+    ],
+)
+def test_a_token_of_a_dotenv(tmp_path: Path, line: str) -> None:
+    (tmp_path / ".env").write_text(f"OTHER=1\n{line}\n")
+    assert find_token({}, tmp_path / ".env").value == TOKEN
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "login"),
+    [
+        ("HF_TOKEN_PATH", "my/login", "my/login"),
+        ("HF_HOME", "hf", "hf/token"),
+        ("XDG_CACHE_HOME", "caches", "caches/huggingface/token"),
+        ("HOME", "home", "home/.cache/huggingface/token"),
+    ],
+)
+def test_a_token_of_a_login(tmp_path: Path, variable: str, value: str, login: str) -> None:
+    (tmp_path / login).parent.mkdir(parents=True)
+    (tmp_path / login).write_text(f"{TOKEN}\n")
+    found = find_token({variable: str(tmp_path / value)}, tmp_path / ".env")
+    assert found.value == TOKEN
+    assert found.source == f"the login in {tmp_path / login}"
+
+
 def test_no_token_is_no_error(tmp_path: Path) -> None:
     assert find_token({"HOME": str(tmp_path), "HF_TOKEN": ' "" '}, tmp_path / ".env").value == ""
+    (tmp_path / ".env").write_text("HF_TOKEN=  # none yet\n")
+    assert find_token({"HOME": str(tmp_path)}, tmp_path / ".env").value == ""

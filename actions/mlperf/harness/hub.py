@@ -1,12 +1,14 @@
 """Access to a hub of models and data sets: the token, and what its refusals mean.
 
-Facts: Hugging Face's documentation of environment variables (HF_TOKEN, HF_HOME, HF_TOKEN_PATH), and how
+Facts: Hugging Face's documentation of environment variables (HF_TOKEN, HF_HOME, HF_TOKEN_PATH,
+XDG_CACHE_HOME), and how
 huggingface_hub tells a refusal (``X-Error-Code`` and the status of a reply).
 """
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from .errors import HarnessError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Token", "environment_token", "explain", "find_token"]
+__all__ = ["Token", "environment_token", "explain", "find_token", "hub_home"]
 
 _VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _UNAUTHORISED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY = 401, 403, 404, 429
@@ -56,12 +58,26 @@ def find_token(environment: Mapping[str, str], dotenv: Path) -> Token:
     for name in _VARIABLES:
         for line in lines:
             key, _, value = line.strip().removeprefix("export ").partition("=")
-            if key.strip() == name and (value := _stripped(value)):
+            if key.strip() == name and (value := _stripped(_without_comment(value))):
                 return Token(value, f"{name} in {dotenv}")
-    home = environment.get("HF_HOME") or str(Path(environment.get("HOME", "~")) / ".cache" / "huggingface")
-    login = Path(environment.get("HF_TOKEN_PATH") or Path(home) / "token").expanduser()
+    login = Path(environment.get("HF_TOKEN_PATH") or hub_home(environment) / "token").expanduser()
     value = _stripped(_text(login))
     return Token(value, f"the login in {login}") if value else Token()
+
+
+def hub_home(environment: Mapping[str, str]) -> Path:
+    """Where huggingface_hub keeps its cache and its login."""
+    caches = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")) / ".cache")
+    return Path(environment.get("HF_HOME") or Path(caches) / "huggingface").expanduser()
+
+
+def _without_comment(value: str) -> str:
+    """A value of a ``.env``: up to its closing quote, or to a ``#`` behind a blank."""
+    value = value.strip()
+    quote = value[:1]
+    if quote in ('"', "'") and (end := value.find(quote, 1)) > 0:
+        return value[1:end]
+    return re.split(r"(?:^|\s)#", value, maxsplit=1)[0]
 
 
 def _text(path: Path) -> str:
