@@ -108,7 +108,7 @@ def test_each_number_of_users_is_a_case_of_exact_lengths(
 
 
 def test_workers_share_the_users_out(load: Callable[..., LocustLoad], context: StepContext) -> None:
-    (outcome,) = run(load(users=4, workers=2, duration=2), context)
+    (outcome,) = run(load(users=4, workers=2, duration=4), context)
     output = output_of(outcome)
     assert output.validity is Validity.VALID, output.verdict
     assert outcome.case_dir is not None
