@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from actions.mlperf.loadgen_parameters import SERVER_SCENARIOS
 from actions.mlperf.vllm_engine import VllmParameters, engine_settings
+from actions.parameter_types import laid_over
 from agent.component import ComponentParameters, Dependency, Plan
 from agent.errors import HostError
 from agent.facts.gpus import GPUS
@@ -32,6 +34,9 @@ class GpuSelectionParameters(ComponentParameters):
     scenarios: tuple[Literal["Offline", "Server", "Interactive", "SingleStream"], ...] = Field(
         ("Offline", "Server"), description="The scenarios whose settings are shown."
     )
+    llm_config: dict[str, Any] = Field(
+        default_factory=dict, description="vLLM's engine arguments that the run gives over the defaults."
+    )
     gpus: int | None = Field(None, ge=1, description="GPUs to use, from the first; all if absent.")
     minimum_driver: str = Field(
         "",
@@ -42,6 +47,11 @@ class GpuSelectionParameters(ComponentParameters):
         default=False,
         description="Whether GPUs that nothing is known of are taken, with vLLM's own defaults.",
     )
+
+    @field_validator("llm_config", mode="before")
+    @classmethod
+    def _laid_over(cls, value: Any) -> Any:
+        return laid_over(value)
 
 
 class GpuSelection(Dependency):
@@ -126,7 +136,11 @@ class GpuSelection(Dependency):
         lines = []
         for scenario in asked.scenarios:
             settings = engine_settings(
-                VllmParameters(model=asked.model, parameters_billion=asked.parameters_billion),
+                VllmParameters(
+                    model=asked.model,
+                    parameters_billion=asked.parameters_billion,
+                    llm_config=asked.llm_config,
+                ),
                 model=asked.model,
                 scenario=scenario,
                 gpus=gpus,
@@ -134,8 +148,10 @@ class GpuSelection(Dependency):
             shown = ", ".join(
                 f"{name} {value}" for name, value in settings.engine.items() if not isinstance(value, dict)
             )
-            start = f"; starts at {settings.start_qps:g} queries/s" if settings.start_qps else ""
-            lines.append(f"{scenario}: {'; '.join(settings.origin)}: {shown}{start}")
+            expected = f"; about {settings.start_qps:g} queries/s expected" if settings.start_qps else ""
+            if expected and scenario in SERVER_SCENARIOS:
+                expected += ", where target_qps auto begins"
+            lines.append(f"{scenario}: {'; '.join(settings.origin)}: {shown}{expected}")
         return f"{len(gpus)} x {gpus[0].name}. " + ". ".join(lines)
 
 

@@ -19,7 +19,7 @@ from agent.component import ComponentParameters
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["AUTO", "LoadGenParameters", "as_share"]
+__all__ = ["AUTO", "SERVER_SCENARIOS", "LoadGenParameters", "as_share"]
 
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _HUNDRED = 100.0

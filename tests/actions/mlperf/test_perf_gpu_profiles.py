@@ -19,6 +19,7 @@ from agent.profile import Variables, applies_to, check, load, resolve
 from agent.registry import component_class
 from dependencies.cuda_versions import compatible_driver
 from dependencies.free_gpu_memory import FreeGpuMemory
+from dependencies.gpu_selection import GpuSelection
 
 if TYPE_CHECKING:
     from actions.mlperf.loadgen_parameters import LoadGenParameters
@@ -76,6 +77,22 @@ def test_the_smoke_form_is_small_and_valid() -> None:
     assert small.items() <= engine.items()
     assert engine["quantization"] == "fp8"
     assert enabled(profile.dependencies, profile)["FreeGpuMemory"]["memoryShare"] == 0.9
+
+
+def test_the_plan_shows_the_settings_of_the_run() -> None:
+    profile = profile_with(LLAMA3, LlmConfig="{enforce_eager: true}")
+    values = enabled(profile.dependencies, profile)["SelectGpus"]
+    plan = GpuSelection(GpuSelection.Parameters.model_validate(values)).plan(
+        Facts(modelled={"gpus": (H100,), "visible_devices": None})
+    )
+    for scenario in ("Offline", "Server"):
+        shown = plan.nothing_to_do.split(f"{scenario}: ")[1].split(". ")[0]
+        engine = settings(profile, f"{scenario.lower()}-performance", H100).engine
+        for name in ("max_num_seqs", "max_model_len", "enforce_eager", "gpu_memory_utilization"):
+            assert f"{name} {engine[name]}" in shown
+    assert "Server: gpu_configs" in plan.nothing_to_do
+    assert "about 48 queries/s expected, where target_qps auto begins" in plan.nothing_to_do
+    assert "about 53 queries/s expected. Server" in plan.nothing_to_do
 
 
 def test_the_full_form_is_the_benchmark() -> None:
