@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DAEMON_CONFIG",
     "DAEMON_CONFIG_PATH",
+    "DOCKER_BUILDX",
     "DOCKER_ENGINE",
     "DOCKER_GROUP",
     "DOCKER_PROBLEM",
@@ -235,6 +236,11 @@ DOCKER_ENGINE: Fact[DockerEngine | None] = Fact(
     "docker_engine",
     "dpkg-query or rpm, command -v docker dockerd",
     lambda host: docker_engine(host.output(_QUERY_PACKAGES) or "", host.output(_QUERY_PROGRAMS) or ""),
+)
+DOCKER_BUILDX: Fact[str | None] = Fact(
+    "docker_buildx",
+    "docker buildx version",
+    lambda host: (host.output(["docker", "buildx", "version"]) or "").strip() or None,
 )
 DOCKER_VERSION: Fact[str | None] = Fact(
     "docker_version", "docker --version", lambda host: docker_version(host.output(["docker", "--version"]))

@@ -184,7 +184,7 @@ class MLPerfExecutor(Action):
         minutes: float | None = None,
     ) -> Step:
         def locked(context: StepContext) -> StepOutcome:
-            with workspace.scratch.locked(context):
+            with workspace.locked(context):
                 return run(workspace, context)
 
         estimate_s = minutes * 60 if minutes else None

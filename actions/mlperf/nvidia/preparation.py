@@ -50,7 +50,7 @@ def give_scratch(workspace: Workspace, context: StepContext) -> StepOutcome:
     """
     scratch = workspace.scratch
     scratch.make(workspace.account, as_root=workspace.as_root)
-    for folder in (scratch.path, *(scratch.path / name for name in FOLDERS)):
+    for folder in (scratch.path, *(scratch.path / name for name in (*FOLDERS, OWN_FOLDER))):
         _check_writable(workspace, folder, context)
     return StepOutcome(f"{scratch.path} is {workspace.account.name}'s to write to")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from actions.mlperf.nvidia.expected_files import lacking
-from agent.errors import InterruptedRunError
+from agent.errors import HostError, InterruptedRunError
 from agent.facts.base import Fact
 from agent.journal import now
 from agent.results import open_own, write_json
@@ -34,6 +34,7 @@ FOLDERS = ("data", "models", "preprocessed_data")
 """What NVIDIA's code expects below MLPERF_SCRATCH_PATH (README.md, "Setting up the Scratch Spaces")."""
 
 OWN_FOLDER = ".vcagent"
+_ASIDE = "incomplete"
 _POLL_S = 0.2
 
 Inventory = dict[str, tuple[int, int]]
@@ -92,20 +93,28 @@ class Scratch:
 
     def make(self, account: Account, *, as_root: bool) -> None:
         """Make the folders that are missing; those are the account's."""
-        for folder in (self.path, *(self.path / name for name in FOLDERS), self.path / OWN_FOLDER):
+        own = self.path / OWN_FOLDER
+        for folder in (self.path, *(self.path / name for name in FOLDERS), own, own / _ASIDE):
             if not folder.is_dir():
                 folder.mkdir(parents=True)
                 if as_root:
                     os.chown(folder, account.uid, account.gid)
 
     @contextmanager
-    def locked(self, context: StepContext) -> Iterator[None]:
+    def locked(self, context: StepContext, account: Account, *, as_root: bool) -> Iterator[None]:
         """Hold the scratch space for one stage; another agent's stage is waited for.
 
+        Args:
+            context: the step's.
+            account: whose account works there.
+            as_root: whether the agent is root: the lock is the account's all the same, which may come
+                without sudo next time.
+
         Raises:
+            HostError: if the account may not write to the lock.
             InterruptedRunError: if the run was told to stop meanwhile.
         """
-        with os.fdopen(open_own(self.path / OWN_FOLDER / "lock"), "r+", encoding="utf-8") as lock:
+        with os.fdopen(self._lock(account, as_root=as_root), "r+", encoding="utf-8") as lock:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,6 +126,20 @@ class Scratch:
                             f"told to stop while another agent used {self.path}"
                         ) from None
             yield
+
+    def _lock(self, account: Account, *, as_root: bool) -> int:
+        path = self.path / OWN_FOLDER / "lock"
+        try:
+            descriptor = open_own(path)
+        except PermissionError as error:
+            raise HostError(
+                f"{account.name} cannot write to {path}: another account has used this scratch space",
+                remedy=f"chown {account.name} {path}, as root, or give another folder as ScratchPath",
+            ) from error
+        status = os.fstat(descriptor)
+        if as_root and status.st_uid == 0 and status.st_nlink == 1:
+            os.fchown(descriptor, account.uid, account.gid)
+        return descriptor
 
     def why_due(self, stage: DataStage, mlperf_round: str) -> str:
         """Why a stage must run; empty where what it made is there, whole."""
@@ -191,7 +214,7 @@ class Scratch:
             return ""
         if not doubtful:
             return ""
-        target = self.path / OWN_FOLDER / "incomplete" / f"{stage.name}-{now():%Y%m%dT%H%M%S}"
+        target = self.path / OWN_FOLDER / _ASIDE / f"{stage.name}-{now():%Y%m%dT%H%M%S}"
         for path in doubtful:
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(folder / path, target / path)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actions.mlperf.nvidia.benchmarks import Benchmark, benchmark
+from actions.mlperf.nvidia.host_programs import check_programs
 from actions.mlperf.nvidia.layouts import LAYOUTS, Layout, layout_of, nvidia_folder
 from actions.mlperf.nvidia.scratch import DataStage, Scratch, bytes_made
 from agent.disk_filter import filter_disks
@@ -26,9 +28,10 @@ from agent.results import write_json
 from gpu_configs.systems import GpuSet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from actions.mlperf.nvidia.parameters import MLPerfParameters
+    from agent.component import StepContext
     from agent.facts import Facts
 
 __all__ = ["BUILT", "CLONED", "CONTAINER_FOLDER", "SYSTEM", "Test", "Workspace", "find_workspace"]
@@ -120,6 +123,12 @@ class Workspace:
         checkout = facts[git_checkout(self.folder.parent.parent)]
         return checkout.commit if checkout else ""
 
+    @contextmanager
+    def locked(self, context: StepContext) -> Iterator[None]:
+        """Hold the scratch space for one stage; see ``Scratch.locked``."""
+        with self.scratch.locked(context, self.account, as_root=self.as_root):
+            yield
+
     def note(self, name: str, value: Mapping[str, Any]) -> None:
         """Keep something about the build beside it; the account's, so that ``make clean`` can delete it."""
         path = self.folder / _NOTES / name
@@ -163,10 +172,13 @@ def find_workspace(parameters: MLPerfParameters, facts: Facts) -> Workspace:
     """Find all that is needed on this host; changes nothing.
 
     Raises:
-        HostError: if there is no such account, no repository, no disk, no space, or no such GPU.
+        HostError: if there is no such account, no repository, no disk, no space, no such GPU, or a program
+            is missing that builds the image.
     """
     account = _account(parameters, facts)
     folder = _folder(parameters, facts)
+    if not parameters.image:
+        check_programs(folder, account, facts)
     if parameters.round:
         mlperf_round = parameters.round
         layout = next(one for one in LAYOUTS if mlperf_round in one.rounds)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from actions.mlperf.nvidia.scratch import DataStage, Scratch, bytes_made
+from agent.errors import HostError
 from agent.facts import Facts, LocalHost
 from agent.facts.users import Account
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from agent.component import StepContext
 
+NOBODY = Account("nobody", 65534, 65534, "/")
 STAGE = DataStage("download_data", "data", "bert")
 
 
@@ -142,3 +147,33 @@ def test_only_a_whole_stage_counts_as_there(scratch: Scratch) -> None:
 def test_a_broken_record_is_none(scratch: Scratch) -> None:
     scratch.record_path(STAGE).write_text("{")
     assert scratch.why_due(STAGE, "v4.1") == "nothing is recorded of it yet"
+
+
+@pytest.mark.root
+def test_what_root_had_held_the_account_can_hold_itself(context: StepContext) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("it needs root")
+    folder = Path(tempfile.mkdtemp(prefix="vcagent-scratch-"))
+    try:
+        folder.chmod(0o755)
+        scratch = Scratch(folder / "scratch")
+        scratch.make(NOBODY, as_root=True)
+        with scratch.locked(context, NOBODY, as_root=True):
+            pass
+        assert {path.stat().st_uid for path in scratch.path.rglob("*")} == {NOBODY.uid}
+        os.seteuid(NOBODY.uid)
+        with scratch.locked(context, NOBODY, as_root=False):
+            pass
+        os.seteuid(0)
+        lock = scratch.path / ".vcagent" / "lock"
+        os.chown(lock, 1, 1)
+        os.seteuid(NOBODY.uid)
+        with (
+            pytest.raises(HostError, match="another account has used this scratch space") as refusal,
+            scratch.locked(context, NOBODY, as_root=False),
+        ):
+            pass
+        assert f"chown nobody {lock}" in str(refusal.value.remedy)
+    finally:
+        os.seteuid(0)
+        shutil.rmtree(folder)
