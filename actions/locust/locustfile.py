@@ -16,6 +16,7 @@ import json
 import os
 import random
 import time
+import zlib
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,10 +137,12 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
     wait_time = constant(0)
 
     def on_start(self) -> None:
-        """Get a number of its own in this process."""
+        """Get a number of its own, and prompts that are the same whenever the test is run again."""
         LOG.begin()
-        self.name = f"{os.getpid()}-{next(NUMBERS)}"
-        self._random = random.Random(f"{LOAD['seed']} {self.name}")  # noqa: S311 - prompts, no secrets
+        self.name = f"{self.environment.runner.worker_index}-{next(NUMBERS)}"
+        seed = f"{LOAD['seed']} {LOAD['users']} {self.name}"
+        self._random = random.Random(seed)  # noqa: S311 - prompts, no secrets
+        self._prompt_crc32 = 0
 
     @task  # type: ignore[untyped-decorator]
     def ask(self) -> None:
@@ -167,6 +170,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
         """A prompt of exactly so many tokens, like no other from its first token on."""
         before: list[int] = LOAD["begin_ids"]
         ids = before + self._random.choices(LOAD["vocabulary_ids"], k=LOAD["input_tokens"] - len(before))
+        self._prompt_crc32 = zlib.crc32(json.dumps(ids).encode())
         tokens = LOAD["output_tokens"]
         if LOAD["api"] == "openai":
             own = {"model": LOAD["model"], "max_tokens": tokens, "stream_options": {"include_usage": True}}
@@ -183,6 +187,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
         LOG.write(
             event="request",
             user=self.name,
+            prompt_crc32=self._prompt_crc32,
             sent_s=round(sent, 6),
             latency_s=round(latency_s, 6),
             arrivals_s=[round(offset, 5) for offset in arrivals],

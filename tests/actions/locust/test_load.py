@@ -118,6 +118,25 @@ def test_workers_share_the_users_out(load: Callable[..., LocustLoad], context: S
     assert output.details["processes"] == 2
 
 
+def test_the_same_seed_gives_the_same_prompts(
+    load: Callable[..., LocustLoad], context: StepContext, tmp_path: Path
+) -> None:
+    def first_prompts(name: str, **asked: Any) -> dict[str, int]:
+        (outcome,) = run(load(users=2, **asked), replace(context, run_dir=tmp_path / name))
+        assert outcome.case_dir is not None
+        lines = [
+            json.loads(line)
+            for path in outcome.case_dir.glob("requests-*.jsonl")
+            for line in path.read_text().splitlines()
+        ]
+        asked_for = [line for line in lines if line["event"] == "request"]
+        return {line["user"]: line["prompt_crc32"] for line in reversed(asked_for)}
+
+    once, again, other = first_prompts("once"), first_prompts("again"), first_prompts("other", seed=2)
+    assert once == again
+    assert len({*once.values(), *other.values()}) == 4
+
+
 def test_vllm_s_and_others_api_is_measured_alike(
     load: Callable[..., LocustLoad], context: StepContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
