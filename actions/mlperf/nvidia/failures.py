@@ -25,12 +25,17 @@ _SILENT = (
 )
 """Said by runs that did nothing and end with 0 (code/main.py, code/*/tensorrt/download_*.sh)."""
 
-_UNREACHED = (
-    r"Could not resolve host|unable to resolve host address|Temporary failure in name resolution"
-    r"|Name or service not known|Connection timed out|Connection refused|Network is unreachable"
-    r"|unable to access|Unable to establish SSL connection|ERROR \d{3}:"
+_GIVEN_UP = (
+    r"Could not resolve host|unable to resolve host address|unable to access"
+    r"|Unable to establish SSL connection|Giving up\.|ERROR \d{3}:"
 )
-"""Said by git and wget."""
+"""Said by git and wget at their end."""
+
+_UNREACHED = (
+    _GIVEN_UP + r"|Temporary failure in name resolution|Name or service not known"
+    r"|Connection timed out|Connection refused|Network is unreachable"
+)
+"""Likewise, and what is said where another try or another address of the host may yet do."""
 
 _REMEDIES = (
     (
@@ -138,7 +143,7 @@ def explained(
         log: where all of its output is.
         complaints: what it said on its way, taken as it comes.
         lacking: what is not there that it should have made; empty where all is, and then no complaint
-            counts; None where nobody knows.
+            counts; None where nobody knows, and then those count that were not overcome.
         of_engine: see ``remedy_for``.
     """
     try:
@@ -148,9 +153,12 @@ def explained(
         message = f"{title} failed: {error.message}"
         raise ActionFailedError(message, remedy=remedy, details=error.details) from error
     lacks = lacking()
-    if lacks or (complaints and lacks is None):
+    if lacks is None:
+        final = "|".join((*_SILENT, _GIVEN_UP))
+        lacks = next((complaint for complaint in complaints if re.search(final, complaint)), "")
+    if lacks:
         raise ActionFailedError(
-            f"{title} did not do its work: {lacks or complaints[0]}",
+            f"{title} did not do its work: {lacks}",
             remedy=remedy_for("\n".join(complaints), log),
             details=tuple(complaints),
         )

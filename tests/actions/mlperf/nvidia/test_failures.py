@@ -77,7 +77,9 @@ def test_what_is_not_reached_is_a_complaint_of_downloads_alone() -> None:
         ((), "", ""),
         # Tried again, and there after all.
         (("Connection timed out",), "", ""),
-        (("Connection timed out",), None, "did not do its work: Connection timed out"),
+        (("failed: Network is unreachable.",), None, ""),
+        (("failed: Connection timed out.", "Giving up."), None, "did not do its work: Giving up."),
+        (("Connection timed out",), "below /s is no whole x", "see whether this host reaches that address"),
         ((), "below /s is no whole x", "did not do its work: below /s is no whole x"),
         (("ERROR 404: Not Found",), "below /s is no whole x", "see whether this host reaches that address"),
     ],
