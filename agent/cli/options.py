@@ -24,6 +24,7 @@ __all__ = [
     "Quiet",
     "ResultsDir",
     "Run",
+    "Samples",
     "Scenarios",
     "Timeout",
     "pairs",
@@ -44,6 +45,10 @@ Parameters = Annotated[
     typer.Option(
         "--parameters", "--pm", help='Override parameters: "A=1,,,B=2" (or by , or ;).', show_default=False
     ),
+]
+Samples = Annotated[
+    int | None,
+    typer.Option("--samples", min=1, help="Short for --parameters Samples=N.", show_default=False),
 ]
 Metadata = Annotated[
     list[str] | None,
@@ -102,6 +107,8 @@ def request_of(
     profile: list[str],
     parameters: list[str] | None = None,
     metadata: list[str] | None = None,
+    *,
+    samples: int | None = None,
     **others: object,
 ) -> RunRequest:
     """The request that the options make.
@@ -111,4 +118,6 @@ def request_of(
     """
     from agent.request import RunRequest
 
+    if samples is not None:
+        parameters = [*(parameters or ()), f"Samples={samples}"]
     return RunRequest(tuple(profile), pairs(parameters), pairs(metadata), **others)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from agent.cli.options import (
     PackageDir,
     Parameters,
     Profiles,
+    Samples,
     Scenarios,
     request_of,
 )
@@ -22,6 +23,7 @@ __all__ = ["plan"]
 def plan(
     profile: Profiles,
     parameters: Parameters = None,
+    samples: Samples = None,
     scenarios: Scenarios = "",
     dependencies: OnlyDependencies = False,
     package_dir: PackageDir = None,
@@ -34,6 +36,7 @@ def plan(
     request = request_of(
         profile,
         parameters,
+        samples=samples,
         scenarios=scenarios,
         only_dependencies=dependencies,
         package_dir=package_dir,

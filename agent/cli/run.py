@@ -20,6 +20,7 @@ from agent.cli.options import (
     Profiles,
     Quiet,
     ResultsDir,
+    Samples,
     Scenarios,
     Timeout,
     request_of,
@@ -31,6 +32,7 @@ __all__ = ["run"]
 def run(
     profile: Profiles = [],  # noqa: B006 - typer copies it; None would be shown as a value
     parameters: Parameters = None,
+    samples: Samples = None,
     scenarios: Scenarios = "",
     dependencies: OnlyDependencies = False,
     iterations: Annotated[
@@ -82,6 +84,7 @@ def run(
         profile,
         parameters,
         metadata,
+        samples=samples,
         scenarios=scenarios,
         only_dependencies=dependencies,
         iterations=iterations,

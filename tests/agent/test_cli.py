@@ -203,6 +203,34 @@ def test_a_plan_is_shown_and_nothing_is_done(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_samples_is_the_profiles_parameter(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    profile = (
+        "description: x\nparameters: {Samples: 9}\n"
+        "actions: [{type: ExecuteCommand, parameters: {command: 'echo {Samples}'}}]\n"
+    )
+    (tmp_path / "TEST.yaml").write_text(profile)
+    (tmp_path / "OTHER.yaml").write_text(profile.replace("Samples", "AccuracySamples"))
+    asked = ("--parameters", "Samples=7", "--samples", "5")
+    code, out, _ = vcagent(capsys, monkeypatch, command, "--profile", "TEST.yaml", *asked)
+    assert code == 0
+    if command == "plan":
+        assert "echo 5" in out
+    else:
+        log = next((tmp_path / "results").glob("2*/logs/*.log")).read_text()
+        assert "echo 5" in log
+    code, _, err = vcagent(capsys, monkeypatch, command, "--profile", "OTHER.yaml", "--samples", "5")
+    assert code == ExitCode.PROFILE_INVALID
+    assert "declares no parameter 'Samples'" in err
+    assert "did you mean AccuracySamples?" in err
+    code, _, err = vcagent(capsys, monkeypatch, command, "--profile", "TEST.yaml", "--samples", "0")
+    assert code == ExitCode.USAGE
+    assert "--samples" in err
+
+
 def test_show_masks_secrets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
