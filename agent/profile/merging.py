@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["merge", "override"]
+
+_REFERENCE = re.compile(r"\$\.parameters\.([A-Za-z0-9_-]+)", re.IGNORECASE)
 
 
 def merge(profiles: Sequence[Profile]) -> Profile:
@@ -88,9 +91,22 @@ def override(profile: Profile, overrides: Mapping[str, str], metadata: Mapping[s
 
 def _overridden(parameters: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
     return {
-        name: _typed(name, values[canonical(name)], declared) if canonical(name) in values else declared
+        name: _typed(name, values[canonical(name)], _behind(declared, parameters))
+        if canonical(name) in values
+        else declared
         for name, declared in parameters.items()
     }
+
+
+def _behind(declared: Any, parameters: Mapping[str, Any]) -> Any:
+    """What a default that is ``$.Parameters.Name`` leads to: its kind is the kind of that."""
+    values = {canonical(name): value for name, value in parameters.items()}
+    for _ in values:
+        match = _REFERENCE.fullmatch(declared) if isinstance(declared, str) else None
+        if match is None or canonical(match[1]) not in values:
+            break
+        declared = values[canonical(match[1])]
+    return declared
 
 
 def _typed(name: str, text: str, declared: Any) -> Any:

@@ -155,7 +155,7 @@ def test_the_memory_that_must_be_free_is_what_the_engine_takes(
 ) -> None:
     profile = profile_with(name, **asked)
     engine = settings(profile, "offline-performance", H100).engine
-    assert float(engine["gpu_memory_utilization"]) == share
+    assert engine["gpu_memory_utilization"] == share
     values = enabled(profile.dependencies, profile)["FreeGpuMemory"]
     assert FreeGpuMemory(FreeGpuMemory.Parameters.model_validate(values)).share((H100,)) == share
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,23 @@ def test_overrides_take_the_declared_kind() -> None:
     assert profile.parameters["Rate"] == 2
     assert profile.parameters["Username"] == "5"
     assert "--threads=8" in str(resolved(profile))
+
+
+def test_an_override_takes_the_kind_that_its_default_refers_to(tmp_path: Path) -> None:
+    parameters = {
+        "Sequences": "$.Parameters.FormSequences", "FormSequences": "$.parameters.small", "Small": 32,
+        "Limits": "$.Parameters.FormLimits", "FormLimits": {"a": 1}, "Load": "$.Parameters.FormLoad",
+        "FormLoad": "50%", "Round": "$.Parameters.Trip", "Trip": "$.Parameters.Round",
+        "Lost": "$.Parameters.No",
+    }  # fmt: skip
+    file = write(
+        tmp_path, "p.yaml", f"Description: d\nParameters: {json.dumps(parameters)}\nActions: [{{Type: X}}]\n"
+    )
+    overrides = {"Sequences": "16", "Limits": "{a: 2}", "Load": "7", "Round": "5", "Lost": "5"}
+    found = load([file], overrides=overrides).parameters
+    assert [found[name] for name in overrides] == [16, {"a": 2}, "7", "5", "5"]
+    with pytest.raises(ProfileError, match="Limits is a mapping"):
+        load([file], overrides={"Limits": "2"})
 
 
 def test_an_override_of_a_list_is_one(tmp_path: Path) -> None:
