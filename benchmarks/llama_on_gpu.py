@@ -33,14 +33,7 @@ PARTS = ("bare", "reference", "offline", "server", "interactive", "singlestream"
 OUTPUT_TOKENS = 128
 MEAN_TOKENS, LONGEST = 870, 2540
 """Of the prompts of llama3.1-8b's data set (CNN-DailyMail)."""
-LLAMA_8B = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
-    "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "head_dim": 128, "vocab_size": 128256,
-    "rope_theta": 500000.0, "rms_norm_eps": 1e-5, "max_position_embeddings": 131072,
-    "hidden_act": "silu", "tie_word_embeddings": False, "bos_token_id": 128000, "eos_token_id": 128009,
-    "torch_dtype": "bfloat16",
-}  # fmt: skip
+LLAMA_8B = MLPERF / "model_configs" / "llama3_1-8b" / "config.json"
 
 
 def main() -> None:
@@ -92,7 +85,7 @@ def read_options() -> argparse.Namespace:
 def random_model(folder: Path) -> Path:
     """A model without weights: its configuration alone."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(LLAMA_8B))
+    (folder / "config.json").write_text(LLAMA_8B.read_text())
     return folder
 
 

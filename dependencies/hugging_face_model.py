@@ -28,6 +28,9 @@ __all__ = ["HuggingFaceModel", "HuggingFaceModelParameters", "hub_cache"]
 
 _GIB = 1024**3
 _COMMIT_LENGTH = 40
+_SHIPPED = "shipped:"
+_CONFIGURATIONS = Path(__file__).parent.parent / "actions" / "mlperf" / "model_configs"
+"""The architectures of models, without weights and tokenizer."""
 
 
 class HuggingFaceModelParameters(ComponentParameters):
@@ -41,7 +44,11 @@ class HuggingFaceModelParameters(ComponentParameters):
     repository: str = Field(
         "", pattern=r"^$|^[\w.-]+(/[\w.-]+)?$", description="Its name on the hub, such as org/model."
     )
-    path: Path | None = Field(None, description="A folder that has it, in place of the hub.")
+    path: Path | None = Field(
+        None,
+        description="A folder that has it, in place of the hub; shipped:<model>, such as shipped:llama3.1-8b,"
+        " has its configuration alone, for loadFormat: dummy without a licence.",
+    )
     revision: str = Field("main", min_length=1, description="Commit, tag or branch; a commit pins it.")
     environment: Path | None = Field(
         None, description="The Python environment that has huggingface_hub; for the hub."
@@ -58,6 +65,8 @@ class HuggingFaceModelParameters(ComponentParameters):
     @field_validator("path", mode="before")
     @classmethod
     def _absent_if_empty(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.startswith(_SHIPPED):
+            return _shipped(value.removeprefix(_SHIPPED))
         return None if value == "" else value
 
     @model_validator(mode="after")
@@ -67,6 +76,14 @@ class HuggingFaceModelParameters(ComponentParameters):
         if self.repository and not self.environment:
             raise ValueError("environment is missing: the Python environment that has huggingface_hub")
         return self
+
+
+def _shipped(model: str) -> Path:
+    """The folder of a configuration that comes with vcagent."""
+    folders = {folder.name.replace("_", "."): folder for folder in _CONFIGURATIONS.iterdir()}
+    if model not in folders:
+        raise ValueError(f"no configuration of {model} is shipped; there is {', '.join(sorted(folders))}")
+    return folders[model]
 
 
 def hub_cache(environment: Mapping[str, str]) -> Path:

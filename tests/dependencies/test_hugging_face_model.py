@@ -273,3 +273,12 @@ def test_no_token_is_no_error(tmp_path: Path) -> None:
     assert find_token({"HOME": str(tmp_path), "HF_TOKEN": ' "" '}, tmp_path / ".env").value == ""
     (tmp_path / ".env").write_text("HF_TOKEN=  # none yet\n")
     assert find_token({"HOME": str(tmp_path)}, tmp_path / ".env").value == ""
+
+
+def test_a_shipped_configuration_is_for_random_weights_alone(real_host: RealHost) -> None:
+    assert real_host.apply(model(path="shipped:llama3.1-8b", load_format="dummy")) == ["link"]
+    assert present(real_host) == {"config.json"}
+    with pytest.raises(HostError, match="there are no weights"):
+        model(path="shipped:llama3.1-8b").plan(real_host.context.facts)
+    with pytest.raises(ValidationError, match=r"no configuration of gpt is shipped; there is llama3\.1-8b"):
+        model(path="shipped:gpt", load_format="dummy")

@@ -20,6 +20,7 @@ from agent.registry import component_class
 from dependencies.cuda_versions import compatible_driver
 from dependencies.free_gpu_memory import FreeGpuMemory
 from dependencies.gpu_selection import GpuSelection
+from dependencies.hugging_face_model import HuggingFaceModelParameters
 
 if TYPE_CHECKING:
     from actions.mlperf.loadgen_parameters import LoadGenParameters
@@ -122,6 +123,29 @@ def test_random_weights_have_random_tokens() -> None:
     assert case(profile, "server-accuracy").dataset == "synthetic"
     assert settings(profile, "server-accuracy").engine["load_format"] == "dummy"
     assert enabled(profile.actions, profile)["mmlu"]["loadFormat"] == "dummy"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_shipped"),
+    [
+        ({"LoadFormat": "dummy"}, True),
+        ({"LoadFormat": "dummy", "ModelPath": "/models/mine"}, False),
+        ({"LoadFormat": "dummy", "Repository": "org/other"}, False),
+        ({}, False),
+    ],
+)
+def test_random_weights_of_the_benchmark_s_model_need_no_licence(
+    overrides: dict[str, str],
+    is_shipped: bool,  # noqa: FBT001 - a case's outcome
+) -> None:
+    profile = profile_with(LLAMA3, **overrides)
+    asked = HuggingFaceModelParameters.model_validate(enabled(profile.dependencies, profile)["FetchModel"])
+    engine = settings(profile, "offline-performance", H100).engine
+    assert engine.get("skip_tokenizer_init", False) is is_shipped
+    if is_shipped:
+        assert (asked.repository, asked.load_format) == ("", "dummy")
+        assert asked.path is not None
+        assert json.loads((asked.path / "config.json").read_text())["num_hidden_layers"] == 32
 
 
 def test_switches_and_overrides() -> None:
