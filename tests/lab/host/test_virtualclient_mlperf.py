@@ -121,7 +121,7 @@ def test_from_a_bare_disk_to_results(gpu_host: LabHost, disks: tuple[str, ...]) 
         name = "PerformanceMode_p99" if mode == "performance" else "AccuracyMode_p99"
         assert values[scenario, name] == 1
     scratch = f"/mnt_dev_{disk}/scratch"
-    owners = gpu_host.run(f"stat -c %U {scratch}/data {scratch}/data/bert/set.bin").stdout.split()
+    owners = gpu_host.run(f"stat -c %U {scratch}/data {scratch}/data/squad/dev-v1.1.json").stdout.split()
     assert owners == [ACCOUNT] * 2
     assert not gpu_host.run("docker ps --all --quiet").stdout
 
