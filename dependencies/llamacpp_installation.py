@@ -87,6 +87,13 @@ class LlamaCppInstallationParameters(ComponentParameters):
             return tuple(map(str, value)) if isinstance(value, (list, tuple)) else value
         return tuple(part.strip() for part in value.split(",") if part.strip())
 
+    @field_validator("source")
+    @classmethod
+    def _no_zip(cls, value: str) -> str:
+        if Source(value, 0).path.endswith(".zip"):
+            raise ValueError(f"{value} is a zip archive: take a .tar.gz, or unpack it and name the folder")
+        return value
+
     @field_validator("tools")
     @classmethod
     def _names(cls, value: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 from agent.errors import ActionFailedError, DependencyFailedError
 from dependencies.download import download
@@ -51,11 +52,16 @@ class Source:
     revision: str = ""
 
     @property
+    def path(self) -> str:
+        """The place without what stands behind an address, such as a token."""
+        return urlsplit(self.place).path if "://" in self.place else self.place
+
+    @property
     def kind(self) -> Kind:
         """What the place is, by its name."""
         if self.place == PACKAGE_INDEX:
             return "index"
-        if _ARCHIVE.search(self.place):
+        if _ARCHIVE.search(self.path):
             return "archive"
         return "git" if re.match(r"[a-z+]+://|git@", self.place) else "folder"
 
@@ -150,7 +156,7 @@ class Source:
     def _archive(self, folder: Path, context: StepContext) -> Path:
         if "://" not in self.place:
             return Path(self.place)
-        archive = folder.with_name(f"{folder.name}-{self.place.rpartition('/')[2]}")
+        archive = folder.with_name(f"{folder.name}-{self.path.rpartition('/')[2]}")
         if not archive.exists():
             download(self.place, archive, None, context)
         return archive

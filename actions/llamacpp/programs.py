@@ -22,6 +22,10 @@ __all__ = ["build_number", "find_program", "fitted", "remedy_for", "run_program"
 _FOLDERS = ("bin", ".", "build/bin")
 _REMEDIES = (
     (
+        r"No space left on device|basic_ios::clear: iostream error",
+        "the disk of the models is probably full: free some space, and resume",
+    ),
+    (
         r"unknown model architecture|unknown pre-tokenizer type|wrong number of tensors",
         "this build of llama.cpp does not know the model: install a newer version",
     ),

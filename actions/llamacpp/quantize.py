@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -80,6 +81,7 @@ class LlamaCppQuantize(VariantAction):
                 remedy=f"leave {variant.name} out of variants, or name another source",
             )
         variant.folder.mkdir(parents=True, exist_ok=True)
+        _check_space(variant, source)
         log, part = case_dir / "llama-quantize.log", variant.part
 
         def show(line: str) -> None:
@@ -132,6 +134,24 @@ class LlamaCppQuantize(VariantAction):
             )
         python = (environment or Path()) / "bin" / "python"
         return locate_model(spec, python=python, processes=context.processes, log=context.log)
+
+
+def _bits(name: str) -> int | None:
+    """Bits of a weight in a type at least, by its name such as F16, Q4_K_M, IQ2_XS; None for others."""
+    match = re.fullmatch(r"(?:BF|F|I?Q|TQ)(\d+)(?:_.*)?", name.upper())
+    return int(match[1]) if match else None
+
+
+def _check_space(variant: Variant, source: Path) -> None:
+    bits, source_bits = _bits(variant.name), _bits(source.stem.rpartition("-")[2])
+    if bits is None or source_bits is None:
+        return
+    needed, free = source.stat().st_size * bits / source_bits, shutil.disk_usage(variant.folder).free
+    if free < needed:
+        raise ActionFailedError(
+            f"{variant.name} needs {needed / 1e9:.1f} GB or more, {variant.folder} has {free / 1e9:.1f} GB",
+            remedy="free some space, or name another folder for the models",
+        )
 
 
 def _explained(error: ActionFailedError, log: Path) -> ActionFailedError:

@@ -55,8 +55,14 @@ def question_files(dataset: str, split: str) -> list[Path]:
     path = own if own.is_file() else Path(dataset)
     if path.is_file():
         return [path]
-    whole = path / "all"  # cais/mmlu has each subject in a folder, and all of them once more in this one
-    folder = whole if whole.is_dir() else path
+    # cais/mmlu has each subject in a folder and all of them once more in this one; the hub's cache a copy.
+    whole = sorted(one for one in path.rglob("all") if one.is_dir())
+    if len(whole) > 1:
+        raise ActionFailedError(
+            f"{dataset} holds {len(whole)} copies of all questions",
+            remedy=f"name one of them: {', '.join(map(str, whole[:3]))}",
+        )
+    folder = whole[0] if whole else path
     wanted = re.compile(rf"(^|[_-]){split}([._-]|$)")
     files = sorted(file for suffix in _SUFFIXES for file in folder.rglob(f"*{suffix}"))
     found = [file for file in files if wanted.search(file.name) or file.parent.name == split]
@@ -83,10 +89,10 @@ def read_questions(file: Path, parquet_rows: Callable[[Path], str]) -> list[Ques
         if file.suffix == ".csv":
             rows: Iterable[Any] = _csv_rows(file)
         elif file.suffix == ".parquet":
-            rows = map(json.loads, parquet_rows(file).splitlines())
+            rows = _json_rows(parquet_rows(file))
         else:
-            text = file.read_text(encoding="utf-8")
-            rows = json.loads(text) if text.lstrip().startswith("[") else map(json.loads, text.splitlines())
+            text = file.read_text(encoding="utf-8-sig")
+            rows = json.loads(text) if text.lstrip().startswith("[") else _json_rows(text)
         return list(_questions(rows, file))
     except (OSError, ValueError, csv.Error) as error:
         raise ActionFailedError(
@@ -94,6 +100,16 @@ def read_questions(file: Path, parquet_rows: Callable[[Path], str]) -> list[Ques
             remedy="see docs/llamacpp.md for the forms that are read; a Git LFS pointer is a file that "
             "was never downloaded",
         ) from error
+
+
+def _json_rows(text: str) -> Iterator[Any]:
+    """The rows of JSON lines; a string in one may hold what ``splitlines`` takes for a line's end."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"line {number} is no JSON: {error}") from error
 
 
 def _questions(rows: Iterable[Any], file: Path) -> Iterator[Question]:
@@ -127,7 +143,7 @@ def _subject(file: Path) -> str:
 
 
 def _csv_rows(file: Path) -> Iterator[dict[str, Any]]:
-    with file.open(encoding="utf-8", newline="") as stream:
+    with file.open(encoding="utf-8-sig", newline="") as stream:
         for number, cells in enumerate(csv.reader(stream)):
             if number == 0 and [cell.strip().lower() for cell in cells] == _HEADER:
                 continue

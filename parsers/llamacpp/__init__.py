@@ -29,7 +29,7 @@ from parsers.llamacpp.quantize import (
     quantization_metrics,
 )
 from parsers.llamacpp.timings import has_timings, timing_metrics, timings_complete
-from parsers.terminal import plain
+from parsers.terminal import plain, whole_lines
 from parsers.trees import beginning, files_in, parse_files
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def parse_text(text: str, source: str = "") -> ParsedOutput:
     Raises:
         ParseError: if it is of none of the tools, or holds none of the numbers that it should.
     """
-    text = plain(text)
+    text, cut = whole_lines(plain(text))
     try:
         scenario, metrics, complete = _read(text)
     except ParseError as error:
@@ -68,7 +68,7 @@ def parse_text(text: str, source: str = "") -> ParsedOutput:
         tool_version=str(build or ""),
         scenario=scenario,
         metrics=metrics,
-        complete=complete,
+        complete=complete and not cut,
         details={**quantization_details(text), **({"commit": build.commit} if build else {})},
         sources=(source,) if source else (),
     )

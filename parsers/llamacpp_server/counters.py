@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ParseError
 from agent.records import Metric, ParsedOutput, Relativity
+from parsers.terminal import whole_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +82,8 @@ def parse(path: Path) -> list[ParsedOutput]:
     Raises:
         ParseError: if it has none of the server's counters.
     """
-    samples = read_counters(path.read_text(encoding="utf-8", errors="replace"))
+    text, cut = whole_lines(path.read_text(encoding="utf-8", errors="replace"))
+    samples = read_counters(text)
     found = {entry[0]: (samples[key], entry) for key, entry in _KNOWN.items() if key in samples}
     metrics = tuple(
         Metric(name, value, unit, relativity, text, verbosity)
@@ -92,7 +94,13 @@ def parse(path: Path) -> list[ParsedOutput]:
         raise ParseError(
             "it has none of llama.cpp's counters", where=str(path), remedy="start the server with --metrics"
         )
-    source = str(path)
     return [
-        ParsedOutput("llamacpp_counters", "llama.cpp", scenario="server", metrics=metrics, sources=(source,))
+        ParsedOutput(
+            "llamacpp_counters",
+            "llama.cpp",
+            scenario="server",
+            metrics=metrics,
+            complete=not cut,
+            sources=(str(path),),
+        )
     ]

@@ -77,6 +77,7 @@ def _rows(path: Path) -> tuple[list[dict[str, str]], bool]:
 
 def _table(path: Path) -> Iterator[ParsedOutput]:
     rows, complete = _rows(path)
+    complete = complete and bool(rows) and rows[-1]["Name"] == AGGREGATED  # locust writes that row last
     prefix = path.name.removesuffix(STATS)
     failures = path.with_name(prefix + FAILURES)
     history = path.with_name(prefix + HISTORY)

@@ -212,11 +212,17 @@ def test_finished_programs_are_taken_and_given_back(real_host: RealHost, tmp_pat
             "archive",
         ),
         ("/downloads/llama.tgz", "archive"),
+        ("https://mirror.example/llama.tar.gz?token=1", "archive"),
         ("/opt/llama.cpp", "folder"),
     ],
 )
 def test_kinds_of_sources(place: str, kind: str) -> None:
     assert Source(place, 1).kind == kind
+
+
+def test_a_zip_archive_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"is a zip archive: take a \.tar\.gz"):
+        installation(source="https://mirror.example/llama-b3661-bin-ubuntu-x64.zip")
 
 
 def test_credentials_are_not_shown() -> None:

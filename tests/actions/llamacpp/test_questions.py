@@ -111,6 +111,22 @@ def test_examples_go_before_the_questions_of_their_subject() -> None:
             "sky.json",
             json.dumps([{"question": SKY.text, "choices": SKY.choices, "answer": "B", "subject": "colours"}]),
         ),
+        (
+            "lines.jsonl",  # a byte order mark, an empty line, and a separator of lines within a text
+            "\ufeff\n"
+            + json.dumps(
+                {
+                    "question": SKY.text,
+                    "choices": SKY.choices,
+                    "answer": 1,
+                    "subject": "colours",
+                    "x": "\u2028",
+                },
+                ensure_ascii=False,
+            )
+            + "\n",
+        ),
+        ("colours_test.csv", f"\ufeffquestion,A,B,C,D,answer\n{SKY.text},red,blue,green,black,B\n"),
         ("colours_test.csv", f"{SKY.text},red,blue,green,black,B\n"),
         ("colours_test.csv", f"question,A,B,C,D,answer\n{SKY.text},red,blue,green,black,B\n"),
     ],
@@ -161,14 +177,20 @@ def test_files_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_cais_mmlu_has_every_question_twice(tmp_path: Path) -> None:
+    copy = tmp_path / "snapshots" / "c30699e8"
     for name in (
         "all/test-00000-of-00001.parquet",
         "all/dev-00000-of-00001.parquet",
         "virology/test-00000-of-00001.parquet",
     ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert question_files(str(tmp_path), "test") == [tmp_path / "all" / "test-00000-of-00001.parquet"]
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).touch()
+    found = [copy / "all" / "test-00000-of-00001.parquet"]
+    assert question_files(str(copy), "test") == found
+    assert question_files(str(tmp_path), "test") == found
+    (tmp_path / "snapshots" / "another" / "all").mkdir(parents=True)
+    with pytest.raises(ActionFailedError, match="holds 2 copies of all questions"):
+        question_files(str(tmp_path), "test")
 
 
 def test_a_data_set_that_is_not_there() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +69,24 @@ def test_plans(kind: type[Action], parameters: dict[str, Any], names: list[str],
     assert [step.name for step in steps] == names
     assert parts in steps[0].command
     assert "smol" in steps[0].reason
+
+
+def test_a_disk_that_is_too_full_is_told_before_the_work(
+    context: StepContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "llama-quantize"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    source = tmp_path / "big-f16.gguf"
+    source.write_bytes(b"GGUF")
+    os.truncate(source, 16 * 10**9)
+    usage = shutil.disk_usage(tmp_path)._replace(free=3 * 10**9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    parameters = {"variants": "Q4_K_M", "source": str(source), "modelsDir": tmp_path, "llamacpp": tmp_path}
+    (step,) = plan(LlamaCppQuantize, **parameters).steps
+    with pytest.raises(ActionFailedError, match=r"Q4_K_M needs 4\.0 GB or more, .* has 3\.0 GB"):
+        step.run(context)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

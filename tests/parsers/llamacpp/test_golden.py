@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from parsers.llamacpp import PARSER
+from agent.errors import ParseError
+from parsers.llamacpp import PARSER, parse_text
 
 if TYPE_CHECKING:
     from agent.records import ParsedOutput
@@ -57,6 +58,24 @@ def _parsed(name: str) -> dict[str, Any]:
     assert PARSER.recognise(LOGS / name)
     (output,) = PARSER.parse(LOGS / name)
     return _expectation(output)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_cut_log_tells_is_not_wrong_where_it_is_called_whole(name: str) -> None:
+    text = (LOGS / name).read_text(encoding="utf-8")
+    whole = _expectation(parse_text(text))["metrics"]
+    ends = range(max(1, len(text) - 2000), len(text), 23)
+    called_whole = 0
+    for end in ends:
+        try:
+            output = parse_text(text[:end])
+        except ParseError:
+            continue
+        if output.complete:
+            called_whole += 1
+            found = _expectation(output)["metrics"]
+            assert {key: whole.get(key) for key in found} == found, text[:end][-80:]
+    assert called_whole < len(ends)
 
 
 @pytest.mark.parametrize("name", NAMES)
