@@ -22,6 +22,10 @@ __all__ = ["AsyncEngineArgs", "AsyncLLMEngine", "SamplingParams"]
 
 __version__ = "0.22.1"
 _LAST_REQUEST = 3
+_LLAMA_8B = {
+    "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256,
+}  # fmt: skip
 
 
 @dataclass
@@ -113,7 +117,7 @@ def _config(arguments: AsyncEngineArgs) -> SimpleNamespace:
             dtype="torch.bfloat16",
             quantization=None,
             max_model_len=arguments.max_model_len or 131072,
-            hf_text_config=SimpleNamespace(hidden_size=4096),
+            hf_text_config=SimpleNamespace(**_LLAMA_8B),
         ),
         load_config=SimpleNamespace(load_format="dummy"),
         cache_config=SimpleNamespace(
