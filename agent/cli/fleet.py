@@ -196,6 +196,7 @@ def retry(
     run: FleetRun = None,
     results_dir: ResultsDir = Path("results"),
     parameters: Parameters = None,
+    accept_new_host_keys: AcceptKeys = False,
     ask_password: AskPassword = False,
     ask_passphrase: AskPassphrase = False,
     ask_sudo_password: AskSudo = False,
@@ -206,7 +207,10 @@ def retry(
     from agent.fleet.run import retry_fleet
 
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
-    _finish(retry_fleet(results_dir, run, pairs(parameters), wishes), as_json=as_json)
+    finished = retry_fleet(
+        results_dir, run, pairs(parameters), wishes, accept_new_host_keys=accept_new_host_keys
+    )
+    _finish(finished, as_json=as_json)
 
 
 @app.command()
@@ -316,6 +320,8 @@ def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
             print(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")
             if finished.description["via"] == Via.SLURM.value:
                 print(f"or take what is left out of the queue: scancel --name={run_dir.name}")
+        elif any(host["may_go_on"] for host in finished.description["hosts"]):
+            print(f"runs on lost hosts may go on; bring them home with: vcagent fleet resume {run_dir.name}")
         elif (run_dir / FAILED_FILE).is_file():
             print(f"try the others again with: vcagent fleet retry {run_dir.name}")
     raise typer.Exit(finished.exit_code)

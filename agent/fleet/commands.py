@@ -7,6 +7,8 @@ import shlex
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from agent.fleet.errors import HostUnfitError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -54,9 +56,14 @@ def privileged(command: str, sudo: str, password: str | None) -> tuple[str, byte
         command: the command.
         sudo: how sudo is used: ``free``, ``password``; anything else for not at all.
         password: for sudo; it goes through standard input.
+
+    Raises:
+        HostUnfitError: if sudo wants a password and there is none.
     """
     if sudo == "free":
         return f"sudo -n -- {command}", b""
     if sudo == "password":
+        if password is None:
+            raise HostUnfitError("sudo wants a password there", remedy="give it with --ask-sudo-password")
         return f"sudo -k -S -p '' -- {command}", f"{password}\n".encode()
     return command, b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode, HostError, VcagentError, unexpected
+from agent.errors import ExitCode, HostError, UsageError, VcagentError, unexpected
 from agent.fleet.bundle import Bundles
 from agent.fleet.display import counted
 from agent.fleet.errors import HostUnfitError, UnknownHostKeyError
@@ -17,6 +17,7 @@ from agent.fleet.ways import way_of
 from agent.interruption import Interruption
 from agent.journal import now
 from agent.profile import load_sources
+from agent.report.quantities import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,6 +71,7 @@ class Controller:
         self._record = record
         self._display = display
         self._ask_sudo_password = ask_sudo_password
+        self._sudo_password: str | None = None
         around = Surroundings(
             run_id=run_dir.name,
             folder=run_dir / HOSTS,
@@ -110,6 +112,7 @@ class Controller:
 
         Raises:
             HostError: if host keys are not known, or Slurm does not take the job: nothing was started then.
+            UsageError: if a run that is to be followed needs a password that nobody can be asked for.
         """
         interruption = Interruption()
         self._display.expect(run.status for run in self._runs.values())
@@ -121,7 +124,9 @@ class Controller:
                 self._scheduler.close()
                 for run in self._runs.values():
                     run.close()
-                self._way.close(complete=complete)
+                self._way.close(
+                    complete=complete and not any(run.status.may_go_on for run in self._runs.values())
+                )
         if not complete:
             return ExitCode.INTERRUPTED
         return (
@@ -130,9 +135,10 @@ class Controller:
 
     def _check(self, interruption: Interruption) -> bool:
         """See which hosts can be worked on; nothing is changed on any."""
-        fresh = [
-            run for run in self._runs.values() if not run.status.starts and not run.status.phase.is_final
-        ]
+        left = [run for run in self._runs.values() if not run.status.phase.is_final]
+        if followed := [run for run in left if run.status.starts and run.lacks_sudo_password]:
+            self._give_sudo_password(followed)
+        fresh = [run for run in left if not run.status.starts]
         first = set(self._waves.next(set(), set(), set())[: 4 * self._options.pool])
         if fresh:
             self._display.note(f"checking {len(fresh)} hosts")
@@ -144,12 +150,8 @@ class Controller:
             if isinstance(error, HostUnfitError) and "sudo wants a password" in error.message
         ]  # fmt: skip
         if lacking and self._ask_sudo_password:
-            with self._display.paused():
-                password = self._ask_sudo_password()
-            self._secrets.add(password)
             again = [self._runs[name] for name in lacking]
-            for run in again:
-                run.take_sudo_password(password)
+            self._give_sudo_password(again)
             more = self._checked(again, first, interruption)
             if more is None:
                 return False
@@ -168,6 +170,20 @@ class Controller:
             self._runs[name].fail(error)
         self._way.prepare(self._display.note)
         return True
+
+    def _give_sudo_password(self, runs: Sequence[HostRun]) -> None:
+        """Ask for it, once for all."""
+        if self._ask_sudo_password is None:
+            raise UsageError(
+                f"sudo wants its password on {count_of(len(runs), 'host')} whose runs are to be followed",
+                remedy="give it again: --ask-sudo-password, or VCAGENT_SUDO_PASSWORD",
+            )
+        if self._sudo_password is None:
+            with self._display.paused():
+                self._sudo_password = self._ask_sudo_password()
+            self._secrets.add(self._sudo_password)
+        for run in runs:
+            run.take_sudo_password(self._sudo_password)
 
     def _checked(
         self, runs: Sequence[HostRun], first: set[str], interruption: Interruption

@@ -15,6 +15,7 @@ __all__ = [
     "ConnectionLostError",
     "DeadlineError",
     "HostUnfitError",
+    "NotFollowedError",
     "UnknownHostKeyError",
     "UnreachableError",
 ]
@@ -26,6 +27,10 @@ class UnreachableError(HostError):
 
 class ConnectionLostError(UnreachableError):
     """A connection broke, or gave no answer in time; another may hold."""
+
+
+class NotFollowedError(UnreachableError):
+    """A run was started on the host, and nobody can look after it there: another connection does not help."""
 
 
 class UnknownHostKeyError(UnreachableError):

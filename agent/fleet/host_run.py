@@ -132,6 +132,11 @@ class HostRun(ABC):
             HostUnfitError: if it cannot run the agent, or takes too long.
         """
 
+    @property
+    def lacks_sudo_password(self) -> bool:
+        """Whether sudo is known to want a password there, and there is none."""
+        return False
+
     def take_sudo_password(self, password: str) -> None:  # noqa: B027 - not every way has sudo
         """Use this from now on."""
 

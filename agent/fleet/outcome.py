@@ -108,6 +108,7 @@ def _host(run_dir: Path, status: HostStatus) -> dict[str, Any]:
     return {
         **status.to_json(),
         "good": status.is_good,
+        "may_go_on": status.may_go_on,
         "report": report.relative_to(run_dir).as_posix() if report.is_file() else None,
         "headline": {
             case["scenario"]: case["headline"] for case in _rollup(run_dir, status).get("cases", ())

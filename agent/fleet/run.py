@@ -15,6 +15,7 @@ from agent.fleet.inventory import read_inventory
 from agent.fleet.options import FleetOptions
 from agent.fleet.outcome import write_outcome
 from agent.fleet.record import FleetRecord, fleet_folder, recorded
+from agent.fleet.status import HostPhase
 from agent.fleet.ways import check_way
 from agent.journal import Journal, now
 from agent.names import canonical
@@ -95,7 +96,7 @@ def resume_fleet(
     *,
     accept_new_host_keys: bool = False,
 ) -> FinishedFleet:
-    """Go on with a fleet run whose controller ended before its hosts did.
+    """Go on with a fleet run whose controller ended, or gave hosts up, before these were done.
 
     Args:
         results_dir: the folder of all runs.
@@ -114,7 +115,8 @@ def resume_fleet(
             raise UsageError(
                 f"{run_dir} is no fleet run", remedy="vcagent resume goes on with a host's own run"
             )
-        if record.recall("exit_code") in (ExitCode.OK, ExitCode.FLEET_PARTIAL):
+        given_up = [status for status in record.statuses().values() if status.may_go_on]
+        if record.recall("exit_code") in (ExitCode.OK, ExitCode.FLEET_PARTIAL) and not given_up:
             raise UsageError(
                 f"fleet run {run_dir.name} is complete",
                 remedy=f"vcagent fleet retry {run_dir.name} tries its failed hosts again",
@@ -124,12 +126,19 @@ def resume_fleet(
         sources = kept_sources(record.recall("sources"), fleet.request.profiles)
         assignment = assigned(fleet, sources, wishes.credentials)
         record.end(None)
+        for status in given_up:
+            record.put(dataclasses.replace(status, phase=HostPhase.LOST, reason="", ended=None))
         with masking(assignment.secrets.mask):
             return _work(run_dir, assignment, record, wishes)
 
 
 def retry_fleet(
-    results_dir: Path, run: str | None, parameters: Mapping[str, str], wishes: Wishes
+    results_dir: Path,
+    run: str | None,
+    parameters: Mapping[str, str],
+    wishes: Wishes,
+    *,
+    accept_new_host_keys: bool = False,
 ) -> FinishedFleet:
     """Run again, as a new fleet run, on the hosts that failed, were not reached or not started.
 
@@ -138,6 +147,7 @@ def retry_fleet(
         run: the fleet run; None for the latest.
         parameters: secrets that were given with ``--parameters`` and were not kept.
         wishes: passwords and the display.
+        accept_new_host_keys: whether unknown host keys are written down and trusted.
 
     Raises:
         UsageError: if there is no such run, or no host to try again.
@@ -151,7 +161,7 @@ def retry_fleet(
         )
     hosts = read_inventory([str(failed)]).hosts.values()
     with Journal(run_dir / JOURNAL) as journal:
-        fleet = _recalled(FleetRecord(journal), hosts, parameters)
+        fleet = _recalled(FleetRecord(journal), hosts, parameters, accept_new_host_keys=accept_new_host_keys)
     return start_fleet(fleet, wishes)
 
 

@@ -89,6 +89,11 @@ class HostStatus:
         return self.run_dir.rsplit("/runs/", 1)[0]
 
     @property
+    def may_go_on(self) -> bool:
+        """Whether it was given up while a run may be at work there, whose results can still come home."""
+        return self.phase is HostPhase.UNREACHED and bool(self.starts or self.bundle)
+
+    @property
     def is_good(self) -> bool:
         """Whether the run there ended, and its result counts."""
         return self.phase is HostPhase.DONE and self.exit_code == ExitCode.OK

@@ -120,7 +120,10 @@ class SlurmHostRun(HostRun):
             except HostError as error:
                 silent_since = silent_since or time.monotonic()
                 if time.monotonic() - silent_since > self._around.options.reconnect_timeout_s:
-                    raise UnreachableError(f"Slurm does not answer: {error.message}") from error
+                    raise UnreachableError(
+                        f"Slurm does not answer: {error.message}",
+                        remedy=f"when it does: vcagent fleet resume {self._around.run_id}",
+                    ) from error
                 self.set(phase=HostPhase.LOST, message=error.message)
                 yield Wait(_LOOK_S)
                 continue

@@ -14,6 +14,7 @@ from agent.fleet.errors import (
     ConnectionLostError,
     DeadlineError,
     HostUnfitError,
+    NotFollowedError,
     UnknownHostKeyError,
     UnreachableError,
 )
@@ -74,6 +75,11 @@ class SshHostRun(HostRun):
         self._limit_s = self._around.options.host_timeout_s
         self._until: float | None = None
 
+    @property
+    def lacks_sudo_password(self) -> bool:
+        """See HostRun."""
+        return self.status.sudo == "password" and self._credentials.sudo_password is None
+
     def take_sudo_password(self, password: str) -> None:
         """See HostRun."""
         self._credentials = replace(self._credentials, sudo_password=password)
@@ -119,6 +125,10 @@ class SshHostRun(HostRun):
         yield from self._kept_up(self._gathered)
         self.judge(standing)
         self.close()
+
+    @property
+    def _resume(self) -> str:
+        return f"its run may go on there; when it can be followed: vcagent fleet resume {self._around.run_id}"
 
     def _connected(self) -> Task[Session]:
         if self._session is None or not self._session.is_open:
@@ -200,7 +210,7 @@ class SshHostRun(HostRun):
             before = self._heard_at
             try:
                 return (yield from work())
-            except UnknownHostKeyError:
+            except (UnknownHostKeyError, NotFollowedError):
                 raise
             except UnreachableError as error:
                 self.close()
@@ -210,7 +220,8 @@ class SshHostRun(HostRun):
                 self._check_limit()
                 if silent_s > self._around.options.reconnect_timeout_s:
                     raise UnreachableError(
-                        f"not heard of for {silent_s:.0f} s: {error.message}", remedy=error.remedy
+                        f"not heard of for {silent_s:.0f} s: {error.message}",
+                        remedy=self._resume if self.status.bundle else error.remedy,
                     ) from error
                 self.set(phase=HostPhase.LOST, message=error.message)
                 yield Wait(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
@@ -226,7 +237,9 @@ class SshHostRun(HostRun):
             if line is None:
                 raise ConnectionLostError(f"the host says nothing for {_SILENCE_S:.0f} s")
             if not line:
-                raise HostUnfitError(f"the agent cannot be followed there: {watch.ended().stderr[-2000:]}")
+                raise NotFollowedError(
+                    f"the run cannot be followed there: {watch.ended().stderr[-2000:]}", remedy=self._resume
+                )
             standing = Standing.from_json(line)
             self._heard_at = time.monotonic()
             if standing.state is not RunState.RUNNING:
