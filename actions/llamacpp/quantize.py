@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 from pathlib import Path
@@ -18,10 +19,18 @@ from agent.component import ComponentParameters, StepOutcome
 from agent.errors import ActionFailedError
 from agent.file_hash import sha256_of
 from agent.records import Metric, Relativity
-from parsers.llamacpp.quantize import quantization_details, quantization_metrics, tensors_done
+from parsers.llamacpp.quantize import (
+    quantization_details,
+    quantization_metrics,
+    quantized_tensors,
+    tensors_done,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agent.component import StepContext
+    from parsers.llamacpp.quantize import Tensor
 
 __all__ = ["LlamaCppQuantize", "QuantizeParameters"]
 
@@ -99,6 +108,7 @@ class LlamaCppQuantize(VariantAction):
             raise _explained(error, log) from error
         finally:
             part.unlink(missing_ok=True)
+        _write_tensors(case_dir / "tensors.csv", quantized_tensors(text))
         before, after = source.stat().st_size, variant.path.stat().st_size
         metrics = (
             Metric("model_size", after, "bytes", Relativity.LOWER, "size of the file"),
@@ -134,6 +144,18 @@ class LlamaCppQuantize(VariantAction):
             )
         python = (environment or Path()) / "bin" / "python"
         return locate_model(spec, python=python, processes=context.processes, log=context.log)
+
+
+def _write_tensors(path: Path, tensors: Sequence[Tensor]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["name", "shape", "type_before", "type_after", "bytes_before", "bytes_after"])
+        for tensor in tensors:
+            shape = "x".join(map(str, tensor.shape))
+            sizes = [
+                "" if size is None else round(size) for size in (tensor.bytes_before, tensor.bytes_after)
+            ]
+            table.writerow([tensor.name, shape, tensor.type_before, tensor.type_after, *sizes])
 
 
 def _bits(name: str) -> int | None:

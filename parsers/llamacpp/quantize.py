@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 
 from agent.errors import ParseError
 from agent.records import MetadataValue, Metric, Relativity
 
 __all__ = [
+    "Tensor",
     "has_quantization",
     "quantization_complete",
     "quantization_details",
     "quantization_metrics",
+    "quantized_tensors",
     "tensors_done",
 ]
 
 _MIB = 1024 * 1024
 _TENSOR = re.compile(
-    r"^\[\s*(?P<number>\d+)/\s*(?P<total>\d+)\] +\S+ +- +\[[^\]]*\], type = +(?P<type>\w+),.*$",
+    r"^\[\s*(?P<number>\d+)/\s*(?P<total>\d+)\] +(?P<name>\S+) +- +\[(?P<shape>[^\]]*)\], "
+    r"type = +(?P<type>\w+),.*$",
     re.MULTILINE,
 )
 _CONVERTED = re.compile(r"converting to (?P<type>\w+) \.\.")
+_TENSOR_SIZE = re.compile(
+    r"size = +(?P<before>[\d.]+) Mi?B(?: -> +(?P<after>[\d.]+) Mi?B)?[ \t]*$", re.MULTILINE
+)
 _SIZE = re.compile(
     r"(?P<which>model|quant) size +=\s+(?P<mib>[\d.]+) Mi?B(?: \((?P<bpw>[\d.]+) BPW\))?[ \t]*$", re.MULTILINE
 )
@@ -99,13 +106,52 @@ def quantization_metrics(text: str) -> tuple[Metric, ...]:
     return tuple(metrics)
 
 
-def quantization_details(text: str) -> dict[str, MetadataValue]:
-    """How many tensors have which type now: ``tensors_q4_0: 90``."""
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What became of one tensor.
+
+    Args:
+        name: its name in the model.
+        shape: its dimensions, the first the fastest.
+        type_before: its type in the source, such as ``f16``.
+        type_after: its type now.
+        bytes_before: its size in the source, in bytes, as exact as the log; None where the line was cut.
+        bytes_after: its size now, likewise.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type_before: str
+    type_after: str
+    bytes_before: float | None = None
+    bytes_after: float | None = None
+
+
+def quantized_tensors(text: str) -> tuple[Tensor, ...]:
+    """The tensors that a log tells of, in its order."""
     lines = list(_TENSOR.finditer(text))
     ends = [*(line.start() for line in lines[1:]), len(text)]
-    types: Counter[str] = Counter()
+    tensors = []
     for line, end in zip(lines, ends, strict=False):  # no line has no end either
-        # In 2024 a fallback was told in between, so that the type stands on a later line.
+        # In 2024 a fallback was told in between, so that type and size stand on a later line.
         converted = _CONVERTED.search(text, line.start(), end)
-        types[(converted or line)["type"].lower()] += 1
+        size = _TENSOR_SIZE.search(text, line.start(), end)
+        before = float(size["before"]) * _MIB if size else None
+        after = float(size["after"]) * _MIB if size and size["after"] else before
+        tensors.append(
+            Tensor(
+                line["name"],
+                tuple(map(int, re.findall(r"\d+", line["shape"]))),
+                line["type"].lower(),
+                (converted or line)["type"].lower(),
+                before,
+                after,
+            )
+        )
+    return tuple(tensors)
+
+
+def quantization_details(text: str) -> dict[str, MetadataValue]:
+    """How many tensors have which type now: ``tensors_q4_0: 90``."""
+    types = Counter(tensor.type_after for tensor in quantized_tensors(text))
     return {f"tensors_{name}": count for name, count in sorted(types.items())}

@@ -110,6 +110,8 @@ def test_quantise(run: Runner, models: Path, bench_python: Path, llamacpp_versio
     assert found["tensors"] == 272
     assert found["quantize_time"] > 0
     assert sum(value for name, value in half.details.items() if name.startswith("tensors_")) == 272
+    tables = [path.read_text().splitlines() for path in run.context.run_dir.rglob("tensors.csv")]
+    assert [len(table) for table in tables] == [273, 273]
     assert not list(models.rglob("*.part"))
 
 

@@ -29,6 +29,7 @@ import pytest
 
 from agent.errors import ParseError
 from parsers.llamacpp import PARSER, parse_text
+from parsers.llamacpp.quantize import Tensor, quantized_tensors
 
 if TYPE_CHECKING:
     from agent.records import ParsedOutput
@@ -58,6 +59,26 @@ def _parsed(name: str) -> dict[str, Any]:
     assert PARSER.recognise(LOGS / name)
     (output,) = PARSER.parse(LOGS / name)
     return _expectation(output)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "quantize" in name])
+def test_tensors_of_a_quantisation_add_up_to_its_sizes(name: str) -> None:
+    text = (LOGS / name).read_text(encoding="utf-8")
+    tensors = quantized_tensors(text)
+    expected = json.loads(EXPECTED.read_text(encoding="utf-8"))[name]["metrics"]
+    assert len(tensors) == expected["tensors"][0]
+    assert len({tensor.name for tensor in tensors}) == len(tensors)
+    for sizes, metric in (("bytes_before", "tensors_size_before"), ("bytes_after", "tensors_size")):
+        # A tensor's size has two digits behind the point.
+        assert sum(getattr(tensor, sizes) for tensor in tensors) == pytest.approx(
+            expected[metric][0], abs=len(tensors) * 0.005 * 2**20
+        )
+
+
+def test_a_tensor_that_fell_back() -> None:
+    text = (LOGS / "b3642-quantize-Q4_K_M.log").read_text(encoding="utf-8")
+    found = {tensor.name: tensor for tensor in quantized_tensors(text)}["blk.0.attn_k.weight"]
+    assert found == Tensor("blk.0.attn_k.weight", (576, 192, 1, 1), "f16", "q5_0", 0.21 * 2**20, 0.07 * 2**20)
 
 
 @pytest.mark.parametrize("name", NAMES)
