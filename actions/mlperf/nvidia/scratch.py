@@ -205,10 +205,9 @@ class Scratch:
         found = inventory(folder)
         if record.get("state") == "begun":  # killed: whatever appeared since may be half of something
             doubtful = new_in(found, _read_inventory(record.get("before", {})))
-        elif record.get("state") == "failed":  # what was put there by hand since is not its work
-            doubtful = _unchanged(found, record)
-        elif record.get("state") == "complete" and self.lacking(stage):
-            # NVIDIA's scripts take a half download that they find for a whole one.
+        elif record.get("state") == "failed" or (record.get("state") == "complete" and self.lacking(stage)):
+            # What was put there by hand since is not its work. NVIDIA's scripts take half of a download that
+            # they find for a whole one.
             doubtful = _unchanged(found, record)
         else:
             return ""
