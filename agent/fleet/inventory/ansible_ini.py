@@ -9,6 +9,7 @@ from typing import Any
 
 from agent.errors import UsageError
 from agent.fleet.inventory.draft import UNGROUPED, Draft
+from agent.fleet.inventory.variables import ansible_only, as_ansible
 
 __all__ = ["read_ini"]
 
@@ -47,7 +48,7 @@ def read_ini(text: str, draft: Draft, name: str) -> None:
             variable, equals, value = line.partition("=")
             if not equals:
                 raise UsageError(f"{line!r} is not written name=value", where=where)
-            draft.add_group_variables(group, {variable.strip(): _literal(value.strip())})
+            draft.add_group_variables(group, ansible_only({variable.strip(): _literal(value.strip())}))
         elif line[0] == "[" and line[-1] == "]":
             raise UsageError(
                 f"{line} is no section", where=where, remedy="[group], [group:vars] or [group:children]"
@@ -73,7 +74,7 @@ def _host(line: str, draft: Draft, group: str, where: str) -> None:
                 remedy="one host a line, its variables behind it",
             )
         variables[variable] = _literal(value)
-    draft.add_address(words[0], variables, group, where)
+    draft.add_address(words[0], ansible_only(variables), group, where, as_ansible)
 
 
 def _literal(text: str) -> Any:

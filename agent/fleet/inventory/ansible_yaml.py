@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
+from agent.fleet.inventory.variables import ansible_only
 
 if TYPE_CHECKING:
     from agent.fleet.inventory.draft import Draft
@@ -35,9 +36,10 @@ def read_ansible_groups(groups: Mapping[Any, Any], draft: Draft, name: str) -> N
                 where=where,
                 remedy="hosts stand below hosts:, groups below children:",
             )
-        draft.add_group_variables(str(group), _mapping(parts.get("vars"), f"{where}: vars"))
-        for host, variables in _mapping(parts.get("hosts"), f"{where}: hosts").items():
-            draft.add_host(str(host), _mapping(variables, f"{where}: host {host}"), str(group))
+        variables = _mapping(parts.get("vars"), f"{where}: vars")
+        draft.add_group_variables(str(group), ansible_only(variables))
+        for host, own in _mapping(parts.get("hosts"), f"{where}: hosts").items():
+            draft.add_host(host, ansible_only(_mapping(own, f"{where}: host {host}")), str(group))
         children = _mapping(parts.get("children"), f"{where}: children")
         for child in children:
             draft.add_child(str(group), str(child))

@@ -12,7 +12,7 @@ from agent.fleet.inventory.ranges import expanded
 from agent.fleet.inventory.variables import fleet_host, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["ALL", "UNGROUPED", "Draft"]
 
@@ -47,19 +47,35 @@ class Draft:
             if group:
                 self.group(group).hosts[name] = None
 
-    def add_address(self, text: str, variables: Mapping[str, Any], group: str, where: str) -> None:
+    def add_address(
+        self,
+        text: str,
+        variables: Mapping[str, Any],
+        group: str,
+        where: str,
+        spelled: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
+    ) -> None:
         """Add a host written as ``user@host:port``; of two with one name, the second is named with its port.
+
+        Args:
+            text: the address.
+            variables: the host's; they count before those of the address.
+            group: the group that it stands in.
+            where: its place, for messages.
+            spelled: gives the variables of the address the names that this file uses.
 
         Raises:
             UsageError: if it is no address.
         """
-        pattern, addressed = host_address(text, where)
+        pattern, own = host_address(text, where)
+        addressed = spelled(own)
         names = expanded(pattern)
         taken = [name for name in names if name in self._hosts]
-        if "port" in addressed and any(self._hosts[name].get("port") != addressed["port"] for name in taken):
+        port = spelled({"port": own["port"]} if "port" in own else {})
+        if any(not port.items() <= self._hosts[name].items() for name in taken):
             for name in names:
-                several = {"address": name, **addressed, **variables}
-                self.add_host(f"{name}:{addressed['port']}", several, group)
+                several = {**spelled({"address": name}), **addressed, **variables}
+                self.add_host(f"{name}:{own['port']}", several, group)
             return
         self.add_host(pattern, {**addressed, **variables}, group)
 

@@ -14,7 +14,7 @@ from agent.fleet.inventory.ansible_ini import read_ini
 from agent.fleet.inventory.ansible_yaml import read_ansible_groups
 from agent.fleet.inventory.draft import UNGROUPED, Draft
 from agent.fleet.inventory.own_yaml import OWN_KEYS, read_own
-from agent.fleet.inventory.variables import Vaulted
+from agent.fleet.inventory.variables import Vaulted, ansible_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -158,4 +158,4 @@ def _variables(path: Path) -> Mapping[str, Any]:
     if text.startswith("$ANSIBLE_VAULT"):
         return {}
     content = _yaml(text, str(path))
-    return content if isinstance(content, Mapping) else {}
+    return ansible_only(content) if isinstance(content, Mapping) else {}

@@ -12,7 +12,7 @@ from agent.errors import UsageError
 from agent.fleet.inventory.host import FleetHost
 from agent.names import did_you_mean
 
-__all__ = ["OWN_VARIABLES", "Vaulted", "check_own", "fleet_host", "merged"]
+__all__ = ["OWN_VARIABLES", "Vaulted", "ansible_only", "as_ansible", "check_own", "fleet_host", "merged"]
 
 OWN_VARIABLES = (
     *("address", "port", "user", "identity_file", "proxy_jump", "proxy_command", "sudo", "python"),
@@ -36,6 +36,8 @@ _ANSIBLE = {
 """Ansible's names, the one that counts first (docs.ansible.com, "Connecting to hosts: behavioral inventory
 parameters"); ``vcagent_parameters`` is ours, for an inventory that both read."""
 
+_ANSIBLE_NAMES = frozenset({"ansible_group_priority"}.union(*_ANSIBLE.values()))
+
 _YES = frozenset({"true", "yes", "on", "1", "y", "t"})
 _NO = frozenset({"false", "no", "off", "0", "n", "f", ""})
 _MOST_PORT = 65535
@@ -54,6 +56,16 @@ def merged(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> dict[str, Any]
         if isinstance(outer.get(name), Mapping) and isinstance(inner.get(name), Mapping):
             result[name] = {**outer[name], **inner[name]}
     return result
+
+
+def ansible_only(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the variables of a file of Ansible's, those that are used: ``port`` there is an application's."""
+    return {name: value for name, value in variables.items() if name in _ANSIBLE_NAMES}
+
+
+def as_ansible(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables of ours under Ansible's names."""
+    return {_ANSIBLE[name][0]: value for name, value in own.items()}
 
 
 def fleet_host(name: str, variables: Mapping[str, Any], groups: tuple[str, ...]) -> FleetHost:
