@@ -46,11 +46,11 @@ class Credentials:
     sudo_password: str | None = field(default=None, repr=False)
 
     def of(self, host: FleetHost) -> Credentials:
-        """Those for one host: what its inventory says counts."""
+        """Those for one host: its inventory counts first, and any of sudo before one of logging in."""
         return replace(
             self,
             password=host.password or self.password,
-            sudo_password=host.sudo_password or host.password or self.sudo_password or self.password,
+            sudo_password=host.sudo_password or self.sudo_password or host.password or self.password,
         )
 
     def values(self) -> list[str]:

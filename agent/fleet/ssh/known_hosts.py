@@ -7,7 +7,7 @@ import binascii
 import re
 import threading
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,10 +42,13 @@ class KeyStanding(Enum):
 
 @dataclass(frozen=True)
 class _Entry:
+    where: str
     marker: str
     names: tuple[str, ...]
     key_type: str
     key: bytes
+    of_host: bool = False
+    """Of the host, asked about a server on another of its ports."""
 
     def fits(self, name: str) -> bool:
         """Whether the entry is about a server."""
@@ -104,13 +107,21 @@ class KnownHosts:
             return self._found[asked]
 
     def _about(self, hop: Hop) -> Iterator[_Entry]:
+        """What the files say of a server.
+
+        On another port than 22 that is what they say of that port. Only where they have no key of it may the
+        host's own answer there (as for ssh) - and prove who it is, but no change: another server may listen.
+        What is revoked for the host is revoked on all its ports.
+        """
         files = [self._files[file] for file in hop.known_hosts]
-        for file in files:
-            yield from file.entries(hop.host_key_name)
-        # As ssh does: what is known of a host holds on its other ports, where nothing is known of those.
+        own = [entry for file in files for entry in file.entries(hop.host_key_name)]
+        yield from own
         if port := _PORT.fullmatch(hop.host_key_name):
+            unknown = all(entry.marker for entry in own)
             for file in files:
-                yield from (entry for entry in file.entries(port[1]) if entry.marker != _REVOKED)
+                for entry in file.entries(port[1]):
+                    if unknown or entry.marker == _REVOKED:
+                        yield replace(entry, of_host=True)
 
     def key_types(self, hop: Hop) -> list[str]:
         """The types of keys that are known of a server: those it should be asked for."""
@@ -142,8 +153,10 @@ class KnownHosts:
             problem = certificate_problem(certificate.key_blob, name, authorities)
             if not problem:
                 return KeyStanding.KNOWN, ""
-        if any(entry.key_type == key.get_name() for entry in plain):
-            return KeyStanding.CHANGED, problem or "another one is known"
+        for entry in plain:
+            # Whatever its type: somebody between could show a key of a type that is not known yet.
+            if not entry.of_host:
+                return KeyStanding.CHANGED, problem or f"another one is known ({entry.where})"
         return KeyStanding.UNKNOWN, problem
 
     def add(self, hop: Hop, key: PKey) -> None:
@@ -169,7 +182,7 @@ def _read(path: Path) -> Iterator[_Entry]:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return
-    for line in lines:
+    for number, line in enumerate(lines, start=1):
         words = line.split()
         marker = words.pop(0) if words and words[0].startswith("@") else ""
         if len(words) < 3 or words[0].startswith("#"):  # noqa: PLR2004 - names, type and key
@@ -178,7 +191,7 @@ def _read(path: Path) -> Iterator[_Entry]:
             key = base64.b64decode(words[2], validate=True)
         except (binascii.Error, ValueError):
             continue
-        yield _Entry(marker, tuple(words[0].split(",")), words[1], key)
+        yield _Entry(f"{path}:{number}", marker, tuple(words[0].split(",")), words[1], key)
 
 
 def _wildcard(pattern: str, name: str) -> bool:

@@ -61,6 +61,46 @@ CASES = {
     "on its port": (f"[gpu.example.com]:2222 {text(1)}\n", "[gpu.example.com]:2222", KeyStanding.KNOWN),
     "on another port": (f"[gpu.example.com]:2223 {text(1)}\n", "[gpu.example.com]:2222", KeyStanding.UNKNOWN),
     "without a port": (f"gpu.example.com {text(1)}\n", "[gpu.example.com]:2222", KeyStanding.KNOWN),
+    "the host's, on a port of which nothing is known": (
+        f"gpu.example.com {text(2)}\n",
+        "[gpu.example.com]:2222",
+        KeyStanding.UNKNOWN,
+    ),
+    "the host's, on a port that has another": (
+        f"gpu.example.com {text(1)}\n[gpu.example.com]:2222 {text(2)}\n",
+        "[gpu.example.com]:2222",
+        KeyStanding.CHANGED,
+    ),
+    "the port's, where the host has another": (
+        f"gpu.example.com {text(2)}\n[gpu.example.com]:2222 {text(1)}\n",
+        "[gpu.example.com]:2222",
+        KeyStanding.KNOWN,
+    ),
+    "the port's, on the host": (
+        f"gpu.example.com {text(2)}\n[gpu.example.com]:2222 {text(1)}\n",
+        "gpu.example.com",
+        KeyStanding.CHANGED,
+    ),
+    "of a type that was not known": (
+        f"gpu.example.com ssh-rsa {base64.b64encode(b'x').decode()}\n",
+        "gpu.example.com",
+        KeyStanding.CHANGED,
+    ),
+    "of a type that was not known, but the host's, on a port": (
+        f"gpu.example.com {text(1)}\n[gpu.example.com]:2222 ssh-rsa {base64.b64encode(b'x').decode()}\n",
+        "[gpu.example.com]:2222",
+        KeyStanding.CHANGED,
+    ),
+    "revoked for the host, on a port": (
+        f"[gpu.example.com]:2222 {text(1)}\n@revoked gpu.example.com {text(1)}\n",
+        "[gpu.example.com]:2222",
+        KeyStanding.REVOKED,
+    ),
+    "revoked for a port, on the host": (
+        f"gpu.example.com {text(1)}\n@revoked [gpu.example.com]:2222 {text(1)}\n",
+        "gpu.example.com",
+        KeyStanding.KNOWN,
+    ),
     "revoked": (f"gpu.example.com {text(1)}\n@revoked * {text(1)}\n", "gpu.example.com", KeyStanding.REVOKED),
     "an authority alone": (f"@cert-authority * {text(1)}\n", "gpu.example.com", KeyStanding.UNKNOWN),
     "rubbish around it": (
@@ -77,6 +117,19 @@ def test_a_key_is(case: str, tmp_path: Path) -> None:
     file = tmp_path / "known_hosts"
     file.write_text(lines)
     assert KnownHosts().standing(hop(file, name), key(1))[0] is standing
+
+
+def test_a_server_is_asked_for_keys_of_its_own_port(tmp_path: Path) -> None:
+    file = tmp_path / "known_hosts"
+    file.write_text(f"gpu.example.com {text(1)}\n[gpu.example.com]:2222 ssh-rsa eA==\n")
+    types = {port: KnownHosts().key_types(hop(file, f"[gpu.example.com]:{port}")) for port in (2222, 2223)}
+    assert types == {2222: ["ssh-rsa"], 2223: ["ssh-ed25519"]}
+
+
+def test_a_changed_key_is_told_with_the_line_of_the_known_one(tmp_path: Path) -> None:
+    file = tmp_path / "known_hosts"
+    file.write_text(f"# c\ngpu.example.com {text(2)}\n")
+    assert KnownHosts().standing(hop(file), key(1))[1] == f"another one is known ({file}:2)"
 
 
 def test_an_accepted_key_is_written_down_once_and_known(tmp_path: Path) -> None:
@@ -156,6 +209,10 @@ def test_an_authority_of_the_file_makes_a_host_known(signed: Path, tmp_path: Pat
     assert known.has_authority(hop(file))
     assert known.standing(hop(file), shown)[0] is KeyStanding.KNOWN
     assert known.standing(replace(hop(file), host_key_name="x"), shown)[0] is KeyStanding.UNKNOWN
+    other_port = hop(file, "[gpu.example.com]:2222")
+    assert known.standing(other_port, shown)[0] is KeyStanding.KNOWN
+    file.write_text(f"{file.read_text()}[gpu.example.com]:2222 {text(2)}\n")
+    assert KnownHosts().standing(other_port, shown)[0] is KeyStanding.CHANGED
     now_s = time.time()
     authority = [blob(signed / "ca.pub")]
     assert certificate_problem(blob(signed / "good-cert.pub"), "alias", authority, now_s) == ""
