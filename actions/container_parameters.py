@@ -15,7 +15,7 @@ from agent.errors import HostError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["ContainerParameters", "MountParameters"]
+__all__ = ["ContainerParameters", "GpuSet", "MountParameters"]
 
 
 class MountParameters(ParameterGroup):
@@ -49,14 +49,16 @@ def _gpus(value: Any) -> Any:
     return (str(value),) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+GpuSet = Annotated[Literal["none", "all"] | tuple[str, ...], BeforeValidator(_gpus)]
+"""The GPUs that a container sees; a profile may write indices as ``0,1``."""
+
+
 class ContainerParameters(ParameterGroup):
     """A container as a profile asks for it."""
 
     image: str = Field(min_length=1, description="Its image, such as vllm/vllm-openai:v0.11.0.")
     pull: Literal["missing", "always", "never"] = Field("missing", description="When the image is fetched.")
-    gpus: Annotated[Literal["none", "all"] | tuple[str, ...], BeforeValidator(_gpus)] = Field(
-        "none", description="none, all, or indices or UUIDs."
-    )
+    gpus: GpuSet = Field("none", description="none, all, or indices or UUIDs.")
     gpu_access: GpuAccess = Field(
         GpuAccess.DEVICE_REQUEST, description="How Docker is asked for them: device_request, cdi, runtime."
     )

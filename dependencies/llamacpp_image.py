@@ -8,10 +8,11 @@ import shlex
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from actions.container_parameters import GpuSet  # noqa: TC001 - pydantic reads it
 from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.containers import ContainerSpec
 from agent.errors import ActionFailedError, DependencyFailedError
@@ -53,7 +54,7 @@ class LlamaCppImageParameters(ComponentParameters):
     llamacpp: Path | None = Field(
         None, description="The folder of the programs; by default llamacpp below the package folder."
     )
-    gpus: Literal["none", "all"] = Field(
+    gpus: GpuSet = Field(
         "none", description="What the new image is tried with: all for a CUDA build, which needs the driver."
     )
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from actions.comparison.accuracy_difference import Difference, paired, unpaired
 from actions.comparison.same_test import differing, test_name
 from actions.comparison.variant_exhibits import exhibits
 from actions.comparison.variant_numbers import VariantNumbers, collect
+from actions.llamacpp.variant_action import names_of
 from actions.llamacpp.variants import NAME_PATTERN
 from actions.parameter_types import Share  # noqa: TC001 - pydantic reads it
 from agent.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
@@ -39,8 +40,25 @@ class VariantComparisonParameters(ComponentParameters):
     """Which variants, and against which."""
 
     model: str = Field(pattern=f"^{NAME_PATTERN}$", description="The model's name in the records.")
-    baseline: str = Field("F16", min_length=1, description="The variant that the others are compared with.")
+    variants: Annotated[tuple[str, ...], BeforeValidator(names_of)] = Field(
+        (), description="Those that are measured, where that is known before: the plan then sees to it."
+    )
+    baseline: str = Field(
+        "", description="The variant that the others are compared with; by default the first."
+    )
     significance: Share = Field(0.05, description="A difference with a smaller p value is more than noise.")
+
+    @model_validator(mode="after")
+    def _baseline_is_measured(self) -> VariantComparisonParameters:
+        names = self.names
+        if names and self.baseline and self.baseline.upper() not in names:
+            raise ValueError(f"the baseline {self.baseline} is none of the variants {', '.join(names)}")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variants that are known before, each once."""
+        return tuple(dict.fromkeys(name.upper() for name in self.variants))
 
 
 class VariantComparison(Action):
@@ -53,8 +71,12 @@ class VariantComparison(Action):
         self.asked = cast("VariantComparisonParameters", parameters)
 
     def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - the records are not there yet
-        """One step."""
-        reason = f"sets the variants of {self.asked.model} side by side, against {self.asked.baseline}"
+        """One step; none for a variant that is alone."""
+        names = self.asked.names
+        if len(names) == 1:
+            return Plan(nothing_to_do=f"{names[0]} is the only variant of {self.asked.model}")
+        baseline = self.asked.baseline or (names[0] if names else "the first")
+        reason = f"sets the variants of {self.asked.model} side by side, against {baseline}"
         return Plan((Step("compare", reason, self._compare, estimate_s=1),))
 
     def _compare(self, context: StepContext) -> StepOutcome:
@@ -131,11 +153,11 @@ def _ordered(
     Raises:
         ActionFailedError: if there are no records of it, or of no other.
     """
-    name = asked.baseline.upper()
+    name = asked.baseline.upper() or next(iter(asked.names or variants), "")
     if name not in variants or len(variants) == 1:
         raise ActionFailedError(
-            f"there is nothing to compare: the baseline is {name}, and of {asked.model} the run measured "
-            f"{', '.join(variants) or 'nothing'}",
+            f"there is nothing to compare: the baseline is {name or 'missing'}, and of {asked.model} the run "
+            f"measured {', '.join(variants) or 'nothing'}",
             remedy="measure the baseline and another variant before, or name another baseline",
         )
     return [variants[name], *(one for other, one in variants.items() if other != name)]

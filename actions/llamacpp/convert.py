@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
+from actions.llamacpp.origin import check_origin, keep_made
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import ModelParameters
 from actions.llamacpp.variants import Variant
@@ -83,6 +84,8 @@ class LlamaCppConvert(Action):
         variant = self._variant(self.parameters.models(context.package_dir))
         source = self.parameters.source
         before = _check_folder(source)
+        origin = str(source.absolute())
+        check_origin(variant, origin)
         script = self.parameters.program(context.package_dir, _SCRIPT)
         case_dir = context.case_dir("llamacpp", f"{variant.model}-{variant.name}-convert")
         log, part = case_dir / "convert_hf_to_gguf.log", variant.part
@@ -97,7 +100,7 @@ class LlamaCppConvert(Action):
             run_program(self._command(script, variant), context, log, on_line=show)
             if not part.is_file():
                 raise ActionFailedError(f"the converter ended well, and wrote no {part}", remedy=f"see {log}")
-            part.replace(variant.path)
+            keep_made(variant, origin)
         except ActionFailedError as error:
             raise self._explained(error, log) from error
         finally:

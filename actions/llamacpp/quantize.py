@@ -8,14 +8,15 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from actions.llamacpp.model_file import locate_model
+from actions.llamacpp.model_file import PACKAGE_PREFIX, locate_model
+from actions.llamacpp.origin import check_origin, keep_made
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters
 from actions.llamacpp.variants import Variant
 from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
-from agent.component import ComponentParameters, StepOutcome
+from agent.component import ComponentParameters, Plan, StepOutcome
 from agent.errors import ActionFailedError
 from agent.file_hash import sha256_of
 from agent.records import Metric, Relativity
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.component import StepContext
+    from agent.facts import Facts
     from parsers.llamacpp.quantize import Tensor
 
 __all__ = ["LlamaCppQuantize", "QuantizeParameters"]
@@ -42,10 +44,30 @@ class QuantizeParameters(VariantParameters):
         "F16", min_length=1, description="A variant, a GGUF file, or package:<module> of the environment."
     )
     environment: OptionalPath = Field(None, description="The Python environment of package:<module>.")
+    converted: OptionalPath = Field(
+        None, description="The folder that an action before converts into source; then it is no package."
+    )
     imatrix: OptionalPath = Field(None, description="An importance matrix, which the smallest types need.")
     allow_requantize: bool = Field(
         default=False, description="From a source that is quantised itself: the loss of both adds up."
     )
+
+    @model_validator(mode="after")
+    def _of_one_model(self) -> QuantizeParameters:
+        if self.converted and self.source.startswith(PACKAGE_PREFIX):
+            raise ValueError(
+                f"{self.converted} is converted, and source {self.source} is another model, which would be "
+                "measured under its name: leave source out, or do not convert"
+            )
+        return self
+
+    @property
+    def source_variant(self) -> str:
+        """The variant that source names; empty where it is a file or a package."""
+        named = (
+            "/" not in self.source and ":" not in self.source and not self.source.lower().endswith(".gguf")
+        )
+        return self.source.upper() if named else ""
 
 
 class LlamaCppQuantize(VariantAction):
@@ -60,6 +82,14 @@ class LlamaCppQuantize(VariantAction):
     def programs(self) -> tuple[str, ...]:
         """See VariantAction."""
         return ("llama-quantize",)
+
+    def plan(self, facts: Facts) -> Plan:
+        """A step for each variant but the source, which is there already."""
+        source = self.parameters.source_variant
+        wanted = tuple(name for name in self.parameters.variants if name != source)
+        if not wanted:
+            return Plan(nothing_to_do=f"{source} is the source, and no other variant is asked for")
+        return self.plan_for(wanted, facts)
 
     def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:  # noqa: ARG002
         """See VariantAction."""
@@ -89,6 +119,8 @@ class LlamaCppQuantize(VariantAction):
                 f"{variant.path} cannot be made from itself",
                 remedy=f"leave {variant.name} out of variants, or name another source",
             )
+        origin = self.parameters.source_variant or self._named_source()
+        check_origin(variant, origin)
         variant.folder.mkdir(parents=True, exist_ok=True)
         _check_space(variant, source)
         log, part = case_dir / "llama-quantize.log", variant.part
@@ -103,7 +135,7 @@ class LlamaCppQuantize(VariantAction):
             run_program(self._command(variant, program, str(source)), context, log, on_line=show)
             text = log.read_text(encoding="utf-8", errors="replace")
             found = quantization_metrics(text)
-            part.replace(variant.path)
+            keep_made(variant, origin)
         except ActionFailedError as error:
             raise _explained(error, log) from error
         finally:
@@ -127,18 +159,17 @@ class LlamaCppQuantize(VariantAction):
         message = f"{variant.name}: {before / 2**20:.0f} MiB → {after / 2**20:.0f} MiB"
         return StepOutcome(message, (output,), case_dir)
 
+    def _named_source(self) -> str:
+        spec = self.parameters.source
+        return spec if spec.startswith(PACKAGE_PREFIX) else str(Path(spec).absolute())
+
     def _source(self, variant: Variant, context: StepContext) -> Path:
         """The file that is quantised."""
         spec = self.parameters.source
-        named = (
-            Variant(variant.model, spec.upper(), variant.models_dir)
-            if "/" not in spec and ":" not in spec
-            else None
-        )
-        if named and not spec.lower().endswith(".gguf"):
-            return self.file_of(named)
+        if named := self.parameters.source_variant:
+            return self.file_of(Variant(variant.model, named, variant.models_dir))
         environment = self.parameters.environment
-        if spec.startswith("package:") and environment is None:
+        if spec.startswith(PACKAGE_PREFIX) and environment is None:
             raise ActionFailedError(
                 f"{spec} is a package of an environment, and none is named", remedy="give environment"
             )

@@ -28,6 +28,7 @@ from agent.component import (
 )
 from agent.containers import Mount, Port
 from agent.errors import ActionFailedError
+from agent.names import canonical
 
 if TYPE_CHECKING:
     from agent.facts import Facts
@@ -61,7 +62,9 @@ class LlamaCppServerParameters(ComponentParameters, ServerParameters):
     @field_validator("container", mode="before")
     @classmethod
     def _image(cls, value: Any) -> Any:
-        return {"image": value} if value and isinstance(value, str) else value or None
+        asked = {"image": value} if isinstance(value, str) else value
+        images = [entry for name, entry in (asked or {}).items() if canonical(str(name)) == "image"]
+        return None if not asked or images == [""] else asked
 
     @model_validator(mode="after")
     def _of_the_binary(self) -> LlamaCppServerParameters:
@@ -69,6 +72,10 @@ class LlamaCppServerParameters(ComponentParameters, ServerParameters):
             raise ValueError("binary, gpu_layers and arguments are llama-server's: leave environment out")
         if self.container and self.container.network == "none":
             raise ValueError("nobody reaches a server in a container without a network")
+        if self.container and self.container.gpus == "none" and self.gpu_layers:
+            raise ValueError(
+                f"gpu_layers is {self.gpu_layers}, and the container sees no GPU: give it gpus (ServerGpus)"
+            )
         return self
 
     def server(self, package_dir: Path) -> ServerParameters:

@@ -24,7 +24,7 @@ from parsers.llamacpp import FORMAT, TOOL
 from parsers.llamacpp.build import build_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agent.component import StepContext
     from agent.facts import Facts
@@ -134,8 +134,12 @@ class VariantAction(Action):
 
     def plan(self, facts: Facts) -> Plan:
         """A step for each variant. The files are not looked for: an action before may have to make them."""
+        return self.plan_for(self.parameters.variants, facts)
+
+    def plan_for(self, names: Iterable[str], facts: Facts) -> Plan:
+        """A step for each of these variants."""
         folder = self.parameters.models(facts[PACKAGE_DIR])
-        variants = [Variant(self.parameters.model, name, folder) for name in self.parameters.variants]
+        variants = [Variant(self.parameters.model, name, folder) for name in names]
         return Plan(tuple(self._step(variant) for variant in variants))
 
     def _step(self, variant: Variant) -> Step:

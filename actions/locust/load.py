@@ -135,8 +135,7 @@ class LocustLoad(Action):
         server = TextServer(url, asked.api, os.environ.get(asked.api_key_env, ""))
         model = asked.endpoint_model or str(facts.get("model") or server.model())
         limits = server.limits()
-        # One more: llama.cpp calls a reply that fills its context to the last token truncated.
-        needed = asked.input_tokens + asked.output_tokens + 1
+        needed = asked.needed_context
         if limits.get("context", needed) < needed:
             raise ActionFailedError(
                 f"a request has {asked.input_tokens} + {asked.output_tokens} tokens; the server's context "

@@ -6,7 +6,7 @@ import re
 from pathlib import Path  # noqa: TC003 - pydantic reads it
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from actions.llamacpp.variants import NAME_PATTERN
 from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
@@ -50,6 +50,9 @@ class LocustLoadParameters(ComponentParameters):
     duration: Seconds = Field(60.0, description="How long users send; requests under way then are ended.")
     input_tokens: int = Field(2560, ge=1, description="Tokens of each prompt, exactly.")
     output_tokens: int = Field(768, ge=1, description="Tokens of each reply, exactly.")
+    context: int | None = Field(
+        None, ge=1, description="The server's tokens for each request, where they are known before the run."
+    )
     request_timeout: Seconds = Field(600.0, description="The longest a request may take.")
     workers: int = Field(
         0, ge=0, description="Processes that share the users out (locust's workers); 0: one for 50 users."
@@ -68,6 +71,20 @@ class LocustLoadParameters(ComponentParameters):
     @classmethod
     def _once_each(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(dict.fromkeys(value))
+
+    @model_validator(mode="after")
+    def _fits(self) -> LocustLoadParameters:
+        if self.context is not None and self.context < self.needed_context:
+            raise ValueError(
+                f"the server's context of {self.context} tokens is too small for {self.input_tokens} in and "
+                f"{self.output_tokens} out: it must hold {self.needed_context}"
+            )
+        return self
+
+    @property
+    def needed_context(self) -> int:
+        """Tokens of a request; one more: llama.cpp calls a reply that fills its context truncated."""
+        return self.input_tokens + self.output_tokens + 1
 
     def case(self, users: int) -> str:
         """The scenario of the records with so many users."""

