@@ -164,7 +164,7 @@ def run(
         experiment_id=experiment_id,
         allow_reboot=yes,
     )
-    hosts = limited(_hosts(inventory or [], via, partition, nodelist), limit)
+    hosts = limited(_hosts(inventory or [], via, partition, nodelist), limit, _warn)
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
     _finish(start_fleet(FleetRequest(hosts, request, options, env or ()), wishes), as_json=as_json)
 
@@ -243,7 +243,7 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
     from agent.fleet.inventory import limited, read_inventory
     from agent.fleet.record import host_to_json
 
-    found = [host_to_json(host) for host in limited(read_inventory(inventory), limit)]
+    found = [host_to_json(host) for host in limited(read_inventory(inventory), limit, _warn)]
     if as_json:
         from agent.cli.output import print_json
 
@@ -261,6 +261,12 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
             ", ".join(host["groups"]), parameters,
         )  # fmt: skip
     console().print(table)
+
+
+def _warn(text: str) -> None:
+    import sys
+
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def _hosts(inventory: list[str], via: Via, partition: str, nodelist: str) -> Inventory:

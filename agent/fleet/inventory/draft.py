@@ -109,13 +109,14 @@ class Draft:
         ``ansible_group_priority`` (docs.ansible.com, "How variables are merged").
 
         Raises:
-            UsageError: if a group is part of itself, or a variable cannot be used.
+            UsageError: if a group is part of itself.
         """
         parents = self._parents()
         depths = {name: self._depth(name, parents, ()) for name in self._groups}
         members = {name: list(self._members(name)) for name in self._groups}
         members[ALL] = list(self._hosts)
         hosts: dict[str, FleetHost] = {}
+        refused: dict[str, UsageError] = {}
         for host, own in self._hosts.items():
             groups = sorted(
                 (name for name in self._groups if host in members[name]),
@@ -125,8 +126,11 @@ class Draft:
             for name in groups:
                 variables = merged(variables, self._groups[name].variables)
             named = tuple(name for name in groups if name not in (ALL, UNGROUPED))
-            hosts[host] = fleet_host(host, merged(variables, own), named)
-        return Inventory(hosts, {name: tuple(found) for name, found in members.items()})
+            try:
+                hosts[host] = fleet_host(host, merged(variables, own), named)
+            except UsageError as error:
+                hosts[host], refused[host] = FleetHost(host, host, groups=named), error
+        return Inventory(hosts, {name: tuple(found) for name, found in members.items()}, refused)
 
     def _parents(self) -> dict[str, list[str]]:
         parents: dict[str, list[str]] = {name: [] for name in self._groups}

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.errors import UsageError
+
 __all__ = ["FleetHost", "Inventory"]
 
 
@@ -53,3 +55,7 @@ class Inventory:
     hosts: Mapping[str, FleetHost]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The names of each group's hosts, in order; ``all`` is among the groups."""
+
+    refused: Mapping[str, UsageError] = field(default_factory=dict)
+    """Hosts whose variables cannot be used, each with the reason; of them the name alone is known. That
+    matters where such a host is among those that are meant."""

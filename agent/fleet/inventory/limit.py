@@ -11,15 +11,21 @@ from agent.errors import UsageError
 from agent.names import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.fleet.inventory.host import FleetHost, Inventory
 
 __all__ = ["limited"]
 
-_SPLIT = re.compile(r":(?![^\[]*\])(?!//)")
+_PART = re.compile(r"(?:\(\?:|\[[^\]]*\]|[^:])+")
+"""What stands between colons; those of ``[0:3]`` and of a regular expression's ``(?:`` are none."""
+
 _SUBSCRIPT = re.compile(r"(?P<name>.+)\[(?:(?P<at>-?\d+)|(?P<first>\d+)?:(?P<last>-?\d+)?)\]")
 
 
-def limited(inventory: Inventory, limit: str) -> list[FleetHost]:
+def limited(
+    inventory: Inventory, limit: str, warn: Callable[[str], object] = lambda _text: None
+) -> list[FleetHost]:
     """The hosts that a pattern means, in the inventory's order.
 
     Patterns are joined by commas or colons: names, groups, ``web*``, ``~regex``, ``group[0]``,
@@ -29,11 +35,12 @@ def limited(inventory: Inventory, limit: str) -> list[FleetHost]:
     Args:
         inventory: all hosts.
         limit: the pattern; empty for all.
+        warn: told of a part that leaves out what is not there: that is no error, as with Ansible.
 
     Raises:
-        UsageError: if a part of it fits no host, or nothing is left.
+        UsageError: if another part fits no host, nothing is left, or a host's variables cannot be used.
     """
-    parts = list(_parts(limit))
+    parts = [limit] if limit in inventory.hosts else _parts(limit)
     wanted = [part for part in parts if part[0] not in "&!"]
     chosen = set().union(*(_matching(part, inventory) for part in wanted)) if wanted else set(inventory.hosts)
     for part in parts:
@@ -41,16 +48,26 @@ def limited(inventory: Inventory, limit: str) -> list[FleetHost]:
             chosen &= _matching(part[1:], inventory)
     for part in parts:
         if part[0] == "!":
-            chosen -= _matching(part[1:], inventory)
+            try:
+                chosen -= _matching(part[1:], inventory)
+            except _FitsNothingError as error:
+                warn(f"{error.message}, so that it leaves out nobody; {error.remedy or ''}".rstrip("; "))
     if not chosen:
         raise UsageError(f"--limit {limit} leaves no host" if limit else "the inventory has no hosts")
+    for name in inventory.refused:
+        if name in chosen:
+            raise inventory.refused[name]
     return [host for name, host in inventory.hosts.items() if name in chosen]
+
+
+class _FitsNothingError(UsageError):
+    """A pattern fits no host and no group."""
 
 
 def _parts(limit: str) -> list[str]:
     if limit.startswith("@"):
         return _from_file(limit)
-    parts = limit.split(",") if "," in limit or limit.startswith("~") else _SPLIT.split(limit)
+    parts = limit.split(",") if "," in limit else _PART.findall(limit)
     found: list[str] = []
     for part in map(str.strip, parts):
         found += _from_file(part) if part.startswith("@") else [part] if part else []
@@ -68,7 +85,8 @@ def _from_file(part: str) -> list[str]:
 def _matching(pattern: str, inventory: Inventory) -> set[str]:
     if pattern in ("all", "*"):
         return set(inventory.hosts)
-    if subscript := _SUBSCRIPT.fullmatch(pattern):
+    subscript = None if pattern.startswith("~") else _SUBSCRIPT.fullmatch(pattern)
+    if subscript:
         among = _named(subscript["name"], inventory)
         ordered = [name for name in inventory.hosts if name in among]
         if subscript["at"]:
@@ -80,7 +98,7 @@ def _matching(pattern: str, inventory: Inventory) -> set[str]:
     else:
         found = _named(pattern, inventory)
     if not found:
-        raise UsageError(
+        raise _FitsNothingError(
             f"--limit {pattern!r} fits no host and no group",
             remedy=did_you_mean(pattern, [*inventory.groups, *inventory.hosts]),
         )

@@ -171,19 +171,21 @@ def _first(variables: Mapping[str, Any], names: tuple[str, ...], where: str) -> 
         value = variables.get(name)
         if value is None:
             continue
+        is_template = isinstance(value, str) and ("{{" in value or "{%" in value)
+        if "pass" in name and (is_template or isinstance(value, Vaulted)):  # it is asked for instead
+            return None
         if isinstance(value, Vaulted):
-            if "pass" in name:  # it is asked for instead
-                return None
             raise UsageError(
                 f"{name} is encrypted by Ansible Vault",
                 where=where,
                 remedy="only Ansible can read it: write it in clear, or put it into ~/.ssh/config",
             )
-        if isinstance(value, str) and "{{" in value:
+        if is_template:
             raise UsageError(
                 f"{name} is a template: {value}",
                 where=where,
-                remedy="only Ansible fills templates: use what ansible-inventory --list --yaml writes",
+                remedy="only Ansible fills templates, and ansible-inventory leaves them as they are: "
+                "put the value itself there, or into a second --inventory",
             )
         return value
     return None

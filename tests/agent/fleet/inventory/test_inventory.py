@@ -47,12 +47,15 @@ def test_a_limit_means(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest
     Path("hosts").write_text(LIMITS["inventory"])
     Path("retry").write_text("# failed\nsolo\ndb4\n")
     inventory = read_inventory(["hosts"])
+    warnings: list[str] = []
     if "error" in case:
         with pytest.raises(UsageError) as raised:
             limited(inventory, case["limit"])
         assert all(part in str(raised.value) for part in case["error"]), raised.value
     else:
-        assert [host.name for host in limited(inventory, case["limit"])] == case["hosts"]
+        assert [host.name for host in limited(inventory, case["limit"], warnings.append)] == case["hosts"]
+        assert len(warnings) == len(case.get("warnings", ()))
+        assert all(part in text for part, text in zip(case.get("warnings", ()), warnings, strict=True))
 
 
 def test_hosts_on_the_command_line() -> None:
