@@ -220,9 +220,11 @@ def test_the_driver_and_the_compiler_that_the_pinned_list_needs(name: str) -> No
     asked = {values["minimumDriver"] for values in elements if "minimumDriver" in values}
     assert asked == {compatible_driver("13.0")}
     assert "python3-dev" in enabled(profile.dependencies, profile)["InstallCompiler"]["packages-apt"]
-    own = profile_with(name, Environment="/env")
-    elements = enabled(own.dependencies, own).values()
-    assert {values["minimumDriver"] for values in elements if "minimumDriver" in values} == {""}
+    image = {"Container": "{image: vllm:1}", "ContainerEnvironment": "/usr"}
+    for others in ({"Environment": "/env"}, image | ({"Mmlu": "false"} if name == LLAMA3 else {})):
+        own = profile_with(name, **others)
+        elements = enabled(own.dependencies, own).values()
+        assert {values["minimumDriver"] for values in elements if "minimumDriver" in values} == {""}
 
 
 def test_an_unknown_form_is_refused() -> None:
