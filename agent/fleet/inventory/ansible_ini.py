@@ -64,6 +64,10 @@ def _host(line: str, draft: Draft, group: str, where: str) -> None:
         raise UsageError(f"a quote is not closed: {line!r}", where=where) from error
     if not words:
         return
+    if words[0].endswith(":"):
+        raise UsageError(
+            f"{words[0]!r} is no host", where=where, remedy="end the file's name in .yaml if it is YAML"
+        )
     variables: dict[str, Any] = {}
     for word in words[1:]:
         variable, equals, value = word.partition("=")

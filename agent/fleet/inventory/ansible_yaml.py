@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
-from agent.fleet.inventory.variables import ansible_only
+from agent.fleet.inventory.host_address import host_address
+from agent.fleet.inventory.variables import ansible_only, as_ansible
 
 if TYPE_CHECKING:
     from agent.fleet.inventory.draft import Draft
@@ -39,7 +40,9 @@ def read_ansible_groups(groups: Mapping[Any, Any], draft: Draft, name: str) -> N
         variables = _mapping(parts.get("vars"), f"{where}: vars")
         draft.add_group_variables(str(group), ansible_only(variables))
         for host, own in _mapping(parts.get("hosts"), f"{where}: hosts").items():
-            draft.add_host(host, ansible_only(_mapping(own, f"{where}: host {host}")), str(group))
+            at = f"{where}: host {host}"
+            pattern, addressed = host_address(host, at)
+            draft.add_host(pattern, {**as_ansible(addressed), **ansible_only(_mapping(own, at))}, str(group))
         children = _mapping(parts.get("children"), f"{where}: children")
         for child in children:
             draft.add_child(str(group), str(child))

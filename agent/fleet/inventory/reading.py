@@ -27,6 +27,7 @@ _IGNORED = re.compile(
     r"\..*|.*~|.*\.(?:bak|cfg|csv|ini\.orig|log|md|orig|py|pyc|retry|swp)|(?:group|host)_vars"
 )
 _YAML = frozenset({".yaml", ".yml", ".json"})
+_YAML_BEGIN = re.compile(r"(?:#.*\n|\s*\n)*(?:---|- )")
 
 
 class _Loader(yaml.SafeLoader):
@@ -80,10 +81,13 @@ def read_text(text: str, name: str, draft: Draft) -> None:
     Raises:
         UsageError: with the place, if it cannot be read.
     """
-    if Path(name).suffix.lower() not in _YAML and not re.match(r"(?:#.*\n|\s*\n)*---", text):
-        read_ini(text, draft, name)
-        return
-    content = _yaml(text, name)
+    if Path(name).suffix.lower() in _YAML or _YAML_BEGIN.match(text):
+        content = _yaml(text, name)
+    else:
+        content = _groups(text)
+        if content is None:
+            read_ini(text, draft, name)
+            return
     if isinstance(content, list):
         content = {"hosts": content}
     if not isinstance(content, Mapping):
@@ -102,6 +106,19 @@ def read_text(text: str, name: str, draft: Draft) -> None:
         read_own(content, draft, name)
     else:
         read_ansible_groups(content, draft, name)
+
+
+def _groups(text: str) -> Mapping[Any, Any] | None:
+    """What a text of unknown format says as YAML; None where that is no mapping to groups and lists."""
+    try:
+        content = _yaml(text, "")
+    except UsageError:
+        return None
+    if isinstance(content, Mapping) and all(
+        isinstance(part, (Mapping, list, type(None))) for part in content.values()
+    ):
+        return content
+    return None
 
 
 def _yaml(text: str, name: str) -> Any:

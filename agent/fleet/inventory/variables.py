@@ -36,7 +36,11 @@ _ANSIBLE = {
 """Ansible's names, the one that counts first (docs.ansible.com, "Connecting to hosts: behavioral inventory
 parameters"); ``vcagent_parameters`` is ours, for an inventory that both read."""
 
-_ANSIBLE_NAMES = frozenset({"ansible_group_priority"}.union(*_ANSIBLE.values()))
+_CONNECTION = "ansible_connection"
+_SSH_CONNECTIONS = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh", "libssh"})
+"""Ansible's connections over SSH; their collection's name may stand before them (``ansible.builtin.ssh``)."""
+
+_ANSIBLE_NAMES = frozenset({_CONNECTION, "ansible_group_priority"}.union(*_ANSIBLE.values()))
 
 _YES = frozenset({"true", "yes", "on", "1", "y", "t"})
 _NO = frozenset({"false", "no", "off", "0", "n", "f", ""})
@@ -75,6 +79,14 @@ def fleet_host(name: str, variables: Mapping[str, Any], groups: tuple[str, ...])
         UsageError: if a value cannot be used.
     """
     where = f"host {name}"
+    connection = _first(variables, (_CONNECTION,), where)
+    if connection is not None and str(connection).rpartition(".")[2] not in _SSH_CONNECTIONS:
+        raise UsageError(
+            f"{_CONNECTION} is {connection}, but a fleet is reached over SSH",
+            where=where,
+            remedy=f"leave it out: --limit 'all,!{name}'"
+            + ("; on this machine itself runs vcagent --profile" if connection == "local" else ""),
+        )
     values = {own: _first(variables, (own, *ansible), where) for own, ansible in _ANSIBLE.items()}
     arguments = _SshArguments(where)
     for key in ("ssh_arguments", "more_ssh_arguments"):
