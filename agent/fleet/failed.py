@@ -39,6 +39,7 @@ def _variables(host: FleetHost) -> dict[str, Any]:
         "identity_file": list(host.identity_files),
         "proxy_jump": host.proxy_jump,
         "proxy_command": host.proxy_command,
+        "ssh_config": host.ssh_config,
         "sudo": host.sudo,
         "python": host.python,
         "parameters": dict(host.parameters),

@@ -31,6 +31,7 @@ class FleetHost:
         sudo_password: for sudo, likewise.
         parameters: overrides of the profile's parameters on this host.
         groups: the groups it belongs to, directly or through others.
+        ssh_config: an SSH configuration instead of the fleet's, as ``ssh -F`` takes it.
     """
 
     name: str
@@ -46,6 +47,7 @@ class FleetHost:
     sudo_password: str | None = field(default=None, repr=False)
     parameters: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
+    ssh_config: str | None = None
 
 
 @dataclass(frozen=True)

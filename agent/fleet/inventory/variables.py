@@ -15,8 +15,8 @@ from agent.names import did_you_mean
 __all__ = ["OWN_VARIABLES", "Vaulted", "ansible_only", "as_ansible", "check_own", "fleet_host", "merged"]
 
 OWN_VARIABLES = (
-    *("address", "port", "user", "identity_file", "proxy_jump", "proxy_command", "sudo", "python"),
-    "parameters",
+    *("address", "port", "user", "identity_file", "proxy_jump", "proxy_command", "ssh_config"),
+    *("sudo", "python", "parameters"),
 )
 """What our own inventories may say of a host or a group."""
 
@@ -104,6 +104,7 @@ def fleet_host(name: str, variables: Mapping[str, Any], groups: tuple[str, ...])
         ),
         proxy_jump=",".join(map(str, jump)) if isinstance(jump, list) else _text(jump),
         proxy_command=_text(_first(variables, ("proxy_command",), where)) or arguments.proxy_command,
+        ssh_config=_text(_first(variables, ("ssh_config",), where)) or arguments.ssh_config,
         sudo=_truth(values["sudo"], "sudo", where),
         python="" if str(values["python"] or "").startswith("auto") else str(values["python"] or ""),
         password=_text(values["password"]),
@@ -145,6 +146,7 @@ class _SshArguments:
         self.identity_files: tuple[str, ...] = ()
         self.proxy_jump: str | None = None
         self.proxy_command: str | None = None
+        self.ssh_config: str | None = None
 
     def read(self, text: object) -> None:
         """Read the arguments of an ``ssh`` command line."""
@@ -157,7 +159,7 @@ class _SshArguments:
         while words:
             word = words.pop(0)
             letter, attached = word[:2], word[2:]
-            if letter not in ("-o", "-J", "-i", "-p", "-l"):
+            if letter not in ("-o", "-F", "-J", "-i", "-p", "-l"):
                 continue
             value = attached or (words.pop(0) if words else "")
             if letter == "-o":
@@ -166,7 +168,9 @@ class _SshArguments:
             self._set(letter, value.strip('"'))
 
     def _set(self, option: str, value: str) -> None:
-        if option in ("-J", "proxyjump"):
+        if option == "-F":
+            self.ssh_config = value
+        elif option in ("-J", "proxyjump"):
             self.proxy_jump = value
         elif option == "proxycommand":
             self.proxy_command = value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.fleet.host_run import Way
-from agent.fleet.ssh.config import read_ssh_config
 from agent.fleet.ssh.connecting import Connector
+from agent.fleet.ssh.host_config import HostConfigs
 from agent.fleet.ssh.host_run import SshHostRun
 from agent.fleet.ssh.route import route_to
 
@@ -32,7 +32,7 @@ class OverSsh(Way):
         options = around.options
         self._around = around
         self._credentials = credentials
-        self._config = read_ssh_config(options.ssh_config.expanduser())
+        self._configs = HostConfigs(options.ssh_config.expanduser())
         self._connector = Connector(options.connect_timeout_s, accept_new=options.accept_new_host_keys)
 
     def host_run(self, part: HostPart) -> SshHostRun:
@@ -41,7 +41,7 @@ class OverSsh(Way):
             part,
             self._around,
             connector=self._connector,
-            route=route_to(part.host, self._config, self._around.options.known_hosts),
+            route=route_to(part.host, self._configs.of(part.host), self._around.options.known_hosts),
             credentials=self._credentials.of(part.host),
         )
 

@@ -70,7 +70,7 @@ def test_hosts_to_try_again_are_an_inventory(tmp_path: Path) -> None:
             "pw",
             {"A": "1"},
         ),
-        FleetHost("skipped", "skipped", proxy_command="nc %h"),
+        FleetHost("skipped", "skipped", proxy_command="nc %h", ssh_config="lab.conf"),
     ]
     statuses = {
         "good": HostStatus("good", "good", HostPhase.DONE, exit_code=0),
