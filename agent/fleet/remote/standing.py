@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from agent.errors import ExitCode
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import BOOT
 from agent.results import JOURNAL, LOCK, ResultsFolder
@@ -22,6 +23,7 @@ RESULTS = "results"
 SUPERVISOR_LOCK = "lock"
 _TAIL_BYTES = 4096
 _LONGEST_MESSAGE = 300
+_RESUMABLE = (ExitCode.REBOOT_PENDING, ExitCode.INTERRUPTED)
 
 
 class RunState(str, Enum):
@@ -87,12 +89,16 @@ def standing_of(run_dir: Path, boot: str | None = None) -> Standing:
     }
     if running:
         return Standing(RunState.RUNNING, boot, **shown)
-    if journal.get("exit_code") is not None:
-        return Standing(RunState.ENDED, boot, journal["exit_code"], **shown)
-    with suppress(OSError, ValueError):  # what an earlier boot ended with, a resumed run has gone beyond
+    end: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
         end = json.loads((run_dir / END).read_text(encoding="utf-8"))
-        if end["boot"] != boot:
-            raise ValueError
+    # A resumed run has gone beyond what an earlier boot ended with; one that could not be resumed is not in
+    # the journal.
+    is_last = end.get("boot") == boot
+    written = journal.get("exit_code")
+    if written is not None and not (is_last and written in _RESUMABLE):
+        return Standing(RunState.ENDED, boot, written, **shown)
+    if is_last:
         return Standing(RunState.ENDED, boot, end["exit_code"], end["error"], **shown)
     return Standing(RunState.DEAD, boot, **shown)
 

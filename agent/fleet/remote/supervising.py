@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import ExitCode, VcagentError, unexpected
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import BOOT
+from agent.fleet.remote.machine_lock import machine_for_itself
 from agent.fleet.remote.standing import END, OUTPUT, RESULTS, SUPERVISOR_LOCK
 from agent.results import open_own, write_json
 
@@ -45,7 +46,8 @@ def supervise(run_dir: Path, pipe: Path | None) -> int:
     os.environ.update(values["environment"])
     end: dict[str, Any] = {"exit_code": int(ExitCode.UNEXPECTED), "error": ""}
     try:
-        outcome = _run(run_dir, values).outcome
+        with machine_for_itself(run_dir):
+            outcome = _run(run_dir, values).outcome
         end.update(exit_code=int(outcome.exit_code), error=_masked(str(outcome.error or ""), values))
     except VcagentError as error:
         end.update(exit_code=int(error.exit_code), error=_masked(str(error), values))

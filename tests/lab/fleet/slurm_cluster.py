@@ -1,7 +1,8 @@
 """A real Slurm cluster on this machine: a controller, and four nodes that are daemons with their own ports.
 
 Munge, its key and all state are in one folder, so that a cluster that this machine belongs to is not touched.
-One directory is hidden from the last node, as if it were on no shared file system.
+Each node has a /run of its own, as machines have. One directory is hidden from the last node, as if it were
+on no shared file system.
 """
 
 from __future__ import annotations
@@ -133,13 +134,12 @@ def running_cluster(folder: Path) -> Iterator[SlurmCluster]:
         f"--{name}={folder}/munge.{name.partition('-')[0]}" for name in ("socket", "pid-file", "log-file")
     ]
     munge += [f"--key-file={key}", f"--seed-file={folder}/munge.seed", "--force", "--foreground"]
-    hidden = f"mount -t tmpfs none {cluster.unshared} && exec slurmd -D -N {NODES[-1]}"
     with ExitStack() as stack:
         for command in (
             ["munged", "--force", "--foreground", *munge],
             ["slurmctld", "-D"],
-            *(["slurmd", "-D", "-N", name] for name in NODES[:-1]),
-            ["unshare", "--mount", "sh", "-c", hidden],
+            *(_node(name, hidden=["/run"]) for name in NODES[:-1]),
+            _node(NODES[-1], hidden=["/run", str(cluster.unshared)]),
         ):
             stack.enter_context(_daemon(command, cluster))
             if command[0] == "munged":
@@ -149,6 +149,12 @@ def running_cluster(folder: Path) -> Iterator[SlurmCluster]:
             yield cluster
         finally:
             cluster.rest()
+
+
+def _node(name: str, hidden: Sequence[str]) -> list[str]:
+    """A node's daemon, with folders that are its own."""
+    mounts = "".join(f"mount -t tmpfs none {folder} && " for folder in hidden)
+    return ["unshare", "--mount", "sh", "-c", f"{mounts}exec slurmd -D -N {name}"]
 
 
 @contextmanager

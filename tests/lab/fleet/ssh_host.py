@@ -59,6 +59,15 @@ class SshHost:
         """The opposite."""
         self.engine.docker("unpause", self.name)
 
+    def deafen(self) -> None:
+        """End all connections and take no more: sshd stands still, what runs goes on."""
+        self.engine.docker("kill", "--signal=STOP", self.name)
+        self.run("pkill -f '[s]shd: .*@notty'")
+
+    def undeafen(self) -> None:
+        """The opposite."""
+        self.engine.docker("kill", "--signal=CONT", self.name)
+
     def boot(self) -> str:
         """When its first process began."""
         return self.run("cut -d' ' -f22 /proc/1/stat", check=False).strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -108,15 +109,18 @@ def test_every_kind_of_host_in_one_fleet(controller: Controller, hosts: list[Ssh
         "no-name": {"address": "no-such-host.invalid"},
     }
     profile = controller.write_profile("sh -c 'echo $.Parameters.Word; id; hostname'")
+    arguments = ("run", "-i", controller.write_inventory(entries), "-p", profile, "--connect-timeout=15")
+    again_there = "same-machine,inner,proxy-command,two-jumps"  # one run at a time on a machine
     try:
+        there = controller.fleet(*arguments, f"--limit={again_there}", exit_code=0)
         fleet = controller.fleet(
-            "run", "-i", controller.write_inventory(entries), "-p", profile, "--connect-timeout=15",
+            *arguments, f"--limit=!{again_there.replace(',', ',!')}",
             exit_code=10, VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD,
         )  # fmt: skip
     finally:
         frozen.thaw()
         bare.run("chmod +x /usr/bin/python3.11")
-    found = fleet["hosts"]
+    found = {**fleet["hosts"], **there["hosts"]}
     wrong = {
         "no-sudo": "the agent cannot be root",
         "nobody": "does not let us in",
@@ -133,8 +137,8 @@ def test_every_kind_of_host_in_one_fleet(controller: Controller, hosts: list[Ssh
     for name, host in found.items():
         if name not in wrong:
             assert host["phase"] == "done", (name, host["reason"])
-            log = latest(controller) / "hosts" / host["folder"] / "logs" / "1-actions-0-execute.log"
-            said[name] = log.read_text().split()
+            folder = Path((there if name in there["hosts"] else fleet)["folder"]) / "hosts" / host["folder"]
+            said[name] = (folder / "logs" / "1-actions-0-execute.log").read_text().split()
     assert {"servus", ROOT, one.name} <= set(said["root"])
     assert {"none", ROOT, one.name} <= set(said["same-machine"])
     assert {ROOT, three.name} <= set(said["sudo"])
@@ -203,6 +207,43 @@ def test_a_connection_that_is_cut_costs_nothing(controller: Controller, hosts: l
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, out + err
     assert cut.run("cat /root/effects") == "once\n"
+
+
+def test_a_lost_host_goes_on_alone_and_comes_home(controller: Controller, hosts: list[SshHost]) -> None:
+    reset(hosts)
+    host = hosts[0]
+    entry = {"address": host.address, "user": "asked", "sudo": True}
+    inventory = controller.write_inventory({"a": entry, "twin": entry})
+    process = controller.start(
+        *("run", "-i", inventory, "-p", gated(controller), "--json"),
+        *("--connect-timeout=5", "--reconnect-timeout=1"),
+        VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD,
+    )
+
+    def phases() -> set[str]:
+        return {one["phase"] for one in controller.status().values() if one["step"] or one["reason"]}
+
+    await_(lambda: phases() == {"running", "failed"})
+    host.deafen()
+    out, err = process.communicate(timeout=DEADLINE_S)
+    host.undeafen()
+    assert process.returncode == 10, out + err
+    found = {one["phase"]: one for one in json.loads(out)["hosts"]}
+    name, run_id = found["unreached"]["name"], json.loads(out)["run_id"]
+    assert f"vcagent fleet resume {run_id}" in found["unreached"]["reason"]
+    assert f"at work already for host {name} of the same fleet run" in found["failed"]["reason"]
+    retried = controller.fleet("retry", exit_code=10, VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD)["hosts"]
+    assert all(
+        f"at work for fleet run {run_id} (there it is host {name})" in one["reason"]
+        for one in retried.values()
+    )
+
+    assert "sudo wants its password on 1 host" in controller.refused("resume", run_id, exit_code=2)
+    host.run("touch /root/gate")
+    resumed = controller.fleet("resume", run_id, exit_code=10, VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD)["hosts"]
+    assert resumed[name]["phase"] == "done"
+    assert (Path(latest(controller).parent) / run_id / "hosts" / name / "run.json").is_file()
+    assert host.run("cat /root/effects") == "once\n"
 
 
 def test_an_interrupted_controller_leaves_the_hosts_at_work(

@@ -15,7 +15,9 @@ import pytest
 
 from agent.fleet.bundle import _LAUNCHER
 from agent.fleet.commands import doorstep_command, doorstep_input, first_command
+from agent.fleet.remote.machine_lock import MACHINE_LOCK
 from agent.fleet.remote.standing import RunState, Standing, standing_of
+from agent.results import ResultsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 90
 SECRET = "planted-secret-4711"
+RUN = "20260101T000000Z-p-0000"
+OTHER_RUN = "20260101T000000Z-p-1111"
 PROFILE = """\
 description: Waits for a gate.
 parameters: {Gate: none, ApiToken: none}
@@ -40,13 +44,13 @@ class OnHost:
     """A host's side of a fleet run."""
 
     def __init__(self, folder: Path) -> None:
-        self.run_dir = folder / "runs" / "20260101T000000Z-p-0000.a"
+        self.run_dir = folder / "runs" / f"{RUN}.a"
         self.gate = folder / "gate"
         self.effects = folder / "gate.effects"
         (folder / "lib").symlink_to(ROOT)
         self.launcher = folder / "vcagent"
         self.launcher.write_text(_LAUNCHER)
-        self.environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+        self.environment = {"PATH": os.environ["PATH"], "HOME": str(folder), MACHINE_LOCK: str(folder)}
 
     def call(self, verb: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-I", self.launcher, "fleet-host", verb, self.run_dir]
@@ -146,6 +150,49 @@ def test_a_killed_run_is_dead_and_resumed(on_host: OnHost) -> None:
     on_host.start(resume=True)
     on_host.await_(lambda: on_host.standing().state is RunState.ENDED)
     assert on_host.standing().exit_code == 0, on_host.output()
+
+
+def await_end(on_host: OnHost) -> Standing:
+    on_host.await_(lambda: on_host.standing().state is RunState.ENDED)
+    return on_host.standing()
+
+
+def test_one_run_at_a_time_on_a_machine(on_host: OnHost) -> None:
+    """Another is turned away, and told who is at work, also where it had begun before."""
+    on_host.start()
+    on_host.await_(on_host.effects.exists)
+    first, second = on_host.run_dir, on_host.run_dir.with_name(f"{OTHER_RUN}.b")
+    on_host.run_dir = second
+    on_host.start()
+    turned_away = await_end(on_host)
+    assert turned_away.exit_code == 4
+    assert f"this machine is at work for fleet run {RUN} (there it is host a)" in turned_away.error
+    assert f"vcagent fleet resume {RUN}; or wait" in turned_away.error
+    on_host.run_dir = first
+    on_host.call("stop")
+    assert await_end(on_host).exit_code == 9
+    on_host.effects.unlink()
+    on_host.run_dir = second
+    on_host.start(resume=True)
+    on_host.await_(on_host.effects.exists)
+    on_host.run_dir = first
+    on_host.start(resume=True)
+    assert f"fleet run {OTHER_RUN}" in await_end(on_host).error
+    on_host.gate.touch()
+    on_host.run_dir = second
+    assert await_end(on_host).exit_code == 0, on_host.output()
+
+
+def test_a_run_that_systemd_has_resumed_has_the_machine_for_itself(on_host: OnHost) -> None:
+    """Without a supervisor it holds its results folder alone."""
+    results = ResultsFolder(on_host.run_dir.with_name(f"{OTHER_RUN}.b") / "results")
+    results.prepare()
+    with results.locked(OTHER_RUN):
+        on_host.start()
+        assert f"fleet run {OTHER_RUN}" in await_end(on_host).error
+    on_host.gate.touch()
+    on_host.start(resume=True)
+    assert await_end(on_host).exit_code == 0, on_host.output()
 
 
 def test_a_profile_that_cannot_be_used_is_told(on_host: OnHost) -> None:

@@ -1,0 +1,104 @@
+"""One fleet run at a time on a machine: two would spoil each other's numbers.
+
+It may have been reached under another name, as another user, or by a queue.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.errors import HostError
+from agent.fleet.remote.standing import RESULTS, held
+from agent.results import LOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["MACHINE_LOCK", "machine_for_itself"]
+
+MACHINE_LOCK = "VCAGENT_MACHINE_LOCK"
+"""A variable that names another file or folder to lock, for runs that may be at work side by side."""
+
+_FOLDER = Path("/run")
+"""Every user may open it, each machine and container has its own, and jobs of Slurm see it, unlike /tmp."""
+_PATIENCE_S = 10.0
+"""Seconds for a holder that is no fleet run: one that is about to end, or systemd-tmpfiles at work."""
+
+
+@contextmanager
+def machine_for_itself(run_dir: Path) -> Iterator[None]:
+    """Hold the machine for one run; the lock goes with the process, however it ends.
+
+    Args:
+        run_dir: the folder that the fleet run has on this host.
+
+    Raises:
+        HostError: if another fleet run is at work here; names it.
+    """
+    path = Path(os.environ.get(MACHINE_LOCK) or _FOLDER)
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise HostError(f"{path} cannot be locked for this run: {error.strerror}") from error
+    try:
+        _take(lock, run_dir)
+        if other := _resumed_beside(run_dir):
+            raise _occupied(other, run_dir)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, run_dir: Path) -> None:
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            other = _holder(os.fstat(lock).st_ino)
+            if other or time.monotonic() > until:
+                raise _occupied(other, run_dir) from error
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _holder(inode: int) -> Path | None:
+    """The run's folder of the supervisor that holds a lock (proc(5): /proc/locks); None if it is not seen."""
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            _, kind, _, _, process, where, *_ = [word for word in line.split() if word != "->"]
+            if kind != "FLOCK" or where.rpartition(":")[2] != str(inode):
+                continue
+            with suppress(OSError, ValueError):
+                words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
+                return Path(words[words.index("supervise") + 1])
+    return None
+
+
+def _resumed_beside(run_dir: Path) -> Path | None:
+    """Another run's folder whose run goes on without a supervisor: systemd resumed it after a reboot."""
+    others = (lock.parents[1] for lock in run_dir.parent.glob(f"*/{RESULTS}/{LOCK}") if held(lock))
+    return next((other for other in others if other != run_dir), None)
+
+
+def _occupied(other: Path | None, run_dir: Path) -> HostError:
+    if other is None:
+        return HostError(
+            "another fleet run is at work on this machine", remedy="wait until it has ended, then try again"
+        )
+    (run, _, host), (own, _, _) = other.name.partition("."), run_dir.name.partition(".")
+    if run == own:
+        return HostError(
+            f"this machine is at work already for host {host} of the same fleet run",
+            remedy="it is in the inventory under two names: leave one of them out",
+        )
+    return HostError(
+        f"this machine is at work for fleet run {run} (there it is host {host})",
+        remedy=f"bring that one home first: vcagent fleet resume {run}; or wait until it has ended",
+    )
