@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import UsageError
-from agent.fleet.ssh.config import read_ssh_config
+from agent.fleet.ssh.config import HostOptions, read_ssh_config
 
 if TYPE_CHECKING:
-    from paramiko import SSHConfig
-
     from agent.fleet.inventory import FleetHost
 
 __all__ = ["HostConfigs"]
@@ -27,9 +25,9 @@ class HostConfigs:
     """
 
     def __init__(self, path: Path) -> None:
-        self._read: dict[str | None, SSHConfig] = {None: read_ssh_config(path)}
+        self._read: dict[str | None, HostOptions] = {None: read_ssh_config(path)}
 
-    def of(self, host: FleetHost) -> SSHConfig:
+    def of(self, host: FleetHost) -> HostOptions:
         """The one that holds for a host; ``none`` is an empty one (ssh(1), ``-F``).
 
         Raises:

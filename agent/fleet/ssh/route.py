@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import getpass
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import UsageError
 from agent.fleet.inventory.host import FleetHost
 from agent.fleet.inventory.host_address import host_address
+from agent.fleet.ssh.tokens import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paramiko import SSHConfig
+    from agent.fleet.ssh.config import HostOptions
 
 __all__ = ["Hop", "route_to"]
 
@@ -31,8 +32,9 @@ class Hop:
         address: what to connect to.
         port: its port.
         user: whom to log in as.
-        identity_files: private keys to try, before those of the agent.
-        identities_only: whether to try no others.
+        identity_files: private keys to try, or the public ones of keys that the agent has.
+        certificate_files: certificates of such keys.
+        identities_only: whether to try no others, those of the agent among them.
         proxy_command: a command that leads there; empty for none.
         host_key_name: what its host key is known by.
         known_hosts: the files of host keys; a new key goes into the first.
@@ -42,6 +44,7 @@ class Hop:
     port: int
     user: str
     identity_files: tuple[str, ...] = ()
+    certificate_files: tuple[str, ...] = ()
     identities_only: bool = False
     proxy_command: str = ""
     host_key_name: str = ""
@@ -52,12 +55,12 @@ class Hop:
         return f"{self.user}@{self.address}" + (f":{self.port}" if self.port != 22 else "")  # noqa: PLR2004
 
 
-def route_to(host: FleetHost, config: SSHConfig, known_hosts: Path | None = None) -> tuple[Hop, ...]:
+def route_to(host: FleetHost, config: HostOptions, known_hosts: Path | None = None) -> tuple[Hop, ...]:
     """The servers on the way to a host, itself the last.
 
     What the inventory says counts before the SSH configuration. Jump hosts are visited in the order in which
     they are written (ssh_config(5), ProxyJump); a host is never reached through itself, even if a ``Host *``
-    says so.
+    says so: only through those written before it.
 
     Args:
         host: the host.
@@ -71,28 +74,29 @@ def route_to(host: FleetHost, config: SSHConfig, known_hosts: Path | None = None
 
 
 def _route(
-    host: FleetHost, config: SSHConfig, known_hosts: Path | None, visited: frozenset[tuple[str, int]]
+    host: FleetHost, config: HostOptions, known_hosts: Path | None, behind: frozenset[tuple[str, int]]
 ) -> list[Hop]:
-    options = config.lookup(host.address)
+    """The way to a host; none if it is one of those that are to be reached through it."""
+    options = config.of(host.address, host.user, host.port)
     hop = _hop(host, options, known_hosts)
-    if (hop.address, hop.port) in visited:
+    if (hop.address, hop.port) in behind:
         return []
-    visited |= {(hop.address, hop.port)}
-    jump = "none" if host.proxy_command else host.proxy_jump or options.get("proxyjump") or "none"
+    behind |= {(hop.address, hop.port)}
+    jump = "none" if host.proxy_command else host.proxy_jump or str(options.get("proxyjump") or "none")
     if jump.lower() == "none":
         return [hop]
     route: list[Hop] = []
-    for text in jump.split(","):
+    for text in Tokens(hop.address, host.address, hop.port, hop.user).filled(jump).split(","):
         name, variables = host_address(text.strip(), f"host {host.name}: jump host")
         port = int(variables["port"]) if "port" in variables else None
         # Only the first is reached as its own configuration says: the others are reached through it.
         through = FleetHost(name, name, port, variables.get("user"), proxy_jump="none" if route else None)
-        found = _route(through, config, known_hosts, visited)
-        visited |= {(one.address, one.port) for one in found}
-        route += found
-    if not route:
-        return [hop]
-    return [*route, Hop(**{**vars(hop), "proxy_command": ""})]
+        found = _route(through, config, known_hosts, behind)
+        if not found:
+            break
+        visited = {(one.address, one.port) for one in route}
+        route += [one for one in found if (one.address, one.port) not in visited]
+    return [*route, replace(hop, proxy_command="")] if route else [hop]
 
 
 def _hop(host: FleetHost, options: Mapping[str, object], known_hosts: Path | None) -> Hop:
@@ -106,22 +110,25 @@ def _hop(host: FleetHost, options: Mapping[str, object], known_hosts: Path | Non
     except ValueError as error:
         raise UsageError(f"Port {text('port')} of the SSH configuration is none", where=host.name) from error
     command = "" if host.proxy_jump else host.proxy_command or text("proxycommand")
-    for token, value in (("%h", address), ("%p", str(port)), ("%r", user)):
-        command = command.replace(token, value)
-    configured = options.get("identityfile")
-    files = (*host.identity_files, *(configured if isinstance(configured, list) else ()))
+    tokens = Tokens(address, host.address, port, user)
+
+    def files(names: object) -> tuple[str, ...]:
+        return tuple(_expanded(tokens.filled(file)) for file in names) if isinstance(names, list) else ()
+
     key_name = text("hostkeyalias") or address.lower()
-    user_files = shlex.split(text("userknownhostsfile") or _USER_KNOWN_HOSTS)
-    global_files = shlex.split(text("globalknownhostsfile") or _GLOBAL_KNOWN_HOSTS)
+    key_files = shlex.split(text("userknownhostsfile") or _USER_KNOWN_HOSTS)
+    key_files += shlex.split(text("globalknownhostsfile") or _GLOBAL_KNOWN_HOSTS)
+    own = tuple(map(_expanded, host.identity_files))
     return Hop(
         address=address,
         port=port,
         user=user,
-        identity_files=tuple(str(Path(file).expanduser()) for file in dict.fromkeys(files)),
+        identity_files=tuple(dict.fromkeys(own + files(options["identityfile"]))),
+        certificate_files=files(options["certificatefile"]),
         identities_only=text("identitiesonly").lower() == "yes",
-        proxy_command="" if command.lower() == "none" else command,
+        proxy_command="" if command.lower() == "none" else tokens.filled(command),
         host_key_name=key_name if port == 22 or text("hostkeyalias") else f"[{key_name}]:{port}",  # noqa: PLR2004
-        known_hosts=(str(known_hosts),) if known_hosts else tuple(map(_expanded, user_files + global_files)),
+        known_hosts=(str(known_hosts),) if known_hosts else files(key_files),
     )
 
 

@@ -40,3 +40,12 @@ def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("Host a\n  Port\n")
     with pytest.raises(UsageError, match=r"config: the SSH configuration cannot be read[\s\S]*--ssh-config"):
         read_ssh_config(tmp_path / "config")
+
+
+@pytest.mark.parametrize(
+    "criterion", ["tagged x", "Host gpu-* localnetwork 10.0.0.0/8", "!version 9", "host 'a"]
+)
+def test_what_cannot_be_matched_is_refused_with_its_line(criterion: str, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(f"Port 3\nMatch {criterion}\n  User other\n")
+    with pytest.raises(UsageError, match=r"config:2: Match "):
+        read_ssh_config(tmp_path / "config")
