@@ -242,8 +242,11 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
     """Show what an inventory says of its hosts; connects to none."""
     from agent.fleet.inventory import limited, read_inventory
     from agent.fleet.record import host_to_json
+    from agent.secrets import Secrets
 
-    found = [host_to_json(host) for host in limited(read_inventory(inventory), limit, _warn)]
+    chosen = limited(read_inventory(inventory), limit, _warn)
+    secrets = Secrets(mappings=map(vars, chosen))
+    found = [secrets.mask_value(host_to_json(host)) for host in chosen]
     if as_json:
         from agent.cli.output import print_json
 

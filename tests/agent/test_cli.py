@@ -315,3 +315,21 @@ def test_nobody_reading_changes_nothing(command: str, code: int, tmp_path: Path)
     assert result.returncode == code
     (run,) = (tmp_path / "results").glob("2*")
     assert (run / "report.html").is_file()
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_fleet_hosts_shows_no_secret_and_says_what_a_limit_does_not_fit(
+    form: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inventory = tmp_path / "hosts"
+    inventory.write_text(
+        'a vcagent_parameters=\'{"HFToken": "hf_PlantedToken", "Model": "small"}\'\n'
+        "b ansible_password=planted-word ansible_ssh_common_args='-o ProxyCommand=\"relay planted-word\"'\n"
+    )
+    arguments = ("fleet", "hosts", "-i", str(inventory), "--limit", "all,!gone", *form)
+    code, out, err = vcagent(capsys, monkeypatch, *arguments)
+    assert code == 0
+    assert "small" in out
+    assert "***" in out
+    assert "lanted" not in out + err
+    assert "warning: --limit 'gone' fits no host" in err
