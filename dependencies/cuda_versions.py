@@ -2,13 +2,15 @@
 
 Source: CUDA Toolkit release notes 13.2, table 3, "CUDA Toolkit and Corresponding Driver Versions" (Linux),
 and table 2, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version Compatibility".
+Architectures: the release notes of each version, and nvcc's manual, "GPU Feature List".
 """
 
 from __future__ import annotations
 
 import re
+import sys
 
-__all__ = ["compatible_driver", "driver_key", "needed_driver", "runfile_versions"]
+__all__ = ["compatible_driver", "compiles_for", "driver_key", "needed_driver", "runfile_versions"]
 
 _NEEDED = {
     "13.2.2": "595.71.05",
@@ -57,6 +59,14 @@ _NEEDED = {
 }
 _COMPATIBLE = {"13": "580.65.06", "12": "525.60.13", "11": "450.80.02"}
 
+_FIRST = {
+    75: (10, 0), 80: (11, 0), 86: (11, 1), 87: (11, 4), 89: (11, 8), 90: (11, 8),
+    100: (12, 8), 101: (12, 8), 120: (12, 8), 103: (12, 9), 121: (12, 9), 88: (13, 0), 110: (13, 0),
+}  # fmt: skip
+"""The toolkit that was the first to compile for an architecture."""
+_WITHOUT = ((50, (12, 0)), (75, (13, 0)))
+"""The toolkit that was the first not to compile any more for those below an architecture."""
+
 _RUNFILE = re.compile(r"cuda_(\d+\.\d+\.\d+)_(?:(\d{3}(?:\.\d+)+)_)?linux(_sbsa|_ppc64le)?\.run$")
 
 
@@ -77,6 +87,18 @@ def needed_driver(cuda: str) -> str | None:
 def compatible_driver(cuda: str) -> str | None:
     """The oldest driver that runs programs of a toolkit's major version, with its newer features missing."""
     return _COMPATIBLE.get(cuda.partition(".")[0])
+
+
+def compiles_for(cuda: str, architecture: int) -> bool:
+    """Whether a toolkit's compiler knows an architecture; one that the tables do not have is not judged.
+
+    Args:
+        cuda: the toolkit's version, such as ``12.4`` or ``12.4.1``.
+        architecture: ten times the compute capability: 90 for 9.0, 100 for 10.0.
+    """
+    version = tuple(int(part) for part in cuda.split(".")[:2])
+    ended = (end for below, end in _WITHOUT if architecture < below)
+    return _FIRST.get(architecture, version) <= version < next(ended, (sys.maxsize, 0))
 
 
 def runfile_versions(name: str) -> tuple[str, str | None, str] | None:

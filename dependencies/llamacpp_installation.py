@@ -18,7 +18,7 @@ from agent.errors import ActionFailedError, DependencyFailedError, HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, link_target
 from agent.facts.storage import MOUNTS, free_bytes
-from dependencies.llamacpp_options import Backend, all_options, job_count, wanted_backend
+from dependencies.llamacpp_options import Backend, all_options, job_count, passed_over, wanted_backend
 from dependencies.llamacpp_programs import CMAKE, CXX, GENERATOR, UNTOLD, llamacpp_build
 from dependencies.llamacpp_source import PACKAGE_INDEX, PINNED_VERSION, Source, root_of
 from dependencies.package_folder import locked, point_link
@@ -140,9 +140,11 @@ class LlamaCppInstallation(Dependency):
                 remedy="move it away, or choose another packageName; it is never deleted",
             )
         reason = self._wrong(facts, folder)
+        passed = "" if parameters.prebuilt else passed_over(facts, parameters.backend)
         if not reason and target == folder:
             build = facts[llamacpp_build(folder / "bin" / parameters.tools[0])]
-            return Plan(nothing_to_do=f"{folder} has {len(parameters.tools)} programs of {build}")
+            there = f"{folder} has {len(parameters.tools)} programs of {build}"
+            return Plan(nothing_to_do="; ".join(filter(None, (there, passed))))
         undo = {"folder": str(folder), "link": str(link)}
         holds = lambda fresh: not self.plan(fresh).steps  # noqa: E731 - two steps share it
         if not reason:
@@ -168,7 +170,7 @@ class LlamaCppInstallation(Dependency):
         steps.append(
             Step(
                 "install" if parameters.prebuilt else "build",
-                reason,
+                "; ".join(filter(None, (reason, passed))),
                 lambda context: self._install(context, facts, tree or Path(parameters.source), folder),
                 shlex.join(["cmake", *options, "--target", *parameters.tools]) if options else "",
                 holds,

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from agent.errors import HostError
 from agent.facts.compute_capabilities import COMPUTE_CAPABILITIES
 from agent.facts.cuda_toolkits import CUDA_TOOLKITS
+from agent.facts.gpus import DRIVER_VERSION, GPUS
 from agent.facts.linux import ARCHITECTURE
 from agent.facts.memory import MEMORY
 from agent.facts.processor import PROCESSOR
+from dependencies.cuda_versions import compatible_driver, compiles_for, driver_key, needed_driver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.facts import Facts
+    from agent.facts.cuda_toolkits import CudaToolkit
 
-__all__ = ["Backend", "all_options", "cuda_options", "job_count", "processor_options", "wanted_backend"]
+__all__ = [
+    "Backend",
+    "all_options",
+    "cuda_options",
+    "job_count",
+    "passed_over",
+    "processor_options",
+    "wanted_backend",
+]
 
 Backend = Literal["auto", "cpu", "cuda"]
 _MEMORY_BYTES = {"cpu": 1 << 30, "cuda": 3 << 30}
@@ -80,31 +92,79 @@ def processor_options(facts: Facts, *, amx: bool = False) -> list[str]:
 
 
 def wanted_backend(facts: Facts, asked: Backend) -> Literal["cpu", "cuda"]:
-    """The backend to build: for ``auto`` CUDA where a toolkit is installed and a GPU answers."""
+    """The backend to build: for ``auto`` CUDA where a GPU answers and a toolkit is installed that fits it."""
     if asked != "auto":
         return asked
-    complete = any(toolkit.complete for toolkit in facts[CUDA_TOOLKITS])
-    return "cuda" if complete and facts[COMPUTE_CAPABILITIES] else "cpu"
+    capabilities = facts[COMPUTE_CAPABILITIES]
+    return "cuda" if capabilities and _toolkit(facts, _architectures(capabilities))[0] else "cpu"
+
+
+def passed_over(facts: Facts, asked: Backend) -> str:
+    """Which GPU of the host ``auto`` does not build for, and why; nothing where none is passed over."""
+    if asked != "auto" or not facts[GPUS] or wanted_backend(facts, asked) == "cuda":
+        return ""
+    names = ", ".join(sorted({gpu.name or "an NVIDIA GPU" for gpu in facts[GPUS]}))
+    capabilities = facts[COMPUTE_CAPABILITIES]
+    why = _toolkit(facts, _architectures(capabilities))[1] if capabilities else "no driver answers for it"
+    return f"for the CPU alone, {names} is passed over: {why}"
+
+
+def _architectures(capabilities: tuple[str, ...]) -> list[str]:
+    return [one.replace(".", "") for one in capabilities]
+
+
+def _toolkit(facts: Facts, architectures: Sequence[str]) -> tuple[CudaToolkit | None, str]:
+    """The toolkit to compile with, or why none will do.
+
+    Of those that know the architectures and that the driver runs: the newest that the driver was made for,
+    else the newest.
+    """
+    toolkits = [toolkit for toolkit in facts[CUDA_TOOLKITS] if toolkit.complete]
+    if not toolkits:
+        return None, "no CUDA toolkit with nvcc is in /usr/local"
+    driver = facts[DRIVER_VERSION]
+    faults = {toolkit: _unfit(toolkit.version, architectures, driver) for toolkit in toolkits}
+    fitting = [toolkit for toolkit, fault in faults.items() if not fault]
+    if not fitting:
+        return None, "; ".join(f"CUDA {toolkit.version} {fault}" for toolkit, fault in faults.items())
+
+    def rank(toolkit: CudaToolkit) -> tuple[bool, tuple[int, ...]]:
+        needed = needed_driver(toolkit.version)
+        made_for = not (driver and needed) or driver_key(driver) >= driver_key(needed)
+        return made_for, tuple(map(int, toolkit.version.split(".")))
+
+    return max(fitting, key=rank), ""
+
+
+def _unfit(cuda: str, architectures: Sequence[str], driver: str | None) -> str:
+    """Why a toolkit will not do, or nothing; a driver that is not loaded is not judged."""
+    numbers = [int(match.group()) for one in architectures if (match := re.match(r"\d+", one))]
+    if unknown := [str(number) for number in numbers if not compiles_for(cuda, number)]:
+        return f"does not compile for {', '.join(unknown)}"
+    oldest = compatible_driver(cuda)
+    if driver and oldest and driver_key(driver) < driver_key(oldest):
+        return f"needs driver {oldest} or newer, and {driver} is loaded"
+    return ""
 
 
 def cuda_options(facts: Facts, architectures: Sequence[str] = ()) -> list[str]:
-    """The options of a CUDA build: the newest toolkit, the architectures of the GPUs that answer.
+    """The options of a CUDA build: the newest toolkit that fits, the architectures of the GPUs that answer.
 
     Args:
         facts: the host.
         architectures: what to compile for instead, as CMake names it: ``90`` for compute capability 9.0.
 
     Raises:
-        HostError: if there is no toolkit, or nobody tells what to compile for.
+        HostError: if no toolkit will do, or nobody tells what to compile for.
     """
-    toolkits = [toolkit for toolkit in facts[CUDA_TOOLKITS] if toolkit.complete]
-    if not toolkits:
+    chosen = list(architectures) or _architectures(facts[COMPUTE_CAPABILITIES])
+    toolkit, fault = _toolkit(facts, chosen)
+    if toolkit is None:
         raise HostError(
-            "a CUDA build needs nvcc, and no CUDA toolkit is in /usr/local",
-            remedy="add an NvidiaCudaInstallation to the dependencies, or ask for the backend cpu",
+            f"llama.cpp cannot be built for CUDA: {fault}",
+            remedy="add an NvidiaCudaInstallation with a toolkit that fits to the dependencies, or ask for "
+            "the backend cpu",
         )
-    newest = max(toolkits, key=lambda toolkit: tuple(map(int, toolkit.version.split("."))))
-    chosen = list(architectures) or [one.replace(".", "") for one in facts[COMPUTE_CAPABILITIES]]
     if not chosen:
         raise HostError(
             "no GPU answers, so that nobody knows what to compile for",
@@ -112,7 +172,7 @@ def cuda_options(facts: Facts, architectures: Sequence[str] = ()) -> list[str]:
         )
     return [
         "-DGGML_CUDA=ON",
-        f"-DCMAKE_CUDA_COMPILER={newest.path}/bin/nvcc",
+        f"-DCMAKE_CUDA_COMPILER={toolkit.path}/bin/nvcc",
         f"-DCMAKE_CUDA_ARCHITECTURES={';'.join(chosen)}",
     ]
 

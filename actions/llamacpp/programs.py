@@ -17,7 +17,22 @@ if TYPE_CHECKING:
     from agent.processes import ProcessResult
     from parsers.llamacpp.build import Build
 
-__all__ = ["build_number", "find_program", "fitted", "remedy_for", "run_program", "thread_environment"]
+__all__ = [
+    "GPU_REMEDY",
+    "build_number",
+    "find_program",
+    "fitted",
+    "on_the_cpu",
+    "remedy_for",
+    "run_program",
+    "thread_environment",
+]
+
+GPU_REMEDY = (
+    "build llama.cpp with backend: cuda and a toolkit that the driver supports, and see that nvidia-smi "
+    "lists the GPUs; or measure the CPU: gpuLayers 0"
+)
+"""What to do where no GPU is used."""
 
 _FOLDERS = ("bin", ".", "build/bin")
 _REMEDIES = (
@@ -144,6 +159,11 @@ def thread_environment(environment: Mapping[str, str]) -> dict[str, str]:
         if "OMP_WAIT_POLICY" in environment
         else {"GOMP_SPINCOUNT": environment.get("GOMP_SPINCOUNT", "300")}
     )
+
+
+def on_the_cpu(said: str) -> str:
+    """How it is told that a program passed the GPUs over, from what it said itself."""
+    return f"layers were to be on a GPU, and all of them were computed on the CPU: {said}"
 
 
 def build_number(program: Path, context: StepContext) -> Build | None:

@@ -77,6 +77,7 @@ class LlamaCppQuantize(VariantAction):
     parameters: QuantizeParameters
     what = "quantize"
     reason = "quantises"
+    computes = False
 
     @property
     def programs(self) -> tuple[str, ...]:

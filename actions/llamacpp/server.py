@@ -15,11 +15,12 @@ from pydantic import Field, model_validator
 
 from actions.llamacpp.model_file import locate_model
 from actions.llamacpp.ports import any_free, check_port
-from actions.llamacpp.programs import remedy_for, thread_environment
+from actions.llamacpp.programs import GPU_REMEDY, on_the_cpu, remedy_for, thread_environment
 from actions.llamacpp.server_binary import ServerBinary, thread_count
 from actions.parameter_types import OptionalPath, ParameterGroup, Seconds
 from agent.errors import ActionFailedError, InterruptedRunError
 from agent.file_hash import sha256_of
+from parsers.llamacpp.devices import no_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +116,8 @@ class LlamaCppServer:
         """Start it and wait until it answers with the right model.
 
         Raises:
-            ActionFailedError: if the port is taken, the process ends, or it does not answer in time.
+            ActionFailedError: if the port is taken, the process ends, does not answer in time, or passes the
+                GPUs over that it was to use.
             InterruptedRunError: if the run is told to stop meanwhile.
         """
         if not self._published:  # what is published is held by the engine already
@@ -140,6 +142,7 @@ class LlamaCppServer:
                 self._wait(deadline, "listened", lambda: self._listening(written))
             self._wait(deadline, "answered at /health", lambda: self._get("/health") is not None)
             self._check_model()
+            self._check_gpu(written)
         except BaseException:
             self._process.stop()
             raise
@@ -193,11 +196,8 @@ class LlamaCppServer:
         return () if self._process is None else self._process.tail(_LAST_LINES)
 
     def _listening(self, written: int) -> bool:
-        """Whether it has said where it listens; ``written`` is the size of the log before it was started."""
-        with self.log.open("rb") as file:
-            file.seek(written)
-            text = file.read().decode(errors="replace")
-        for line in text.splitlines():
+        """Whether it has said where it listens."""
+        for line in self._said(written).splitlines():
             begin = line.find('{"event": "listening"')
             if begin >= 0:
                 said = json.loads(line[begin:])
@@ -235,6 +235,16 @@ class LlamaCppServer:
                 f"{self.url} serves {', '.join(names) or 'no model'}, not {self.name}",
                 remedy="another server answers at that port: ask for another one",
             )
+
+    def _check_gpu(self, written: int) -> None:
+        if self._binary and (said := no_gpu(self._said(written), self.parameters.gpu_layers)):
+            raise ActionFailedError(on_the_cpu(said), remedy=GPU_REMEDY)
+
+    def _said(self, written: int) -> str:
+        """Its output; ``written`` is the size of the log before it was started."""
+        with self.log.open("rb") as file:
+            file.seek(written)
+            return file.read().decode(errors="replace")
 
     def properties(self) -> dict[str, Any]:
         """What it says of itself at /props; empty where it does not answer."""

@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from actions.llamacpp.programs import build_number, find_program
+from actions.llamacpp.programs import GPU_REMEDY, build_number, find_program, on_the_cpu
 from actions.llamacpp.variants import DEFAULT_MODELS, NAME_PATTERN, Variant
 from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError, ParseError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.names import canonical
-from agent.records import Metric, ParsedOutput
+from agent.records import Metric, ParsedOutput, Reason, Validity, Verdict
 from parsers.llamacpp import FORMAT, TOOL
 from parsers.llamacpp.build import build_of
+from parsers.llamacpp.devices import no_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from agent.component import StepContext
     from agent.facts import Facts
-    from agent.records import MetadataValue, Verdict
+    from agent.records import MetadataValue
 
 __all__ = ["DEFAULT_PACKAGE", "ModelParameters", "VariantAction", "VariantParameters", "names_of", "read_log"]
 
@@ -118,6 +119,8 @@ class VariantAction(Action):
     """The last part of the scenario, such as ``mmlu``."""
     reason: ClassVar[str]
     """What is done, for the plan."""
+    computes: ClassVar[bool] = True
+    """Whether it runs the model, so that it matters where."""
 
     @abstractmethod
     def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
@@ -187,7 +190,13 @@ class VariantAction(Action):
     ) -> ParsedOutput:
         """What was found, as all of these actions give it: each record names model and variant."""
         size = variant.path.stat().st_size if variant.path.is_file() else 0
-        build = build_of(read_log(log)) or build_number(program, context)
+        text = read_log(log)
+        build = build_of(text) or build_number(program, context)
+        if self.computes and (said := no_gpu(text, self.parameters.gpu_layers)):
+            reasons = verdict.reasons if verdict else ()
+            verdict = Verdict(
+                Validity.INVALID, (*reasons, Reason(on_the_cpu(said), GPU_REMEDY, code="no_gpu"))
+            )
         return ParsedOutput(
             format=FORMAT,
             tool_name=TOOL,

@@ -186,6 +186,28 @@ def test_a_question_that_is_too_long(run: Runner, tmp_path: Path) -> None:
     assert any("does not fit in the context window" in detail for detail in refusal.value.details)
 
 
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        (LlamaCppGenerate, {"maxOutputTokens": 8}),
+        (LlamaCppBench, {"promptTokens": 4, "generatedTokens": 1, "repetitions": 1}),
+        (LlamaCppBatchedBench, {"promptTokens": 16, "generatedTokens": 4, "sequences": 1}),
+        (LlamaCppPerplexity, {"chunks": 1, "context": 64}),
+    ],
+)
+def test_layers_for_a_gpu_that_no_program_finds_are_invalid(
+    run: Runner, tiny: dict[str, Any], kind: type[Action], parameters: dict[str, Any]
+) -> None:
+    output = run(kind, gpuLayers=999, **parameters, **tiny)
+    assert output.verdict is not None
+    assert output.verdict.validity is Validity.INVALID
+    (reason,) = (one for one in output.verdict.reasons if one.code == "no_gpu")
+    assert "computed on the CPU" in reason.message
+    assert "backend: cuda" in (reason.remedy or "")
+    asked = run(kind, gpuLayers=0, **parameters, **tiny).verdict
+    assert asked is None or "no_gpu" not in {one.code for one in asked.reasons}
+
+
 def test_perplexity(run: Runner) -> None:
     found = values(run(LlamaCppPerplexity, variants="Q4_K_M", chunks=2, context=256))
     assert 3 < found["perplexity"] < 60

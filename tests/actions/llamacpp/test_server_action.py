@@ -97,6 +97,19 @@ def test_llama_server_itself_serves(
         completion(host)
 
 
+def test_layers_for_a_gpu_that_is_not_found_are_no_start(
+    context: StepContext, llamacpp: Path, tiny_gguf: Path
+) -> None:
+    with pytest.raises(
+        ActionFailedError, match="computed on the CPU: warning: no usable GPU found"
+    ) as refusal:
+        start(context, model=str(tiny_gguf), llamacpp=llamacpp, context=256, gpuLayers=999)
+    assert "gpuLayers 0" in (refusal.value.remedy or "")
+    assert not [
+        child for child in psutil.Process().children(recursive=True) if "llama-server" in child.name()
+    ]
+
+
 def completion(host: str) -> dict[str, Any]:
     body = json.dumps({"prompt": list(range(5, 69)), "n_predict": 5, "ignore_eos": True, "temperature": 0})
     with closing(http.client.HTTPConnection(host, timeout=60)) as asked:

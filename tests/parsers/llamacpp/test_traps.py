@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agent.errors import ParseError
 from parsers.llamacpp import PARSER, parse_text
+from parsers.llamacpp.devices import no_gpu
 from parsers.llamacpp.multiple_choice import task_results
 
 if TYPE_CHECKING:
@@ -224,3 +225,29 @@ def test_a_log_cut_at_any_byte(end: int) -> None:
     except ParseError:
         return
     assert 0 <= values(output).get("multiple_choice_accuracy", 0) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "layers", "told"),
+    [
+        ("warning: no usable GPU found, --gpu-layers option will be ignored\nmore", 99, "no usable GPU"),
+        (
+            "warning: not compiled with GPU offload support, --gpu-layers option will be ignored",
+            1,
+            "compiled",
+        ),
+        (
+            "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient",
+            None,
+            "insufficient",
+        ),
+        ('{"gpu_info": "", "n_gpu_layers": 99}', 99, "gpu_info"),
+        ('{"gpu_info": "", "n_gpu_layers": -1}', None, ""),
+        ('{"gpu_info": "NVIDIA H100 80GB HBM3", "n_gpu_layers": 99}', 99, ""),
+        ("ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is detected", 0, ""),
+        ("warning: no usable GPU found, --gpu-layers-draft option will be ignored", 99, ""),
+    ],
+)
+def test_what_a_program_says_of_a_gpu_that_it_does_not_use(text: str, layers: int | None, told: str) -> None:
+    assert told in no_gpu(text, layers)
+    assert bool(no_gpu(text, layers)) is bool(told)
