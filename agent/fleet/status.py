@@ -104,5 +104,6 @@ class HostStatus:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> HostStatus:
-        """The inverse of ``to_json``."""
-        return cls(**{**values, "phase": HostPhase(values["phase"])})
+        """The inverse of ``to_json``; what else is told of a host in ``fleet.json`` is passed over."""
+        own = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
+        return cls(**{**own, "phase": HostPhase(values["phase"])})

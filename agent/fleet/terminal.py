@@ -25,11 +25,7 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    more = ("good", "report", "headline")
-    statuses = [
-        HostStatus.from_json({name: value for name, value in host.items() if name not in more})
-        for host in description["hosts"]
-    ]
+    statuses = [HostStatus.from_json(host) for host in description["hosts"]]
     console.print(host_table({status.name: status for status in statuses}))
     for status in statuses:
         if status.reason:
