@@ -114,7 +114,8 @@ class Draft:
         parents = self._parents()
         depths = {name: self._depth(name, parents, ()) for name in self._groups}
         members = {name: list(self._members(name)) for name in self._groups}
-        members[ALL] = list(self._hosts)
+        grouped = {host for name, found in members.items() if name not in (ALL, UNGROUPED) for host in found}
+        members |= {ALL: list(self._hosts), UNGROUPED: [host for host in self._hosts if host not in grouped]}
         hosts: dict[str, FleetHost] = {}
         refused: dict[str, UsageError] = {}
         for host, own in self._hosts.items():

@@ -56,7 +56,7 @@ class Inventory:
 
     hosts: Mapping[str, FleetHost]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The names of each group's hosts, in order; ``all`` is among the groups."""
+    """The names of each group's hosts, in order; ``all`` and ``ungrouped`` are among the groups."""
 
     refused: Mapping[str, UsageError] = field(default_factory=dict)
     """Hosts whose variables cannot be used, each with the reason; of them the name alone is known. That

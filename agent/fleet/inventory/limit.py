@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import UsageError
-from agent.names import did_you_mean
+from agent.names import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,9 +98,12 @@ def _matching(pattern: str, inventory: Inventory) -> set[str]:
     else:
         found = _named(pattern, inventory)
     if not found:
+        names = [*inventory.groups, *inventory.hosts]
         raise _FitsNothingError(
             f"--limit {pattern!r} fits no host and no group",
-            remedy=did_you_mean(pattern, [*inventory.groups, *inventory.hosts]),
+            remedy=did_you_mean(pattern, names)
+            if nearest(pattern, names)
+            else f"groups: {', '.join(sorted(inventory.groups))}",
         )
     return found
 

@@ -85,7 +85,7 @@ def fleet_host(name: str, variables: Mapping[str, Any], groups: tuple[str, ...])
             f"{_CONNECTION} is {connection}, but a fleet is reached over SSH",
             where=where,
             remedy=f"leave it out: --limit 'all,!{name}'"
-            + ("; on this machine itself runs vcagent --profile" if connection == "local" else ""),
+            + ("; to run on this machine: vcagent --profile" if connection == "local" else ""),
         )
     values = {own: _first(variables, (own, *ansible), where) for own, ansible in _ANSIBLE.items()}
     arguments = _SshArguments(where)
