@@ -11,6 +11,7 @@ from agent.file_hash import sha256_of
 from agent.fleet.errors import ConnectionLostError, HostUnfitError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from agent.fleet.scheduling import Task
@@ -41,7 +42,7 @@ class _Wanted:
         return self.part.stat().st_size if self.part.is_file() else 0
 
 
-def gathered(command: Command, folder: Path) -> Task[int]:
+def gathered(command: Command, folder: Path, left_s: Callable[[], float] = lambda: _LIST_S) -> Task[int]:
     """Fetch the files that the host offers; how many bytes came.
 
     A file that is cut short stays as ``.part``, and the next attempt goes on there.
@@ -49,11 +50,14 @@ def gathered(command: Command, folder: Path) -> Task[int]:
     Args:
         command: the host's end (``fleet-host send``), its input still open.
         folder: where they go.
+        left_s: tells how many seconds are left for it, and raises DeadlineError where none are.
 
     Raises:
         ConnectionLostError: if the connection breaks, or a file is not as it was sent.
     """
-    line = yield from command.line(_LIST_S)
+    line = yield from command.line(min(_LIST_S, left_s()))
+    if line is None:
+        raise ConnectionLostError(f"the host tells no files within {min(_LIST_S, left_s()):.0f} s")
     if not line:
         raise ConnectionLostError(f"the host offers no files: {command.ended().stderr or 'no answer'}")
     offered = [_Wanted(name, _inside(folder, name), *more) for name, *more in json.loads(line)["files"]]
@@ -65,7 +69,7 @@ def gathered(command: Command, folder: Path) -> Task[int]:
     command.end_input()
     total, changed = 0, []
     for file, offset in zip(wanted, offsets, strict=True):
-        total += _fetch(file, file.size - offset, command)
+        total += _fetch(file, file.size - offset, command, left_s)
         if sha256_of(file.part) == file.sha256:
             file.part.replace(file.path)
         else:  # what was there before belonged to another state of it
@@ -85,11 +89,12 @@ def _is_there(file: _Wanted) -> bool:
     )
 
 
-def _fetch(file: _Wanted, left: int, command: Command) -> int:
+def _fetch(file: _Wanted, left: int, command: Command, left_s: Callable[[], float]) -> int:
     file.path.parent.mkdir(parents=True, exist_ok=True)
     total = 0
     with file.part.open("ab") as output:
         while total < left:
+            left_s()
             piece = command.read(min(left - total, _PIECE))
             if not piece:
                 raise ConnectionLostError(f"the connection broke while {file.name} came")

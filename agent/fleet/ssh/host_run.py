@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -41,6 +42,8 @@ __all__ = ["SshHostRun"]
 
 _SILENCE_S = 2.5 * HEARTBEAT_S
 _REBOOT_S = 1800.0
+_LAST_S = 120.0
+"""Seconds for a run that is stopped to end, and for what it has done to come home."""
 _MOST_STARTS = 6
 _BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 
@@ -117,14 +120,35 @@ class SshHostRun(HostRun):
             if not self.status.starts:
                 yield from self._kept_up(lambda: self._started(resume=False))
             standing = yield from self._followed()
-        except DeadlineError:
-            with suppress(VcagentError):
-                yield from self._stopped()
+            yield from self._brought_home()
+        except DeadlineError as error:
+            yield from self._cut_short(error)
             raise
-        self.set(phase=HostPhase.GATHERING, step="", message="")
-        yield from self._kept_up(self._gathered)
         self.judge(standing)
         self.close()
+
+    def _brought_home(self) -> Task[None]:
+        self.set(phase=HostPhase.GATHERING, step="", message="")
+        yield from self._kept_up(self._gathered)
+
+    def _cut_short(self, error: DeadlineError) -> Task[None]:
+        """Stop a run that took too long, and bring home what it has done by then, in bounded time.
+
+        Raises:
+            UnreachableError: if the host cannot be told: its run may go on.
+        """
+        if not self.status.bundle:
+            return
+        self._until = time.monotonic() + _LAST_S
+        try:
+            yield from self._stopped()
+        except UnreachableError as lost:
+            raise UnreachableError(
+                f"{error.message}, and it cannot be told to stop: {lost.message}", remedy=self._resume
+            ) from lost
+        with suppress(VcagentError):
+            yield from self._kept_up(self._watched)
+            yield from self._brought_home()
 
     @property
     def _resume(self) -> str:
@@ -232,7 +256,7 @@ class SshHostRun(HostRun):
         watch = yield from self._bundle("watch")
         watch.end_input()
         while True:
-            line = yield from watch.line(self._patience_s())
+            line = yield from watch.line(max(0.1, min(_SILENCE_S, self._left_s())))
             self._check_limit()
             if line is None:
                 raise ConnectionLostError(f"the host says nothing for {_SILENCE_S:.0f} s")
@@ -252,7 +276,7 @@ class SshHostRun(HostRun):
 
     def _gathered(self) -> Task[int]:
         count = yield from gathered(
-            (yield from self._bundle("send")), self._around.folder / self.status.folder
+            (yield from self._bundle("send")), self._around.folder / self.status.folder, self._left_s
         )
         return count
 
@@ -273,10 +297,10 @@ class SshHostRun(HostRun):
         started.write(data)
         return started
 
-    def _patience_s(self) -> float:
-        if self._until is None:
-            return _SILENCE_S
-        return max(0.1, min(_SILENCE_S, self._until - time.monotonic()))
+    def _left_s(self) -> float:
+        """The seconds that the host has left."""
+        self._check_limit()
+        return math.inf if self._until is None else self._until - time.monotonic()
 
     def _check_limit(self) -> None:
         if self._until is not None and time.monotonic() > self._until:

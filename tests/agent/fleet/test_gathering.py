@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from agent.fleet.errors import ConnectionLostError, HostUnfitError
+from agent.fleet.errors import ConnectionLostError, DeadlineError, HostUnfitError
 from agent.fleet.gathering import gathered
 from agent.fleet.scheduling import Wait, run_task
 from agent.fleet.ssh.session import Answer, Command
@@ -75,6 +75,22 @@ def test_a_file_that_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
     assert gather(again, tmp_path) == 600_000
     assert ["mlperf/case/detail.txt", 400_000] in again.wanted
     assert (tmp_path / "mlperf/case/detail.txt").read_bytes() == FILES["mlperf/case/detail.txt"]
+
+
+def test_a_limit_counts_while_files_come(tmp_path: Path) -> None:
+    left = iter(range(6, 0, -1))
+
+    def left_s() -> float:
+        try:
+            return next(left)
+        except StopIteration:
+            raise DeadlineError("not done within 6 s") from None
+
+    with pytest.raises(DeadlineError):
+        run_task(gathered(cast("Command", Host(FILES)), tmp_path, left_s))
+    kept = (tmp_path / "mlperf/case/detail.txt.part").stat().st_size
+    assert 0 < kept < 1_000_000
+    assert gather(Host(FILES), tmp_path) == 1_000_000 - kept
 
 
 def test_a_part_of_another_state_is_thrown_away(tmp_path: Path) -> None:

@@ -282,7 +282,11 @@ def test_a_host_that_takes_too_long_is_stopped_and_named(
         "run", "-i", inventory, "-p", gated(controller), "--host-timeout=00:00:25", exit_code=10
     )
     assert fleet["hosts"][hosts[0].name]["phase"] == "done"
-    assert "not done within 25 s" in fleet["hosts"][hosts[1].name]["reason"]
+    late = fleet["hosts"][hosts[1].name]
+    assert "not done within 25 s" in late["reason"]
+    home = latest(controller) / "hosts" / late["folder"]
+    assert json.loads((home / "run.json").read_text())["exit_code"] == 9  # stopped, and its files came home
+    assert (home / "logs" / "1-actions-0-execute.log").is_file()
     await_(lambda: hosts[1].run("pgrep -f [r]oot/gate", check=False) == "")
 
 
