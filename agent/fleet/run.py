@@ -11,7 +11,7 @@ from agent.errors import ExitCode, UsageError, masking
 from agent.fleet.assignment import Assignment, FleetRequest, assigned
 from agent.fleet.controller import Controller
 from agent.fleet.failed import FAILED_FILE
-from agent.fleet.inventory import read_inventory
+from agent.fleet.inventory import limited, read_inventory
 from agent.fleet.options import FleetOptions
 from agent.fleet.outcome import write_outcome
 from agent.fleet.record import FleetRecord, fleet_folder, recorded
@@ -159,7 +159,7 @@ def retry_fleet(
             f"fleet run {run_dir.name} has no failed hosts",
             remedy=f"vcagent fleet status {run_dir.name} tells how it stands",
         )
-    hosts = read_inventory([str(failed)]).hosts.values()
+    hosts = limited(read_inventory([str(failed)]), "")
     with Journal(run_dir / JOURNAL) as journal:
         fleet = _recalled(FleetRecord(journal), hosts, parameters, accept_new_host_keys=accept_new_host_keys)
     return start_fleet(fleet, wishes)

@@ -116,11 +116,12 @@ class Draft:
         members = {name: list(self._members(name)) for name in self._groups}
         grouped = {host for name, found in members.items() if name not in (ALL, UNGROUPED) for host in found}
         members |= {ALL: list(self._hosts), UNGROUPED: [host for host in self._hosts if host not in grouped]}
+        within = {name: frozenset(found) for name, found in members.items()}
         hosts: dict[str, FleetHost] = {}
         refused: dict[str, UsageError] = {}
         for host, own in self._hosts.items():
             groups = sorted(
-                (name for name in self._groups if host in members[name]),
+                (name for name in self._groups if host in within[name]),
                 key=lambda name: (depths[name], self._priority(name), name),
             )
             variables: dict[str, Any] = {}

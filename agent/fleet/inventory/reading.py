@@ -27,7 +27,7 @@ _IGNORED = re.compile(
     r"\..*|.*~|.*\.(?:bak|cfg|csv|ini\.orig|log|md|orig|py|pyc|retry|swp)|(?:group|host)_vars"
 )
 _YAML = frozenset({".yaml", ".yml", ".json"})
-_YAML_BEGIN = re.compile(r"(?:#.*\n|\s*\n)*(?:---|- )")
+_YAML_BEGIN = re.compile(r"(?:#.*\n|[ \t\r]*\n)*(?:---|- )")
 
 
 class _Loader(yaml.SafeLoader):
