@@ -8,16 +8,17 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from actions.llamacpp.multiple_choice_file import Style, task_file
 from actions.llamacpp.parquet_rows import NO_PYARROW
 from actions.llamacpp.programs import run_program
-from actions.llamacpp.questions import Question, question_files, read_questions, sample
+from actions.llamacpp.questions import SUFFIXES, Question, question_files, read_questions, sample
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
 from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
-from agent.component import ComponentParameters, StepOutcome
-from agent.errors import ActionFailedError
+from agent.component import ComponentParameters, Plan, StepOutcome
+from agent.errors import ActionFailedError, HostError
+from agent.facts.base import Fact
 from agent.records import Metric, Relativity
 from parsers.llamacpp.multiple_choice import multiple_choice_metrics, task_results, tasks_done
 from parsers.llamacpp.timings import timing_metrics
@@ -27,19 +28,32 @@ if TYPE_CHECKING:
 
     from actions.llamacpp.variants import Variant
     from agent.component import StepContext
+    from agent.facts import Facts
     from agent.records import MetadataValue
 
 __all__ = ["LlamaCppMMLU", "MMLUParameters"]
 
 _PARQUET_ROWS = Path(__file__).with_name("parquet_rows.py")
 _TASKS = "tasks.bin"
+_REMEDY = "give environment: a PythonEnvironmentInstallation with pyarrow; or export JSON lines"
+_OWN = "general-knowledge"
+
+
+def _suffixes(dataset: str) -> Fact[frozenset[str]]:
+    """What the names of a data set's files end in; nothing where it is not there."""
+    command = ["find", "-L", dataset, "-type", "f", "-name", "*.*", "-printf", "%f\\n"]
+    return Fact(
+        f"suffixes[{dataset}]",
+        f"find {dataset} -type f",
+        lambda host: frozenset(Path(name).suffix for name in (host.output(command) or "").splitlines()),
+    )
 
 
 class MMLUParameters(VariantParameters):
     """Which questions, and how they are asked."""
 
     dataset: str = Field(
-        "general-knowledge",
+        _OWN,
         min_length=1,
         description="A set that comes along, a file, or a folder such as a copy of cais/mmlu.",
     )
@@ -63,6 +77,15 @@ class MMLUParameters(VariantParameters):
 
     _subjects = field_validator("subjects", mode="before")(names_of)
 
+    @model_validator(mode="after")
+    def _examples(self) -> MMLUParameters:
+        if self.shots and (self.dataset == _OWN or Path(self.dataset).suffix in SUFFIXES):
+            raise ValueError(
+                f"{self.dataset} is one file, which has no split dev for examples: set shots to 0, or name a "
+                "folder with both splits"
+            )
+        return self
+
 
 class LlamaCppMMLU(VariantAction):
     """Scores questions with ``llama-perplexity --multiple-choice``: the likeliest answer per token counts."""
@@ -76,6 +99,27 @@ class LlamaCppMMLU(VariantAction):
     def programs(self) -> tuple[str, ...]:
         """See VariantAction."""
         return ("llama-perplexity",)
+
+    def plan(self, facts: Facts) -> Plan:
+        """A step for each variant.
+
+        Raises:
+            HostError: if the data set is not there, or nothing is named that can read it.
+        """
+        asked = self.parameters
+        if "/" in asked.dataset:  # others come along, or are named from the folder that the run starts in
+            found = facts[_suffixes(asked.dataset)]
+            if found.isdisjoint(SUFFIXES):
+                raise HostError(
+                    f"{asked.dataset} is no file and no folder with questions",
+                    remedy=f"correct dataset; files that are read end in {', '.join(SUFFIXES)}",
+                )
+            if ".parquet" in found and asked.environment is None:
+                raise HostError(
+                    f"{asked.dataset} is Parquet, and no environment is named that can read it",
+                    remedy=_REMEDY,
+                )
+        return super().plan(facts)
 
     def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
         """See VariantAction."""
@@ -170,7 +214,7 @@ class LlamaCppMMLU(VariantAction):
         if environment is None:
             raise ActionFailedError(
                 f"{file} is Parquet, and no environment is named that can read it",
-                remedy="give environment: a PythonEnvironmentInstallation with pyarrow; or export JSON lines",
+                remedy=_REMEDY,
             )
         out = case_dir / "questions.jsonl"
         command = [str(environment / "bin" / "python"), str(_PARQUET_ROWS), str(file), str(out)]

@@ -15,11 +15,11 @@ from agent.errors import ActionFailedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["Question", "question_files", "read_questions", "sample"]
+__all__ = ["SUFFIXES", "Question", "question_files", "read_questions", "sample"]
 
 _SETS = Path(__file__).with_name("question_sets")
 _LETTERS = "ABCDEFGHIJ"
-_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 _HEADER = ["question", "a", "b", "c", "d", "answer"]
 
 
@@ -64,7 +64,7 @@ def question_files(dataset: str, split: str) -> list[Path]:
         )
     folder = whole[0] if whole else path
     wanted = re.compile(rf"(^|[_-]){split}([._-]|$)")
-    files = sorted(file for suffix in _SUFFIXES for file in folder.rglob(f"*{suffix}"))
+    files = sorted(file for suffix in SUFFIXES for file in folder.rglob(f"*{suffix}"))
     found = [file for file in files if wanted.search(file.name) or file.parent.name == split]
     if not found:
         sets = ", ".join(sorted(one.stem for one in _SETS.glob("*.jsonl")))

@@ -18,8 +18,8 @@ from actions.llamacpp.mmlu import LlamaCppMMLU
 from actions.llamacpp.perplexity import LlamaCppPerplexity
 from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.variants import Variant
-from agent.errors import ActionFailedError
-from agent.facts import Facts
+from agent.errors import ActionFailedError, HostError
+from agent.facts import Facts, LocalHost
 from agent.records import Validity
 from tests.lab.llamacpp import converter_environment, llamacpp, llamacpp_version, tiny_folder
 
@@ -33,6 +33,10 @@ __all__ = ["converter_environment", "llamacpp", "llamacpp_version", "tiny_folder
 
 pytestmark = pytest.mark.engine
 SMOL = "smollm2-135m"
+_WRITE_PARQUET = (
+    "import json, sys; import pyarrow as pa; from pyarrow import parquet\n"
+    "parquet.write_table(pa.Table.from_pylist(json.load(sys.stdin)), sys.argv[1])"
+)
 _TENSORS = (
     "import gguf, hashlib, sys\n"
     "for tensor in sorted(gguf.GGUFReader(sys.argv[1]).tensors, key=lambda tensor: tensor.name):\n"
@@ -56,7 +60,7 @@ class Runner:
 
     def __call__(self, kind: type[Action], **parameters: Any) -> ParsedOutput:
         given = {"llamacpp": self.llamacpp, "modelsDir": self.models, "model": SMOL, **parameters}
-        facts = Facts(modelled={"package_dir": self.context.package_dir})
+        facts = Facts(LocalHost(), {"package_dir": self.context.package_dir})
         (step,) = kind(kind.Parameters.model_validate(given)).plan(facts).steps
         outcome = step.run(self.context)
         assert outcome is not None
@@ -206,6 +210,42 @@ def test_layers_for_a_gpu_that_no_program_finds_are_invalid(
     assert "backend: cuda" in (reason.remedy or "")
     asked = run(kind, gpuLayers=0, **parameters, **tiny).verdict
     assert asked is None or "no_gpu" not in {one.code for one in asked.reasons}
+
+
+def test_a_copy_of_mmlu_is_asked_as_its_paper_does(
+    run: Runner, tiny: dict[str, Any], tmp_path: Path, accuracy_python: Path
+) -> None:
+    copy = tmp_path / "mmlu"
+    for split, count in (("test", 6), ("dev", 2)):
+        rows = [
+            {
+                "question": f"{split} {place}?",
+                "subject": subject,
+                "choices": ["a", "b", "c", "d"],
+                "answer": 1,
+            }
+            for subject in ("astronomy", "virology")
+            for place in range(count)
+        ]
+        for folder in ("all", "astronomy"):
+            path = copy / folder / f"{split}-00000-of-00001.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            command = [accuracy_python, "-c", _WRITE_PARQUET, path]
+            subprocess.run(command, input=json.dumps(rows), text=True, check=True)
+    asked = {"dataset": str(copy), "answers": "letters", "shots": 2, "context": 512, **tiny}
+    with pytest.raises(HostError, match="no environment is named"):
+        run(LlamaCppMMLU, **asked)
+    output = run(LlamaCppMMLU, environment=accuracy_python.parents[1], **asked)
+    assert output.details["questions"] == 12
+    assert {name for name in values(output) if name.startswith("mmlu_accuracy_")} >= {
+        "mmlu_accuracy_astronomy",
+        "mmlu_accuracy_virology",
+    }
+    folder = run.context.run_dir / "llamacpp" / "tiny-F16-mmlu"
+    rows = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+    assert [row["question"] for row in rows] == [f"test {place}?" for place in (*range(6), *range(6))]
+    text = (folder / "tasks.bin").read_bytes().decode(errors="replace")
+    assert "dev 0?\nA. a\nB. b\nC. c\nD. d\nAnswer: B\n\ndev 1?" in text
 
 
 def test_perplexity(run: Runner) -> None:

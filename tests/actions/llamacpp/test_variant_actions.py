@@ -19,7 +19,7 @@ from actions.llamacpp.perplexity import LlamaCppPerplexity
 from actions.llamacpp.programs import fitted
 from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.variants import Variant, variant_files
-from agent.errors import ActionFailedError
+from agent.errors import ActionFailedError, HostError
 from agent.facts import Facts
 
 if TYPE_CHECKING:
@@ -31,6 +31,37 @@ PACKAGES = Path("/packages")
 def plan(kind: type[Action], **parameters: Any) -> Plan:
     action = kind(kind.Parameters.model_validate({"model": "smol", "threads": 2, **parameters}))
     return action.plan(Facts(modelled={"package_dir": PACKAGES}))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "suffixes", "problem"),
+    [
+        ("/data/mmlu", {".parquet", ".md", ".json"}, "is Parquet, and no environment"),
+        ("/data/x.parquet", {".parquet"}, "is Parquet, and no environment"),
+        ("/data/none", set(), "is no file and no folder with questions"),
+        ("/data/csv", {".csv"}, ""),
+        ("general-knowledge", None, ""),
+    ],
+)
+def test_questions_that_cannot_be_read_are_told_in_the_plan(
+    dataset: str, suffixes: set[str] | None, problem: str
+) -> None:
+    asked = {"model": "smol", "variants": "F16", "dataset": dataset}
+    action = LlamaCppMMLU(LlamaCppMMLU.Parameters.model_validate(asked))
+    facts = Facts(modelled={"package_dir": PACKAGES, f"suffixes[{dataset}]": frozenset(suffixes or ())})
+    if not problem:
+        assert action.plan(facts).steps
+        return
+    with pytest.raises(HostError, match=problem):
+        action.plan(facts)
+
+
+@pytest.mark.parametrize("dataset", ["general-knowledge", "/data/x.jsonl"])
+def test_one_file_has_no_examples(dataset: str) -> None:
+    with pytest.raises(ValidationError, match="no split dev"):
+        LlamaCppMMLU.Parameters.model_validate(
+            {"model": "smol", "variants": "F16", "shots": 5, "dataset": dataset}
+        )
 
 
 @pytest.mark.parametrize(
