@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from actions.comparison.variant_comparison import VariantComparison
 from actions.llamacpp.quantize import LlamaCppQuantize
+from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
+from actions.mlperf.loadgen_executor import LoadGenExecutor
 from actions.mlperf.loadgen_parameters import LoadGenParameters
 from agent.errors import ProfileError
 from agent.facts import Facts
 from agent.planning import Planner, leaves
 from agent.profile import Profile, Variables, check, load, repeat, resolve
+from agent.records import Validity
 from agent.secrets import Secrets
+
+if TYPE_CHECKING:
+    from agent.component import StepContext
 
 PACKAGES = Facts(modelled={"package_dir": Path("/packages")})
 VARIABLES = Variables(
@@ -167,6 +175,47 @@ def test_loadgen_asks_what_other_engines_are_asked() -> None:
     asked = LoadGenParameters.model_validate(test)
     assert (asked.dataset, asked.samples, asked.min_query_count) == ("synthetic", 64, 100)
     assert (asked.input_tokens, asked.max_output_tokens) == (512, 32)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("scenario", "dataset"), [("Offline", "synthetic"), ("Server", "short-prompts")])
+def test_loadgen_measures_the_server_of_its_group(
+    context: StepContext, bench_python: Path, tiny_gguf: Path, scenario: str, dataset: str
+) -> None:
+    """Real LoadGen and a real server, with what the profile gives to both; only the model is a tiny one."""
+    folder = context.package_dir / "models" / "tiny"
+    folder.mkdir(parents=True)
+    shutil.copy(tiny_gguf, folder / "tiny-F16.gguf")
+    profile = profile_with(
+        Model="tiny", Variants="F16", ServerEnvironment=str(bench_python.parents[1]), Slots="4",
+        Context="256", InputTokens="64", OutputTokens="16", LoadgenModel="llama3_1-8b",
+        LoadgenScenarios=scenario, LoadgenDataset=dataset, LoadgenSamples="16", LoadgenInputTokens="20",
+        LoadgenMaxOutputTokens="4", LoadgenMinQueryCount="24", LoadgenMinDuration="1", LoadgenTargetQps="20",
+    )  # fmt: skip
+    (wish,), (test,) = parameters(profile, "LlamaCppServer"), parameters(profile, "LoadGenExecutor")
+    (start,) = LlamaCppServerAction(LlamaCppServerParameters.model_validate(wish)).plan(context.facts).steps
+    outcome = start.run(context)
+    assert outcome is not None
+    assert outcome.service is not None
+    service = outcome.service
+    try:
+        asked = LoadGenParameters.model_validate({**test, "environment": bench_python.parents[1]})
+        (step,) = LoadGenExecutor(asked).plan(context.facts).steps
+        ended = step.run(replace(context, services={service.name: service.values}))
+    finally:
+        service.stop()
+    assert ended is not None
+    (output,) = ended.outputs
+    found = {metric.name: metric.value for metric in output.metrics}
+    assert output.scenario == f"tiny-F16/{scenario}/performance"
+    assert output.verdict is not None
+    assert output.verdict.validity is not Validity.FAILED
+    assert output.details["data_set"] == dataset
+    assert found["output_token_count"] >= 24 * 4
+    assert found["output_token_count"] % 4 == 0
+    assert found["cached_input_token_count"] == 0
+    if dataset == "synthetic":
+        assert found["input_token_count"] == 20 * found["output_token_count"] / 4
 
 
 def test_what_a_remedy_names_is_a_parameter() -> None:
