@@ -187,7 +187,7 @@ def test_loadgen_measures_the_server_of_its_group(
     folder.mkdir(parents=True)
     shutil.copy(tiny_gguf, folder / "tiny-F16.gguf")
     profile = profile_with(
-        Model="tiny", Variants="F16", ServerEnvironment=str(bench_python.parents[1]), Slots="4",
+        Model="tiny", Variants="f16", ServerEnvironment=str(bench_python.parents[1]), Slots="4",
         Context="256", InputTokens="64", OutputTokens="16", LoadgenModel="llama3_1-8b",
         LoadgenScenarios=scenario, LoadgenDataset=dataset, LoadgenSamples="16", LoadgenInputTokens="20",
         LoadgenMaxOutputTokens="4", LoadgenMinQueryCount="24", LoadgenMinDuration="1", LoadgenTargetQps="20",
