@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -22,8 +23,9 @@ from paramiko import (
 from agent.fleet.errors import ConnectionLostError, UnknownHostKeyError, UnreachableError
 from agent.fleet.scheduling import run_task
 from agent.fleet.ssh.dialling import dialled
-from agent.fleet.ssh.key_ring import KeyRing, KeyRingClient
+from agent.fleet.ssh.key_ring import KeyRing
 from agent.fleet.ssh.known_hosts import KeyStanding, KnownHosts
+from agent.fleet.ssh.login import Login
 from agent.fleet.ssh.session import Session
 from agent.fleet.ssh.transport import HostSocket, HostTransport
 from agent.fleet.ssh.watchdog import Watchdog
@@ -100,11 +102,7 @@ class Connector:
             "banner_timeout": left_s,
             "auth_timeout": left_s,
             "channel_timeout": left_s,
-            "password": credentials.password,
-            "passphrase": credentials.passphrase,
-            "key_filename": list(hop.identity_files),
-            "allow_agent": not hop.identities_only,
-            "look_for_keys": not hop.identities_only,
+            "auth_strategy": Login(hop, credentials, self._keys),
             "transport_factory": partial(
                 HostTransport,
                 known=self.known_hosts.key_types(hop),
@@ -124,7 +122,7 @@ class Connector:
             connect_timeout=max(1, round(left_s)),
             connect_kwargs=arguments,
         )
-        connection.client = KeyRingClient(self._keys)
+        connection.client = SSHClient()
         connection.client.set_missing_host_key_policy(_Policy(self, hop))
         try:
             with _told(hop, self._timeout_s, until):
@@ -239,13 +237,13 @@ def _told(hop: Hop, timeout_s: float, until: float) -> Iterator[None]:
         said = str(error) or type(error).__name__
         if time.monotonic() >= until:  # paramiko says that there is no session yet
             raise ConnectionLostError(f"{hop} gave no answer within {timeout_s:g} s") from error
-        if "authentication" in said.lower():  # paramiko had nothing to offer
-            raise _not_let_in(hop, said) from error
         raise ConnectionLostError(f"the connection to {hop} failed: {said}") from error
 
 
 def _not_let_in(hop: Hop, said: str) -> UnreachableError:
+    missing = [file for file in hop.identity_files if not any(map(os.path.exists, (file, f"{file}.pub")))]
     return UnreachableError(
-        f"{hop} does not let us in: {said.rstrip('.')}",
+        f"{hop} does not let us in: {said.rstrip('.')}"
+        + (f"; there is no IdentityFile {', '.join(missing)}" if missing else ""),
         remedy=f"try `ssh -p {hop.port} {hop.user}@{hop.address}`; to log in by password: --ask-password",
     )

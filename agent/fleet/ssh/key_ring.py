@@ -6,44 +6,38 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paramiko import SSHClient, SSHException
+from paramiko import ECDSAKey, Ed25519Key, PasswordRequiredException, RSAKey, SSHException
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from paramiko import PKey
 
-__all__ = ["KeyRing", "KeyRingClient"]
-
-_CERTIFICATE = "-cert.pub"
+__all__ = ["KeyRing"]
 
 
 class KeyRing:
-    """The keys that were tried, good or not; one whose files have changed since is read again."""
+    """The keys that were tried, good or not; one whose file has changed since is read again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tried: dict[tuple[object, ...], PKey | SSHException] = {}
 
-    def key(self, file: str, kind: type[PKey], passphrase: str | None, read: Callable[[], PKey]) -> PKey:
-        """A key, with its certificate if it has one.
+    def key(self, file: str, passphrase: str | None) -> PKey:
+        """A private key.
 
         Args:
-            file: of the key or of its certificate.
-            kind: what it is tried as.
+            file: where it is.
             passphrase: what it is decrypted with.
-            read: reads it.
 
         Raises:
-            SSHException: if it is none of that kind, or cannot be decrypted.
+            PasswordRequiredException: if it is encrypted and there is no passphrase.
+            SSHException: if it is none, or cannot be decrypted.
             OSError: if it cannot be read.
         """
-        private = file.removesuffix(_CERTIFICATE)
-        asked = (file, kind, passphrase, _changed_ns(private), _changed_ns(private + _CERTIFICATE))
+        asked = (file, passphrase, Path(file).stat().st_mtime_ns)
         with self._lock:
             if asked not in self._tried:
                 try:
-                    self._tried[asked] = read()
+                    self._tried[asked] = _read(file, passphrase)
                 except SSHException as error:
                     self._tried[asked] = error
             found = self._tried[asked]
@@ -52,27 +46,13 @@ class KeyRing:
         return found
 
 
-class KeyRingClient(SSHClient):
-    """Takes its keys from a key ring: paramiko's reads them for each connection, as each kind of key.
-
-    Args:
-        keys: the key ring.
-    """
-
-    def __init__(self, keys: KeyRing) -> None:
-        super().__init__()
-        self._keys = keys
-
-    def _key_from_filepath(self, filename: str, klass: type[PKey], password: str | None) -> PKey:
-        def read() -> PKey:
-            key: PKey = super(KeyRingClient, self)._key_from_filepath(filename, klass, password)  # type: ignore[misc]
-            return key
-
-        return self._keys.key(filename, klass, password, read)
-
-
-def _changed_ns(file: str) -> int:
-    try:
-        return Path(file).stat().st_mtime_ns
-    except OSError:
-        return 0
+def _read(file: str, passphrase: str | None) -> PKey:
+    failed = SSHException("it is no key")
+    for kind in (Ed25519Key, ECDSAKey, RSAKey):
+        try:
+            return kind.from_private_key_file(file, passphrase)
+        except PasswordRequiredException:
+            raise
+        except (SSHException, ValueError) as error:
+            failed = SSHException(str(error))
+    raise failed

@@ -7,63 +7,53 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from paramiko import Ed25519Key, PasswordRequiredException, RSAKey, SSHException
+from paramiko import PasswordRequiredException, SSHException
 
-from agent.fleet.ssh.key_ring import KeyRing, KeyRingClient
+from agent.fleet.ssh.key_ring import KeyRing
 from tests.agent.fleet.ssh.test_known_hosts import needs_keygen
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paramiko import PKey
-
 pytestmark = needs_keygen
 
 
-class Reader(KeyRingClient):
-    """Reads without a connection, whose log there is none of then."""
-
-    def _log(self, *_: object) -> None: ...
-
-    def read(self, file: Path, kind: type[PKey], passphrase: str | None = None) -> PKey:
-        return self._key_from_filepath(str(file), kind, passphrase)
-
-
-def write_key(path: Path, passphrase: str = "") -> None:
+def write_key(path: Path, passphrase: str = "", kind: str = "ed25519") -> None:
     path.unlink(missing_ok=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", path], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", path], check=True)
 
 
 def test_hosts_share_one_key_until_its_file_changes(tmp_path: Path) -> None:
     ring, file = KeyRing(), tmp_path / "id"
     write_key(file)
-    first = Reader(ring).read(file, Ed25519Key)
-    assert Reader(ring).read(file, Ed25519Key) is first
+    first = ring.key(str(file), None)
+    assert ring.key(str(file), None) is first
     os.utime(file, ns=(0, 0))
-    again = Reader(ring).read(file, Ed25519Key)
+    again = ring.key(str(file), None)
     assert again is not first
     assert again == first
 
 
-def test_a_certificate_that_came_later_is_seen(tmp_path: Path) -> None:
-    ring, file, authority = KeyRing(), tmp_path / "id", tmp_path / "ca"
-    write_key(file)
-    write_key(authority)
-    assert Reader(ring).read(file, Ed25519Key).public_blob is None
-    subprocess.run(["ssh-keygen", "-q", "-s", authority, "-I", "me", "-n", "me", f"{file}.pub"], check=True)
-    assert Reader(ring).read(file, Ed25519Key).public_blob is not None
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_each_kind_is_read_plain_and_encrypted(kind: str, tmp_path: Path) -> None:
+    ring, plain, encrypted = KeyRing(), tmp_path / "plain", tmp_path / "encrypted"
+    write_key(plain, kind=kind)
+    write_key(encrypted, "correct horse", kind)
+    assert kind in ring.key(str(plain), None).get_name()
+    for _ in range(2):
+        with pytest.raises(PasswordRequiredException):
+            ring.key(str(encrypted), None)
+        with pytest.raises(SSHException) as caught:
+            ring.key(str(encrypted), "wrong")
+        assert not isinstance(caught.value, PasswordRequiredException)
+    assert kind in ring.key(str(encrypted), "correct horse").get_name()
 
 
-def test_what_is_no_such_key_is_told_each_time(tmp_path: Path) -> None:
+def test_what_is_no_key_is_told_each_time(tmp_path: Path) -> None:
     ring, file = KeyRing(), tmp_path / "id"
-    write_key(file, passphrase="correct horse")
+    file.write_bytes(b"\xff nothing")
     for _ in range(2):
         with pytest.raises(SSHException):
-            Reader(ring).read(file, RSAKey, "correct horse")
-        with pytest.raises(PasswordRequiredException):
-            Reader(ring).read(file, Ed25519Key)
-        with pytest.raises(SSHException):
-            Reader(ring).read(file, Ed25519Key, "wrong")
-    assert Reader(ring).read(file, Ed25519Key, "correct horse")
+            ring.key(str(file), None)
     with pytest.raises(FileNotFoundError):
-        Reader(ring).read(tmp_path / "none", Ed25519Key)
+        ring.key(str(tmp_path / "none"), None)

@@ -1,0 +1,54 @@
+"""The public parts of keys and certificates, in files as OpenSSH writes them."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate, load_ssh_public_identity
+from paramiko import Message
+
+__all__ = ["certified_key", "public_part"]
+
+_MAGIC = b"openssh-key-v1\0"
+
+
+def public_part(file: str) -> bytes | None:
+    """The public key that belongs to an identity file: beside it, itself, or what an encrypted one shows.
+
+    Args:
+        file: a private or a public key.
+    """
+    for path in (f"{file}.pub", file):
+        with suppress(OSError, ValueError):
+            if found := _public_key(Path(path).read_bytes()):
+                return found
+    return None
+
+
+def _public_key(data: bytes) -> bytes | None:
+    """The one in a file, if it has one (OpenSSH, PROTOCOL.key)."""
+    if not data.startswith(b"-----"):
+        words = data.split(maxsplit=2)
+        return base64.b64decode(words[1], validate=True) if len(words) > 1 else None
+    body = Message(base64.b64decode(b"".join(data.split(b"-----")[2].split())))
+    if body.get_bytes(len(_MAGIC)) != _MAGIC:
+        return None
+    for _ in range(3):  # cipher, key derivation and its options
+        body.get_string()
+    return body.get_string() if body.get_int() == 1 else None
+
+
+def certified_key(file: str) -> bytes | None:
+    """The public key that a certificate is of; None where there is no certificate."""
+    try:
+        certificate = load_ssh_public_identity(Path(file).read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm):
+        return None
+    if not isinstance(certificate, SSHCertificate):
+        return None
+    public = certificate.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return base64.b64decode(public.split()[1])
