@@ -217,11 +217,12 @@ def retry(
 def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> None:
     """Show where each host of a fleet run stands, from its journal."""
     from agent.fleet.display import host_table
-    from agent.fleet.record import FleetRecord, recorded
+    from agent.fleet.record import FleetRecord, is_worked_on, recorded
     from agent.journal import Journal
     from agent.results import JOURNAL
 
     run_dir = recorded(results_dir, run)
+    is_alive = is_worked_on(run_dir)
     with Journal(run_dir / JOURNAL) as journal:
         record = FleetRecord(journal)
         statuses, exit_code = record.statuses(), record.recall("exit_code")
@@ -229,12 +230,23 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
         from agent.cli.output import print_json
 
         hosts = [one.to_json() for one in statuses.values()]
-        print_json({"run_id": run_dir.name, "folder": str(run_dir), "exit_code": exit_code, "hosts": hosts})
+        print_json(
+            {
+                "run_id": run_dir.name,
+                "folder": str(run_dir),
+                "exit_code": exit_code,
+                "controller": "alive" if is_alive else "gone",
+                "hosts": hosts,
+            }
+        )
         return
     from agent.cli.output import console
 
     console().print(host_table(statuses))
     print(run_dir)
+    if not is_alive and any(not host.phase.is_final or host.may_go_on for host in statuses.values()):
+        print("no controller is at work: hosts may be further than this tells, or have ended;")
+        print(f"follow them again with: vcagent fleet resume {run_dir.name}")
 
 
 @app.command()

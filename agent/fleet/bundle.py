@@ -245,12 +245,17 @@ def _pack(path: Path, platform: Platform, library: Path, sources: list[tuple[str
 def _given(path: Path) -> tuple[Platform, Bundle]:
     try:
         with tarfile.open(path) as archive:
-            described = archive.extractfile("bundle.json")
-            platform = Platform.from_text(json.load(described)["platform"]) if described else None
-        if platform is None:
-            raise KeyError("bundle.json")
-        return platform, Bundle(path, sha256_of(path))
-    except (OSError, tarfile.TarError, KeyError, ValueError) as error:
+            file = archive.extractfile("bundle.json")
+            described = json.load(file) if file else {}
+        platform, version = Platform.from_text(described["platform"]), described["version"]
+        bundle = Bundle(path, sha256_of(path))
+    except (OSError, tarfile.TarError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} is no bundle of vcagent: {error}", remedy="vcagent bundle makes one"
         ) from error
+    if version != (own := metadata.version("vcagent")):
+        raise UsageError(
+            f"{path} has vcagent {version}, and this is {own}",
+            remedy=f"make it anew: vcagent bundle --platform {platform}",
+        )
+    return platform, bundle

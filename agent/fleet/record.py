@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.fleet.inventory import FleetHost
+from agent.fleet.remote.standing import held
 from agent.fleet.status import HostStatus
 from agent.journal import Journal, now
 from agent.request import keep_sources
-from agent.results import ResultsFolder
+from agent.results import LOCK, ResultsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +21,15 @@ if TYPE_CHECKING:
 
     from agent.fleet.assignment import Assignment
 
-__all__ = ["FleetRecord", "fleet_folder", "host_folders", "host_from_json", "host_to_json", "recorded"]
+__all__ = [
+    "FleetRecord",
+    "fleet_folder",
+    "host_folders",
+    "host_from_json",
+    "host_to_json",
+    "is_worked_on",
+    "recorded",
+]
 
 _SECRET_FIELDS = ("password", "sudo_password")
 
@@ -35,6 +46,19 @@ def recorded(results_dir: Path, run: str | None) -> Path:
         UsageError: if there is none of that name.
     """
     return fleet_folder(results_dir).find(run)
+
+
+def is_worked_on(run_dir: Path) -> bool:
+    """Whether a controller is at work on a fleet run."""
+    if held(run_dir / LOCK):
+        return True
+    # Another user's processes are not seen, nor another machine's: only the lock itself tells.
+    with suppress(FileNotFoundError), (run_dir / LOCK).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 class FleetRecord:

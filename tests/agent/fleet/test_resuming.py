@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
+from agent.cli.fleet import app
 from agent.errors import ExitCode, HostError, UsageError
 from agent.fleet.assignment import FleetRequest, assigned
 from agent.fleet.commands import privileged
@@ -22,7 +24,7 @@ from agent.fleet.status import HostPhase, HostStatus
 from agent.journal import Journal
 from agent.profile import Source
 from agent.request import RunRequest
-from agent.results import JOURNAL
+from agent.results import JOURNAL, LOCK, ResultsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +116,29 @@ def test_hosts_that_are_done_with_leave_nothing_to_go_on_with(
 ) -> None:
     with pytest.raises(UsageError, match="is complete"):
         resume(left(status, ExitCode.FLEET_PARTIAL))
+
+
+def test_status_tells_whether_a_controller_is_at_work(
+    left: Callable[[HostStatus, ExitCode | None], Path],
+) -> None:
+    run_dir = left(STARTED, None)
+
+    def status(*options: str) -> str:
+        shown = CliRunner().invoke(app, ["status", f"--results-dir={run_dir.parents[1]}", *options])
+        assert shown.exit_code == 0
+        return shown.output
+
+    hint = f"follow them again with: vcagent fleet resume {RUN}"
+    with ResultsFolder(run_dir).locked(RUN):
+        assert json.loads(status("--json"))["controller"] == "alive"
+        assert hint not in status()
+        (run_dir / LOCK).write_text("")  # as another user's process looks
+        assert json.loads(status("--json"))["controller"] == "alive"
+    assert json.loads(status("--json"))["controller"] == "gone"
+    assert hint in status()
+    with Journal(run_dir / JOURNAL) as journal:
+        FleetRecord(journal).put(replace(STARTED, phase=HostPhase.DONE, exit_code=0))
+    assert hint not in status()
 
 
 def test_sudo_never_gets_a_password_that_nobody_gave() -> None:
