@@ -45,7 +45,7 @@ class QuantizeParameters(VariantParameters):
     )
     environment: OptionalPath = Field(None, description="The Python environment of package:<module>.")
     converted: OptionalPath = Field(
-        None, description="The folder that an action before converts into source; then it is no package."
+        None, description="The folder that an action before converts into source, which is a variant then."
     )
     imatrix: OptionalPath = Field(None, description="An importance matrix, which the smallest types need.")
     allow_requantize: bool = Field(
@@ -54,7 +54,7 @@ class QuantizeParameters(VariantParameters):
 
     @model_validator(mode="after")
     def _of_one_model(self) -> QuantizeParameters:
-        if self.converted and self.source.startswith(PACKAGE_PREFIX):
+        if self.converted and not self.source_variant:
             raise ValueError(
                 f"{self.converted} is converted, and source {self.source} is another model, which would be "
                 "measured under its name: leave source out, or do not convert"

