@@ -84,7 +84,8 @@ class LlamaCppGenerate(VariantAction):
         shown = " ".join(result.stdout.split())[:_SHOWN]
         details = {"prompt": self.parameters.prompt, "output": shown}
         output = self.output(variant, context, program, log, metrics, details=details, verdict=verdict)
-        return StepOutcome(f"{variant.name} {verdict.validity.value}: {shown}", (output,), case_dir)
+        judged = output.verdict or verdict
+        return StepOutcome(f"{variant.name} {judged.validity.value}: {shown}", (output,), case_dir)
 
 
 def text_faults(text: str, expected: str = "") -> Iterator[Reason]:
