@@ -157,7 +157,7 @@ class Connector:
         raise UnreachableError(
             f"the host key of {hop.host_key_name} is not the one that is known: it shows {key.get_name()} "
             f"{key.fingerprint}, and {problem}",
-            remedy="somebody may be listening in. If the host was installed anew: "
+            remedy="somebody may be listening in. If the host was installed anew, delete that line: "
             f"ssh-keygen -R '{hop.host_key_name}', then --accept-new-host-keys",
         )
 

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.lab.fleet.controller import await_
 from tests.lab.fleet.ssh_image import SUDO_PASSWORD
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.lab.fleet.controller import Controller
     from tests.lab.fleet.ssh_host import SshHost
 
@@ -49,6 +52,49 @@ def test_passwords_passphrases_and_wrong_keys(controller: Controller, hosts: lis
     kept = [path for path in controller.folder.rglob("*") if path.is_file()]
     for secret in (SUDO_PASSWORD, PASSPHRASE):
         assert not [path for path in kept if secret.encode() in path.read_bytes()]
+
+
+def test_keys_of_the_agent_certificates_and_files_that_are_not_there(
+    controller: Controller, hosts: list[SshHost]
+) -> None:
+    folder, agent = controller.folder / "keys", controller.folder / "agent"
+    folder.mkdir()
+
+    def call(*words: str | Path) -> None:
+        subprocess.run(words, cwd=folder, check=True, capture_output=True, env={**os.environ, **environment})
+
+    environment = {"SSH_AUTH_SOCK": str(agent)}
+    for name in ("authority", "certified", "other"):
+        call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", name)
+    call("ssh-keygen", "-q", "-s", "authority", "-I", "me", "-n", "root", "certified.pub")
+    (folder / "certified-cert.pub").rename(folder / "signed.pub")
+    authority = (folder / "authority.pub").read_text().strip()
+    hosts[2].run(f"echo 'cert-authority {authority}' >>/root/.ssh/authorized_keys")
+    shutil.copy(controller.key, folder / "locked")
+    inventory = controller.write_inventory(
+        {
+            name: {"address": host.address}
+            for name, host in zip(("locked", "gone", "signed"), hosts, strict=False)
+        },
+        identity_file="",
+    )
+    (controller.folder / "config").write_text(
+        f"Host {hosts[0].address}\n  IdentityFile {folder}/locked\n  IdentitiesOnly yes # that one\n"
+        f"Host {hosts[1].address}\n  IdentityFile {folder}/gone\n  IdentityFile {controller.key}\n"
+        f"Host {hosts[2].address}\n  IdentityFile {folder}/certified\n  CertificateFile {folder}/signed.pub\n"
+        "  IdentitiesOnly yes\n"
+    )
+    server = subprocess.Popen(["ssh-agent", "-D", "-a", agent], stdout=subprocess.DEVNULL)
+    try:
+        await_(agent.exists)
+        call("ssh-add", "-q", "other", "locked")
+        call("ssh-keygen", "-q", "-p", "-P", "", "-N", PASSPHRASE, "-f", "locked")
+        arguments = ("run", "-i", inventory, "-p", controller.write_profile("true"), "--ssh-config=config")
+        fleet = controller.fleet(*arguments, exit_code=0, **environment)
+    finally:
+        server.terminate()
+        server.wait()
+    assert {host["phase"] for host in fleet["hosts"].values()} == {"done"}
 
 
 def test_a_bundle_made_beforehand_needs_no_index(controller: Controller, hosts: list[SshHost]) -> None:
