@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -21,13 +22,13 @@ from paramiko import (
 )
 
 from agent.fleet.errors import ConnectionLostError, UnknownHostKeyError, UnreachableError
-from agent.fleet.scheduling import run_task
+from agent.fleet.scheduling import Wait, run_task
 from agent.fleet.ssh.dialling import dialled
 from agent.fleet.ssh.key_ring import KeyRing
 from agent.fleet.ssh.known_hosts import KeyStanding, KnownHosts
 from agent.fleet.ssh.login import Login
 from agent.fleet.ssh.session import Session
-from agent.fleet.ssh.transport import HostSocket, HostTransport
+from agent.fleet.ssh.transport import HostProxy, HostSocket, HostTransport
 from agent.fleet.ssh.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it logs, it rai
 _IDLE_S = 10.0
 """How often paramiko's thread looks up while nothing comes; its own tenth of a second costs 64 idle hosts
 several percent of a core."""
+
+
+_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
+"""Seconds until the next attempt to connect, at most."""
+
+
+_LESS_AT_ONCE = "if its sshd turns away logins because there are too many (MaxStartups): a smaller --pool"
 
 
 class Connector:
@@ -68,19 +76,32 @@ class Connector:
         self._gateways: dict[tuple[Hop, ...], _Gateway] = {}
 
     def connect(self, route: tuple[Hop, ...], credentials: Credentials) -> Task[Session]:
-        """Connect to the last server of a route.
+        """Connect to the last server of a route; one that turns us away at once is tried again.
+
+        sshd does that where too many log in at once (MaxStartups), as on a bastion with many hosts behind it.
 
         Raises:
             UnreachableError: with the reason; an UnknownHostKeyError if a server's key is not known.
         """
         until = time.monotonic() + self._timeout_s
+        for longest_s in _AGAIN_S:
+            try:
+                return (yield from self._connected(route, credentials, until))
+            except ConnectionLostError:
+                pause_s = longest_s * random.uniform(0.5, 1)  # noqa: S311 - so that not all come at once again
+                if time.monotonic() + pause_s > until:
+                    raise
+            yield Wait(pause_s)
+        return (yield from self._connected(route, credentials, until))
+
+    def _connected(self, route: tuple[Hop, ...], credentials: Credentials, until: float) -> Task[Session]:
         hop, gateway, sock = route[-1], None, None
         if len(route) > 1:
             with self._lock:
                 shared = self._gateways.setdefault(route[:-1], _Gateway())
             gateway = shared.opened(self, route[:-1], credentials)
         elif not hop.proxy_command:
-            sock = yield from dialled(hop.address, hop.port, self._timeout_s)
+            sock = yield from dialled(hop.address, hop.port, max(1.0, until - time.monotonic()))
         connection = self._open(hop, gateway, sock, credentials, until)
         return Session(connection, hop, self._watchdog)
 
@@ -171,6 +192,10 @@ class HostConnection(Connection):  # type: ignore[misc]
 
     inline_ssh_env = False
 
+    def open_gateway(self) -> Any:
+        """See Fabric; a command's end is noticed."""
+        return HostProxy(self.gateway) if isinstance(self.gateway, str) else super().open_gateway()
+
 
 class _Policy(MissingHostKeyPolicy):
     """Fabric would take any key."""
@@ -237,7 +262,9 @@ def _told(hop: Hop, timeout_s: float, until: float) -> Iterator[None]:
         said = str(error) or type(error).__name__
         if time.monotonic() >= until:  # paramiko says that there is no session yet
             raise ConnectionLostError(f"{hop} gave no answer within {timeout_s:g} s") from error
-        raise ConnectionLostError(f"the connection to {hop} failed: {said}") from error
+        raise ConnectionLostError(
+            f"the connection to {hop} failed: {said}", remedy=_LESS_AT_ONCE if "banner" in said else None
+        ) from error
 
 
 def _not_let_in(hop: Hop, said: str) -> UnreachableError:

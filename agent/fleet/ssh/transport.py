@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import struct
 import time
 from typing import TYPE_CHECKING, Any
 
-from paramiko import Transport
+from paramiko import ProxyCommand, Transport
 from paramiko.packet import Packetizer
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["HostSocket", "HostTransport"]
+__all__ = ["HostProxy", "HostSocket", "HostTransport"]
 
 _CERTIFIED = "-cert-v01@openssh.com"
 _GCM = "-gcm@openssh.com"
@@ -73,6 +75,23 @@ class _ClockedPacketizer(Packetizer):
     def complete_handshake(self) -> None:
         """See paramiko."""
         self._until = None
+
+
+class HostProxy(ProxyCommand):
+    """A command that leads to a server; paramiko's asks one that has ended for more, without a pause."""
+
+    def recv(self, size: int) -> bytes:
+        """Up to so many bytes; none where the command has ended."""
+        output = self.process.stdout.fileno()  # type: ignore[union-attr]
+        waiting = select.poll()
+        waiting.register(output, select.POLLIN)
+        if not waiting.poll(None if self.timeout is None else self.timeout * 1000):
+            raise TimeoutError
+        return os.read(output, size)
+
+    def close(self) -> None:
+        """End the command."""
+        self.process.terminate()
 
 
 class HostSocket:

@@ -97,6 +97,27 @@ def test_keys_of_the_agent_certificates_and_files_that_are_not_there(
     assert {host["phase"] for host in fleet["hosts"].values()} == {"done"}
 
 
+def test_a_bastion_that_turns_many_away_lets_all_through(
+    controller: Controller, hosts: list[SshHost]
+) -> None:
+    bastion = hosts[0]
+    bastion.run("echo MaxStartups 3 >/etc/ssh/sshd_config.d/startups.conf; kill -HUP 1")
+    known = f"-o UserKnownHostsFile={controller.known_hosts}"
+    proxy = f"ssh -i {controller.key} {known} -W %h:%p root@{bastion.address}"
+    entries = {host.name: {"address": host.address, "proxy_command": proxy} for host in hosts[1:]}
+    try:
+        controller.fleet(
+            "run",
+            "-i",
+            controller.write_inventory(entries),
+            "-p",
+            controller.write_profile("true"),
+            exit_code=0,
+        )
+    finally:
+        bastion.run("rm /etc/ssh/sshd_config.d/startups.conf; kill -HUP 1")
+
+
 def test_a_bundle_made_beforehand_needs_no_index(controller: Controller, hosts: list[SshHost]) -> None:
     platform = f"3.11-{os.uname().machine}"
     command = [sys.executable, "-m", "agent", "bundle", f"--platform={platform}"]

@@ -10,7 +10,7 @@ from fabric import Config
 from paramiko import SSHConfig
 
 from agent.fleet.ssh.connecting import HostConnection
-from agent.fleet.ssh.transport import HostSocket, HostTransport
+from agent.fleet.ssh.transport import HostProxy, HostSocket, HostTransport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +69,20 @@ def test_a_socket_that_stays_silent_is_a_timeout(pair: tuple[HostSocket, socket.
         ours.recv(1)
     theirs.sendall(b"x")
     assert ours.recv(1) == b"x"
+
+
+def test_a_command_gives_what_it_writes_and_its_end_is_noticed() -> None:
+    proxy = HostProxy("sh -c 'printf hello; read line'")
+    proxy.settimeout(10)
+    assert b"".join(proxy.recv(2) for _ in range(3)) == b"hello"
+    proxy.settimeout(0.02)
+    with pytest.raises(TimeoutError):
+        proxy.recv(1)
+    proxy.send(b"\n")
+    proxy.settimeout(None)
+    assert proxy.recv(9) == b""
+    proxy.close()
+    proxy.process.communicate()
 
 
 def test_connections_leave_their_shared_configuration_alone() -> None:

@@ -1,0 +1,48 @@
+"""A server that turns logins away at once is tried again, for as long as one connection may take."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.fleet.errors import ConnectionLostError
+from agent.fleet.inventory import FleetHost
+from agent.fleet.scheduling import run_task
+from agent.fleet.ssh.config import read_ssh_config
+from agent.fleet.ssh.connecting import Connector
+from agent.fleet.ssh.credentials import Credentials
+from agent.fleet.ssh.route import route_to
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_server_that_is_busy_is_tried_again(tmp_path: Path) -> None:
+    turned_away = 0
+
+    def turn_away(server: socket.socket) -> None:
+        nonlocal turned_away
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
+            turned_away += 1
+            with client:
+                client.sendall(b"Exceeded MaxStartups\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=turn_away, args=(server,))
+        thread.start()
+        host = FleetHost("a", "127.0.0.1", server.getsockname()[1], "root")
+        route = route_to(host, read_ssh_config(tmp_path / "none"), tmp_path / "known")
+        connector = Connector(3.0)
+        with pytest.raises(ConnectionLostError, match="failed") as caught:
+            run_task(connector.connect(route, Credentials()))
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert 2 <= turned_away <= 5
+    assert "MaxStartups" in str(caught.value.remedy)
