@@ -306,7 +306,8 @@ def test_structures() -> None:
 def test_any_secret_in_any_form_and_place(secret: str, around: str, form: Callable[[str], str]) -> None:
     secrets = Secrets()
     secrets.add(secret)
-    bare = secret.strip("\"'")
+    bare = secret.strip().strip("\"'").strip()
+    hypothesis.assume(len(bare) > 5)  # some of the characters are blanks, and quotes at the ends do not count
     masked = secrets.mask(f"{around} {form(bare)} {around}")
     assert MASK in masked
     hypothesis.assume(bare not in "***" + around)
