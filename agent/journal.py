@@ -295,20 +295,18 @@ def record_to_json(record: MetricRecord) -> str:
 
     A monitor's records have most members in common: those are written once.
     """
-    parts = (
-        f'"timestamp": "{_written(record.timestamp)}"',
-        _members(
-            _CONTEXT, record.experiment_id, record.run_id, record.client_id, record.profile,
-            record.tool_name, record.tool_version, record.scenario,
-        ),
-        _members(_SPAN, _written(record.scenario_start), _written(record.scenario_end)),
-        f'"metric": {json_text(record.metric)}, "value": {record.value!r}',
-        _members(
-            _KIND, record.unit, record.relativity.value, record.verbosity, record.description, record.tags
-        ),
-        f'"metadata": {{{_members(tuple(record.metadata), *record.metadata.values())}}}',
+    context = _context(
+        record.experiment_id, record.run_id, record.client_id, record.profile, record.tool_name,
+        record.tool_version, record.scenario, _written(record.scenario_start), _written(record.scenario_end),
     )  # fmt: skip
-    return "{" + ", ".join(parts) + "}"
+    kind = _kind(
+        record.unit, record.relativity.value, record.verbosity, record.description, record.tags,
+        tuple(record.metadata), *record.metadata.values(),
+    )  # fmt: skip
+    return (
+        f'{{"timestamp": "{_written(record.timestamp)}", {context}, '
+        f'"metric": {json_text(record.metric)}, "value": {record.value!r}, {kind}}}'
+    )
 
 
 def json_text(value: MetadataValue) -> str:
@@ -318,10 +316,20 @@ def json_text(value: MetadataValue) -> str:
     return str(value) if type(value) is int else json.dumps(value)
 
 
-@lru_cache(maxsize=1024, typed=True)  # 1, 1.0 and True are written differently
-def _members(names: tuple[str, ...], *values: Any) -> str:
+@lru_cache(maxsize=64)
+def _context(*values: str) -> str:
     """Members of a JSON object, without its braces."""
-    return json.dumps(dict(zip(names, values, strict=True)))[1:-1]
+    return json.dumps(dict(zip((*_CONTEXT, *_SPAN), values, strict=True)))[1:-1]
+
+
+@lru_cache(maxsize=1024, typed=True)  # 1, 1.0 and True are written differently
+def _kind(  # noqa: PLR0917 - what makes one kind of record
+    unit: str, relativity: str, verbosity: int, description: str, tags: tuple[str, ...],
+    names: tuple[str, ...], *values: MetadataValue,
+) -> str:  # fmt: skip
+    """Members of a JSON object, without its braces."""
+    members = dict(zip(_KIND, (unit, relativity, verbosity, description, tags), strict=True))
+    return json.dumps({**members, "metadata": dict(zip(names, values, strict=True))})[1:-1]
 
 
 def record_from_json(record_id: int, text: str) -> MetricRecord:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agent.records import MetricRecord
+    from agent.records import MetadataValue, MetricRecord
 
 __all__ = ["COLUMNS", "CsvSink"]
 
@@ -43,9 +43,10 @@ class CsvSink(FileSink):
         super().__init__(path)
         told = (host.get("version", ""), host.get("os", "Unix"), host.get("platform", ""))
         self._host = ("vcagent", *map(str, told), str(_INFORMATION))
-        metadata = host.get("metadata", {})
-        self._host_metadata = _pairs(tuple(metadata), *metadata.values())
+        self._host_metadata = _pairs(host.get("metadata", {}))
         self.header = f"{_cells(*COLUMNS)}\r\n"
+        # 1, 1.0 and True are written differently.
+        self._kind = lru_cache(maxsize=1024, typed=True)(self._cells_of_kind)
 
     def line(self, record: MetricRecord) -> str:
         """See FileSink. A monitor's records have most cells in common: those are made once."""
@@ -54,14 +55,20 @@ class CsvSink(FileSink):
             record.tool_name, record.tool_version, record.scenario, _time(record.scenario_start),
             _time(record.scenario_end),
         )  # fmt: skip
-        name = _cells(record.metric)
-        last = _cells(
-            record.unit, "", record.description, record.relativity.value, str(record.verbosity),
-            record.client_id, *self._host, record.run_id, record.run_id,
-            _pairs(tuple(record.metadata), *record.metadata.values()), self._host_metadata, "",
-            ",".join(record.tags),
+        last = self._kind(
+            record.unit, record.description, record.relativity.value, record.verbosity, record.client_id,
+            record.run_id, record.tags, tuple(record.metadata), *record.metadata.values(),
         )  # fmt: skip
-        return f'{first},{name},"{record.value!r}",{last}\r\n'
+        return f'{first},{_cells(record.metric)},"{record.value!r}",{last}\r\n'
+
+    def _cells_of_kind(  # noqa: PLR0917 - what makes one kind of record
+        self, unit: str, description: str, relativity: str, verbosity: int, client_id: str, run_id: str,
+        tags: tuple[str, ...], names: tuple[str, ...], *values: MetadataValue,
+    ) -> str:  # fmt: skip
+        return _cells(
+            unit, "", description, relativity, str(verbosity), client_id, *self._host, run_id, run_id,
+            _pairs(dict(zip(names, values, strict=True))), self._host_metadata, "", ",".join(tags),
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
@@ -69,11 +76,9 @@ def _cells(*values: str) -> str:
     return ",".join('"' + value.replace('"', '""') + '"' for value in values)
 
 
-@lru_cache(maxsize=1024, typed=True)  # 1, 1.0 and True are written differently
-def _pairs(names: tuple[str, ...], *values: Any) -> str:
+def _pairs(values: Mapping[str, Any]) -> str:
     return ";".join(
-        f"{name}={value if isinstance(value, str) else json_text(value)}"
-        for name, value in zip(names, values, strict=True)
+        f"{key}={value if isinstance(value, str) else json_text(value)}" for key, value in values.items()
     )
 
 
