@@ -3,8 +3,8 @@
 Usage: ``.venv/bin/python benchmarks/llamacpp_load.py``, on a host that does nothing else. The environments
 with xllamacpp, SmolLM2-135M and locust are those of PERF-LLAMACPP and are installed where they are missing.
 vcagent's own LlamaCppServer and LocustLoad run; what their records say of each number of users is kept, with
-the host's load average before and after. Each of 1, 2, 4 and 8 users asks once, which takes five to ten
-minutes on two cores; with ``--duration 60`` they ask again and again for a minute each.
+the host's load average before and after. Each of 1, 2, 4 and 8 users asks once, which takes about twenty
+minutes on two slow cores; with ``--duration 60`` they ask again and again for a minute each.
 """
 
 from __future__ import annotations
