@@ -260,16 +260,15 @@ class MLPerfExecutor(Action):
     def _known_system(self, workspace: Workspace, context: StepContext) -> StepOutcome:
         with harness_container(workspace, self.asked, context, enter=False) as harness:
             sections = SystemSections(harness, workspace, self.asked, self.tests)
-            if not sections.are_told():
+            if (detected := sections.told()) is None:
                 return StepOutcome("NVIDIA's code does not tell before it is built: it is asked again then")
-            name, notes = sections.ensure()
-        return StepOutcome("; ".join([f"NVIDIA's code calls this host {name}", *notes]))
+            return _called(*sections.ensure(detected))
 
     def _system(self, workspace: Workspace, context: StepContext) -> StepOutcome:
         with harness_container(workspace, self.asked, context) as harness:
             name, notes = SystemSections(harness, workspace, self.asked, self.tests).ensure()
         workspace.note(SYSTEM, {"name": name, "notes": notes})
-        return StepOutcome("; ".join([f"NVIDIA's code calls this host {name}", *notes]))
+        return _called(name, notes)
 
     def _engines(self, workspace: Workspace, context: StepContext, test: Test) -> StepOutcome:
         with harness_container(workspace, self.asked, context) as harness:
@@ -314,6 +313,10 @@ class MLPerfExecutor(Action):
         details = {key: value for key, value in about.items() if value}
         told = tuple(replace(output, details={**output.details, **details}) for output in outputs)
         return StepOutcome(" · ".join(map(_sentence, told)), told, case_dir)
+
+
+def _called(name: str, notes: list[str]) -> StepOutcome:
+    return StepOutcome("; ".join([f"NVIDIA's code calls this host {name}", *notes]))
 
 
 def _system_env(workspace: Workspace) -> dict[str, str] | None:

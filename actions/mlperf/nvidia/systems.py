@@ -99,16 +99,18 @@ class SystemSections:
         self.notes: list[str] = []
         self._written = False
 
-    def are_told(self) -> bool:
-        """Whether the code tells what it detects; parts of it may have to be built first."""
+    def told(self) -> Detected | None:
+        """What the code detects; None where it does not tell: parts of it may have to be built first."""
         try:
-            self._detect()
+            return self._detect()
         except ActionFailedError:
-            return False
-        return True
+            return None
 
-    def ensure(self) -> tuple[str, list[str]]:
+    def ensure(self, detected: Detected | None = None) -> tuple[str, list[str]]:
         """See to it that the code knows this host and has settings for the runs.
+
+        Args:
+            detected: what the code detects, where it was asked already.
 
         Returns:
             Its name for this host, and lines for people: what is of vcagent, from where, with what caveats.
@@ -117,7 +119,7 @@ class SystemSections:
             ActionFailedError: if it does not, and nothing is known to add; with what was detected, and what
                 to write.
         """
-        detected = self._detect()
+        detected = detected or self._detect()
         of_classes = self.workspace.layout.configs is ConfigStyle.CLASSES
         name = self._ensure_classes(detected) if of_classes else self._ensure_files(detected)
         if self._written:

@@ -138,5 +138,5 @@ def test_what_nvidia_alone_knows_is_left_to_it(tmp_path: Path) -> None:
 
 
 def test_code_that_tells_nothing_before_it_is_built(tmp_path: Path) -> None:
-    assert not sections(tmp_path / "repository", answers=("ModuleNotFoundError",)).are_told()
-    assert sections(tmp_path / "repository").are_told()
+    assert not sections(tmp_path / "repository", answers=("ModuleNotFoundError",)).told()
+    assert sections(tmp_path / "repository").told()
