@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""vLLM alone on the prompts of a sample set: all at once, then 16 at a time; called by llama_on_gpu.py."""
+"""vLLM alone on the prompts of a sample set: all at once, 16 at a time, profiled; for llama_on_gpu.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kernel_profile import summary
+
 OUTPUT_TOKENS = 128
 CHUNK = 16
+PROFILED = 1440
+"""Prompts whose answers are profiled: enough to fill the engine one and a half times."""
 
 
 def main(request: dict[str, Any]) -> None:
@@ -21,7 +25,14 @@ def main(request: dict[str, Any]) -> None:
 
     prompts = [{"prompt_token_ids": list(sample.tokens)} for sample in read_dataset(Path(request["samples"]))]
     began = time.monotonic()
-    llm = LLM(**request["engine"], disable_log_stats=True)
+    engine = dict(request["engine"])
+    if request["profile"]:
+        engine["profiler_config"] = {
+            "profiler": "torch",
+            "torch_profiler_dir": request["profile"],
+            "torch_profiler_with_stack": False,
+        }
+    llm = LLM(**engine, disable_log_stats=True)
     load_s = time.monotonic() - began
     sampling = SamplingParams(max_tokens=OUTPUT_TOKENS, ignore_eos=True, temperature=0, detokenize=False)
     generate(llm, prompts[:64], sampling)  # what happens only once
@@ -34,6 +45,12 @@ def main(request: dict[str, Any]) -> None:
             generate(llm, few[start : start + CHUNK], sampling)
         rate = len(few) * OUTPUT_TOKENS / (time.monotonic() - began)
         write(request, "reference", {"tokens_per_s": round(rate, 1), "samples": len(few), "chunk": CHUNK})
+    if request["profile"]:
+        llm.start_profile()
+        generate(llm, prompts[:PROFILED], sampling)
+        llm.stop_profile()
+        traces = sorted(Path(request["profile"]).glob("*rank*"), key=lambda path: path.stat().st_size)
+        write(request, "profile", {"samples": PROFILED, **summary(traces[-1])})
     llm.llm_engine.engine_core.shutdown()
     sys.stdout.flush()
     os._exit(0)  # vLLM's own threads may not end

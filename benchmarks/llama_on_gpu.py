@@ -4,11 +4,13 @@
     python3 benchmarks/llama_on_gpu.py --output results.json           # about 15 minutes on an H100
 
 It needs vLLM and mlcommons-loadgen in the Python that runs it, and nothing of the agent. Without ``--model``
-the weights are random (``load_format: dummy``): right for speed, worthless for answers. Prompts are token ids
-of log-normal length, mean 870, longest 2,540; answers have exactly 128 tokens. The same for all parts:
+the weights are random: right for speed, worthless for answers. They are bf16, quantised as they load
+(``load_format: dummy``), or with ``--weights fp8`` quantised beforehand (random_fp8_model.py). Prompts are
+token ids of log-normal length, mean 870, longest 2,540; answers have exactly 128 tokens. The same for all:
 
 - ``bare``: ``LLM.generate`` on all prompts at once, with the engine arguments of Offline;
 - ``reference``: the same engine given 16 prompts at a time, as the reference implementation does;
+- ``profile``: which kernels the GPU's time goes to, in ``bare``;
 - ``offline``, ``server``, ``interactive``, ``singlestream``: LoadGen through the harness.
 """
 
@@ -29,7 +31,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MLPERF = ROOT / "actions" / "mlperf"
-PARTS = ("bare", "reference", "offline", "server", "interactive", "singlestream")
+PARTS = ("bare", "reference", "profile", "offline", "server", "interactive", "singlestream")
+BARE = ("bare", "reference", "profile")
 OUTPUT_TOKENS = 128
 MEAN_TOKENS, LONGEST = 870, 2540
 """Of the prompts of llama3.1-8b's data set (CNN-DailyMail)."""
@@ -41,8 +44,10 @@ def main() -> None:
     options = read_options()
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    model = options.model or random_model(work / "model")
-    engines = json.loads(options.engines.read_text()) if options.engines else engines_of(options.gpu)
+    for part in BARE:  # of an earlier command
+        (work / f"{part}.json").unlink(missing_ok=True)
+    model = options.model or random_model(work, options.weights)
+    engines = engines_of(options, model)
     samples = work / "samples.jsonl"
     vocabulary = min(120000, json.loads((model / "config.json").read_text())["vocab_size"])
     write_samples(samples, options.samples, vocabulary)
@@ -68,6 +73,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("llama-on-gpu"))
     parser.add_argument("--model", type=Path, help="a model's folder; random weights if absent")
+    parser.add_argument("--weights", choices=("bf16", "fp8"), default="bf16", help="of random weights")
     parser.add_argument("--gpu", default="h100-sxm", help="a file of gpu_configs/gpus")
     parser.add_argument("--engines", type=Path, help="JSON: scenario → engine arguments, in place of --gpu's")
     parser.add_argument("--samples", type=int, default=2880)
@@ -82,21 +88,41 @@ def read_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def random_model(folder: Path) -> Path:
-    """A model without weights: its configuration alone."""
+def random_model(work: Path, weights: str) -> Path:
+    """A model of random weights: its configuration alone, or with weights in fp8."""
+    folder = work / f"model-{weights}"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(LLAMA_8B.read_text())
+    if weights == "bf16":
+        (folder / "config.json").write_text(LLAMA_8B.read_text())
+    elif not (folder / "config.json").exists():
+        made = run(
+            [
+                sys.executable,
+                str(Path(__file__).with_name("random_fp8_model.py")),
+                str(LLAMA_8B),
+                str(folder),
+            ],
+            300,
+        )
+        if made.returncode:
+            raise SystemExit(made.stdout)
     return folder
 
 
-def engines_of(gpu: str) -> dict[str, Any]:
-    """The engine arguments of gpu_configs, as LoadGenExecutor would give them."""
+def engines_of(options: argparse.Namespace, model: Path) -> dict[str, Any]:
+    """The engine arguments by scenario: those given, or of gpu_configs, as LoadGenExecutor gives them."""
+    if options.engines:
+        return dict(json.loads(options.engines.read_text()))
     import yaml
 
-    known = yaml.safe_load((ROOT / "gpu_configs" / "gpus" / f"{gpu}.yaml").read_text())["vllm"]["llama3.1-8b"]
+    path = ROOT / "gpu_configs" / "gpus" / f"{options.gpu}.yaml"
+    known = yaml.safe_load(path.read_text())["vllm"]["llama3.1-8b"]
     engines = {}
     for scenario, own in known["scenarios"].items():
         engine = {**known["engine"], **own.get("engine", {})}
+        if "quantization_config" in json.loads((model / "config.json").read_text()):
+            del engine["quantization"]
+            engine |= known.get("static_fp8", {})
         if own.get("phases"):
             engine["scheduler_cls"] = "harness.backends.vllm_scheduler.PhasedScheduler"
             engine["additional_config"] = {"phases": own["phases"]}
@@ -129,10 +155,10 @@ def run_part(
 ) -> dict[str, Any]:
     """Run one part and return what it found."""
     work = options.work.resolve()
-    if part in {"bare", "reference"}:
-        if part == "reference" and (work / "reference.json").exists():
-            return dict(json.loads((work / "reference.json").read_text()))
-        return bare(options, model=model, engine=engines["Offline"], samples=samples)
+    if part in BARE:
+        if (found := work / f"{part}.json").exists():
+            return dict(json.loads(found.read_text()))
+        return bare(part, options, model=model, engine=engines["Offline"], samples=samples)
     scenario = {"offline": "Offline", "server": "Server", "interactive": "Interactive"}.get(
         part, "SingleStream"
     )
@@ -142,13 +168,14 @@ def run_part(
 
 
 def bare(
-    options: argparse.Namespace, *, model: Path, engine: dict[str, Any], samples: Path
+    part: str, options: argparse.Namespace, *, model: Path, engine: dict[str, Any], samples: Path
 ) -> dict[str, Any]:
-    """LLM.generate, and the reference's way with the same engine, in a process of its own."""
+    """All parts that are asked for of the engine alone, in one process; what the first one of them found."""
     work = options.work.resolve()
     request = {
         "engine": own_arguments(model, engine), "samples": str(samples), "output": str(work),
         "reference_samples": options.reference_samples if "reference" in options.parts else 0,
+        "profile": str(work / "profile") if "profile" in options.parts else "",
     }  # fmt: skip
     (work / "bare_request.json").write_text(json.dumps(request))
     ended = run(
@@ -157,13 +184,14 @@ def bare(
     )
     if ended.returncode:
         raise RuntimeError(ended.stdout[-3000:])
-    return dict(json.loads((work / "bare.json").read_text()))
+    return dict(json.loads((work / f"{part}.json").read_text()))
 
 
 def own_arguments(model: Path, engine: dict[str, Any]) -> dict[str, Any]:
     """The engine arguments with what is the same in every part."""
-    is_random = not any(model.glob("*.safetensors"))
-    own = {"load_format": "dummy", "skip_tokenizer_init": True} if is_random else {}
+    own: dict[str, Any] = {} if any(model.glob("*.safetensors")) else {"load_format": "dummy"}
+    if not (model / "tokenizer.json").exists():
+        own["skip_tokenizer_init"] = True
     return {**own, **engine, "model": str(model), "max_model_len": 2672, "enable_prefix_caching": False}
 
 
@@ -294,7 +322,7 @@ def host() -> dict[str, Any]:
 
 def model_facts(model: Path) -> dict[str, Any]:
     """What the model is."""
-    is_random = not any(model.glob("*.safetensors"))
+    is_random = not (model / "tokenizer.json").exists()
     return {
         "weights": "random" if is_random else "from file",
         **json.loads((model / "config.json").read_text()),

@@ -121,7 +121,7 @@ def _toolkit(facts: Facts, architectures: Sequence[str]) -> tuple[CudaToolkit | 
     """
     toolkits = [toolkit for toolkit in facts[CUDA_TOOLKITS] if toolkit.complete]
     if not toolkits:
-        return None, "no CUDA toolkit with nvcc is in /usr/local"
+        return None, "no CUDA toolkit with nvcc is in /usr/local or on PATH"
     driver = facts[DRIVER_VERSION]
     faults = {toolkit: _unfit(toolkit.version, architectures, driver) for toolkit in toolkits}
     fitting = [toolkit for toolkit, fault in faults.items() if not fault]

@@ -33,6 +33,10 @@ class EngineDefaults(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     engine: dict[str, Any] = Field(default_factory=dict, description="vLLM's engine arguments.")
+    static_fp8: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Further ones for weights that come in fp8 with static scales, one for a tensor.",
+    )
     scenarios: dict[str, ScenarioDefaults] = Field(default_factory=dict)
 
 

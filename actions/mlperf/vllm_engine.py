@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from actions.mlperf.harness.backends.vllm_own import refused
+from actions.mlperf.roofline import quantization_config
 from actions.parameter_types import laid_over
 from gpu_configs.gpu_model import gpu_model
 
@@ -33,6 +34,8 @@ _WEIGHTS_SHARE = 0.6
 """The most of a GPU's memory that weights may take, so that answers have room."""
 _BYTES_PER_PARAMETER = {"fp8": 1.0, "fp8_per_tensor": 1.0, "fp8_per_block": 1.0}
 _BF16_BYTES = 2.0
+_QUANTIZED_BYTES = 1.0
+"""A parameter of weights that come quantised takes no more."""
 _MIB, _GIB = 1024**2, 1024**3
 _SMALLER_SHARE = 0.05
 _LEAST_SHARE = 0.5
@@ -121,6 +124,13 @@ def engine_settings(
     own = known.scenarios.get(scenario) if known else None
     engine: dict[str, Any] = {**(known.engine if known else {}), **(own.engine if own else {})}
     origin = [f"gpu_configs has {model} on {kind.name}" if kind and known else "vLLM's own defaults"]
+    if known and (quantized := quantization_config(asked.model)):
+        # vLLM refuses another method than that of the weights.
+        engine.pop("quantization", None)
+        engine |= known.static_fp8 if _is_static_fp8(quantized) else {}
+        origin.append(
+            f"the weights are quantised already ({quantized.get('quant_method', 'by a method untold')})"
+        )
     engine.update(asked.llm_config)
     origin += _strangers(asked.llm_config)
     if count > 1:
@@ -144,9 +154,33 @@ def engine_settings(
     )
 
 
+def _is_static_fp8(config: Mapping[str, Any]) -> bool:
+    """Whether weights and activations are fp8, each tensor with one scale that is known beforehand.
+
+    Args:
+        config: ``quantization_config`` of vLLM's fp8, of ModelOpt, or of compressed-tensors.
+    """
+    if groups := config.get("config_groups"):
+        operands = [
+            group.get(name) or {} for group in groups.values() for name in ("weights", "input_activations")
+        ]
+        return all(
+            (one.get("type"), one.get("num_bits"), one.get("strategy"), bool(one.get("dynamic")))
+            == ("float", 8, "tensor", False)
+            for one in operands
+        )
+    if config.get("quant_method") == "modelopt":
+        return config.get("quant_algo") == "FP8"
+    is_static = config.get("activation_scheme") == "static" and not config.get("weight_block_size")
+    return is_static and config.get("quant_method") == "fp8"
+
+
 def _bytes_of_weights(asked: VllmParameters, engine: Mapping[str, Any]) -> float:
     """Of the whole model; 0 where its size is not known."""
-    each = _BYTES_PER_PARAMETER.get(str(engine.get("quantization")), _BF16_BYTES)
+    if quantization_config(asked.model):
+        each = _QUANTIZED_BYTES
+    else:
+        each = _BYTES_PER_PARAMETER.get(str(engine.get("quantization")), _BF16_BYTES)
     return (asked.parameters_billion or 0) * 1e9 * each
 
 

@@ -1,4 +1,4 @@
-"""CUDA toolkits below /usr/local, each with its version."""
+"""CUDA toolkits below /usr/local and on the search path, each with its version."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["CUDA_TOOLKITS", "CudaToolkit", "cuda_toolkit", "toolkit_version"]
 
 _FOLDER = "/usr/local"
+_WHICH = ("sh", "-c", 'nvcc=$(command -v nvcc) && readlink -f "$nvcc"')
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,21 @@ def _toolkit(host: Host, path: str) -> CudaToolkit | None:
 
 
 def _read(host: Host) -> tuple[CudaToolkit, ...]:
-    names = (name for name in host.names(_FOLDER) if re.fullmatch(r"cuda-\d+\.\d+", name))
-    found = (_toolkit(host, f"{_FOLDER}/{name}") for name in names)
+    folders = [f"{_FOLDER}/{name}" for name in host.names(_FOLDER) if re.fullmatch(r"cuda-\d+\.\d+", name)]
+    on_path = re.fullmatch(r"(/.+)/bin/nvcc", (host.output(_WHICH) or "").strip())
+    if on_path and on_path[1] not in folders:
+        folders.append(on_path[1])
+    found = (_toolkit(host, folder) or _told_by_compiler(host, folder) for folder in folders)
     return tuple(toolkit for toolkit in found if toolkit)
 
 
-CUDA_TOOLKITS: Fact[tuple[CudaToolkit, ...]] = Fact("cuda_toolkits", f"{_FOLDER}/cuda-*/version.json", _read)
+def _told_by_compiler(host: Host, path: str) -> CudaToolkit | None:
+    """A toolkit of single packages: these bring no ``version.json``."""
+    told = host.output([f"{path}/bin/nvcc", "--version"]) or ""
+    version = re.search(r"\bV(\d+\.\d+\.\d+)\b", told)
+    return CudaToolkit(path, version[1]) if version else None
+
+
+CUDA_TOOLKITS: Fact[tuple[CudaToolkit, ...]] = Fact(
+    "cuda_toolkits", f"{_FOLDER}/cuda-*/version.json, nvcc --version", _read
+)

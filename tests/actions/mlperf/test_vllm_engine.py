@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from actions.mlperf.engines import SMALLER, Engine
 from actions.mlperf.harness.backends.vllm_failure import OUT_OF_MEMORY, last_words
 from actions.mlperf.harness_run import OutOfMemoryError
-from actions.mlperf.vllm_engine import VllmParameters, engine_settings, smaller
+from actions.mlperf.vllm_engine import EngineSettings, VllmParameters, engine_settings, smaller
 from agent.errors import ActionFailedError
 from agent.facts.gpus import Gpu
 from gpu_configs.gpu_model import gpu_model, gpu_models
@@ -43,6 +44,56 @@ def test_settings(case: dict[str, Any]) -> None:
     assert not set(case.get("absent", ())) & set(settings.engine)
     assert settings.start_qps == case.get("start_qps", settings.start_qps)
     assert all(words in "; ".join(settings.origin) for words in case.get("origin", ()))
+
+
+_FP8 = {"type": "float", "num_bits": 8, "strategy": "tensor", "dynamic": False}
+
+
+def _group(**activations: Any) -> dict[str, Any]:
+    return {"group_0": {"weights": _FP8, "input_activations": {**_FP8, **activations}}}
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "is_static_fp8"),
+    [
+        ("fp8", {"activation_scheme": "static"}, True),
+        ("fp8", {"activation_scheme": "dynamic"}, False),
+        ("fp8", {"activation_scheme": "static", "weight_block_size": [128, 128]}, False),
+        ("modelopt", {"quant_algo": "FP8"}, True),
+        ("modelopt", {"quant_algo": "NVFP4"}, False),
+        ("compressed-tensors", {"config_groups": _group()}, True),
+        ("compressed-tensors", {"config_groups": _group(dynamic=True, strategy="token")}, False),
+        (
+            "compressed-tensors",
+            {"config_groups": {"group_0": {"weights": _FP8, "input_activations": None}}},
+            False,
+        ),
+        ("awq", {}, False),
+        (None, {}, False),
+    ],
+)
+def test_weights_that_come_quantised_tell_their_own_method(
+    tmp_path: Path, method: str | None, more: dict[str, Any], *, is_static_fp8: bool
+) -> None:
+    """vLLM refuses ``quantization: fp8`` for a model of compressed-tensors, and cuBLAS for integers."""
+    config = {"quantization_config": {"quant_method": method, **more}} if method else {}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    def chosen(**asked: Any) -> EngineSettings:
+        parameters = VllmParameters(model=str(tmp_path), parameters_billion=30, **asked)
+        hosts_gpus = gpus("NVIDIA H100 80GB HBM3", 2, 81559)
+        return engine_settings(parameters, model="llama3.1-8b", scenario="Offline", gpus=hosts_gpus)
+
+    engine = chosen().engine
+    assert engine.get("quantization") == (None if method else "fp8")
+    assert engine.get("linear_backend") == ("torch" if is_static_fp8 else None)
+    assert engine["kv_cache_dtype"] == "fp8"
+    assert engine["data_parallel_size"] == 2
+    assert (f"quantised already ({method})" in "; ".join(chosen().origin)) is bool(method)
+    own = chosen(llm_config={"quantization": "fp8", "linear_backend": "cutlass"}).engine
+    assert (own["quantization"], own["linear_backend"]) == ("fp8", "cutlass")
+    plain = chosen(llm_config={"quantization": None}).engine
+    assert plain["data_parallel_size" if method else "tensor_parallel_size"] == 2
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.facts import Facts
+from agent.facts import Facts, cuda_toolkits
 from agent.facts.cuda_toolkits import CUDA_TOOLKITS, CudaToolkit, toolkit_version
 from agent.facts.gpu_generations import Generation, generation, needs_imex, needs_open_module
 from agent.facts.gpu_health import GPU_HEALTH, GpuHealth, smi_xml
@@ -396,6 +396,24 @@ def test_toolkits() -> None:
     )
     assert toolkit_version("{}") is None
     assert toolkit_version('{"cuda": {"version": 12}}') is None
+
+
+@pytest.mark.parametrize(
+    ("on_path", "folders"),
+    [("", ["/usr/local/cuda-13.0"]), ("/usr/local/cuda-13.0", ["/usr/local/cuda-13.0"]),
+     ("/opt/nvidia/cu13", ["/usr/local/cuda-13.0", "/opt/nvidia/cu13"]), ("/usr/local", None)],
+)  # fmt: skip
+def test_toolkits_of_single_packages(on_path: str, folders: list[str] | None) -> None:
+    """NVIDIA's cuda-nvcc-13-0 has no version.json, and an environment's toolkit is anywhere."""
+    told = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 13.0, V13.0.48\n"
+    files = {"/usr/local/cuda-13.0/bin/nvcc": "", "/usr/local/cuda-12.1/lib64/libcudart.so": ""}
+    outputs = {
+        " ".join(cuda_toolkits._WHICH): f"{on_path}/bin/nvcc\n" if on_path else "",
+        "/usr/local/cuda-13.0/bin/nvcc --version": told,
+        "/opt/nvidia/cu13/bin/nvcc --version": told,
+    }
+    found = facts(files, outputs)[CUDA_TOOLKITS]
+    assert found == tuple(CudaToolkit(one, "13.0.48") for one in folders or ["/usr/local/cuda-13.0"])
 
 
 class _Pynvml:
