@@ -3,14 +3,15 @@
     python benchmarks/fleet_64.py [--hosts 64] [--rounds 5] [--idle-s 60] [--results FILE]
 
 Takes root and dockerd; the hosts are containers with sshd on this machine, so controller and hosts share its
-processors. Two measurements:
+processors. Three measurements:
 
 - ``job``: connect, run, put 1 MiB, sleep 0.5 s, get (fleet_contestants.py). Each tool runs in a process of
   its own, in turn, so often; ansible-core, which is slow, once. CPU time is that of the controller and of all
   processes that it starts, the hosts not counted; memory is the largest sum of their resident sets, looked at
   ten times a second, or the largest of one.
-- ``fleet_run``: the real ``vcagent fleet run``: of a profile that does nothing, whole, and of one that
-  sleeps: what the controller costs while nothing happens, without a terminal and with one.
+- ``fleet_run``: the real ``vcagent fleet run`` of a profile that does nothing, whole.
+- ``idle``: of one that sleeps: what the controller costs while nothing happens, without a terminal and with
+  one.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ WANTED_IDLE_PERCENT = 2.0
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 DEADLINE_S = 900
+SETTLE_S = 15
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -225,11 +227,10 @@ class FleetRun:
     def await_running(self, count: int) -> None:
         """Wait until so many hosts are at the sleep."""
         deadline = time.monotonic() + DEADLINE_S
-        table = re.compile(r"(\d+) running")  # behind a letter, which ends a terminal's colour
         while True:
-            plain = len(set(re.findall(r"(\S+): running: \S*act", self._said)))
-            last = table.findall(self._said[-20_000:])
-            if count in (plain, int(last[-1]) if last else 0):
+            lines = len(set(re.findall(r"(\S+): running: \S*act", self._said)))
+            table = self._said.rpartition("┏")[2].count("actions[0]: execute")  # as it was last drawn
+            if count in (lines, table):
                 return
             assert self._process.poll() is None, self._said[-3000:]
             assert time.monotonic() < deadline, self._said[-3000:]
@@ -259,21 +260,25 @@ class FleetRun:
         }
 
 
-def measure_fleet(hosts: list[SshHost], folder: Path, idle_s: int) -> dict[str, Any]:
-    """The real fleet run, and what it costs while nothing happens."""
-    inventory = {"variables": {"user": "root", "identity_file": str(folder / "key")}}
-    names = {host.name: {"address": host.address} for host in hosts}
-    (folder / "hosts.yaml").write_text(yaml.safe_dump({**inventory, "hosts": names}))
+def measure_fleet(hosts: list[SshHost], folder: Path) -> dict[str, Any]:
+    """The real fleet run, of a profile that does nothing."""
     found: dict[str, Any] = {}
     for name in ("first", "again"):  # the first brings the agent to the hosts
         found[name] = FleetRun(folder, "true").end()
         cpu_ms = round(1000 * found[name]["controller_cpu_s"] / len(hosts), 1)
         found[name]["controller_cpu_ms_a_host"] = cpu_ms
         print("fleet run", name, found[name], flush=True)
+    return found
+
+
+def measure_idle(hosts: list[SshHost], folder: Path, idle_s: int) -> dict[str, Any]:
+    """What the controller costs while nothing happens on any host."""
+    FleetRun(folder, "true").end()  # brings the agent, where that was not done yet
+    found: dict[str, Any] = {}
     for name, terminal in (("lines", False), ("table", True)):
-        run = FleetRun(folder, f"sleep {idle_s + 60}", terminal=terminal)
+        run = FleetRun(folder, f"sleep {idle_s + 90}", terminal=terminal)
         run.await_running(len(hosts))
-        time.sleep(5)
+        time.sleep(SETTLE_S)
         found[f"idle_percent_of_a_core_{name}"] = round(run.cpu_percent(idle_s), 2)
         run.end()
         print("idle", name, found[f"idle_percent_of_a_core_{name}"], flush=True)
@@ -288,7 +293,7 @@ def main() -> None:
     options.add_argument("--hosts", type=int, default=64)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--idle-s", type=int, default=60)
-    options.add_argument("--only", choices=("job", "fleet_run"), action="append")
+    options.add_argument("--only", choices=("job", "fleet_run", "idle"), action="append")
     options.add_argument("--results", type=Path, default=RESULTS)
     given = options.parse_args()
     for tool in PEERS:
@@ -306,11 +311,15 @@ def main() -> None:
         names = [f"bench-{number:02}" for number in range(given.hosts)]
         hosts = start_hosts(engine, ssh_image(engine), names, folder / "key.pub")
         (folder / "known_hosts").write_text("".join(host.host_key() for host in hosts))
+        inventory = {"variables": {"user": "root", "identity_file": str(folder / "key")}}
+        addresses = {host.name: {"address": host.address} for host in hosts}
+        (folder / "hosts.yaml").write_text(yaml.safe_dump({**inventory, "hosts": addresses}))
         # What a tool leaves behind is left to us, so that it can be measured.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         parts = {
             "job": lambda: measure_job(hosts, folder, given.rounds),
-            "fleet_run": lambda: measure_fleet(hosts, folder, given.idle_s),
+            "fleet_run": lambda: measure_fleet(hosts, folder),
+            "idle": lambda: measure_idle(hosts, folder, given.idle_s),
         }
         for part in given.only or parts:
             load_before = os.getloadavg()[0]

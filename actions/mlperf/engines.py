@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from actions.llamacpp.server import LlamaCppServer
-from actions.mlperf.harness.backends.vllm_failure import NO_ROOM_FOR_CACHE
+from actions.mlperf.harness.backends.vllm_log import NO_ROOM_FOR_CACHE
 from actions.mlperf.harness_run import OutOfMemoryError, interpreter
 from actions.mlperf.vllm_engine import engine_settings, smaller
 from agent.errors import ActionFailedError

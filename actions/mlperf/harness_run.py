@@ -192,7 +192,12 @@ def _failure(result: Mapping[str, Any], exit_code: int) -> ActionFailedError:
 class _ShownProgress:
     """Turns the harness's progress lines into the step's progress."""
 
-    _PHASES: Mapping[str, str] = {"connect": "connecting", "warmup": "warming up", "drain": "finishing"}
+    _PHASES: Mapping[str, str] = {
+        "connect": "connecting",
+        "load": "loading the engine",
+        "warmup": "warming up",
+        "drain": "finishing",
+    }
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -207,7 +212,7 @@ class _ShownProgress:
         except (ValueError, KeyError, TypeError):
             return  # cut in the middle: the next line says the same
         shown = told.get("note") or self._PHASES.get(phase, "running")
-        message = f"{shown}: {completed} samples"
+        message = f"{shown}: {told.get('detail') or f'{completed} samples'}"
         if elapsed_s > 0 and completed:
             message += f", {completed / elapsed_s:.1f}/s"
         self._progress.update(message, done=completed, total=told.get("expected"))

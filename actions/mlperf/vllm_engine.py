@@ -161,14 +161,14 @@ def _is_static_fp8(config: Mapping[str, Any]) -> bool:
         config: ``quantization_config`` of vLLM's fp8, of ModelOpt, or of compressed-tensors.
     """
     if groups := config.get("config_groups"):
-        operands = [
-            group.get(name) or {} for group in groups.values() for name in ("weights", "input_activations")
-        ]
-        return all(
-            (one.get("type"), one.get("num_bits"), one.get("strategy"), bool(one.get("dynamic")))
-            == ("float", 8, "tensor", False)
-            for one in operands
-        )
+        try:
+            operands = [group[name] for group in groups.values() for name in ("weights", "input_activations")]
+            kinds = {
+                (one["type"], one["num_bits"], one["strategy"], bool(one["dynamic"])) for one in operands
+            }
+        except (AttributeError, KeyError, TypeError):
+            return False
+        return kinds == {("float", 8, "tensor", False)}
     if config.get("quant_method") == "modelopt":
         return config.get("quant_algo") == "FP8"
     is_static = config.get("activation_scheme") == "static" and not config.get("weight_block_size")

@@ -25,14 +25,17 @@ class Progress:
         self._start = perf_counter()
         self._last: tuple[str, float] = ("", 0.0)
 
-    def report(self, phase: str, *, issued: int = 0, completed: int = 0, tokens: int = 0) -> None:
+    def report(
+        self, phase: str, *, issued: int = 0, completed: int = 0, tokens: int = 0, detail: str = ""
+    ) -> None:
         """Write one line, unless the same phase had one in the last half second.
 
         Args:
-            phase: ``connect``, ``warmup``, ``run`` or ``drain`` (all is issued, answers are missing).
+            phase: ``connect``, ``load``, ``warmup``, ``run`` or ``drain`` (all is issued, not all answered).
             issued: samples sent in this phase.
             completed: samples answered.
             tokens: output tokens of the answers.
+            detail: what an engine is at while it loads.
         """
         now = perf_counter()
         phase_before, then = self._last
@@ -48,6 +51,7 @@ class Progress:
             "elapsed_s": round(now - self._start, 3),
             "tokens": tokens,
             **({"note": self._note} if self._note else {}),
+            **({"detail": detail} if detail else {}),
         }
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()

@@ -95,7 +95,12 @@ class Run:
         self._asked = self._ask(samples, {})  # a wrong setting is found before the engine is asked anything
 
         context = BackendContext(
-            samples, config.scenario, config.max_output_tokens, config.sample_timeout_s, self.output_dir
+            samples,
+            config.scenario,
+            config.max_output_tokens,
+            config.sample_timeout_s,
+            self.output_dir,
+            lambda words: self._progress.report("load", detail=words),
         )
         backend = self._backend = load_backend(config.backend, context)
         self._progress.report("connect")

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from actions.mlperf.engines import SMALLER, Engine
-from actions.mlperf.harness.backends.vllm_failure import OUT_OF_MEMORY, last_words
+from actions.mlperf.harness.backends.vllm_log import OUT_OF_MEMORY, last_words
 from actions.mlperf.harness_run import OutOfMemoryError
 from actions.mlperf.vllm_engine import EngineSettings, VllmParameters, engine_settings, smaller
 from agent.errors import ActionFailedError
@@ -68,6 +68,7 @@ def _group(**activations: Any) -> dict[str, Any]:
             {"config_groups": {"group_0": {"weights": _FP8, "input_activations": None}}},
             False,
         ),
+        ("compressed-tensors", {"config_groups": ["none"]}, False),
         ("awq", {}, False),
         (None, {}, False),
     ],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ..errors import HarnessError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ..dataset import Sample
@@ -83,6 +83,7 @@ class BackendContext:
         max_output_tokens: output tokens per sample.
         sample_timeout_s: seconds a single request may take.
         output_dir: the test's folder, for what an engine prints.
+        tell: takes what an engine is at while it loads.
     """
 
     samples: Sequence[Sample]
@@ -90,6 +91,7 @@ class BackendContext:
     max_output_tokens: int
     sample_timeout_s: float
     output_dir: Path
+    tell: Callable[[str], None]
 
 
 @dataclass

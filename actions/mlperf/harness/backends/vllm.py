@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import HarnessError
 from .base import BackendStats, checked
-from .vllm_failure import NO_ROOM_FOR_CACHE, OUT_OF_MEMORY, last_words
+from .vllm_log import NO_ROOM_FOR_CACHE, OUT_OF_MEMORY, last_news, last_words
 from .vllm_own import refused
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _OWN_SAMPLING = ("max_tokens", "output_kind", "detokenize", "n")
 _SLICE = 64
 """Requests handed over before the loop looks at its other work: each takes a fraction of a millisecond."""
 _LEN_MULTIPLE = 16
+_NEWS_EVERY_S = 1.0
 
 
 class VllmBackend:
@@ -92,20 +93,31 @@ class VllmBackend:
                 or a prompt does not fit; (``out_of_memory``, ``engine_error``) if the engine does not start.
         """
         os.environ.update({**_ENVIRONMENT, **self._environment})
+        self._context.tell("importing vLLM")
         vllm = _import_vllm(self._log)
         self.version = f"vllm {vllm.__version__}"
         arguments = self._arguments(vllm)
         self._params = self._sampling_params(vllm)
         loading = asyncio.to_thread(vllm.AsyncLLMEngine.from_engine_args, arguments)
+        telling = asyncio.get_running_loop().create_task(self._tell_news())
         try:
             self._engine = await loading
         except Exception as error:
             raise self._failure("vLLM did not start", error) from error
+        finally:
+            telling.cancel()
         self._tokenizer = self._engine.renderer.tokenizer
         self._prompts = [{"prompt_token_ids": self._tokens(sample)} for sample in self._context.samples]
         self._check_lengths(self._engine.vllm_config.model_config.max_model_len)
         self._start_task(self._hand_over())
         return {"model": self._model, **_facts(self._engine.vllm_config)}
+
+    async def _tell_news(self) -> None:
+        """Say what vLLM says, now and then, for it may load for minutes."""
+        while True:
+            await asyncio.sleep(_NEWS_EVERY_S)
+            if news := last_news(self._log):
+                self._context.tell(news)
 
     def _arguments(self, vllm: Any) -> Any:
         """The engine's arguments: what is asked, over what a benchmark needs."""

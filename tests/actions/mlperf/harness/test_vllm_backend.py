@@ -47,6 +47,14 @@ def test_the_stand_in_has_no_argument_that_vllm_has_not() -> None:
 
 
 @pytest.mark.engine
+def test_an_engine_that_takes_its_time_says_what_it_is_at(run: Callable[..., Outcome]) -> None:
+    outcome = run({"environment": {"STAND_IN": "slow"}})
+
+    told = [event["detail"] for event in outcome.events if event["phase"] == "load"]
+    assert told == ["importing vLLM", "Loading weights took 0.13 seconds"]
+
+
+@pytest.mark.engine
 def test_a_server_run_tells_first_tokens_as_they_come(run: Callable[..., Outcome]) -> None:
     outcome = run({"engine": {"max_num_seqs": 16, "max_model_len": None}})
 

@@ -1,7 +1,8 @@
 """Stands in for vLLM where the harness's own part is what a test is about.
 
 It has the names that the harness uses, answers each prompt with the numbers 1, 2, 3 …, prints what it was
-given, and fails where ``STAND_IN`` says so: ``no memory`` (as it starts), ``dies`` (at its third request).
+given, and does what ``STAND_IN`` says: ``no memory`` fails as it starts, ``dies`` at its third request,
+``slow`` takes its time to load.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -86,6 +88,11 @@ class AsyncLLMEngine:
         os.write(1, json.dumps({"arguments": asdict(arguments), **shown}).encode() + b"\n")
         if os.environ.get("STAND_IN") == "no memory":
             raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        if os.environ.get("STAND_IN") == "slow":
+            os.write(
+                1, b"(Worker pid=9) INFO 11-28 14:36:05 [loader.py:397] Loading weights took 0.13 seconds\n"
+            )
+            time.sleep(1.5)
         return cls(arguments)
 
     async def generate(

@@ -1,4 +1,4 @@
-"""Why vLLM ended, from what it printed."""
+"""What vLLM printed: how far it is as it starts, and why it ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["NO_ROOM_FOR_CACHE", "OUT_OF_MEMORY", "last_words"]
+__all__ = ["NO_ROOM_FOR_CACHE", "OUT_OF_MEMORY", "last_news", "last_words"]
 
 NO_ROOM_FOR_CACHE = re.compile(
     r"No available memory for the cache blocks|larger than the available KV cache memory"
@@ -25,8 +25,10 @@ _SAYS_NOTHING = (
     "EngineCore encountered an issue",
     "See root cause above",
 )
+_NEWS = re.compile(r"^(?:\(.*?\) )?INFO \S+ \S+ \[\S+:\d+\] (.+)")
 _TAIL_BYTES = 256 * 1024
 _LONGEST = 500
+_LONGEST_NEWS = 80
 
 
 def last_words(log: Path) -> str:
@@ -35,17 +37,27 @@ def last_words(log: Path) -> str:
     vLLM's processes raise in a chain: the first one since the log's last start is the cause, those behind it
     only say that another process has ended.
     """
-    try:
-        with log.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - _TAIL_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    raised = [match for line in lines if (match := _RAISED.search(line))]
+    raised = [match for line in _tail(log) if (match := _RAISED.search(line))]
     causes = [match for match in raised if not any(phrase in (match[2] or "") for phrase in _SAYS_NOTHING)]
     if not causes:
         return ""
     memory = next((match for match in causes if OUT_OF_MEMORY.search(match[0])), None)
     found = memory or causes[0]
     return f"{found[1]}{found[2] or ''}"[:_LONGEST]
+
+
+def last_news(log: Path) -> str:
+    """What vLLM last said that it does or has done, such as ``Loading weights took 1.66 seconds``."""
+    said = [match[1] for line in _tail(log) if (match := _NEWS.search(line))]
+    return said[-1][:_LONGEST_NEWS] if said else ""
+
+
+def _tail(log: Path) -> list[str]:
+    """The last lines; none where there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            return file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
