@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import socket
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from paramiko import (
     PasswordRequiredException,
     SSHException,
 )
+from paramiko.agent import AgentSSH
 
 from agent.fleet.ssh.public_part import certified_key, public_part
 
@@ -161,14 +163,36 @@ class Login:
 
     @cached_property
     def _agent(self) -> Agent | None:
+        place = self._hop.identity_agent
+        if place.lower() == "none":
+            return None
         try:
-            return Agent()
-        except SSHException:  # one that is not well is none
+            return _AgentAt(place) if place else Agent()
+        except (SSHException, OSError):  # one that is not well is none
             return None
 
     @property
     def _agent_keys(self) -> tuple[AgentKey, ...]:
         return self._agent.get_keys() if self._agent else ()
+
+
+class _AgentAt(Agent):
+    """The agent of a socket, where paramiko knows that of SSH_AUTH_SOCK alone.
+
+    Raises:
+        OSError: if nobody answers there.
+        SSHException: if it is no agent.
+    """
+
+    def __init__(self, place: str) -> None:
+        AgentSSH.__init__(self)
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(place)
+        except OSError:
+            connection.close()
+            raise
+        self._connect(connection)  # type: ignore[attr-defined]  # left out of its types
 
 
 def _copy(key: PKey) -> PKey:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ class Hop:
         identity_files: private keys to try, or the public ones of keys that the agent has.
         certificate_files: certificates of such keys.
         identities_only: whether to try no others, those of the agent among them.
+        identity_agent: the socket of the agent; ``none`` for no agent, empty for that of SSH_AUTH_SOCK.
         proxy_command: a command that leads there; empty for none.
         host_key_name: what its host key is known by.
         known_hosts: the files of host keys; a new key goes into the first.
@@ -46,6 +48,7 @@ class Hop:
     identity_files: tuple[str, ...] = ()
     certificate_files: tuple[str, ...] = ()
     identities_only: bool = False
+    identity_agent: str = ""
     proxy_command: str = ""
     host_key_name: str = ""
     known_hosts: tuple[str, ...] = ()
@@ -119,6 +122,7 @@ def _hop(host: FleetHost, options: Mapping[str, object], known_hosts: Path | Non
     key_files = shlex.split(text("userknownhostsfile") or _USER_KNOWN_HOSTS)
     key_files += shlex.split(text("globalknownhostsfile") or _GLOBAL_KNOWN_HOSTS)
     own = tuple(map(_expanded, host.identity_files))
+    agent = tokens.filled(text("identityagent"))
     return Hop(
         address=address,
         port=port,
@@ -126,6 +130,7 @@ def _hop(host: FleetHost, options: Mapping[str, object], known_hosts: Path | Non
         identity_files=tuple(dict.fromkeys(own + files(options["identityfile"]))),
         certificate_files=files(options["certificatefile"]),
         identities_only=text("identitiesonly").lower() == "yes",
+        identity_agent="" if agent == "SSH_AUTH_SOCK" else _expanded(os.path.expandvars(agent)),
         proxy_command="" if command.lower() == "none" else tokens.filled(command),
         host_key_name=key_name if port == 22 or text("hostkeyalias") else f"[{key_name}]:{port}",  # noqa: PLR2004
         known_hosts=(str(known_hosts),) if known_hosts else files(key_files),

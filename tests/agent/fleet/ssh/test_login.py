@@ -135,6 +135,21 @@ def test_the_keys_to_try_are(case: str, keys: Keys, monkeypatch: pytest.MonkeyPa
         assert [keys.described(key) for key in login.candidates()] == expected
 
 
+@pytest.mark.parametrize(
+    ("place", "expected"), [("agent", ALL_BY_AGENT), ("none", []), ("gone", []), (".ssh/plain", [])]
+)
+def test_an_agent_of_its_own_is_asked(
+    place: str, expected: list[str], keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "agent":
+        monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    else:
+        monkeypatch.setenv("SSH_AUTH_SOCK", keys.socket)
+    hop = Hop("gpu", 22, "me", identity_agent=place if place == "none" else str(keys.home / place))
+    with closing(Login(hop, Credentials(), KeyRing(), keys.home)) as login:
+        assert [keys.described(key) for key in login.candidates()] == [*expected, "id_ed25519"]
+
+
 def test_a_certificate_of_one_host_is_not_shown_to_another(keys: Keys) -> None:
     ring, file = KeyRing(), str(keys.folder / "locked")
     certificate = str(keys.folder / "elsewhere.pub")

@@ -19,6 +19,8 @@ CASES = yaml.safe_load((Path(__file__).parent / "cases" / "routes.yaml").read_te
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
 def test_the_way_is(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("getpass.getuser", lambda: "me")
+    for name, value in case.get("environment", {}).items():
+        monkeypatch.setenv(name, value)
     for name, text in {"config": case.get("config", ""), **case.get("files", {})}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
