@@ -262,6 +262,7 @@ class Session:
     def _describe(self, journal: Journal, outcome: Outcome | None = None) -> dict[str, Any]:
         return describe(
             profile=self.planner.profile,
+            variables=self.planner.variables,
             journal=journal,
             context=self.context,
             facts=self.facts.fresh(),

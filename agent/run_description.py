@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ExitCode, VcagentError
 from agent.facts import known_facts
+from agent.profile import resolve_known
 from agent.records import Reason, Validity, Verdict, verdict_to_json
 
 if TYPE_CHECKING:
     from agent.engine import Outcome
     from agent.facts import Facts
     from agent.journal import Journal, StepRow
-    from agent.profile import Profile
+    from agent.profile import Profile, Variables
     from agent.recorder import RunContext
     from agent.secrets import Secrets
 
@@ -28,6 +29,7 @@ _LEFT_OUT = frozenset({"installed_packages", "available_packages", "held_package
 def describe(
     *,
     profile: Profile,
+    variables: Variables,
     journal: Journal,
     context: RunContext,
     facts: Facts,
@@ -49,7 +51,10 @@ def describe(
             "name": profile.name,
             "description": profile.description,
             "sources": [secrets.mask(source) for source in profile.sources],
-            "parameters": secrets.mask_value(dict(profile.parameters)),
+            # At the end all packages are there that they may refer to.
+            "parameters": secrets.mask_value(
+                resolve_known(profile, variables) if outcome else dict(profile.parameters)
+            ),
         },
         "command_line": journal.recall("command_line", []),
         "versions": journal.recall("versions", {}),

@@ -6,7 +6,7 @@ from agent.profile.conversion import convert
 from agent.profile.finding import Source, find, installed
 from agent.profile.loading import load, load_sources
 from agent.profile.repetition import repeat
-from agent.profile.resolution import resolve, resolve_one, settle
+from agent.profile.resolution import resolve, resolve_known, resolve_one, settle
 from agent.profile.schema import GROUPS, Element, Location, Profile, Scope
 from agent.profile.selection import SWITCHED_OFF, applies_to, select
 from agent.profile.timespan import format_timespan, parse_timespan
@@ -39,6 +39,7 @@ __all__ = [
     "parse_timespan",
     "repeat",
     "resolve",
+    "resolve_known",
     "resolve_one",
     "select",
     "settle",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from agent.profile.schema import Element, Profile, Scope
     from agent.profile.variables import Variables
 
-__all__ = ["known_lookup", "resolve", "resolve_one", "settle"]
+__all__ = ["known_lookup", "resolve", "resolve_known", "resolve_one", "settle"]
 
 _LARGEST = 2_000_000
 """Characters that one element's parameters may come to, those in between included."""
@@ -55,6 +56,21 @@ def resolve_one(name: str, element: Element, profile: Profile, variables: Variab
         if canonical(slot.name) == canonical(name):
             return _told(resolver, slot, element)
     return None
+
+
+def resolve_known(profile: Profile, variables: Variables) -> dict[str, Any]:
+    """The profile's own parameters resolved, for people; what has no value here stays as it is written."""
+    try:
+        profile = settle(profile, variables)
+    except ProfileError:
+        return dict(profile.parameters)
+    found: dict[str, Any] = {}
+    for scope in profile.scopes:
+        resolver = _Resolver(Names({}, scope, profile, variables))
+        for name, value in scope.parameters.items():
+            with suppress(ProfileError, RecursionError):
+                found.setdefault(canonical(name), _plain(resolver.value(value, ())))
+    return {name: found.get(canonical(name), value) for name, value in profile.parameters.items()}
 
 
 def _told(resolver: _Resolver, slot: Slot, element: Element) -> Any:

@@ -55,6 +55,15 @@ def test_a_run_leaves_records_with_context_and_a_verdict(run_profile: Run, tmp_p
     assert (tmp_path / "results/latest").resolve() == finished.run_dir
 
 
+def test_what_a_run_used_is_told_not_how_it_was_written(run_profile: Run) -> None:
+    finished = run_profile(
+        {"Parameters": {"Count": 3, "Twice": "{calculate({Count} * 2)}"}, "Actions": [element("Measuring")]},
+        parameters={"Count": "4"},
+    )
+    told = json.loads((finished.run_dir / "rollup/run_rollup.json").read_text())["parameters"]
+    assert told == finished.description["profile"]["parameters"] == {"Count": 4, "Twice": 8}
+
+
 def test_a_dependency_that_is_right_already_has_no_steps(run_profile: Run, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     finished = run_profile({"Dependencies": [element("FilePresence", path=str(tmp_path / "f"))]})
@@ -402,13 +411,24 @@ def test_the_profile_s_metadata_goes_into_every_record(run_profile: Run) -> None
     [
         ({"Actions": [element("Measuring", ApiKey="$.Parameters.Login")], "Parameters": {"Login": ""}}, {}),
         ({"Actions": [element("Measuring", "a $.Parameters.ApiToken")], "Parameters": {"ApiToken": ""}}, {}),
+        (
+            {
+                "Actions": [element("Measuring")],
+                "Parameters": {
+                    "ApiToken": "",
+                    "Address": "https://me:{ApiToken}@host",
+                    "Again": "{ApiToken}",
+                },
+            },
+            {},
+        ),
     ],
 )
 def test_secrets_that_only_resolving_shows_are_in_no_file(
     run_profile: Run, tmp_path: Path, profile: dict[str, Any], options: dict[str, Any]
 ) -> None:
     secret = "hunter2-correct-horse"
-    (name,) = profile["Parameters"]
+    name = next(iter(profile["Parameters"]))
     finished = run_profile(
         profile, parameters={name: secret}, metadata={"DbPassword": "planted-pass-42"}, **options
     )

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from agent.errors import ProfileError, VcagentError
-from agent.profile import GROUPS, Profile, Variables, VariableUnavailableError, check, load, resolve, settle
+from agent.profile import (
+    GROUPS,
+    Profile,
+    Variables,
+    VariableUnavailableError,
+    check,
+    load,
+    resolve,
+    resolve_known,
+    settle,
+)
 
 PROFILES = Path(__file__).parent / "profiles"
 JSON = str(PROFILES / "PERF-EXAMPLE.json")
@@ -84,6 +94,38 @@ def test_the_first_true_condition_sets_parameters(tmp_path: Path) -> None:
     file = write(tmp_path, "q.yaml", text)
     check(load([file]))
     assert resolved(load([file]))[0][3]["E"] == "nine"
+
+
+def test_a_profile_s_own_parameters_for_people(tmp_path: Path) -> None:
+    text = """
+    Description: d
+    Parameters:
+      Form: full
+      Samples: $.Parameters.FormSamples
+      FormSamples: 64
+      Threads: "{calculate({LogicalCoreCount} - 2)}"
+      Model: "{PackagePath:model}"
+      Circle: "{Circle}"
+      Duration: "00:10:00"
+      Config: {batch: "{Samples}"}
+    ParametersOn: [{Condition: '{calculate("{Form}" == "full")}', FormSamples: 13368}]
+    Actions: [{Type: X}]
+    """
+    profile = load([write(tmp_path, "p.yaml", text)])
+    assert resolve_known(profile, Variables.of(LogicalCoreCount=8)) == {
+        "Form": "full",
+        "Samples": 13368,
+        "FormSamples": 13368,
+        "Threads": 6,
+        "Model": "{PackagePath:model}",
+        "Circle": "{Circle}",
+        "Duration": "00:10:00",
+        "Config": {"batch": 13368},
+    }
+    written = resolve_known(profile, Variables())
+    assert (written["Threads"], written["Samples"]) == ("{calculate({LogicalCoreCount} - 2)}", 13368)
+    broken = load([write(tmp_path, "q.yaml", text.replace('"{Form}" == "full"', "{LogicalCoreCount} > 2"))])
+    assert resolve_known(broken, Variables())["Samples"] == "$.Parameters.FormSamples"
 
 
 def test_a_condition_is_true_or_false(tmp_path: Path) -> None:
