@@ -130,7 +130,7 @@ def _hop(host: FleetHost, options: Mapping[str, object], known_hosts: Path | Non
         identity_files=tuple(dict.fromkeys(own + files(options["identityfile"]))),
         certificate_files=files(options["certificatefile"]),
         identities_only=text("identitiesonly").lower() == "yes",
-        identity_agent="" if agent == "SSH_AUTH_SOCK" else _expanded(os.path.expandvars(agent)),
+        identity_agent=_expanded(os.path.expandvars(agent)) if agent not in {"", "SSH_AUTH_SOCK"} else "",
         proxy_command="" if command.lower() == "none" else tokens.filled(command),
         host_key_name=key_name if port == 22 or text("hostkeyalias") else f"[{key_name}]:{port}",  # noqa: PLR2004
         known_hosts=(str(known_hosts),) if known_hosts else files(key_files),
