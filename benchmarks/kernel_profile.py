@@ -35,14 +35,15 @@ def summary(trace: Path) -> dict[str, Any]:
         for event in events
         if event.get("cat") in {"kernel", "gpu_memcpy", "gpu_memset"}
     )
-    kinds: dict[str, float] = defaultdict(float)
     each: dict[str, list[float]] = defaultdict(list)
     gaps, free_at = [], kernels[0][0]
     for start, took, name in kernels:
-        kinds[kind_of(name)] += took
         each[name].append(took)
         gaps.append(max(0.0, start - free_at))
         free_at = max(free_at, start + took)
+    kinds: dict[str, float] = defaultdict(float)
+    for name, times in each.items():
+        kinds[kind_of(name)] += sum(times)
     span, busy = free_at - kernels[0][0], sum(kinds.values())
     longest = sorted(each.items(), key=lambda item: -sum(item[1]))[:TOP]
     return {

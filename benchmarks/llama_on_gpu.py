@@ -117,12 +117,13 @@ def engines_of(options: argparse.Namespace, model: Path) -> dict[str, Any]:
 
     path = ROOT / "gpu_configs" / "gpus" / f"{options.gpu}.yaml"
     known = yaml.safe_load(path.read_text())["vllm"]["llama3.1-8b"]
+    quantized = json.loads((model / "config.json").read_text()).get("quantization_config")
     engines = {}
     for scenario, own in known["scenarios"].items():
         engine = {**known["engine"], **own.get("engine", {})}
-        if "quantization_config" in json.loads((model / "config.json").read_text()):
-            del engine["quantization"]
-            engine |= known.get("static_fp8", {})
+        if quantized:
+            engine.pop("quantization", None)
+            engine |= known.get("static_fp8", {}) if quantized.get("activation_scheme") == "static" else {}
         if own.get("phases"):
             engine["scheduler_cls"] = "harness.backends.vllm_scheduler.PhasedScheduler"
             engine["additional_config"] = {"phases": own["phases"]}

@@ -124,7 +124,8 @@ def engine_settings(
     own = known.scenarios.get(scenario) if known else None
     engine: dict[str, Any] = {**(known.engine if known else {}), **(own.engine if own else {})}
     origin = [f"gpu_configs has {model} on {kind.name}" if kind and known else "vLLM's own defaults"]
-    if known and (quantized := quantization_config(asked.model)):
+    quantized = quantization_config(asked.model)
+    if known and quantized:
         # vLLM refuses another method than that of the weights.
         engine.pop("quantization", None)
         engine |= known.static_fp8 if _is_static_fp8(quantized) else {}
@@ -134,7 +135,8 @@ def engine_settings(
     engine.update(asked.llm_config)
     origin += _strangers(asked.llm_config)
     if count > 1:
-        spread = _spread(engine, count, _bytes_of_weights(asked, engine), _memory_bytes(gpus, kind))
+        weights = _bytes_of_weights(asked, engine, comes_quantized=bool(quantized))
+        spread = _spread(engine, count, weights, _memory_bytes(gpus, kind))
         engine.update({name: value for name, value in spread.items() if value > 1})
         origin.append(_spread_in_words(spread, count))
     engine = {name: value for name, value in engine.items() if value is not None or name == _HARNESS_DEFAULT}
@@ -175,12 +177,13 @@ def _is_static_fp8(config: Mapping[str, Any]) -> bool:
     return is_static and config.get("quant_method") == "fp8"
 
 
-def _bytes_of_weights(asked: VllmParameters, engine: Mapping[str, Any]) -> float:
+def _bytes_of_weights(asked: VllmParameters, engine: Mapping[str, Any], *, comes_quantized: bool) -> float:
     """Of the whole model; 0 where its size is not known."""
-    if quantization_config(asked.model):
-        each = _QUANTIZED_BYTES
-    else:
-        each = _BYTES_PER_PARAMETER.get(str(engine.get("quantization")), _BF16_BYTES)
+    each = (
+        _QUANTIZED_BYTES
+        if comes_quantized
+        else _BYTES_PER_PARAMETER.get(str(engine.get("quantization")), _BF16_BYTES)
+    )
     return (asked.parameters_billion or 0) * 1e9 * each
 
 
