@@ -95,7 +95,8 @@ class SlurmCluster:
 
     def rest(self) -> None:
         """Cancel every job, and wait until all nodes are idle."""
-        self.call("scancel", "--partition=gpu", "--partition=one", check=False)
+        for partition in ("gpu", "one"):  # scancel takes one: a second would replace the first
+            self.call("scancel", f"--partition={partition}", check=False)
         for node in NODES:
             self.call("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
         self.wait_idle()

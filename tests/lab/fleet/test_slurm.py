@@ -162,8 +162,9 @@ def test_a_time_limit_and_a_node_without_python_are_named(
         inventory = inventory_of(slurm_controller, "n2", n1={"parameters": {"Seconds": "600"}}, n4=bare)
         process = slurm_controller.start(*run(inventory, profile, "--json"), PATH="/usr/bin:/bin")
         await_(lambda: "n1" in effects(slurm_controller))
-        # As if it had been submitted with it: Slurm's least limit is a minute.
-        slurm.call("scontrol", "update", f"JobId={slurm_controller.status()['n1']['job']}", "EndTime=now")
+        # As if it had been submitted with it: Slurm's least limit is a minute. An end that is past is refused.
+        job = slurm_controller.status()["n1"]["job"]
+        slurm.call("scontrol", "update", f"JobId={job}", "EndTime=now+5")
         out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 10, out + err
     hosts = slurm_controller.status()
