@@ -162,7 +162,7 @@ def test_a_time_limit_and_a_node_without_python_are_named(
         inventory = inventory_of(slurm_controller, "n2", n1={"parameters": {"Seconds": "600"}}, n4=bare)
         process = slurm_controller.start(*run(inventory, profile, "--json"), PATH="/usr/bin:/bin")
         await_(lambda: "n1" in effects(slurm_controller))
-        # As if it had been submitted with it: Slurm's least limit is a minute. An end that is past is refused.
+        # As if it had been submitted with it: the least limit is a minute. An end that is past is refused.
         job = slurm_controller.status()["n1"]["job"]
         slurm.call("scontrol", "update", f"JobId={job}", "EndTime=now+5")
         out, err = process.communicate(timeout=DEADLINE_S)
