@@ -14,12 +14,14 @@ from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
 from actions.mlperf.loadgen_executor import LoadGenExecutor
 from actions.mlperf.loadgen_parameters import LoadGenParameters
+from actions.monitors.nvidia_smi import NvidiaSmiMonitor
 from agent.errors import ProfileError
 from agent.facts import Facts
 from agent.planning import Planner, leaves
 from agent.profile import Profile, Variables, check, load, repeat, resolve
 from agent.records import Validity
 from agent.secrets import Secrets
+from dependencies.free_gpu_memory import FreeGpuMemory, FreeGpuMemoryParameters
 
 if TYPE_CHECKING:
     from agent.component import StepContext
@@ -44,7 +46,7 @@ def scenarios(profile: Profile) -> list[str]:
 
 
 def parameters(profile: Profile, kind: str) -> list[dict[str, Any]]:
-    elements = (*leaves(profile.dependencies), *leaves(profile.actions))
+    elements = (*leaves(profile.dependencies), *leaves(profile.actions), *profile.monitors)
     return [resolve(element, profile, VARIABLES) for element in elements if element.type == kind]
 
 
@@ -121,6 +123,23 @@ def test_image_and_container_see_the_gpus(overrides: dict[str, str], gpus: str) 
     assert {image["gpus"], *(server["container"]["gpus"] for server in servers)} == {gpus}
     with pytest.raises(ProfileError, match="the container sees no GPU"):
         profile_with(ServerImage="x:1", GpuLayers="999")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "used"),
+    [
+        ({}, False),
+        ({"Backend": "cuda"}, True),
+        ({"Gpu": "true"}, True),
+        ({"Backend": "cuda", "Gpu": "false"}, False),
+    ],
+)
+def test_gpus_that_are_used_must_be_free_and_are_watched(overrides: dict[str, str], *, used: bool) -> None:
+    profile = profile_with(**overrides, MemoryShare="0.5")
+    (free,), (watched,) = parameters(profile, "FreeGpuMemory"), parameters(profile, "NvidiaSmiMonitor")
+    needed = FreeGpuMemoryParameters.model_validate(free)
+    assert (needed.enabled, NvidiaSmiMonitor.Parameters.model_validate(watched).enabled) == (used, used)
+    assert FreeGpuMemory(needed).share(()) == 0.5
 
 
 @pytest.mark.parametrize(
