@@ -11,7 +11,7 @@ from agent.errors import ProfileError
 from agent.names import canonical
 from agent.profile.timespan import parse_timespan
 
-__all__ = ["OptionalPath", "ParameterGroup", "Seconds", "Share", "laid_over"]
+__all__ = ["OptionalCount", "OptionalPath", "ParameterGroup", "Seconds", "Share", "laid_over"]
 
 
 class ParameterGroup(BaseModel):
@@ -54,6 +54,11 @@ def laid_over(value: Any) -> Any:
 
 Share = Annotated[float, Field(gt=0, le=1)]
 """A ratio, above 0 and up to 1."""
+
+OptionalCount = Annotated[
+    Annotated[int, Field(ge=0)] | None, BeforeValidator(lambda value: None if value == "" else value)
+]
+"""A number of things; an empty text, as a profile's parameter may be, is none."""
 
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
 """A path; an empty text, as a profile's parameter may be, is none."""

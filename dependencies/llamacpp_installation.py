@@ -19,7 +19,15 @@ from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, link_target
 from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.llamacpp_options import Backend, all_options, job_count, passed_over, wanted_backend
-from dependencies.llamacpp_programs import CMAKE, CXX, GENERATOR, UNTOLD, llamacpp_build
+from dependencies.llamacpp_programs import (
+    CMAKE,
+    CXX,
+    GENERATOR,
+    UNTOLD,
+    have_changed,
+    llamacpp_build,
+    programs_stamp,
+)
 from dependencies.llamacpp_source import PACKAGE_INDEX, PINNED_VERSION, Source, root_of
 from dependencies.package_folder import locked, point_link
 
@@ -235,6 +243,10 @@ class LlamaCppInstallation(Dependency):
                 f"{folder} has {', '.join(sorted(numbers)) or 'no build that is told'}, "
                 f"not {f'b{version}' if version else 'one build'}"
             )
+        if self.parameters.prebuilt and self._tree(facts) is None:
+            originals = facts[programs_stamp(Path(self.parameters.source).absolute())]
+            if have_changed(originals, facts[programs_stamp(folder / "bin")]):
+                return f"the programs in {self.parameters.source} are others now"
         return ""
 
     def _check_host(self, facts: Facts) -> None:
@@ -279,6 +291,7 @@ class LlamaCppInstallation(Dependency):
                     raise DependencyFailedError(
                         f"what was made of {self.parameters.source} is not what was asked for: {wrong}",
                         remedy="correct version; if a program does not run, see its output",
+                        details=self._last_words(context, part),
                     )
                 shutil.rmtree(folder, ignore_errors=True)
                 part.rename(folder)
@@ -288,6 +301,18 @@ class LlamaCppInstallation(Dependency):
             point_link(context.package_dir / self.parameters.package_name, folder)
         build = context.facts.fresh()[llamacpp_build(folder / "bin" / self.parameters.tools[0])]
         return StepOutcome(f"{len(self.parameters.tools)} programs of {build} in {folder}")
+
+    def _last_words(self, context: StepContext, folder: Path) -> tuple[str, ...]:
+        """What programs say that do not tell their build, such as the library that they lack."""
+        facts = context.facts.fresh()
+        words = []
+        for tool in self.parameters.tools:
+            program = folder / "bin" / tool
+            if program.exists() and facts[llamacpp_build(program)] is None:
+                asked = [str(program), "--version"]
+                result = context.processes.run(asked, log=context.log, timeout_s=60, check=False)
+                words += (result.stderr or result.stdout).splitlines()[-1:]
+        return tuple(words)
 
     def _take(self, tree: Path, part: Path) -> None:
         root = root_of(tree, self.parameters.tools[0])

@@ -10,7 +10,7 @@ from parsers.llamacpp.build import Build, build_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["CMAKE", "CXX", "GENERATOR", "UNTOLD", "llamacpp_build", "programs_stamp"]
+__all__ = ["CMAKE", "CXX", "GENERATOR", "UNTOLD", "have_changed", "llamacpp_build", "programs_stamp"]
 
 UNTOLD = Build(0, "untold")
 """Of a program that runs, but is not asked for its build: llama-bench of 2024 tells it with its results."""
@@ -45,6 +45,23 @@ def programs_stamp(folder: Path) -> Fact[str]:
         f"find {folder}/ -type f",
         lambda host: "\n".join(sorted((host.output(command) or "").splitlines())),
     )
+
+
+def have_changed(originals: str, copies: str) -> bool:
+    """Whether a file that was copied is another one now: of this name, but not of this size and second.
+
+    Args:
+        originals: the stamp of the folder that was copied from; of any of its folders.
+        copies: that of the copy.
+    """
+
+    def files(stamp: str) -> set[tuple[str, str, str]]:
+        lines = (line.rpartition("/")[2].rsplit(" ", 2) for line in stamp.splitlines())
+        return {(name, size, changed.partition(".")[0]) for name, size, changed in lines}
+
+    there = files(originals)
+    names = {name for name, _, _ in there}
+    return any(file[0] in names and file not in there for file in files(copies))
 
 
 def _first_line(host: Host, *names: str) -> str | None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ActionFailedError
 from parsers.llamacpp.build import build_of
+from parsers.llamacpp.devices import devices_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from agent.component import StepContext
-    from agent.processes import ProcessResult
+    from agent.processes import ProcessResult, ProcessRunner
     from parsers.llamacpp.build import Build
 
 __all__ = [
@@ -22,10 +23,11 @@ __all__ = [
     "build_number",
     "find_program",
     "fitted",
+    "listed_devices",
     "on_the_cpu",
+    "program_environment",
     "remedy_for",
     "run_program",
-    "thread_environment",
 ]
 
 GPU_REMEDY = (
@@ -37,6 +39,10 @@ GPU_REMEDY = (
 _FOLDERS = ("bin", ".", "build/bin")
 _REMEDIES = (
     (
+        r"no kernel image is available|has no device code compatible|PTX was compiled with an unsupported",
+        "it was compiled for other GPUs or a newer driver: build it on this host, or give cudaArchitectures",
+    ),
+    (
         r"No space left on device|basic_ios::clear: iostream error",
         "the disk of the models is probably full: free some space, and resume",
     ),
@@ -45,9 +51,10 @@ _REMEDIES = (
         "this build of llama.cpp does not know the model: install a newer version",
     ),
     (
-        r"out of memory|failed to allocate|unable to allocate|cannot allocate",
+        r"out of memory|failed to allocate|unable to allocate|cannot allocate|resource allocation failed",
         "lower gpuLayers or the context, or choose a smaller variant",
     ),
+    ("CUDA error: ", "see the kernel's log (dmesg) for Xid errors of the GPU, and vcagent doctor"),
     (
         r"invalid magic|failed to read magic|tensor data is not within",
         "the model's file is cut: make it again",
@@ -60,6 +67,10 @@ _REMEDIES = (
     (
         r"[Ii]llegal instruction|signal 4\b|exit code 132",
         "it was compiled for another processor: make it on this host",
+    ),
+    (
+        r"signal 9\b|exit code 137",
+        "the host had probably no memory left: lower the context, or choose a smaller variant",
     ),
 )
 _NEWER: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -118,7 +129,7 @@ def run_program(
         asked = context.processes.run([words[0], "--help"], log=help_log, timeout_s=60, check=False)
         words = fitted(words, asked.stdout + asked.stderr)
     try:
-        return context.processes.run(words, log=log, on_line=on_line, env=thread_environment(os.environ))
+        return context.processes.run(words, log=log, on_line=on_line, env=program_environment(os.environ))
     except ActionFailedError as error:
         said = f"{error.message}\n{log.read_text(encoding='utf-8', errors='replace')}"
         remedy = remedy_for(said) or error.remedy
@@ -147,23 +158,33 @@ def remedy_for(said: str) -> str | None:
     return next((text for pattern, text in _REMEDIES if re.search(pattern, said)), None)
 
 
-def thread_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Few spins at OpenMP's barriers, unless the user says how threads wait.
+def program_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the programs get beside the user's environment, which wins.
 
-    Where another process holds a core, threads that spin wait for a time slice at each step. Measured with
-    llama-bench b11434, a model of 135 M parameters and two threads, on two cores that two other processes
-    kept busy: 0.5 to 0.9 tokens/s with OpenMP's own count of spins, 18 to 23 with this one.
+    GPUs are counted as nvidia-smi does. A CUDA error is the last thing said: a backtrace after it, by gdb
+    where that is installed, would hide it.
+
+    Threads spin little at OpenMP's barriers: where another process holds a core, those that spin wait for a
+    time slice at each step. Measured with llama-bench b11434, a model of 135 M parameters and two threads, on
+    two cores that two other processes kept busy: 0.5 to 0.9 tokens/s with OpenMP's own count of spins, 18 to
+    23 with this one.
     """
-    return (
-        {}
-        if "OMP_WAIT_POLICY" in environment
-        else {"GOMP_SPINCOUNT": environment.get("GOMP_SPINCOUNT", "300")}
-    )
+    own = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "GGML_NO_BACKTRACE": "1"}
+    if "OMP_WAIT_POLICY" not in environment:
+        own["GOMP_SPINCOUNT"] = "300"
+    return {name: environment.get(name, value) for name, value in own.items()}
 
 
 def on_the_cpu(said: str) -> str:
     """How it is told that a program passed the GPUs over, from what it said itself."""
     return f"layers were to be on a GPU, and all of them were computed on the CPU: {said}"
+
+
+def listed_devices(program: Path, processes: ProcessRunner, log: Path) -> tuple[str, ...] | None:
+    """What a program can compute on beside the CPU; None where it does not tell."""
+    asked = [str(program), "--list-devices"]
+    result = processes.run(asked, log=log, timeout_s=60, check=False, env=program_environment(os.environ))
+    return devices_of(result.stdout)
 
 
 def build_number(program: Path, context: StepContext) -> Build | None:

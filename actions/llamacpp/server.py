@@ -15,9 +15,9 @@ from pydantic import Field, model_validator
 
 from actions.llamacpp.model_file import locate_model
 from actions.llamacpp.ports import any_free, check_port
-from actions.llamacpp.programs import GPU_REMEDY, on_the_cpu, remedy_for, thread_environment
+from actions.llamacpp.programs import GPU_REMEDY, on_the_cpu, program_environment, remedy_for
 from actions.llamacpp.server_binary import ServerBinary, thread_count
-from actions.parameter_types import OptionalPath, ParameterGroup, Seconds
+from actions.parameter_types import OptionalCount, OptionalPath, ParameterGroup, Seconds
 from agent.errors import ActionFailedError, InterruptedRunError
 from agent.file_hash import sha256_of
 from parsers.llamacpp.devices import no_gpu
@@ -48,8 +48,8 @@ class ServerParameters(ParameterGroup):
     port: int = Field(0, ge=0, le=65535, description="TCP port on 127.0.0.1; 0 for any free one.")
     start_timeout: Seconds = Field(120.0, description="Seconds until it must answer; includes loading.")
     binary: OptionalPath = Field(None, description="A llama-server; without it xllamacpp of the environment.")
-    gpu_layers: int | None = Field(
-        None, ge=0, description="With binary: layers on GPUs; without it what it chooses."
+    gpu_layers: OptionalCount = Field(
+        None, description="With binary: layers on GPUs; without it what it chooses."
     )
     arguments: tuple[str, ...] = Field((), description="With binary: further arguments of its own.")
 
@@ -134,8 +134,12 @@ class LlamaCppServer:
             self._port = self._port or any_free(self.host)
             self.url = f"http://{self.host}:{self._port}"
             self.facts = {**self._binary.facts, "threads": thread_count(self.parameters)}
+            if (layers := self.parameters.gpu_layers) is not None:
+                self.facts["gpu_layers"] = layers
+            if layers != 0 and self._binary.devices:
+                self.facts["devices"] = ", ".join(self._binary.devices)
         self._process = self._processes.start(
-            self.command(), log=self.log, env=thread_environment(os.environ)
+            self.command(), log=self.log, env=program_environment(os.environ)
         )
         try:
             if self._binary is None:
@@ -237,7 +241,10 @@ class LlamaCppServer:
             )
 
     def _check_gpu(self, written: int) -> None:
-        if self._binary and (said := no_gpu(self._said(written), self.parameters.gpu_layers)):
+        if self._binary is None:
+            return
+        said = no_gpu(self._said(written), self.parameters.gpu_layers, self._binary.devices)
+        if said:
             raise ActionFailedError(on_the_cpu(said), remedy=GPU_REMEDY)
 
     def _said(self, written: int) -> str:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from actions.llamacpp.programs import listed_devices
 from agent.errors import ActionFailedError
 from parsers.llamacpp.build import build_of
 
@@ -39,17 +40,19 @@ class ServerBinary:
         path: the executable.
         options: the words of its help.
         facts: engine and engine_version.
+        devices: what it can compute on beside the CPU; None where it does not tell.
     """
 
     path: Path
     options: frozenset[str] = frozenset()
     facts: Mapping[str, MetadataValue] = field(default_factory=dict)
+    devices: tuple[str, ...] | None = None
 
     @classmethod
     def read(
         cls, path: Path, *, processes: ProcessRunner, log: Path, contained: bool = False
     ) -> ServerBinary:
-        """Ask the executable for its version and its options.
+        """Ask the executable for its version, its options and its devices.
 
         Args:
             path: the executable, in a container as that one sees it.
@@ -76,7 +79,8 @@ class ServerBinary:
         asked = processes.run([str(path), "--help"], log=log.with_suffix(".help"), timeout_s=60, check=False)
         words = frozenset(re.findall(r"--[a-z][a-z0-9-]*", asked.stdout + asked.stderr))
         facts = {"engine": "llama.cpp", "engine_version": str(build), "engine_commit": build.commit}
-        return cls(path, words, facts)
+        devices = listed_devices(path, processes, log) if "--list-devices" in words else None
+        return cls(path, words, facts, devices)
 
     def command(self, asked: ServerParameters, *, model: str, alias: str, host: str, port: int) -> list[str]:
         """The command line for what is asked for.

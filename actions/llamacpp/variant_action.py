@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from actions.llamacpp.programs import GPU_REMEDY, build_number, find_program, on_the_cpu
+from actions.llamacpp.programs import GPU_REMEDY, build_number, find_program, listed_devices, on_the_cpu
 from actions.llamacpp.variants import DEFAULT_MODELS, NAME_PATTERN, Variant
-from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
+from actions.parameter_types import OptionalCount, OptionalPath  # noqa: TC001 - pydantic reads them
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.errors import ActionFailedError, ParseError
 from agent.facts.agent_paths import PACKAGE_DIR
@@ -75,8 +75,8 @@ class VariantParameters(ModelParameters):
 
     variants: tuple[str, ...] = Field(..., min_length=1, description="Such as F16,Q8_0,Q4_K_M.")
     threads: int = Field(0, ge=0, description="Compute threads; 0 for one for each usable CPU.")
-    gpu_layers: int | None = Field(
-        None, ge=0, description="Layers on the GPU; 999 for all. By default the program decides."
+    gpu_layers: OptionalCount = Field(
+        None, description="Layers on the GPU; 999 for all. By default the program decides."
     )
 
     @model_validator(mode="before")
@@ -192,7 +192,8 @@ class VariantAction(Action):
         size = variant.path.stat().st_size if variant.path.is_file() else 0
         text = read_log(log)
         build = build_of(text) or build_number(program, context)
-        if self.computes and (said := no_gpu(text, self.parameters.gpu_layers)):
+        where, said = self._where(program, context, text) if self.computes else ({}, "")
+        if said:
             reasons = verdict.reasons if verdict else ()
             verdict = Verdict(
                 Validity.INVALID, (*reasons, Reason(on_the_cpu(said), GPU_REMEDY, code="no_gpu"))
@@ -207,9 +208,20 @@ class VariantAction(Action):
             ),
             verdict=verdict,
             complete=complete,
-            details={"model_file": str(variant.path), "model_size": size, **(details or {})},
+            details={"model_file": str(variant.path), "model_size": size, **where, **(details or {})},
             sources=(str(log),),
         )
+
+    def _where(self, program: Path, context: StepContext, text: str) -> tuple[dict[str, MetadataValue], str]:
+        """What the program computed on beside the CPU, and what it said of a GPU that it did not use."""
+        layers = self.parameters.gpu_layers
+        found: dict[str, MetadataValue] = {} if layers is None else {"gpu_layers": layers}
+        if layers == 0:
+            return found, ""
+        devices = listed_devices(program, context.processes, context.log)
+        if devices:
+            found["devices"] = ", ".join(devices)
+        return found, no_gpu(text, layers, devices)
 
 
 def read_log(log: Path) -> str:

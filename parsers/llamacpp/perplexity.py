@@ -20,6 +20,11 @@ _ERROR = re.compile(
     r"^.*(you need at least .*|the data file you provided .*|Unexpected negative standard deviation.*)$",
     re.MULTILINE,
 )
+_OVERFLOW = (
+    "on a GPU llama.cpp multiplies F16 in half precision, where some models overflow: set the environment "
+    "variable GGML_CUDA_CUBLAS_COMPUTE_TYPE=f32; else make the variant again"
+)
+"""ggml/src/ggml-cuda/ggml-cuda.cu, ``ggml_cuda_mul_mat_cublas``."""
 
 
 def has_perplexity(text: str) -> bool:
@@ -50,6 +55,7 @@ def perplexity_metrics(text: str) -> tuple[Metric, ...]:
     if value is None:
         raise ParseError(
             "no perplexity was measured, or it is no number",
+            remedy=_OVERFLOW if final or running else None,
             details=tuple(match[1].strip() for match in _ERROR.finditer(text)),
         )
     metrics = [Metric("perplexity", value, "perplexity", Relativity.LOWER, "exp of the mean loss per token")]

@@ -177,6 +177,19 @@ def test_programs_beside_the_packages_are_not_copied_into_themselves(
         real_host.apply(installation(source=str(tmp_path), prebuilt=True, tools="llama-quantize"))
 
 
+def test_what_a_program_lacks_is_told(real_host: RealHost, tmp_path: Path) -> None:
+    words = (
+        "llama-bench: error while loading shared libraries: libcublas.so.13: cannot open shared object file"
+    )
+    (tmp_path / "release").mkdir()
+    program = tmp_path / "release" / "llama-bench"
+    program.write_text(f'#!/bin/sh\necho "{words}" >&2\nexit 127\n')
+    program.chmod(0o755)
+    with pytest.raises(DependencyFailedError, match="llama-bench does not run") as refusal:
+        real_host.apply(installation(source=str(program.parent), prebuilt=True, tools="llama-bench"))
+    assert refusal.value.details == (words,)
+
+
 def test_finished_programs_are_taken_and_given_back(real_host: RealHost, tmp_path: Path) -> None:
     folder = tmp_path / "release" / "build" / "bin"
     folder.mkdir(parents=True)
@@ -187,6 +200,13 @@ def test_finished_programs_are_taken_and_given_back(real_host: RealHost, tmp_pat
     (step,) = component.plan(real_host.facts.fresh()).steps
     assert real_host.apply(component) == ["install"]
     assert "b8123" in component.plan(real_host.facts.fresh()).nothing_to_do
+
+    newer = folder / "llama-bench"
+    newer.write_text('#!/bin/sh\necho "version: 8123 (abc), for CUDA" >&2\n')
+    assert "are others now" in component.plan(real_host.facts.fresh()).steps[0].reason
+    assert real_host.apply(component) == ["install"]
+    assert "CUDA" in (real_host.context.package_dir / "llamacpp" / "bin" / "llama-bench").read_text()
+    assert component.plan(real_host.facts.fresh()).nothing_to_do
 
     assert step.undo is not None
     undo = LlamaCppInstallation.undo(step.undo, real_host.facts.fresh())

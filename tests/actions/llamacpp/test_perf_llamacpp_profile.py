@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actions.comparison.variant_comparison import VariantComparison
+from actions.llamacpp.bench import BenchParameters
 from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
 from actions.mlperf.loadgen_executor import LoadGenExecutor
@@ -123,6 +124,24 @@ def test_image_and_container_see_the_gpus(overrides: dict[str, str], gpus: str) 
     assert {image["gpus"], *(server["container"]["gpus"] for server in servers)} == {gpus}
     with pytest.raises(ProfileError, match="the container sees no GPU"):
         profile_with(ServerImage="x:1", GpuLayers="999")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "layers"),
+    [
+        ({}, None),
+        ({"Backend": "cuda"}, 999),
+        ({"Backend": "cuda", "GpuLayers": "20"}, 20),
+        ({"Backend": "cuda", "GpuLayers": ""}, None),
+        ({"Backend": "cuda", "ServerEnvironment": "/opt/xllamacpp"}, None),
+    ],
+)
+def test_all_layers_are_on_the_gpu_for_cuda(overrides: dict[str, str], layers: int | None) -> None:
+    profile = profile_with(**overrides)
+    asked = [*parameters(profile, "LlamaCppServer"), *parameters(profile, "LlamaCppBench")]
+    kinds = [LlamaCppServerParameters] * 4 + [BenchParameters]
+    found = {kind.model_validate(one).gpu_layers for kind, one in zip(kinds, asked, strict=True)}
+    assert found == {layers}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,27 @@ from agent.processes import LocalProcesses
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+SERVER = """\
+#!{python}
+import http.server, json, sys
+if "--version" in sys.argv:
+    sys.exit("version: 8123 (abc)")
+if "--help" in sys.argv:
+    sys.exit("--list-devices")
+if "--list-devices" in sys.argv:
+    print("Available devices:\\n  {line}")
+    sys.exit()
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({{"data": [{{"id": "m"}}]}}).encode())
+
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Answers).serve_forever()
+"""
 
 
 @pytest.mark.parametrize(
@@ -37,6 +59,33 @@ def test_version_and_options_are_read(tmp_path: Path, version: str, facts: tuple
     command = read.command(asked, model="m", alias="m", host="h", port=1)
     assert command[command.index("--ctx-size") + 1] == "200"
     assert command[-2:] == ["--cache-ram", "0"]  # nothing that its help does not name
+
+
+@pytest.mark.parametrize(
+    ("line", "starts"), [("CUDA0: NVIDIA H100 (81079 MiB, 80559 MiB free)", True), ("(none)", False)]
+)
+def test_where_it_computes_is_told_before_anybody_is_answered(
+    tmp_path: Path, line: str, *, starts: bool
+) -> None:
+    """A server that ignores the layers says nothing of it where it could offload over a network."""
+    program, model = tmp_path / "llama-server", tmp_path / "m.gguf"
+    program.write_text(SERVER.format(python=sys.executable, line=line))
+    program.chmod(0o755)
+    model.write_bytes(b"GGUF")
+    server = LlamaCppServer(
+        ServerParameters(model=str(model), binary=program, gpu_layers=99),
+        name="m",
+        python=program,
+        processes=LocalProcesses("test"),
+        log=tmp_path / "log",
+    )
+    if starts:
+        with server:
+            assert (server.facts["devices"], server.facts["gpu_layers"]) == ("CUDA0: NVIDIA H100", 99)
+    else:
+        with pytest.raises(ActionFailedError, match="computed on the CPU: it lists no GPU"), server:
+            pass
+    assert server.death() is not None
 
 
 def test_one_that_was_compiled_for_another_processor_is_told_as_such(tmp_path: Path) -> None:

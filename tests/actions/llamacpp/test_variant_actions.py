@@ -16,7 +16,7 @@ from actions.llamacpp.convert import LlamaCppConvert
 from actions.llamacpp.generate import LlamaCppGenerate, text_faults
 from actions.llamacpp.mmlu import LlamaCppMMLU
 from actions.llamacpp.perplexity import LlamaCppPerplexity
-from actions.llamacpp.programs import fitted
+from actions.llamacpp.programs import fitted, program_environment, remedy_for
 from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.variants import Variant, variant_files
 from agent.errors import ActionFailedError, HostError
@@ -229,3 +229,32 @@ def test_folders_that_cannot_be_converted(
     (step,) = action.plan(Facts(modelled={"package_dir": context.package_dir})).steps
     with pytest.raises(ActionFailedError, match=message):
         step.run(context)
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("CUDA error: no kernel image is available for execution on the device", "cudaArchitectures"),
+        ("CUDA error: the provided PTX was compiled with an unsupported toolchain.", "cudaArchitectures"),
+        ("ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory", "smaller variant"),
+        ("CUDA error: the resource allocation failed", "smaller variant"),
+        ("CUDA error: invalid argument", "dmesg"),
+        ("CUDA error: an illegal instruction was encountered", "dmesg"),
+        ("error: invalid argument: --fast", "see --help"),
+        ("Illegal instruction", "another processor"),
+        ("llama-perplexity was ended by signal 9", "no memory left"),
+    ],
+)
+def test_what_to_do_about_a_program_that_failed(said: str, remedy: str) -> None:
+    assert remedy in (remedy_for(said) or "")
+
+
+def test_what_programs_get_beside_the_environment() -> None:
+    assert program_environment({}) == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "GGML_NO_BACKTRACE": "1",
+        "GOMP_SPINCOUNT": "300",
+    }
+    own = {"OMP_WAIT_POLICY": "active", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+    assert program_environment(own)["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+    assert "GOMP_SPINCOUNT" not in program_environment(own)

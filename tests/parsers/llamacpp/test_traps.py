@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.errors import ParseError
 from parsers.llamacpp import PARSER, parse_text
-from parsers.llamacpp.devices import no_gpu
+from parsers.llamacpp.devices import devices_of, no_gpu
 from parsers.llamacpp.multiple_choice import task_results
 
 if TYPE_CHECKING:
@@ -251,3 +251,22 @@ def test_a_log_cut_at_any_byte(end: int) -> None:
 def test_what_a_program_says_of_a_gpu_that_it_does_not_use(text: str, layers: int | None, told: str) -> None:
     assert told in no_gpu(text, layers)
     assert bool(no_gpu(text, layers)) is bool(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "used"),
+    [
+        ("Available devices:\n  CUDA0: NVIDIA H100 80GB HBM3 (81079 MiB, 80559 MiB free)\n",
+         ("CUDA0: NVIDIA H100 80GB HBM3",), True),
+        ("load_backend: loaded RPC backend\nAvailable devices:\n  (none)\n", (), False),
+        ("Available devices:\n  BLAS: OpenBLAS (0 MiB, 0 MiB free)\n", (), False),
+        ("error: invalid parameter for argument: --list-devices\n", None, True),
+    ],
+)  # fmt: skip
+def test_devices_tell_where_a_program_that_says_nothing_computes(
+    text: str, devices: tuple[str, ...] | None, *, used: bool
+) -> None:
+    assert devices_of(text) == devices
+    assert bool(no_gpu("", 99, devices)) is not used
+    assert not no_gpu("", 0, devices)
+    assert not no_gpu("", None, devices)
