@@ -97,19 +97,20 @@ def test_too_few_samples_tell_no_drift() -> None:
 
 @pytest.mark.engine
 def test_the_real_loadgen_finds_what_a_system_can_do(harness: Callable[..., Any]) -> None:
-    """Eight answers at once, each in 20 ms: 400 queries/s at the most."""
+    """Twenty answers at once, each in 100 ms: 200 queries/s, a fifth more until 0.5 s of waiting is full."""
     outcome = harness(
-        backend={"type": "null", "tokens": 4, "first_token_delay_s": 0.01, "delay_s": 0.02, "slots": 8},
+        backend={"type": "null", "tokens": 4, "first_token_delay_s": 0.05, "delay_s": 0.1, "slots": 20},
         scenario="Server",
-        settings={"ttft_latency": 100, "tpot_latency": 50, "min_duration": 2500},
+        settings={"ttft_latency": 500, "tpot_latency": 250, "min_duration": 2500},
         tuning={"trial_s": 1.0, "trial_queries": 500, "precision": 0.1, "most_trials": 6},
     )
     assert outcome.exit_code == 0, outcome.stderr
     found = outcome.result["tuning"]
-    assert 100 <= found["target_qps"] <= 400
+    assert 50 <= found["target_qps"] <= 240
     assert outcome.detail()["effective_target_qps"] == pytest.approx(found["target_qps"])
     assert outcome.detail()["effective_min_duration_ms"] == 2500
-    assert found["lowest_invalid_qps"] > found["target_qps"]
+    # The same where a busy machine spoils each test of full length: the last one is the result.
+    assert found["lowest_invalid_qps"] >= found["target_qps"]
     for trial in found["trials"]:
         assert (outcome.output_dir / trial["folder"] / "mlperf_log_detail.txt").exists()
         assert (outcome.output_dir / trial["folder"] / "samples.csv").exists()
