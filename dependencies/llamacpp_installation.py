@@ -243,7 +243,7 @@ class LlamaCppInstallation(Dependency):
                 f"{folder} has {', '.join(sorted(numbers)) or 'no build that is told'}, "
                 f"not {f'b{version}' if version else 'one build'}"
             )
-        if self.parameters.prebuilt and self._tree(facts) is None:
+        if self.parameters.prebuilt and self.parameters.place.kind == "folder":
             originals = facts[programs_stamp(Path(self.parameters.source).absolute())]
             if have_changed(originals, facts[programs_stamp(folder / "bin")]):
                 return f"the programs in {self.parameters.source} are others now"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GPU_REMEDY",
     "build_number",
+    "computed_on",
     "find_program",
     "fitted",
     "listed_devices",
@@ -185,6 +186,17 @@ def listed_devices(program: Path, processes: ProcessRunner, log: Path) -> tuple[
     asked = [str(program), "--list-devices"]
     result = processes.run(asked, log=log, timeout_s=60, check=False, env=program_environment(os.environ))
     return devices_of(result.stdout)
+
+
+def computed_on(gpu_layers: int | None, devices: tuple[str, ...] | None) -> dict[str, str | int | float]:
+    """What a result tells of where it was computed.
+
+    Args:
+        gpu_layers: how many layers were to be on GPUs; None where the program chose.
+        devices: what it could compute on beside the CPU; None where that is not known.
+    """
+    layers: dict[str, str | int | float] = {} if gpu_layers is None else {"gpu_layers": gpu_layers}
+    return {**layers, "devices": ", ".join(devices)} if devices and gpu_layers != 0 else layers
 
 
 def build_number(program: Path, context: StepContext) -> Build | None:

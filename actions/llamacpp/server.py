@@ -15,7 +15,13 @@ from pydantic import Field, model_validator
 
 from actions.llamacpp.model_file import locate_model
 from actions.llamacpp.ports import any_free, check_port
-from actions.llamacpp.programs import GPU_REMEDY, on_the_cpu, program_environment, remedy_for
+from actions.llamacpp.programs import (
+    GPU_REMEDY,
+    computed_on,
+    on_the_cpu,
+    program_environment,
+    remedy_for,
+)
 from actions.llamacpp.server_binary import ServerBinary, thread_count
 from actions.parameter_types import OptionalCount, OptionalPath, ParameterGroup, Seconds
 from agent.errors import ActionFailedError, InterruptedRunError
@@ -133,11 +139,8 @@ class LlamaCppServer:
             )
             self._port = self._port or any_free(self.host)
             self.url = f"http://{self.host}:{self._port}"
-            self.facts = {**self._binary.facts, "threads": thread_count(self.parameters)}
-            if (layers := self.parameters.gpu_layers) is not None:
-                self.facts["gpu_layers"] = layers
-            if layers != 0 and self._binary.devices:
-                self.facts["devices"] = ", ".join(self._binary.devices)
+            where = computed_on(self.parameters.gpu_layers, self._binary.devices)
+            self.facts = {**self._binary.facts, "threads": thread_count(self.parameters), **where}
         self._process = self._processes.start(
             self.command(), log=self.log, env=program_environment(os.environ)
         )

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from actions.llamacpp.programs import GPU_REMEDY, build_number, find_program, listed_devices, on_the_cpu
+from actions.llamacpp.programs import (
+    GPU_REMEDY,
+    build_number,
+    computed_on,
+    find_program,
+    listed_devices,
+    on_the_cpu,
+)
 from actions.llamacpp.variants import DEFAULT_MODELS, NAME_PATTERN, Variant
 from actions.parameter_types import OptionalCount, OptionalPath  # noqa: TC001 - pydantic reads them
 from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
@@ -212,16 +219,13 @@ class VariantAction(Action):
             sources=(str(log),),
         )
 
-    def _where(self, program: Path, context: StepContext, text: str) -> tuple[dict[str, MetadataValue], str]:
+    def _where(
+        self, program: Path, context: StepContext, text: str
+    ) -> tuple[Mapping[str, MetadataValue], str]:
         """What the program computed on beside the CPU, and what it said of a GPU that it did not use."""
         layers = self.parameters.gpu_layers
-        found: dict[str, MetadataValue] = {} if layers is None else {"gpu_layers": layers}
-        if layers == 0:
-            return found, ""
-        devices = listed_devices(program, context.processes, context.log)
-        if devices:
-            found["devices"] = ", ".join(devices)
-        return found, no_gpu(text, layers, devices)
+        devices = None if layers == 0 else listed_devices(program, context.processes, context.log)
+        return computed_on(layers, devices), no_gpu(text, layers, devices)
 
 
 def read_log(log: Path) -> str:

@@ -109,8 +109,7 @@ def test_the_real_loadgen_finds_what_a_system_can_do(harness: Callable[..., Any]
     assert 50 <= found["target_qps"] <= 240
     assert outcome.detail()["effective_target_qps"] == pytest.approx(found["target_qps"])
     assert outcome.detail()["effective_min_duration_ms"] == 2500
-    # The same where a busy machine spoils each test of full length: the last one is the result.
-    assert found["lowest_invalid_qps"] >= found["target_qps"]
+    assert found["lowest_invalid_qps"] > found["target_qps"]
     for trial in found["trials"]:
         assert (outcome.output_dir / trial["folder"] / "mlperf_log_detail.txt").exists()
         assert (outcome.output_dir / trial["folder"] / "samples.csv").exists()
