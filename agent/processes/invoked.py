@@ -15,7 +15,7 @@ from invoke.context import Context
 from invoke.exceptions import ThreadException
 from invoke.runners import Local, Promise
 
-from agent.errors import ActionFailedError
+from agent.errors import ActionFailedError, InterruptedRunError
 from agent.processes.tree import end_tree
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class TreeRunner(Local):
         self._promise: Promise | None = None
         self._started = time.monotonic()
         self.duration_s = 0.0
-        self._end_lock = threading.Lock()
+        self._over = False
+        self._end_lock = threading.Lock()  # also held while the command is started
         self._finish_lock = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None  # type: ignore[assignment]
 
@@ -90,11 +91,14 @@ class TreeRunner(Local):
             self.finish()
 
     def launch(self, argv: Sequence[str]) -> None:
-        """Start a command and the threads that read its output."""
+        """Start a command and the threads that read its output, unless it was ended before it began."""
         self._argv = argv
         try:
-            promise = self.run(argv[0], asynchronous=True, in_stream=False, warn=True)
-            self._promise = cast("Promise", promise)
+            with self._end_lock:
+                if self._over:
+                    raise InterruptedRunError("the run was told to stop before the command began")
+                promise = self.run(argv[0], asynchronous=True, in_stream=False, warn=True)
+                self._promise = cast("Promise", promise)
         except OSError as error:
             self.output.note(f"{error.strerror}: {error.filename}")
             if self._cwd and not self._cwd.is_dir():
@@ -107,7 +111,9 @@ class TreeRunner(Local):
     def finish(self) -> None:
         """Wait for the command's end and for the last of its output, and close the log; once."""
         with self._finish_lock:
-            promise, self._promise = self._promise, None
+            with self._end_lock:
+                self._over = True
+                promise, self._promise = self._promise, None
             try:
                 if promise is not None:
                     promise.join()
@@ -125,6 +131,7 @@ class TreeRunner(Local):
     def end(self, grace_s: float) -> None:
         """End the whole tree; returns when it is gone."""
         with self._end_lock:
+            self._over = True
             if not self.finished and self.process:
                 self.ended_by = "stop"
                 end_tree(self.process.pid, self._mark, grace_s)

@@ -14,10 +14,11 @@ import pytest
 
 from agent.errors import ActionFailedError, InterruptedRunError
 from agent.processes import LocalProcesses
+from agent.processes.invoked import TreeRunner
 from agent.secrets import Secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 TOKEN = "hunter2-very-secret"
@@ -215,6 +216,47 @@ def test_an_uninterruptible_command_comes_to_its_end_before_the_run_stops(log: P
         GATED, log=log, cwd=tmp_path, uninterruptible=True, marker=marker, timeout_s=60
     )
     assert again.adopted
+
+
+@pytest.mark.parametrize("uninterruptible", [False, True])
+def test_what_is_just_being_started_when_all_is_ended_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, log: Path, *, uninterruptible: bool
+) -> None:
+    processes = LocalProcesses("run-5", grace_s=0.1)
+    ending = threading.Thread(target=processes.stop_all)
+    start_process = TreeRunner.start
+
+    def start(runner: TreeRunner, command: str, shell: str, env: dict[str, object]) -> None:
+        start_process(runner, command, shell, env)
+        ending.start()
+        ending.join(timeout=0.3)  # it goes as far as it can before anything reads the output
+
+    monkeypatch.setattr(TreeRunner, "start", start)
+    command = "echo first; sleep 0.5; echo last; " + ("true" if uninterruptible else "sleep 60")
+    if uninterruptible:
+        result = processes.run(command, log=log, uninterruptible=True)
+        assert result.stdout == "first\nlast\n"
+    else:
+        with pytest.raises(InterruptedRunError):
+            processes.run(command, log=log)
+    ending.join(timeout=10)
+    assert not ending.is_alive()
+
+
+def test_what_is_started_after_all_was_ended_does_not_begin(
+    monkeypatch: pytest.MonkeyPatch, log: Path, tmp_path: Path
+) -> None:
+    processes = LocalProcesses("run-6")
+    launch = TreeRunner.launch
+
+    def late(runner: TreeRunner, argv: Sequence[str]) -> None:
+        processes.stop_all()
+        launch(runner, argv)
+
+    monkeypatch.setattr(TreeRunner, "launch", late)
+    with pytest.raises(InterruptedRunError, match="before the command began"):
+        processes.run(["touch", str(tmp_path / "later")], log=log)
+    assert not (tmp_path / "later").exists()
 
 
 def test_the_time_of_an_uninterruptible_command_ends_all_the_same(
