@@ -97,6 +97,7 @@ class Recorder:
         self._run_dir = run_dir
         self._mask = mask
         self._lock = threading.Lock()
+        self._naming = threading.Lock()
         self._next_feed = 0.0
         self.failures: dict[str, None] = {}
         self.monitors: tuple[Callable[[datetime, datetime], MonitorRecords], ...] = ()
@@ -117,40 +118,41 @@ class Recorder:
         remember: Mapping[str, Any] | None = None,
     ) -> None:
         """Commit a step's end, its cases, its records and facts of the run together, then feed the sinks."""
-        ended = now()
-        taken = {case["scenario"] for case in self.journal.cases()}
-        cases, records = [], []
-        for output in outputs:
-            output = replace(  # noqa: PLW2901 - the same output, its gaps filled
-                self._masked_output(output),
-                scenario=_unique(self._mask(output.scenario or scenario), taken),
-                start=output.start or started,
-                end=output.end or ended,
-            )
-            taken.add(output.scenario)
-            usage, warnings = self._usage(output)
-            if case_dir:
-                write_case_summary(
-                    case_dir, output, [metric for _, part in usage for metric in part.metrics], warnings
+        with self._naming:  # two cases of one name may end at once
+            ended = now()
+            taken = {case["scenario"] for case in self.journal.cases()}
+            cases, records = [], []
+            for output in outputs:
+                output = replace(  # noqa: PLW2901 - the same output, its gaps filled
+                    self._masked_output(output),
+                    scenario=_unique(self._mask(output.scenario or scenario), taken),
+                    start=output.start or started,
+                    end=output.end or ended,
                 )
-            cases.append(self._case(output, case_dir, warnings))
-            kept = parse_filters(filters)(output.metrics)
-            records += [self._record(metric, output, tags) for metric in kept]
-            records += self._usage_records(usage)
-        if not cases:
-            name = f"{self._mask(scenario)}/{key.rpartition('/')[2]}"
-            usage, warnings = self._usage(ParsedOutput("", "", scenario=name, start=started, end=ended))
-            records += self._usage_records(usage)
-            for text in warnings:
-                self._step_warnings.setdefault(text, []).append(name)
-        self.journal.end_step(
-            key,
-            StepStatus.DONE,
-            message=self._mask(message),
-            cases=cases,
-            records=records,
-            remember=remember,
-        )
+                taken.add(output.scenario)
+                usage, warnings = self._usage(output)
+                if case_dir:
+                    write_case_summary(
+                        case_dir, output, [metric for _, part in usage for metric in part.metrics], warnings
+                    )
+                cases.append(self._case(output, case_dir, warnings))
+                kept = parse_filters(filters)(output.metrics)
+                records += [self._record(metric, output, tags) for metric in kept]
+                records += self._usage_records(usage)
+            if not cases:
+                name = f"{self._mask(scenario)}/{key.rpartition('/')[2]}"
+                usage, warnings = self._usage(ParsedOutput("", "", scenario=name, start=started, end=ended))
+                records += self._usage_records(usage)
+                for text in warnings:
+                    self._step_warnings.setdefault(text, []).append(name)
+            self.journal.end_step(
+                key,
+                StepStatus.DONE,
+                message=self._mask(message),
+                cases=cases,
+                records=records,
+                remember=remember,
+            )
         self.feed()
 
     def emit(self, tool_name: str, scenario: str, tags: str, filters: str, metrics: Sequence[Metric]) -> None:

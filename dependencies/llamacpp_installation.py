@@ -157,7 +157,7 @@ class LlamaCppInstallation(Dependency):
         holds = lambda fresh: not self.plan(fresh).steps  # noqa: E731 - two steps share it
         if not reason:
             reason = f"{link} is not there" if target is None else f"{link} points to {target}"
-            step = Step("link", reason, lambda _: point_link(link, folder), holds=holds, undo=undo)
+            step = Step("link", reason, lambda context: self._link(context, folder), holds=holds, undo=undo)
             return Plan((step,))
         self._check_host(facts)
         steps = []
@@ -276,6 +276,10 @@ class LlamaCppInstallation(Dependency):
                 tree.parent.mkdir(parents=True, exist_ok=True)
                 self.parameters.place.fetch(tree, context)
         return StepOutcome(f"unpacked into {tree}")
+
+    def _link(self, context: StepContext, folder: Path) -> None:
+        with locked(context.package_dir, self.parameters.package_name, context):
+            point_link(context.package_dir / self.parameters.package_name, folder)
 
     def _install(self, context: StepContext, facts: Facts, tree: Path, folder: Path) -> StepOutcome:
         with locked(context.package_dir, self.parameters.package_name, context):

@@ -204,9 +204,9 @@ class LlamaCppServer:
 
     def _listening(self, written: int) -> bool:
         """Whether it has said where it listens."""
-        for line in self._said(written).splitlines():
+        for line in self._said(written).splitlines(keepends=True):
             begin = line.find('{"event": "listening"')
-            if begin >= 0:
+            if begin >= 0 and line.endswith("\n"):
                 said = json.loads(line[begin:])
                 address = said.pop("address")
                 self.url = f"http://{self.host}:{self._published}" if self._published else address

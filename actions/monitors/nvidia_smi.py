@@ -157,12 +157,13 @@ class NvidiaSmiMonitor(IntervalMonitor):
         silent: list[tuple[_Watched, str]] = []
         for gpu in sensors.gpus:
             watched = self._watched[gpu.index]
+            read_s = self.clock.now_s()
             try:
                 readings = sensors.read(gpu, slow=slow)
             except NvmlError as error:
                 silent.append((watched, error.message))
                 continue
-            metrics += self._take(watched, readings, self.clock.now_s(), moment, values)
+            metrics += self._take(watched, readings, read_s, moment, values)
         if values and self._row_s is not None:
             self.history.add(self._row_s, began_s, values)
         self._row_s = began_s

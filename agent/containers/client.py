@@ -224,6 +224,8 @@ class LongAnswer:
         try:
             pieces = self._call()
             self._response = self._client.last_response
+            if self._unwanted.is_set():  # there was nothing yet that could be shut down
+                return
             for piece in pieces:
                 if not self._put(piece):
                     break

@@ -149,14 +149,24 @@ class Execution:
                 elif deadline is not None and time.monotonic() >= deadline:
                     self.end("timeout")
             if self._answer.ended or time.monotonic() - heard > _SILENCE_S:
-                state = self._inspect()
-                if not state["Running"] and state["ExitCode"] is not None:
-                    self.exit_code = int(state["ExitCode"])
-                    self._refuse_unstarted(state)
-                    if not self._answer.ended:
-                        self.output.note("its output is still held by a process in the background")
+                if self._is_over():
                     return
                 heard = time.monotonic()
+
+    def _is_over(self) -> bool:
+        """Whether it has ended and nothing more is to be expected of its output."""
+        state = self._inspect()
+        if state["Running"] and self.ended_by != "itself":
+            self.end(self.ended_by)  # it had not begun yet when it was to end
+        if state["Running"] or state["ExitCode"] is None:
+            return False
+        seen_before, self.exit_code = self.exit_code is not None, int(state["ExitCode"])
+        self._refuse_unstarted(state)
+        if self._answer.ended:
+            return True
+        if seen_before:  # else what it wrote last may still be on its way
+            self.output.note("its output is still held by a process in the background")
+        return seen_before
 
     def _abandon(self) -> None:
         """End what nobody follows any more, if the engine still lets us."""

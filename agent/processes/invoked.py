@@ -211,12 +211,13 @@ class TreeRunner(Local):
         poller = select.poll()
         poller.register(pipe, select.POLLIN | select.POLLHUP)
         while True:
+            ended = self.finished  # asked first: what it wrote last is in the pipe then
             if poller.poll(_DRAIN_S * 1000):
                 data = os.read(pipe.fileno(), self.read_chunk_size)
                 if not data:
                     break
                 self.output.feed(stream, data)
-            elif self.finished:
+            elif ended:
                 self.output.note(f"{stream} is still held by a process in the background")
                 break
         self.output.feed(stream, b"")

@@ -31,6 +31,8 @@ from agent.secrets import Secrets
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    import psutil
+
     from agent.processes.invoked import TreeRunner
 
 __all__ = ["LocalProcesses"]
@@ -39,6 +41,7 @@ _SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _LONG_GRACE_S = 30.0
 """Seconds between SIGTERM and SIGKILL for an uninterruptible command whose time is over."""
 
+_ROUNDS = 3
 _PATIENCE_S = 600.0
 """Seconds that an uninterruptible command of an agent that was killed may still take."""
 
@@ -184,7 +187,24 @@ class LocalProcesses:
                 service, is left alone; what belongs to no step, such as a monitor's command, is not. None
                 for everything.
         """
-        leftovers, patient = [], []
+        leftovers, patient = self._leftovers(unfinished)
+        ended = {process.pid for process in (*leftovers, *patient)}
+        wait_for_all(patient, _PATIENCE_S)
+        end_all((*leftovers, *patient), self.grace_s)
+        for _ in range(_ROUNDS):  # for what was forked while the signals went round
+            leftovers, _patient = self._leftovers(unfinished)
+            if not leftovers:
+                break
+            end_all(leftovers, 0)
+            ended |= {process.pid for process in leftovers}
+        return len(ended)
+
+    def _leftovers(
+        self, unfinished: Collection[str] | None
+    ) -> tuple[list[psutil.Process], list[psutil.Process]]:
+        """Processes of this run that another agent started: those that may be ended, the uninterruptible."""
+        leftovers: list[psutil.Process] = []
+        patient: list[psutil.Process] = []
         for process in processes_carrying(RUN_VARIABLE, self.run_id):
             try:
                 environment = environment_of(process.pid)
@@ -194,12 +214,8 @@ class LocalProcesses:
             if environment.get(PROCESS_VARIABLE, "").startswith(f"{self._agent}."):
                 continue
             if unfinished is None or not step or step in unfinished:
-                leftovers.append(process)
-                if environment.get(UNINTERRUPTIBLE_VARIABLE):
-                    patient.append(process)
-        wait_for_all(patient, _PATIENCE_S)
-        end_all(leftovers, self.grace_s)
-        return len(leftovers)
+                (patient if environment.get(UNINTERRUPTIBLE_VARIABLE) else leftovers).append(process)
+        return leftovers, patient
 
     def _spelled(self, command: Sequence[str] | str) -> tuple[list[str], str]:
         if isinstance(command, str):

@@ -75,14 +75,14 @@ def end_tree(pid: int, mark: str, grace_s: float) -> None:
         grace_s: seconds between the two signals, if anything is left.
     """
 
-    def tree() -> set[psutil.Process]:
+    def tree() -> list[psutil.Process]:
         members = set(processes_carrying(PROCESS_VARIABLE, mark))
         try:
             leader = psutil.Process(pid)
-            members |= {leader, *leader.children(recursive=True)}
+            members |= set(leader.children(recursive=True))
         except psutil.NoSuchProcess:
-            pass
-        return members
+            return list(members)
+        return [leader, *members - {leader}]  # first: a shell whose child has ended goes on to its next line
 
     end_all(tree(), grace_s)
     for _ in range(_ROUNDS):  # for what was forked while the signals went round

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ExitCode, HostError, ProfileError, UsageError
+from agent.journal import Journal
 from agent.run import FinishedRun
 from tests.agent.conftest import records_of
 
@@ -267,10 +268,10 @@ def test_a_deterministic_timeout_lets_the_action_end(run_profile: Run) -> None:
 
 def test_a_timeout_repeats_the_actions_until_it_is_over(run_profile: Run) -> None:
     finished = run_profile(
-        {"Actions": [sleeping(0.3, "a"), element("Measuring", "b")]}, timeout="00:00:01,deterministic*"
+        {"Actions": [sleeping(1, "a"), element("Measuring", "b")]}, timeout="00:00:05,deterministic*"
     )
     rounds = [record["metric"] for record in records_of(finished)].count("answer")
-    assert 2 <= rounds <= 4
+    assert 2 <= rounds <= 5
     assert finished.outcome.exit_code is ExitCode.OK
 
 
@@ -351,6 +352,25 @@ def test_cases_of_one_name_are_told_apart(run_profile: Run) -> None:
     assert cases == [[1], [2], [1], [2]]
 
 
+def test_cases_of_one_name_that_end_at_once_are_told_apart(
+    run_profile: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Journal.cases
+
+    def slowly(journal: Journal) -> list[dict[str, Any]]:
+        found = known(journal)
+        time.sleep(0.3)
+        return found
+
+    monkeypatch.setattr(Journal, "cases", slowly)
+    group = {
+        "Type": "ParallelExecution",
+        "Components": [element("Measuring", "S", value=1), element("Measuring", "S", value=2)],
+    }
+    finished = run_profile({"Actions": [group]})
+    assert {record["scenario"] for record in records_of(finished)} == {"S", "S#2"}
+
+
 def test_a_case_that_was_cut_and_judged_by_nobody_is_a_failure(run_profile: Run) -> None:
     finished = run_profile({"Actions": [element("Measuring", "A", validity="none")]})
     assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
@@ -359,7 +379,7 @@ def test_a_case_that_was_cut_and_judged_by_nobody_is_a_failure(run_profile: Run)
 def test_monitors_alone_run_until_the_time_is_over(run_profile: Run) -> None:
     began = time.monotonic()
     finished = run_profile({"Monitors": [element("Ticking")]}, timeout="00:00:01")
-    assert 1 <= time.monotonic() - began < 10
+    assert 1 <= time.monotonic() - began < 60
     assert finished.outcome.exit_code is ExitCode.OK
     assert [record["metric"] for record in records_of(finished)] == ["tick", "tock"]
 
@@ -377,14 +397,14 @@ def test_the_interval_is_kept_between_actions_and_not_after_the_last(run_profile
     began = time.monotonic()
     finished = run_profile(
         {
-            "MinimumExecutionInterval": "00:00:01",
+            "MinimumExecutionInterval": "00:00:10",
             "Actions": [element("Measuring", "A"), element("Measuring", "B")],
         }
     )
     assert finished.outcome.exit_code is ExitCode.OK
     starts = [step["start"] for step in finished.description["steps"]]
-    assert datetime.fromisoformat(starts[1]) - datetime.fromisoformat(starts[0]) >= timedelta(seconds=0.99)
-    assert time.monotonic() - began < 5
+    assert datetime.fromisoformat(starts[1]) - datetime.fromisoformat(starts[0]) >= timedelta(seconds=9.99)
+    assert time.monotonic() - began < 20
 
 
 def test_fail_fast_reaches_the_siblings_in_a_group(run_profile: Run) -> None:

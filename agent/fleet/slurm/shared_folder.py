@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +32,17 @@ class SharedFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
+        self._lock = threading.Lock()
 
     def put_bundle(self, platform: Platform, bundle: Bundle) -> None:
         """Lay the agent out for nodes of a platform."""
         folder = self.path / "bundles"
         folder.mkdir(parents=True, exist_ok=True)
         described = folder / f"{platform}.json"
-        if not described.is_file():
-            shutil.copyfile(bundle.path, described.with_suffix(".tar.gz"))
-            write_json(described, {"bytes": bundle.path.stat().st_size, "sha256": bundle.sha256})
+        with self._lock:  # a node may unpack what another node asked for
+            if not described.is_file():
+                shutil.copyfile(bundle.path, described.with_suffix(".tar.gz"))
+                write_json(described, {"bytes": bundle.path.stat().st_size, "sha256": bundle.sha256})
 
     def put_order(self, index: int, python: str, order: Mapping[str, Any]) -> None:
         """Lay out what a task is to do.

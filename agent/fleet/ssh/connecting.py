@@ -118,7 +118,8 @@ class Connector:
         credentials: Credentials,
         until: float,
     ) -> Connection:
-        left_s = max(1.0, until - time.monotonic())
+        until = max(until, time.monotonic() + 1.0)
+        left_s = until - time.monotonic()
         arguments: dict[str, Any] = {
             "banner_timeout": left_s,
             "auth_timeout": left_s,

@@ -9,15 +9,18 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.containers.client import LongAnswer
 from agent.containers.ending import ProcessTree
+from agent.containers.execution import Execution
 from agent.errors import ActionFailedError, ContainerError, InterruptedRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from agent.containers.container import Container
     from agent.containers.engine import ContainerEngine
@@ -120,6 +123,70 @@ def test_a_command_whose_time_is_over_is_ended_with_all_it_started(
     with pytest.raises(ActionFailedError, match="did not end within"):
         container.run(["sleep", "1006"], log=tmp_path / "log", timeout_s=0.2)
     assert running(container_engine, container) == []
+
+
+def test_what_is_written_last_after_a_long_silence_is_kept(
+    start: Callable[..., Container], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    container, looked = start(), threading.Event()
+    inspect = Execution._inspect
+
+    def late(execution: Execution) -> Mapping[str, Any]:
+        if followed and execution is followed[0] and not looked.is_set():
+            looked.set()
+            container.run(": >/go", log=tmp_path / "other")
+            wait_for(lambda: not inspect(execution)["Running"])
+        return inspect(execution)
+
+    followed: list[Execution] = []
+    begin = Execution.follow
+
+    def follow(execution: Execution, timeout_s: float | None = None) -> None:
+        followed.append(execution)
+        begin(execution, timeout_s)
+
+    monkeypatch.setattr(Execution, "_inspect", late)
+    monkeypatch.setattr(Execution, "follow", follow)
+    command = "until [ -e /go ]; do sleep 0.05; done; echo last"
+    assert container.run(command, log=tmp_path / "log").stdout == "last\n"
+
+
+def test_a_command_that_had_not_begun_when_it_was_to_end_is_ended_later(
+    container_engine: RestartableDocker,
+    start: Callable[..., Container],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    container, end, asked = start(), ProcessTree.end, []
+
+    def nothing_there_at_first(tree: ProcessTree, grace_s: float) -> None:
+        asked.append(tree)
+        if len(asked) > 1:
+            end(tree, grace_s)
+
+    monkeypatch.setattr(ProcessTree, "end", nothing_there_at_first)
+    result = container.run(["sleep", "1007"], log=tmp_path / "log", timeout_s=0.2, check=False)
+    assert result.timed_out
+    assert running(container_engine, container) == []
+
+
+def test_an_answer_that_is_unwanted_before_it_begins_is_not_read() -> None:
+    asked, unwanted, closed = threading.Event(), threading.Event(), threading.Event()
+    raw = SimpleNamespace(shutdown=lambda: None)
+    client: Any = SimpleNamespace(last_response=SimpleNamespace(raw=raw, close=closed.set))
+    read: list[str] = []
+
+    def call() -> Iterator[str]:
+        asked.set()
+        unwanted.wait(10)
+        return (read.append("read") or "piece" for _ in range(1))  # type: ignore[func-returns-value]
+
+    answer = LongAnswer(client, call)
+    asked.wait(10)
+    answer.cancel()
+    unwanted.set()
+    assert closed.wait(10)
+    assert read == []
 
 
 def test_a_run_that_is_told_to_stop(
