@@ -239,29 +239,29 @@ from dependencies.python_environment_installation import *
 class Progress:
     def update(self, message, **_): pass
 
-folder, wheels = map(Path, sys.argv[1:])
+folder, wheels = map(Path, sys.argv[1:3])
 facts, stop = Facts(LocalHost(), {"package_dir": folder}), threading.Event()
 wish = PythonEnvironmentInstallation(PythonEnvironmentInstallationParameters.model_validate(
     {"packageName": "tiny", "requirements": ["tiny_one==1.0"], "wheelsDir": wheels, "requiredSpace": 0}))
 (step,) = wish.plan(facts).steps
-processes = LocalProcesses("run-killed")
+processes = LocalProcesses(sys.argv[3])
 step.run(StepContext(facts, processes, Progress(), stop, folder / "run", folder, folder / "log"))
 """
 
 
 def test_killed_in_the_middle_it_is_made_anew(real_host: RealHost, wheels: Path) -> None:
-    packages = real_host.context.package_dir
+    packages, run_id = real_host.context.package_dir, f"run-killed-{os.getpid()}"
     agent = subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(packages), str(wheels)], start_new_session=True
+        [sys.executable, "-c", AGENT, str(packages), str(wheels), run_id], start_new_session=True
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not list(packages.glob(".environments/tiny-*/bin/python")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(agent.pid, signal.SIGKILL)
     agent.wait()
     assert not (packages / "tiny").exists()
-    type(real_host.context.processes)("run-killed").kill_leftovers()  # type: ignore[call-arg]
+    type(real_host.context.processes)(run_id).kill_leftovers()  # type: ignore[call-arg]
     assert real_host.apply(installation(wheels, "tiny_one==1.0")) == ["install"]
     assert imported(real_host, "tiny_one") == "1.0"
 

@@ -269,7 +269,7 @@ def test_a_request_that_hangs_when_the_test_ends_is_a_failed_one(
     monkeypatch.setattr(LocustLoad, "_command", impatient)
     with closing(_Closing(ThreadingHTTPServer(("127.0.0.1", 0), Hanging))) as served:
         try:
-            action = load(endpoint=served.url, warmup_requests=0, duration=1)
+            action = load(endpoint=served.url, warmup_requests=0, duration=3)
             output = output_of(run(action, context)[0])
         finally:
             Hanging.over.set()

@@ -67,8 +67,8 @@ def validity(output: ParsedOutput) -> tuple[Validity, list[str]]:
 def test_offline_performance(
     run: Callable[..., StepOutcome], context: StepContext, left_behind: Callable[[], list[psutil.Process]]
 ) -> None:
-    # Twice what the warm-up reached: a processor that others use as well may be faster in the test.
-    outcome = run(min_duration=2, target_qps="200%")
+    # The count decides: where others use the processor, a test may be much faster than its warm-up.
+    outcome = run(min_duration=1, min_query_count=400, target_qps="200%")
     output = only(outcome)
     assert validity(output) == (Validity.VALID, [])
     assert output.scenario == "smollm2-135m/Offline/performance"
@@ -81,7 +81,7 @@ def test_offline_performance(
     details = output.details
     assert (details["model"], details["data_set"]) == ("smollm2-135m", "short-prompts")
     assert len(str(details["data_set_sha256"])) == len(str(details["server_model_sha256"])) == 64
-    assert details["min_duration_s"] == 2
+    assert details["min_duration_s"] == 1
     assert details["loadgen_version"]
     assert "VALID" in outcome.message
     assert outcome.case_dir == context.run_dir / "mlperf" / "smollm2-135m-offline-performance"

@@ -189,9 +189,16 @@ def test_an_image_is_built(container_engine: RestartableDocker, tmp_path: Path) 
 def test_a_build_that_is_told_to_stop_ends(container_engine: RestartableDocker, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(f"FROM {BUSYBOX}\nRUN echo begun; sleep 987\n")
     with an_engine(container_engine) as engine:
-        threading.Timer(2, engine.stop.set).start()
+        log = tmp_path / "log"
+
+        def stop_when_begun() -> None:
+            while not log.exists() or "begun\n" not in log.read_text().replace("echo begun", ""):
+                time.sleep(0.1)
+            engine.stop.set()
+
+        threading.Thread(target=stop_when_begun, daemon=True).start()
         with pytest.raises(InterruptedRunError):
-            engine.build_image(tmp_path, tag="vcagent-test-stopped:1", log=tmp_path / "log", network="none")
+            engine.build_image(tmp_path, tag="vcagent-test-stopped:1", log=log, network="none")
         deadline = time.monotonic() + 60
         while (
             "sleep 987"
@@ -199,4 +206,3 @@ def test_a_build_that_is_told_to_stop_ends(container_engine: RestartableDocker, 
         ):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-    assert "begun" in (tmp_path / "log").read_text()
