@@ -34,9 +34,11 @@ class SteadyClock:
 
     def now_s(self) -> float:
         """The present moment; it is to be asked now and then, for only so is a clock that was set noticed."""
-        now_s = self._steady()  # read again below: no processor between the two clocks looks like a clock set
+        now_s = self._steady()
         offset_s = self._wall() - now_s
-        if abs(offset_s - self._offsets[-1][1]) > _SET_S and self._steady() - now_s < _SET_S / 2:
+        if abs(offset_s - self._offsets[-1][1]) > _SET_S:
+            if self._steady() - now_s > _SET_S / 2:
+                return now_s  # there was no processor between the two clocks: they do not tell one moment
             self._offsets.append((self._looked_s, offset_s))
         self._looked_s = now_s
         return now_s

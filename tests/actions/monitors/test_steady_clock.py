@@ -48,6 +48,21 @@ def test_the_clock_is_set_in_the_middle(jump_s: float) -> None:
     assert history.total("energy", start_s, end_s) == pytest.approx(70 * 100)
 
 
+def test_a_pause_between_the_two_clocks_is_no_clock_that_was_set() -> None:
+    moments, late_s = iter([1000.0, 1010.0, 1010.3, 1020.0]), iter([0.0, 0.3, 0.0])
+    seen_s = 0.0
+
+    def steady() -> float:
+        nonlocal seen_s
+        seen_s = next(moments)
+        return seen_s
+
+    clock = SteadyClock(steady, lambda: seen_s + next(late_s) + 1.7e9)
+    clock.now_s()
+    clock.now_s()
+    assert clock.seconds_of(datetime.fromtimestamp(1.7e9 + 1015, timezone.utc)) == pytest.approx(1015)
+
+
 def test_slow_corrections_add_up() -> None:
     host = Host()
     start = host.told()
