@@ -118,8 +118,8 @@ class Recorder:
         remember: Mapping[str, Any] | None = None,
     ) -> None:
         """Commit a step's end, its cases, its records and facts of the run together, then feed the sinks."""
+        ended = now()
         with self._naming:  # two cases of one name may end at once
-            ended = now()
             taken = {case["scenario"] for case in self.journal.cases()}
             cases, records = [], []
             for output in outputs:

@@ -157,7 +157,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         silent: list[tuple[_Watched, str]] = []
         for gpu in sensors.gpus:
             watched = self._watched[gpu.index]
-            read_s = self.clock.now_s()
+            read_s = self.clock.now_s()  # counters are read first: rates are of the time between two looks
             try:
                 readings = sensors.read(gpu, slow=slow)
             except NvmlError as error:

@@ -43,34 +43,36 @@ class ProcessTree:
     mark: str
     user: str = ""
 
-    def end(self, grace_s: float) -> None:
-        """SIGTERM, then SIGKILL after ``grace_s`` seconds; returns when all are gone.
+    def end(self, grace_s: float) -> bool:
+        """SIGTERM, then SIGKILL after ``grace_s`` seconds; returns when all are gone: whether there were any.
 
         As root on the engine's host it is done from outside, and needs nothing in the image; else by a
         shell inside, as the container's root.
         """
         if os.geteuid() == 0 and any(entry.mark == "+" for entry in host_entries(self.mark)):
-            self._end_from_outside(grace_s)
-        else:
-            self._end_from_inside(grace_s)
+            return self._end_from_outside(grace_s)
+        return self._end_from_inside(grace_s)
 
-    def _end_from_outside(self, grace_s: float) -> None:
+    def _end_from_outside(self, grace_s: float) -> bool:
         for number in range(_ROUNDS):  # more than one for what was forked while the signals went round
             found = _processes(members(host_entries(self.mark)))
             if not found:
-                return
+                return number > 0
             end_all(found, 0 if number else grace_s)
+        return True
 
-    def _end_from_inside(self, grace_s: float) -> None:
-        _signal(self.client, self.container, "TERM", self.pids())
+    def _end_from_inside(self, grace_s: float) -> bool:
+        first = self.pids()
+        _signal(self.client, self.container, "TERM", first)
         deadline = time.monotonic() + grace_s
         while (pids := self.pids()) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         for _ in range(_ROUNDS):
             if not pids:
-                return
+                break
             _signal(self.client, self.container, "KILL", pids)
             pids = self.pids()
+        return bool(first)
 
     def pids(self, sign: str = "+") -> set[int]:
         """The numbers, as the container sees them, of its living processes."""

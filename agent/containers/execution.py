@@ -75,6 +75,7 @@ class Execution:
         self._started = time.monotonic()
         self._tree = ProcessTree(client, container, mark, user)
         self._end_lock = threading.Lock()
+        self._ended_in_vain: float | None = None  # with which grace, before it had begun
         self._gone = threading.Event()
         with engine_errors("the command cannot be started in the container"):
             made = client.exec_create(
@@ -128,7 +129,8 @@ class Execution:
         with self._end_lock:
             if not self._gone.is_set():
                 self.ended_by = by
-                self._tree.end(self._grace_s if grace_s is None else grace_s)
+                grace_s = self._grace_s if grace_s is None else grace_s
+                self._ended_in_vain = None if self._tree.end(grace_s) else grace_s
 
     def wait(self, limit_s: float | None = None) -> bool:
         """Wait until it is not followed any more; whether that has come."""
@@ -143,7 +145,7 @@ class Execution:
             elif (piece := self._answer.take()) is not None:
                 self.output.feed(*piece)
                 heard = time.monotonic()
-            if self.ended_by == "itself":
+            if self.ended_by == "itself" and self.exit_code is None:
                 if self._stop.is_set() and not self._uninterruptible:
                     self.end("stop")
                 elif deadline is not None and time.monotonic() >= deadline:
@@ -156,17 +158,19 @@ class Execution:
     def _is_over(self) -> bool:
         """Whether it has ended and nothing more is to be expected of its output."""
         state = self._inspect()
-        if state["Running"] and self.ended_by != "itself":
-            self.end(self.ended_by)  # it had not begun yet when it was to end
-        if state["Running"] or state["ExitCode"] is None:
+        if state["Running"]:
+            if self.ended_by != "itself" and self._ended_in_vain is not None:
+                self.end(self.ended_by, self._ended_in_vain)
+            return False
+        if state["ExitCode"] is None:
             return False
         seen_before, self.exit_code = self.exit_code is not None, int(state["ExitCode"])
+        if not self._answer.ended and not seen_before:  # what it wrote last may still be on its way
+            return False
         self._refuse_unstarted(state)
-        if self._answer.ended:
-            return True
-        if seen_before:  # else what it wrote last may still be on its way
+        if not self._answer.ended:
             self.output.note("its output is still held by a process in the background")
-        return seen_before
+        return True
 
     def _abandon(self) -> None:
         """End what nobody follows any more, if the engine still lets us."""

@@ -96,7 +96,7 @@ class TreeRunner(Local):
         try:
             with self._end_lock:
                 if self._over:
-                    raise InterruptedRunError("the run was told to stop before the command began")
+                    raise InterruptedRunError(f"the run ended before {argv[0]} was started")
                 promise = self.run(argv[0], asynchronous=True, in_stream=False, warn=True)
                 self._promise = cast("Promise", promise)
         except OSError as error:
@@ -114,6 +114,8 @@ class TreeRunner(Local):
             with self._end_lock:
                 self._over = True
                 promise, self._promise = self._promise, None
+            if promise is None:
+                self.end(self._grace_s)  # it was started, and its launch cut short
             try:
                 if promise is not None:
                     promise.join()
@@ -126,7 +128,8 @@ class TreeRunner(Local):
                 self._close_pipes()
                 self.duration_s = self.duration_s or time.monotonic() - self._started
                 reason = {"stop": ", stopped", "timeout": ", its time was over"}.get(self.ended_by, "")
-                self.output.close(f"exit code {self.exit_code} after {self.duration_s:.1f} s{reason}")
+                code = f"exit code {self.exit_code}" if self._argv else "not started"
+                self.output.close(f"{code} after {self.duration_s:.1f} s{reason}")
 
     def end(self, grace_s: float) -> None:
         """End the whole tree; returns when it is gone."""

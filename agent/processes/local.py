@@ -18,6 +18,7 @@ from agent.processes.outcome import ERROR_LINES, checked, last_words
 from agent.processes.output import OutputLog, last_output
 from agent.processes.tree import (
     PROCESS_VARIABLE,
+    ROUNDS,
     RUN_VARIABLE,
     STEP_VARIABLE,
     UNINTERRUPTIBLE_VARIABLE,
@@ -41,7 +42,6 @@ _SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _LONG_GRACE_S = 30.0
 """Seconds between SIGTERM and SIGKILL for an uninterruptible command whose time is over."""
 
-_ROUNDS = 3
 _PATIENCE_S = 600.0
 """Seconds that an uninterruptible command of an agent that was killed may still take."""
 
@@ -188,15 +188,17 @@ class LocalProcesses:
                 for everything.
         """
         leftovers, patient = self._leftovers(unfinished)
-        ended = {process.pid for process in (*leftovers, *patient)}
-        wait_for_all(patient, _PATIENCE_S)
+        ended = {*leftovers, *patient}
+        if patient:
+            wait_for_all(patient, _PATIENCE_S)
+            leftovers, _ = self._leftovers(unfinished)
         end_all((*leftovers, *patient), self.grace_s)
-        for _ in range(_ROUNDS):  # for what was forked while the signals went round
-            leftovers, _patient = self._leftovers(unfinished)
+        for _ in range(ROUNDS):  # for what was forked while the signals went round
+            ended.update(leftovers)
+            leftovers, _ = self._leftovers(unfinished)
             if not leftovers:
                 break
             end_all(leftovers, 0)
-            ended |= {process.pid for process in leftovers}
         return len(ended)
 
     def _leftovers(

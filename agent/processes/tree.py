@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PROCESS_VARIABLE",
+    "ROUNDS",
     "RUN_VARIABLE",
     "STEP_VARIABLE",
     "UNINTERRUPTIBLE_VARIABLE",
@@ -34,7 +36,9 @@ STEP_VARIABLE = "VCAGENT_STEP"
 PROCESS_VARIABLE = "VCAGENT_PROCESS"
 UNINTERRUPTIBLE_VARIABLE = "VCAGENT_UNINTERRUPTIBLE"
 
-_ROUNDS = 3
+ROUNDS = 3
+"""How often what was forked while the signals went round is looked for."""
+
 _DEATH_S = 3.0
 """Seconds that a killed process may take: one that waits for a dead disk or network mount never dies."""
 
@@ -70,22 +74,24 @@ def end_tree(pid: int, mark: str, grace_s: float) -> None:
     """End a command and all its descendants: SIGTERM, then SIGKILL after ``grace_s`` seconds.
 
     Args:
-        pid: the command's process, a group leader; not yet waited for, so its number is still its own.
+        pid: the command's process, a group leader.
         mark: the value of its ``VCAGENT_PROCESS``.
         grace_s: seconds between the two signals, if anything is left.
     """
+    leader: psutil.Process | None = None
+    with suppress(psutil.NoSuchProcess):
+        leader = psutil.Process(pid)
 
-    def tree() -> list[psutil.Process]:
+    def tree() -> set[psutil.Process]:
         members = set(processes_carrying(PROCESS_VARIABLE, mark))
-        try:
-            leader = psutil.Process(pid)
-            members |= set(leader.children(recursive=True))
-        except psutil.NoSuchProcess:
-            return list(members)
-        return [leader, *members - {leader}]  # first: a shell whose child has ended goes on to its next line
+        if leader:
+            members.add(leader)
+            with suppress(psutil.NoSuchProcess):
+                members |= set(leader.children(recursive=True))
+        return members
 
     end_all(tree(), grace_s)
-    for _ in range(_ROUNDS):  # for what was forked while the signals went round
+    for _ in range(ROUNDS):  # for what was forked while the signals went round
         left = {process for process in tree() if _alive(process)}
         if not left:
             break
@@ -93,8 +99,11 @@ def end_tree(pid: int, mark: str, grace_s: float) -> None:
 
 
 def end_all(processes: Iterable[psutil.Process], grace_s: float) -> None:
-    """SIGTERM to all, SIGKILL to those that live after ``grace_s`` seconds; returns when they are gone."""
-    processes = list(processes)
+    """SIGTERM to all, SIGKILL to those that live after ``grace_s`` seconds; returns when they are gone.
+
+    The oldest is the first: a shell whose child has ended goes on to its next line.
+    """
+    processes = sorted(processes, key=_begin)
     if grace_s > 0:
         for process in processes:
             _signal(process, kill=False)
@@ -110,6 +119,12 @@ def wait_for_all(processes: Iterable[psutil.Process], limit_s: float) -> None:
     deadline = time.monotonic() + limit_s
     while (left := [process for process in left if _alive(process)]) and time.monotonic() < deadline:
         time.sleep(0.01)
+
+
+def _begin(process: psutil.Process) -> tuple[float, int]:
+    with suppress(psutil.Error):
+        return process.create_time(), process.pid
+    return 0.0, process.pid  # it is gone
 
 
 def _signal(process: psutil.Process, *, kill: bool) -> None:

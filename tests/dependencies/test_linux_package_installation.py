@@ -224,7 +224,7 @@ def test_remedies() -> None:
 def test_an_installation_is_not_cut_short(
     real_host: RealHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, *, to_its_end: bool
 ) -> None:
-    (tmp_path / "apt-get").write_text("#!/bin/sh\necho begun\nsleep 2 && touch ended\n")
+    (tmp_path / "apt-get").write_text("#!/bin/sh\necho begun\nsleep 2\ntouch ended\n")
     (tmp_path / "apt-get").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)

@@ -159,10 +159,9 @@ def test_a_command_that_had_not_begun_when_it_was_to_end_is_ended_later(
 ) -> None:
     container, end, asked = start(), ProcessTree.end, []
 
-    def nothing_there_at_first(tree: ProcessTree, grace_s: float) -> None:
+    def nothing_there_at_first(tree: ProcessTree, grace_s: float) -> bool:
         asked.append(tree)
-        if len(asked) > 1:
-            end(tree, grace_s)
+        return len(asked) > 1 and end(tree, grace_s)
 
     monkeypatch.setattr(ProcessTree, "end", nothing_there_at_first)
     result = container.run(["sleep", "1007"], log=tmp_path / "log", timeout_s=0.2, check=False)

@@ -191,12 +191,17 @@ def test_a_build_that_is_told_to_stop_ends(container_engine: RestartableDocker, 
     with an_engine(container_engine) as engine:
         log = tmp_path / "log"
 
+        def begun() -> bool:
+            return log.exists() and "begun" in log.read_text().splitlines()
+
         def stop_when_begun() -> None:
-            while not log.exists() or "begun\n" not in log.read_text().replace("echo begun", ""):
+            end = time.monotonic() + 60
+            while not begun() and time.monotonic() < end:
                 time.sleep(0.1)
             engine.stop.set()
 
-        threading.Thread(target=stop_when_begun, daemon=True).start()
+        stopper = threading.Thread(target=stop_when_begun)
+        stopper.start()
         with pytest.raises(InterruptedRunError):
             engine.build_image(tmp_path, tag="vcagent-test-stopped:1", log=log, network="none")
         deadline = time.monotonic() + 60
@@ -206,3 +211,5 @@ def test_a_build_that_is_told_to_stop_ends(container_engine: RestartableDocker, 
         ):
             assert time.monotonic() < deadline
             time.sleep(0.1)
+        stopper.join()
+    assert begun()

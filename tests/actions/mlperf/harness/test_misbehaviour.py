@@ -59,10 +59,8 @@ def test_the_first_failure_of_a_stream_ends_the_run(
     outcome = harness(backend={"type": "openai", "url": url}, sample_timeout_s=limit_s(fault))
 
     if fault == "die" and outcome.error["kind"] == "connection":
-        kind, words = (
-            "connection",
-            [],
-        )  # a query that came just then may find nobody before the stream is noticed
+        # A query that comes just then may find nobody before the stream is noticed.
+        kind, words = "connection", []
     assert_failed(outcome, kind, *words)
     assert outcome.result["issued"] >= outcome.result["completed"] > 0
     answered = [sample for sample in outcome.samples() if sample["completed_s"]]
