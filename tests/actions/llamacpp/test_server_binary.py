@@ -88,6 +88,23 @@ def test_where_it_computes_is_told_before_anybody_is_answered(
     assert server.death() is not None
 
 
+def test_a_line_that_is_not_whole_yet_says_nothing(tmp_path: Path) -> None:
+    server = LlamaCppServer(
+        ServerParameters(model="m"),
+        name="m",
+        python=tmp_path / "python",
+        processes=LocalProcesses("test"),
+        log=tmp_path / "log",
+    )
+    line = '{"event": "listening", "address": "http://127.0.0.1:4711"}\n'
+    for end in (30, -1):
+        server.log.write_text(line[:end])
+        assert not server._listening(0)
+    server.log.write_text(line)
+    assert server._listening(0)
+    assert server.url == "http://127.0.0.1:4711"
+
+
 def test_one_that_was_compiled_for_another_processor_is_told_as_such(tmp_path: Path) -> None:
     program, model = tmp_path / "llama-server", tmp_path / "m.gguf"
     program.write_text(

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_server_that_is_busy_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("timeout_s", "attempts"), [(60.0, 3), (0.001, 1)])
+def test_a_server_that_is_busy_is_tried_again_and_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout_s: float, attempts: int
+) -> None:
     monkeypatch.setattr("agent.fleet.ssh.connecting._AGAIN_S", (0.05, 0.05))
     turned_away = 0
 
@@ -40,10 +43,10 @@ def test_a_server_that_is_busy_is_tried_again(tmp_path: Path, monkeypatch: pytes
         thread.start()
         host = FleetHost("a", "127.0.0.1", server.getsockname()[1], "root")
         route = route_to(host, read_ssh_config(tmp_path / "none"), tmp_path / "known")
-        connector = Connector(60.0)
+        connector = Connector(timeout_s)
         with pytest.raises(ConnectionLostError, match="failed") as caught:
             run_task(connector.connect(route, Credentials()))
         server.shutdown(socket.SHUT_RDWR)
         thread.join()
-    assert turned_away == 3
+    assert turned_away == attempts
     assert "MaxStartups" in str(caught.value.remedy)
