@@ -13,7 +13,7 @@ import psutil
 
 from agent.containers.client import EngineClient, LongAnswer, engine_errors, exec_output
 from agent.containers.process_table import LISTING, host_entries, members, read_listing
-from agent.processes.tree import end_all
+from agent.processes.tree import end_all, end_found
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,16 +50,8 @@ class ProcessTree:
         shell inside, as the container's root.
         """
         if os.geteuid() == 0 and any(entry.mark == "+" for entry in host_entries(self.mark)):
-            return self._end_from_outside(grace_s)
+            return bool(end_found(lambda: _processes(members(host_entries(self.mark))), grace_s))
         return self._end_from_inside(grace_s)
-
-    def _end_from_outside(self, grace_s: float) -> bool:
-        for number in range(_ROUNDS):  # more than one for what was forked while the signals went round
-            found = _processes(members(host_entries(self.mark)))
-            if not found:
-                return number > 0
-            end_all(found, 0 if number else grace_s)
-        return True
 
     def _end_from_inside(self, grace_s: float) -> bool:
         first = self.pids()

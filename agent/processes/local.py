@@ -18,11 +18,10 @@ from agent.processes.outcome import ERROR_LINES, checked, last_words
 from agent.processes.output import OutputLog, last_output
 from agent.processes.tree import (
     PROCESS_VARIABLE,
-    ROUNDS,
     RUN_VARIABLE,
     STEP_VARIABLE,
     UNINTERRUPTIBLE_VARIABLE,
-    end_all,
+    end_found,
     environment_of,
     processes_carrying,
     wait_for_all,
@@ -187,26 +186,18 @@ class LocalProcesses:
                 service, is left alone; what belongs to no step, such as a monitor's command, is not. None
                 for everything.
         """
-        leftovers, patient = self._leftovers(unfinished)
-        ended = {*leftovers, *patient}
-        if patient:
-            wait_for_all(patient, _PATIENCE_S)
-            leftovers, _ = self._leftovers(unfinished)
-        end_all((*leftovers, *patient), self.grace_s)
-        for _ in range(ROUNDS):  # for what was forked while the signals went round
-            ended.update(leftovers)
-            leftovers, _ = self._leftovers(unfinished)
-            if not leftovers:
-                break
-            end_all(leftovers, 0)
-        return len(ended)
+        patient = self._leftovers(unfinished, uninterruptible=True)
+        wait_for_all(patient, _PATIENCE_S)
+        ended = end_found(
+            lambda: [*self._leftovers(unfinished, uninterruptible=False), *patient], self.grace_s
+        )
+        return len({*patient, *ended})
 
     def _leftovers(
-        self, unfinished: Collection[str] | None
-    ) -> tuple[list[psutil.Process], list[psutil.Process]]:
-        """Processes of this run that another agent started: those that may be ended, the uninterruptible."""
-        leftovers: list[psutil.Process] = []
-        patient: list[psutil.Process] = []
+        self, unfinished: Collection[str] | None, *, uninterruptible: bool
+    ) -> list[psutil.Process]:
+        """Processes of this run that another agent started."""
+        leftovers = []
         for process in processes_carrying(RUN_VARIABLE, self.run_id):
             try:
                 environment = environment_of(process.pid)
@@ -215,9 +206,10 @@ class LocalProcesses:
             step = environment.get(STEP_VARIABLE, "")
             if environment.get(PROCESS_VARIABLE, "").startswith(f"{self._agent}."):
                 continue
-            if unfinished is None or not step or step in unfinished:
-                (patient if environment.get(UNINTERRUPTIBLE_VARIABLE) else leftovers).append(process)
-        return leftovers, patient
+            asked_for = unfinished is None or not step or step in unfinished
+            if asked_for and bool(environment.get(UNINTERRUPTIBLE_VARIABLE)) == uninterruptible:
+                leftovers.append(process)
+        return leftovers
 
     def _spelled(self, command: Sequence[str] | str) -> tuple[list[str], str]:
         if isinstance(command, str):

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 __all__ = [
     "PROCESS_VARIABLE",
-    "ROUNDS",
     "RUN_VARIABLE",
     "STEP_VARIABLE",
     "UNINTERRUPTIBLE_VARIABLE",
     "end_all",
+    "end_found",
     "end_tree",
     "environment_of",
     "processes_carrying",
@@ -36,9 +36,7 @@ STEP_VARIABLE = "VCAGENT_STEP"
 PROCESS_VARIABLE = "VCAGENT_PROCESS"
 UNINTERRUPTIBLE_VARIABLE = "VCAGENT_UNINTERRUPTIBLE"
 
-ROUNDS = 3
-"""How often what was forked while the signals went round is looked for."""
-
+_ROUNDS = 4
 _DEATH_S = 3.0
 """Seconds that a killed process may take: one that waits for a dead disk or network mount never dies."""
 
@@ -90,12 +88,23 @@ def end_tree(pid: int, mark: str, grace_s: float) -> None:
                 members |= set(leader.children(recursive=True))
         return members
 
-    end_all(tree(), grace_s)
-    for _ in range(ROUNDS):  # for what was forked while the signals went round
-        left = {process for process in tree() if _alive(process)}
-        if not left:
+    end_found(tree, grace_s)
+
+
+def end_found(find: Callable[[], Iterable[psutil.Process]], grace_s: float) -> set[psutil.Process]:
+    """End what is found as ``end_all`` does, and again at once what was forked while the signals went round.
+
+    Returns:
+        All that lived when it was found.
+    """
+    ended: set[psutil.Process] = set()
+    for number in range(_ROUNDS):
+        found = {process for process in find() if _alive(process)}
+        if not found:
             break
-        end_all(left, 0)
+        end_all(found, 0 if number else grace_s)
+        ended |= found
+    return ended
 
 
 def end_all(processes: Iterable[psutil.Process], grace_s: float) -> None:
