@@ -268,10 +268,10 @@ def test_a_deterministic_timeout_lets_the_action_end(run_profile: Run) -> None:
 
 def test_a_timeout_repeats_the_actions_until_it_is_over(run_profile: Run) -> None:
     finished = run_profile(
-        {"Actions": [sleeping(1, "a"), element("Measuring", "b")]}, timeout="00:00:05,deterministic*"
+        {"Actions": [sleeping(1.3, "a"), element("Measuring", "b")]}, timeout="00:00:05,deterministic*"
     )
     rounds = [record["metric"] for record in records_of(finished)].count("answer")
-    assert 2 <= rounds <= 5
+    assert 2 <= rounds <= 4
     assert finished.outcome.exit_code is ExitCode.OK
 
 
@@ -379,7 +379,7 @@ def test_a_case_that_was_cut_and_judged_by_nobody_is_a_failure(run_profile: Run)
 def test_monitors_alone_run_until_the_time_is_over(run_profile: Run) -> None:
     began = time.monotonic()
     finished = run_profile({"Monitors": [element("Ticking")]}, timeout="00:00:01")
-    assert 1 <= time.monotonic() - began < 60
+    assert 1 <= time.monotonic() - began < 10
     assert finished.outcome.exit_code is ExitCode.OK
     assert [record["metric"] for record in records_of(finished)] == ["tick", "tock"]
 

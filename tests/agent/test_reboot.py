@@ -201,7 +201,7 @@ def test_reboot_system_reboots_once_for_each_reason(
     assert keys == ["dependencies[0]/reboot", "dependencies[1]/reboot", "1:actions[0]/measure-1"]
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("rebooted", [False, True])
 def test_killed_at_every_moment_around_the_reboot_the_run_goes_on(tmp_path: Path, *, rebooted: bool) -> None:
     processes = multiprocessing.get_context("forkserver")

@@ -93,7 +93,7 @@ def check_whole(finished: FinishedRun, tmp_path: Path) -> None:
     assert finished.report
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 def test_a_run_killed_at_every_boundary_is_resumed(tmp_path: Path) -> None:
     n, kills = 0, 0
     while True:

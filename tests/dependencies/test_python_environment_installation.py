@@ -254,7 +254,7 @@ def test_killed_in_the_middle_it_is_made_anew(real_host: RealHost, wheels: Path)
     agent = subprocess.Popen(
         [sys.executable, "-c", AGENT, str(packages), str(wheels), run_id], start_new_session=True
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 20
     while not list(packages.glob(".environments/tiny-*/bin/python")):
         assert time.monotonic() < deadline
         time.sleep(0.01)

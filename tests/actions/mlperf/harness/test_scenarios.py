@@ -60,8 +60,8 @@ def test_a_performance_run_is_valid_and_complete(harness: Callable[..., Outcome]
 def test_times_of_samples_agree_with_loadgen(harness: Callable[..., Outcome]) -> None:
     outcome = harness(
         scenario="SingleStream",
-        settings={"target_latency": 100, "min_duration": 400, "min_query_count": 10},
-        backend={"type": "null", "first_token_delay_s": 0.05, "delay_s": 0.1},
+        settings={"target_latency": 20, "min_duration": 400, "min_query_count": 100},
+        backend={"type": "null", "first_token_delay_s": 0.005, "delay_s": 0.02},
     )
 
     detail, samples = outcome.detail(), outcome.samples()

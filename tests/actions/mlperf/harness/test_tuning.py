@@ -120,12 +120,12 @@ def test_the_real_loadgen_finds_what_a_system_can_do(harness: Callable[..., Any]
 @pytest.mark.engine
 def test_a_system_that_keeps_no_limit_at_any_rate_says_so(harness: Callable[..., Any]) -> None:
     outcome = harness(
-        backend={"type": "null", "tokens": 4, "first_token_delay_s": 0.05, "delay_s": 0.06},
+        backend={"type": "null", "tokens": 4, "first_token_delay_s": 1.2, "delay_s": 1.21},
         scenario="Server",
         settings={"ttft_latency": 20, "tpot_latency": 50, "min_duration": 1000},
         tuning={"start_qps": 400, "trial_s": 0.5, "trial_queries": 100, "most_trials": 2},
     )
     assert outcome.exit_code == 1
     assert outcome.error["kind"] == "load"
-    assert "first token latency " in outcome.error["message"]
+    assert "first token latency 1." in outcome.error["message"]
     assert len(outcome.result["tuning"]["trials"]) == 2

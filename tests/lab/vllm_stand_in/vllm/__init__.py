@@ -92,7 +92,7 @@ class AsyncLLMEngine:
             os.write(
                 1, b"(Worker pid=9) INFO 11-28 14:36:05 [loader.py:397] Loading weights took 0.13 seconds\n"
             )
-            time.sleep(3)
+            time.sleep(1.5)
         return cls(arguments)
 
     async def generate(
