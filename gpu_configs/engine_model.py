@@ -78,11 +78,13 @@ def derived_settings(gpu: Mapping[str, Any]) -> dict[str, Any]:
 
 def merged(derived: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
     """What is derived with what was measured in its place, key by key; phases are one setting."""
-    found = dict(derived)
+    found: dict[str, Any] = dict(derived)
     for name, value in measured.items():
         old = found.get(name)
-        is_table = isinstance(old, dict) and isinstance(value, dict) and name != "phases"
-        found[name] = merged(old, value) if is_table else value
+        if isinstance(old, dict) and isinstance(value, dict) and name != "phases":
+            found[name] = merged(old, value)
+        else:
+            found[name] = value
     return found
 
 
