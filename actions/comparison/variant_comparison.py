@@ -13,10 +13,10 @@ from actions.comparison.variant_exhibits import exhibits
 from actions.comparison.variant_numbers import VariantNumbers, collect
 from actions.llamacpp.variant_action import names_of
 from actions.llamacpp.variants import NAME_PATTERN
-from actions.parameter_types import Share  # noqa: TC001 - pydantic reads it
-from agent.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
-from agent.errors import ActionFailedError
-from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
+from agent.component.parameter_types import Share  # noqa: TC001 - pydantic reads it
+from agent.core.errors import ActionFailedError
+from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from agent.report.case_summary import SUMMARY_FILE
 from agent.report.exhibits import write_exhibits
 from agent.report.run_folder import METRICS_FILE, read_records
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from agent.core.records import MetadataValue
     from agent.facts import Facts
-    from agent.records import MetadataValue
 
     _Case = tuple[Path, Mapping[str, Any]]
 

@@ -23,9 +23,9 @@ from actions.llamacpp.programs import (
     remedy_for,
 )
 from actions.llamacpp.server_binary import ServerBinary, thread_count
-from actions.parameter_types import OptionalCount, OptionalPath, ParameterGroup, Seconds
-from agent.errors import ActionFailedError, InterruptedRunError
-from agent.file_hash import sha256_of
+from agent.component.parameter_types import OptionalCount, OptionalPath, ParameterGroup, Seconds
+from agent.core.errors import ActionFailedError, InterruptedRunError
+from agent.core.file_hash import sha256_of
 from parsers.llamacpp.devices import no_gpu
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from agent.processes import ProcessRunner, RunningProcess
+    from agent.host.processes import ProcessRunner, RunningProcess
 
 __all__ = ["PROGRAM", "LlamaCppServer", "ServerParameters"]
 
-PROGRAM = Path(__file__).with_name("server_process.py")
+PROGRAM = Path(__file__).with_name("in_environment") / "server_process.py"
 _POLL_S = 0.05
 _REPLY_TIMEOUT_S = 5.0
 _LAST_LINES = 12

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from actions.monitors.interval import IntervalMonitor
-from agent.component import MonitorSummary
-from agent.records import Metric, Relativity
+from agent.component.component import MonitorSummary
+from agent.core.records import Metric, Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.component import ComponentParameters, MonitorContext
+    from agent.component.component import ComponentParameters, MonitorContext
 
 __all__ = ["HostMonitor", "PsutilSensors", "Sensors", "Snapshot", "metrics_between"]
 

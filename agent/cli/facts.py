@@ -19,10 +19,10 @@ def facts(
     as_json: Annotated[bool, typer.Option("--json", help="Whole values, for programs.")] = False,
 ) -> None:
     """Show facts about this host with their sources; nothing is changed."""
-    from agent.errors import UsageError, VcagentError
+    from agent.core.errors import UsageError, VcagentError
+    from agent.core.names import canonical, did_you_mean
     from agent.facts import Facts, LocalHost, known_facts
-    from agent.names import canonical, did_you_mean
-    from agent.run_description import to_json
+    from agent.run.description import to_json
 
     known = known_facts()
     by_canonical = {canonical(name): fact for name, fact in known.items()}

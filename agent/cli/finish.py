@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from agent.run import FinishedRun
+    from agent.run.session import FinishedRun
 
 __all__ = ["finish"]
 

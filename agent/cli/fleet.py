@@ -218,8 +218,8 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
     """Show where each host of a fleet run stands, from its journal."""
     from agent.fleet.display import host_table
     from agent.fleet.record import FleetRecord, is_worked_on, recorded
-    from agent.journal import Journal
-    from agent.results import JOURNAL
+    from agent.store.journal import Journal
+    from agent.store.results import JOURNAL
 
     run_dir = recorded(results_dir, run)
     is_alive = is_worked_on(run_dir)
@@ -252,9 +252,9 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
 @app.command()
 def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json: AsJson = False) -> None:
     """Show what an inventory says of its hosts; connects to none."""
+    from agent.core.secrets import Secrets
     from agent.fleet.inventory import limited, read_inventory
     from agent.fleet.record import host_to_json
-    from agent.secrets import Secrets
 
     chosen = limited(read_inventory(inventory), limit, _warn)
     secrets = Secrets(mappings=map(vars, chosen))
@@ -290,7 +290,7 @@ def _hosts(inventory: list[str], via: Via, partition: str, nodelist: str) -> Inv
     Raises:
         UsageError: if it is neither, or both.
     """
-    from agent.errors import UsageError
+    from agent.core.errors import UsageError
     from agent.fleet.inventory import Inventory, read_inventory
 
     if via is Via.SSH and (partition or nodelist):
@@ -323,7 +323,7 @@ def _wishes(ask_password: bool, ask_passphrase: bool, ask_sudo_password: bool, *
 
 def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
     """Print the result and end with the fleet run's exit code."""
-    from agent.errors import ExitCode
+    from agent.core.errors import ExitCode
     from agent.fleet.failed import FAILED_FILE
 
     run_dir = finished.run_dir

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from agent.request import RunRequest
+    from agent.run.request import RunRequest
 
 __all__ = [
     "AllowReboot",
@@ -116,7 +116,7 @@ def request_of(
     Raises:
         UsageError: if parameters or metadata are not written name=value.
     """
-    from agent.request import RunRequest
+    from agent.run.request import RunRequest
 
     if samples is not None:
         parameters = [*(parameters or ()), f"Samples={samples}"]

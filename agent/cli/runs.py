@@ -13,7 +13,7 @@ __all__ = ["runs"]
 
 def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> None:
     """List the runs in the results folder, the newest last."""
-    from agent.results import RUN_FILE, ResultsFolder
+    from agent.store.results import RUN_FILE, ResultsFolder
 
     rows: list[dict[str, Any]] = []
     for folder in ResultsFolder(results_dir).runs():

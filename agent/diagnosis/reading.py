@@ -6,9 +6,9 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from agent.core.errors import UsageError
+from agent.core.records import Relativity
 from agent.diagnosis.observations import Measured, Observations, observe
-from agent.errors import UsageError
-from agent.records import Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,10 +7,10 @@ from enum import Enum
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from agent.core.errors import ProfileError, UsageError
+from agent.core.names import did_you_mean
 from agent.diagnosis.criteria import LABEL, Criterion, parse_criterion
 from agent.diagnosis.patterns import MetricPattern, own_pattern, superbench_pattern
-from agent.errors import ProfileError, UsageError
-from agent.names import did_you_mean
 from agent.profile.document import Document, Path, read_document
 from agent.profile.finding import source_from_text
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from agent.facts.file_locks import record_lock_holder
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from agent.facts.base import Fact, Host
 
 __all__ = ["MEMORY", "Memory", "meminfo"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from agent.facts.base import Fact, Host
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode, HostError, UsageError, VcagentError, unexpected
+from agent.core.errors import ExitCode, HostError, UsageError, VcagentError, unexpected
+from agent.core.interruption import Interruption
 from agent.fleet.bundle import Bundles
 from agent.fleet.display import counted
 from agent.fleet.errors import HostUnfitError, UnknownHostKeyError
@@ -14,10 +15,9 @@ from agent.fleet.scheduling import Scheduler
 from agent.fleet.status import HostPhase
 from agent.fleet.waves import Waves, share_of
 from agent.fleet.ways import way_of
-from agent.interruption import Interruption
-from agent.journal import now
 from agent.profile import load_sources
 from agent.report.quantities import count_of
+from agent.store.journal import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

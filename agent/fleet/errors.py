@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 
 if TYPE_CHECKING:
     from paramiko import PKey

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from agent.file_hash import sha256_of
+from agent.core.file_hash import sha256_of
 from agent.fleet.errors import ConnectionLostError, HostUnfitError
 
 if TYPE_CHECKING:

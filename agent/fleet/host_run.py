@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode, VcagentError
+from agent.core.errors import ExitCode, VcagentError
 from agent.fleet.errors import UnreachableError
 from agent.fleet.status import HostPhase, HostStatus
-from agent.journal import now
+from agent.store.journal import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,17 +6,17 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from agent.core.errors import UsageError
+from agent.core.records import Relativity
 from agent.diagnosis.baseline import make_baselines
 from agent.diagnosis.judging import diagnose
 from agent.diagnosis.reading import read_observations
 from agent.diagnosis.rules import default_rules
-from agent.errors import UsageError
 from agent.fleet.controller import HOSTS
 from agent.fleet.distribution import Distribution, distribution_of
 from agent.fleet.failed import FAILED_FILE, failed_inventory
-from agent.records import Relativity
 from agent.report.rollup import ROLLUP_FILE
-from agent.results import write_json
+from agent.store.results import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import PackageLoader
 
-from agent.errors import ExitCode
-from agent.journal import now
+from agent.core.errors import ExitCode
 from agent.report.html import page_environment
 from agent.report.page_filters import agent_version, moment
 from agent.report.quantities import count_of, format_duration, quantity
+from agent.store.journal import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

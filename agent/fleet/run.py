@@ -7,7 +7,9 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode, UsageError, masking
+from agent.core.errors import ExitCode, UsageError, masking
+from agent.core.names import canonical
+from agent.core.secrets import MASK
 from agent.fleet.assignment import Assignment, FleetRequest, assigned
 from agent.fleet.controller import Controller
 from agent.fleet.failed import FAILED_FILE
@@ -17,12 +19,10 @@ from agent.fleet.outcome import write_outcome
 from agent.fleet.record import FleetRecord, fleet_folder, recorded
 from agent.fleet.status import HostPhase
 from agent.fleet.ways import check_way
-from agent.journal import Journal, now
-from agent.names import canonical
 from agent.profile import find, load_sources
-from agent.request import RunRequest, kept_sources
-from agent.results import JOURNAL, ResultsFolder, new_run_id
-from agent.secrets import MASK
+from agent.run.request import RunRequest, kept_sources
+from agent.store.journal import Journal, now
+from agent.store.results import JOURNAL, ResultsFolder, new_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

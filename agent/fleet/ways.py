@@ -6,7 +6,7 @@ import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.options import Via
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agent.fleet.inventory import FleetHost
     from agent.fleet.options import FleetOptions
     from agent.fleet.ssh.credentials import Credentials
-    from agent.request import RunRequest
+    from agent.run.request import RunRequest
 
 __all__ = ["check_way", "way_of"]
 

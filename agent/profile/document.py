@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ProfileError
+from agent.core.errors import ProfileError
 from agent.profile.problems import Problems
 from agent.profile.schema import Location
 

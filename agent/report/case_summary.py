@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.records import verdict_to_json
+from agent.core.records import verdict_to_json
 from agent.report.headline import headline_json
-from agent.results import write_json
+from agent.store.results import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.records import Metric, ParsedOutput
+    from agent.core.records import Metric, ParsedOutput
 
 __all__ = ["SCHEMA_VERSION", "SUMMARY_FILE", "metric_json", "write_case_summary"]
 

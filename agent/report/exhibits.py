@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.report.quantities import quantity
-from agent.results import write_json
+from agent.store.results import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

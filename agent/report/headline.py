@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from agent.records import Metric, MetricRecord
+from agent.core.records import Metric, MetricRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

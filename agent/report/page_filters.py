@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from agent.records import Metric, Relativity
+from agent.core.records import Metric, Relativity
 from agent.report.figures import PERCENTILES
 from agent.report.quantities import Quantity, count_of, format_duration, quantity, words
 from agent.report.status import setting_to_change

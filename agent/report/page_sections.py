@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.component import CASE_OWNER
-from agent.errors import ParseError
+from agent.component.component import CASE_OWNER
+from agent.core.errors import ParseError
 from agent.report.exhibits import Table, read_exhibits
 from agent.report.figures import (
     LATENCIES,
@@ -26,7 +26,7 @@ from agent.report.quantities import Quantity, count_of, format_duration, quantit
 from agent.report.samples import SAMPLES_FILE, SampleStatistics, read_samples
 
 if TYPE_CHECKING:
-    from agent.records import Metric
+    from agent.core.records import Metric
     from agent.report.run_folder import CaseResult, RunResult
 
 __all__ = ["CaseSection", "case_sections", "identity", "setting_groups"]

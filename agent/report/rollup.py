@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from agent.records import verdict_to_json
+from agent.core.records import verdict_to_json
 from agent.report.case_summary import metric_json
 from agent.report.exhibits import read_exhibits
 from agent.report.headline import headline_json
 from agent.report.run_folder import CaseResult, RunResult, read_run
-from agent.results import write_json
+from agent.store.results import write_json
 
 if TYPE_CHECKING:
     from datetime import datetime

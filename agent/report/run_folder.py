@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import UsageError
-from agent.records import SUMMARY_TAG, Metric, MetricRecord, Reason, Relativity, Validity, Verdict
+from agent.core.errors import UsageError
+from agent.core.records import SUMMARY_TAG, Metric, MetricRecord, Reason, Relativity, Validity, Verdict
 from agent.report.headline import headline_metrics, metric_of
 from agent.report.host_usage import HostUsage, is_monitor
-from agent.results import RUN_FILE
+from agent.store.results import RUN_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from agent.planning import PlannedComponent
-    from agent.records import Metric, MetricRecord, Reason
+    from agent.core.records import Metric, MetricRecord, Reason
+    from agent.planning.planner import PlannedComponent
 
 __all__ = ["render_plan", "render_result"]
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from agent.journal import Journal
-    from agent.records import MetricRecord
+    from agent.core.records import MetricRecord
+    from agent.store.journal import Journal
 
 __all__ = ["FileSink", "Sink", "feed"]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode, VcagentError
+from agent.core.errors import ExitCode, VcagentError
 from agent.fleet.bundle import Platform
 from agent.fleet.commands import bundle_command, privileged
 from agent.fleet.errors import (
@@ -26,7 +26,7 @@ from agent.fleet.remote.watching import HEARTBEAT_S
 from agent.fleet.scheduling import Wait
 from agent.fleet.ssh.arriving import EXCHANGE_S, arrived, probed
 from agent.fleet.status import HostPhase
-from agent.journal import now
+from agent.store.journal import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable

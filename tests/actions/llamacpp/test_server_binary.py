@@ -9,8 +9,8 @@ import pytest
 
 from actions.llamacpp.server import LlamaCppServer, ServerParameters
 from actions.llamacpp.server_binary import ServerBinary
-from agent.errors import ActionFailedError
-from agent.processes import LocalProcesses
+from agent.core.errors import ActionFailedError
+from agent.host.processes import LocalProcesses
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from agent.facts import Facts, LocalHost, known_facts
 from agent.facts.agent_paths import package_dir
 from agent.facts.containers import IN_CONTAINER

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.report import write_report
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.inventory import FleetHost
 from agent.fleet.options import FleetOptions, Via
 from agent.fleet.slurm.job_array import JobArray, batch_script, read_tasks
 from agent.fleet.slurm.nodes import read_nodes
 from agent.fleet.ways import check_way
-from agent.request import RunRequest
+from agent.run.request import RunRequest
 
 SQUEUE = """\
 12|0|13|RUNNING|None

@@ -1,0 +1,161 @@
+"""What answers a LoadGen test: a running endpoint, a llama.cpp server, or vLLM in the harness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from actions.llamacpp.server import LlamaCppServer
+from actions.loadgen.harness_run import OutOfMemoryError, interpreter
+from actions.loadgen.in_environment.harness.backends.vllm_log import NO_ROOM_FOR_CACHE
+from actions.loadgen.vllm_engine import engine_settings, smaller
+from agent.core.errors import ActionFailedError
+from agent.facts.visible_gpus import visible_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from actions.loadgen.parameters import LoadGenParameters
+    from agent.component.component import StepContext
+    from agent.facts import Facts
+
+__all__ = ["SMALLER", "Engine", "engine_name", "open_engine"]
+
+SMALLER = "smaller_after_out_of_memory"
+"""The fact that tells with which smaller settings a test was repeated."""
+
+_GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that is there for a test.
+
+    Args:
+        backend: what the harness is told of it.
+        exact_tokens: whether every answer must have exactly ``max_output_tokens`` tokens.
+        facts: what is known of it beside what it says itself.
+        start_qps: a load to start from, in queries/s.
+        server: the server that was started for it.
+    """
+
+    backend: Mapping[str, Any]
+    exact_tokens: bool
+    facts: Mapping[str, str | int | float] = field(default_factory=dict)
+    start_qps: float | None = None
+    server: LlamaCppServer | None = None
+
+    def explained(self, error: ActionFailedError) -> ActionFailedError:
+        """The error, with how the server ended if it did: that is the cause, the rest follows from it."""
+        death = self.server.death() if self.server else None
+        if self.server is None or death is None:
+            return error
+        return ActionFailedError(
+            f"llama.cpp's server {death} during the test; {error.message}",
+            remedy=f"its output is in {self.server.log}; signal 9 without a word there: the host had no "
+            "memory left",
+            details=self.server.last_words(),
+        )
+
+    def after(self, error: ActionFailedError) -> Engine | None:
+        """The engine for one more attempt behind this error; None where it would end in the same way."""
+        if self.backend["type"] != "vllm" or not isinstance(error, OutOfMemoryError):
+            return None
+        keep_share = NO_ROOM_FOR_CACHE.search(error.message) is not None
+        settings = smaller(self.backend["engine"], keep_share=keep_share)
+        changed = ", ".join(
+            f"{name} {value}" for name, value in settings.items() if value != self.backend["engine"].get(name)
+        )
+        facts = {**self.facts, SMALLER: changed}
+        return replace(self, backend={**self.backend, "engine": settings}, facts=facts)
+
+
+def engine_name(asked: LoadGenParameters, facts: Facts) -> str:
+    """What answers, and with which settings, in words."""
+    if asked.server:
+        return f"llama.cpp with {asked.server.model}"
+    if asked.vllm:
+        settings = engine_settings(
+            asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=visible_gpus(facts)
+        )
+        chosen = ", ".join(f"{name} {value}" for name, value in settings.engine.items())
+        return f"vLLM with {asked.vllm.model} ({'; '.join(settings.origin)}{': ' if chosen else ''}{chosen})"
+    return asked.endpoint
+
+
+def open_engine(asked: LoadGenParameters, stack: ExitStack, context: StepContext, case_dir: Path) -> Engine:
+    """Make the engine ready; what was started for it ends with ``stack``.
+
+    Raises:
+        ActionFailedError: if it does not start.
+    """
+    if asked.vllm is not None:
+        return _vllm(asked, context)
+    if asked.server is None:
+        url, values = context.served_at(asked.endpoint)
+        model = asked.endpoint_model or str(values.get("model", ""))
+        return Engine(
+            _openai(asked, url=url, model=model, request=asked.request),
+            exact_tokens=asked.request.get("ignore_eos") is True,
+            facts={name: value for name, value in values.items() if name not in {"url", "model"}},
+        )
+    context.progress.update("starting llama.cpp's server")
+    server = LlamaCppServer(
+        asked.server,
+        name=asked.model,
+        python=interpreter(asked.environment),
+        processes=context.processes,
+        log=case_dir / "server.log",
+        stop=context.stop,
+    )
+    stack.enter_context(server)
+    request = {**_GREEDY, **asked.request}
+    facts: dict[str, str | int | float] = {
+        **server.facts,
+        "model_file": str(server.model_path),
+        "model_sha256": server.model_sha256(),
+        "parallel": server.parameters.parallel,
+        "context": server.parameters.context,
+    }
+    return Engine(
+        _openai(asked, url=server.url, model=server.name, request=request),
+        exact_tokens=request.get("ignore_eos") is True,
+        facts=facts,
+        server=server,
+    )
+
+
+def _vllm(asked: LoadGenParameters, context: StepContext) -> Engine:
+    assert asked.vllm is not None  # noqa: S101 - the caller has looked
+    settings = engine_settings(
+        asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=visible_gpus(context.facts)
+    )
+    backend = {
+        "type": "vllm",
+        "model": asked.vllm.model,
+        "engine": dict(settings.engine),
+        "sampling": dict(settings.sampling),
+        "environment": dict(settings.environment),
+    }
+    return Engine(
+        backend,
+        exact_tokens=settings.sampling.get("ignore_eos") is True,
+        facts={"settings": "; ".join(settings.origin)},
+        start_qps=settings.start_qps,
+    )
+
+
+def _openai(asked: LoadGenParameters, *, url: str, model: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "openai",
+        "url": url,
+        "model": model or None,
+        "model_like": None if model else asked.model,
+        "request": dict(request),
+        "api_key_env": asked.api_key_env or None,
+        "api_key_file": None if asked.api_key_file is None else str(asked.api_key_file.absolute()),
+        "connect_timeout_s": asked.connect_timeout,
+        "max_in_flight": asked.max_in_flight,
+    }
