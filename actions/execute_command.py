@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator, model_validator
 
-from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
-from agent.component import Action, ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.errors import ActionFailedError, ProfileError
+from agent.component.component import (
+    Action,
+    ComponentParameters,
+    Dependency,
+    Plan,
+    Step,
+    StepContext,
+    StepOutcome,
+)
+from agent.component.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
+from agent.core.errors import ActionFailedError, ProfileError
 
 if TYPE_CHECKING:
     from agent.facts import Facts

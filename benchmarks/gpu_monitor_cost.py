@@ -55,12 +55,12 @@ def measure(kind: str, seconds: float, folder: Path) -> dict[str, Any]:
     from actions.monitors.host import HostMonitor
     from actions.monitors.interval import IntervalParameters
     from actions.monitors.nvidia_smi import NvidiaSmiMonitor
-    from agent.component import MonitorContext
+    from agent.component.component import MonitorContext
     from agent.facts import Facts
-    from agent.journal import Journal
-    from agent.processes import LocalProcesses
-    from agent.recorder import Recorder, RunContext
+    from agent.host.processes import LocalProcesses
+    from agent.run.recorder import Recorder, RunContext
     from agent.sinks import CsvSink, JsonlSink
+    from agent.store.journal import Journal
 
     monitor = {"NvidiaSmiMonitor": NvidiaSmiMonitor, "HostMonitor": HostMonitor}[kind](IntervalParameters())
     folder.mkdir()
@@ -110,7 +110,7 @@ def measure(kind: str, seconds: float, folder: Path) -> dict[str, Any]:
 
 def nvml_costs() -> dict[str, Any]:
     """What one reading of all GPUs costs in NVML alone, in milliseconds of CPU and of waiting."""
-    from agent.nvml import NvmlError, NvmlSession
+    from agent.facts.nvml_library import NvmlError, NvmlSession
 
     try:
         session = NvmlSession()

@@ -125,7 +125,7 @@ def measure(contender: str, scenario: str, **settings: float) -> dict[str, Any]:
             [sys.executable, *arguments],
             check=True,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "actions" / "mlperf")},
+            env={**os.environ, "PYTHONPATH": str(ROOT / "actions" / "loadgen" / "in_environment")},
         )
         lines = (folder / "mlperf_log_detail.txt").read_text().splitlines()
     entries = (json.loads(line.split(":::MLLOG ", 1)[1]) for line in lines)

@@ -30,13 +30,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-MLPERF = ROOT / "actions" / "mlperf"
+LOADGEN = ROOT / "actions" / "loadgen"
 PARTS = ("bare", "reference", "profile", "offline", "server", "interactive", "singlestream")
 BARE = ("bare", "reference", "profile")
 OUTPUT_TOKENS = 128
 MEAN_TOKENS, LONGEST = 870, 2540
 """Of the prompts of llama3.1-8b's data set (CNN-DailyMail)."""
-LLAMA_8B = MLPERF / "model_configs" / "llama3_1-8b" / "config.json"
+LLAMA_8B = ROOT / "gpu_configs" / "models" / "llama3_1-8b" / "config.json"
 
 
 def main() -> None:
@@ -139,7 +139,7 @@ def write_samples(path: Path, count: int, vocabulary: int) -> None:
     """The prompts, the same for every part."""
     sys.path.insert(0, str(ROOT))
     # The module alone: its package needs the agent's libraries.
-    place = MLPERF / "sample_sets" / "synthetic.py"
+    place = LOADGEN / "sample_sets" / "synthetic.py"
     spec = importlib.util.spec_from_file_location("synthetic", place)
     assert spec is not None
     assert spec.loader is not None
@@ -246,7 +246,7 @@ def through_loadgen(
 
 def run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run a command with the harness on its path."""
-    path = os.pathsep.join(filter(None, [str(MLPERF), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(LOADGEN / "in_environment"), os.environ.get("PYTHONPATH", "")]))
     environment = {
         **os.environ,
         "PYTHONPATH": path,

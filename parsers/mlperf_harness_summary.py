@@ -13,8 +13,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ParseError
-from agent.records import ParsedOutput, Parser
+from agent.core.errors import ParseError
+from agent.core.records import ParsedOutput, Parser
 from parsers.mlperf_metadata import TOOL, judge_accuracy, judge_performance
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ParseError
-from agent.records import Metric, ParsedOutput, Parser, Reason, Relativity, Validity, Verdict
+from agent.core.errors import ParseError
+from agent.core.records import Metric, ParsedOutput, Parser, Reason, Relativity, Validity, Verdict
 from parsers.loadgen.metrics import metric_of
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agent.records import ParsedOutput
+    from agent.core.records import ParsedOutput
 
 __all__ = ["beginning", "files_in", "parse_files"]
 

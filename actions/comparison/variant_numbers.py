@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.records import MetricRecord
+    from agent.core.records import MetricRecord
 
 __all__ = ["Load", "VariantNumbers", "collect"]
 

@@ -9,15 +9,15 @@ from pydantic import Field, field_validator
 
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
-from agent.component import ComponentParameters, StepOutcome
-from agent.errors import ActionFailedError
+from agent.component.component import ComponentParameters, StepOutcome
+from agent.core.errors import ActionFailedError
 from parsers.llamacpp.bench import batched_metrics, batched_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from actions.llamacpp.variants import Variant
-    from agent.component import StepContext
+    from agent.component.component import StepContext
 
 __all__ = ["BatchedBenchParameters", "LlamaCppBatchedBench"]
 

@@ -9,14 +9,14 @@ from pydantic import Field, field_validator
 
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
-from agent.component import ComponentParameters, StepOutcome
+from agent.component.component import ComponentParameters, StepOutcome
 from parsers.llamacpp.bench import bench_metrics, bench_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from actions.llamacpp.variants import Variant
-    from agent.component import StepContext
+    from agent.component.component import StepContext
 
 __all__ = ["BenchParameters", "LlamaCppBench"]
 

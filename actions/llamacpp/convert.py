@@ -15,15 +15,15 @@ from actions.llamacpp.origin import check_origin, keep_made
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import ModelParameters
 from actions.llamacpp.variants import Variant
-from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
-from agent.errors import ActionFailedError
+from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
+from agent.core.errors import ActionFailedError
+from agent.core.file_hash import sha256_of
+from agent.core.records import Metric, ParsedOutput, Relativity
 from agent.facts.agent_paths import PACKAGE_DIR
-from agent.file_hash import sha256_of
-from agent.records import Metric, ParsedOutput, Relativity
 from parsers.llamacpp import FORMAT, TOOL
 
 if TYPE_CHECKING:
-    from agent.component import StepContext
+    from agent.component.component import StepContext
     from agent.facts import Facts
 
 __all__ = ["ConvertParameters", "LlamaCppConvert"]

@@ -9,8 +9,8 @@ from pydantic import Field, field_validator
 
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
-from agent.component import ComponentParameters, StepOutcome
-from agent.records import Reason, Validity, Verdict
+from agent.component.component import ComponentParameters, StepOutcome
+from agent.core.records import Reason, Validity, Verdict
 from parsers.llamacpp.timings import timing_metrics
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from actions.llamacpp.variants import Variant
-    from agent.component import StepContext
+    from agent.component.component import StepContext
 
 __all__ = ["GenerateParameters", "LlamaCppGenerate", "text_faults"]
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
+from actions.llamacpp.in_environment.parquet_rows import NO_PYARROW
 from actions.llamacpp.multiple_choice_file import Style, task_file
-from actions.llamacpp.parquet_rows import NO_PYARROW
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.questions import SUFFIXES, Question, question_files, read_questions, sample
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
-from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
-from agent.component import ComponentParameters, Plan, StepOutcome
-from agent.errors import ActionFailedError, HostError
+from agent.component.component import ComponentParameters, Plan, StepOutcome
+from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
+from agent.core.errors import ActionFailedError, HostError
+from agent.core.records import Metric, Relativity
 from agent.facts.base import Fact
-from agent.records import Metric, Relativity
 from parsers.llamacpp.multiple_choice import multiple_choice_metrics, task_results, tasks_done
 from parsers.llamacpp.timings import timing_metrics
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from actions.llamacpp.variants import Variant
-    from agent.component import StepContext
+    from agent.component.component import StepContext
+    from agent.core.records import MetadataValue
     from agent.facts import Facts
-    from agent.records import MetadataValue
 
 __all__ = ["LlamaCppMMLU", "MMLUParameters"]
 
-_PARQUET_ROWS = Path(__file__).with_name("parquet_rows.py")
+_PARQUET_ROWS = Path(__file__).with_name("in_environment") / "parquet_rows.py"
 _TASKS = "tasks.bin"
 _REMEDY = "give environment: a PythonEnvironmentInstallation with pyarrow; or export JSON lines"
 _OWN = "general-knowledge"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.errors import ActionFailedError
+from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
-    from agent.processes import ProcessRunner
+    from agent.host.processes import ProcessRunner
 
 __all__ = ["PACKAGE_PREFIX", "locate_model"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.errors import ActionFailedError
+from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
     from pathlib import Path

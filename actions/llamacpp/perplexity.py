@@ -10,14 +10,14 @@ from pydantic import Field
 
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
-from agent.component import ComponentParameters, StepOutcome
-from agent.errors import ActionFailedError
+from agent.component.component import ComponentParameters, StepOutcome
+from agent.core.errors import ActionFailedError
 from parsers.llamacpp.perplexity import chunks_done, perplexity_metrics
 from parsers.llamacpp.timings import timing_metrics
 
 if TYPE_CHECKING:
     from actions.llamacpp.variants import Variant
-    from agent.component import StepContext
+    from agent.component.component import StepContext
 
 __all__ = ["PYTHON_TOPICS", "LlamaCppPerplexity", "PerplexityParameters"]
 

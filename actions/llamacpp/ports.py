@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from agent.errors import ActionFailedError
+from agent.core.errors import ActionFailedError
 
 __all__ = ["any_free", "check_port", "holder_of", "is_free"]
 

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from agent.errors import ActionFailedError
+from agent.core.errors import ActionFailedError
 from parsers.llamacpp.build import build_of
 from parsers.llamacpp.devices import devices_of
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from agent.component import StepContext
-    from agent.processes import ProcessResult, ProcessRunner
+    from agent.component.component import StepContext
+    from agent.host.processes import ProcessResult, ProcessRunner
     from parsers.llamacpp.build import Build
 
 __all__ = [

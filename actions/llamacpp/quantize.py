@@ -15,11 +15,11 @@ from actions.llamacpp.origin import check_origin, keep_made
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters
 from actions.llamacpp.variants import Variant
-from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
-from agent.component import ComponentParameters, Plan, StepOutcome
-from agent.errors import ActionFailedError
-from agent.file_hash import sha256_of
-from agent.records import Metric, Relativity
+from agent.component.component import ComponentParameters, Plan, StepOutcome
+from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
+from agent.core.errors import ActionFailedError
+from agent.core.file_hash import sha256_of
+from agent.core.records import Metric, Relativity
 from parsers.llamacpp.quantize import (
     quantization_details,
     quantization_metrics,
@@ -30,7 +30,7 @@ from parsers.llamacpp.quantize import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.component import StepContext
+    from agent.component.component import StepContext
     from agent.facts import Facts
     from parsers.llamacpp.quantize import Tensor
 

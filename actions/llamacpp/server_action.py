@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field, field_validator, model_validator
 
-from actions.container_parameters import ContainerParameters  # noqa: TC001 - pydantic reads it
 from actions.llamacpp.model_file import PACKAGE_PREFIX
 from actions.llamacpp.ports import any_free, check_port
 from actions.llamacpp.programs import find_program
-from actions.llamacpp.server import PROGRAM, LlamaCppServer, ServerParameters
+from actions.llamacpp.server import PROGRAM, LlamaCppServer
+from actions.llamacpp.server_parameters import ServerParameters
 from actions.llamacpp.variant_action import DEFAULT_PACKAGE
 from actions.llamacpp.variants import DEFAULT_MODELS, Variant
-from actions.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
-from agent.component import (
+from agent.component.component import (
     ComponentParameters,
     Plan,
     Service,
@@ -26,13 +25,15 @@ from agent.component import (
     StepContext,
     StepOutcome,
 )
-from agent.containers import Mount, Port
-from agent.errors import ActionFailedError
-from agent.names import canonical
+from agent.component.container_parameters import ContainerParameters  # noqa: TC001 - pydantic reads it
+from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
+from agent.core.errors import ActionFailedError
+from agent.core.names import canonical
+from agent.host.containers import Mount, Port
 
 if TYPE_CHECKING:
     from agent.facts import Facts
-    from agent.processes import ProcessRunner
+    from agent.host.processes import ProcessRunner
 
 __all__ = ["LlamaCppServerAction", "LlamaCppServerParameters"]
 
@@ -188,7 +189,7 @@ class LlamaCppServerAction(ServiceAction):
         container = self.asked.container
         if container is None:
             return context.processes
-        from agent.containers.engine import connect
+        from agent.component.container_engine import connect
 
         wanted = (PROGRAM if self.asked.environment else None, _whole(Path(wish.model)), wish.binary)
         files = [path for path in wanted if path and path.is_absolute() and path.exists()]

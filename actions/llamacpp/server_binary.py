@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from actions.llamacpp.programs import listed_devices
-from agent.errors import ActionFailedError
+from agent.core.errors import ActionFailedError
 from parsers.llamacpp.build import build_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from actions.llamacpp.server import ServerParameters
-    from agent.processes import ProcessRunner
-    from agent.records import MetadataValue
+    from actions.llamacpp.server_parameters import ServerParameters
+    from agent.core.records import MetadataValue
+    from agent.host.processes import ProcessRunner
 
 __all__ = ["ServerBinary", "thread_count"]
 

@@ -21,12 +21,12 @@ from actions.llamacpp.programs import (
     on_the_cpu,
 )
 from actions.llamacpp.variants import DEFAULT_MODELS, NAME_PATTERN, Variant
-from actions.parameter_types import OptionalCount, OptionalPath  # noqa: TC001 - pydantic reads them
-from agent.component import Action, ComponentParameters, Plan, Step, StepOutcome
-from agent.errors import ActionFailedError, ParseError
+from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
+from agent.component.parameter_types import OptionalCount, OptionalPath  # noqa: TC001 - pydantic reads them
+from agent.core.errors import ActionFailedError, ParseError
+from agent.core.names import canonical
+from agent.core.records import Metric, ParsedOutput, Reason, Validity, Verdict
 from agent.facts.agent_paths import PACKAGE_DIR
-from agent.names import canonical
-from agent.records import Metric, ParsedOutput, Reason, Validity, Verdict
 from parsers.llamacpp import FORMAT, TOOL
 from parsers.llamacpp.build import build_of
 from parsers.llamacpp.devices import no_gpu
@@ -34,9 +34,9 @@ from parsers.llamacpp.devices import no_gpu
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from agent.component import StepContext
+    from agent.component.component import StepContext
+    from agent.core.records import MetadataValue
     from agent.facts import Facts
-    from agent.records import MetadataValue
 
 __all__ = ["DEFAULT_PACKAGE", "ModelParameters", "VariantAction", "VariantParameters", "names_of", "read_log"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.records import MetadataValue
+    from agent.core.records import MetadataValue
 
 __all__ = ["DEFAULT_MODELS", "NAME_PATTERN", "Variant", "variant_files"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.records import Metric, ParsedOutput, Reason, Validity, Verdict
+from agent.core.records import Metric, ParsedOutput, Reason, Validity, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

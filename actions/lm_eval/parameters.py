@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from actions.llamacpp.server import ServerParameters  # noqa: TC001 - likewise
-from actions.parameter_types import Seconds, Share, laid_over
-from agent.component import ComponentParameters
+from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
+from agent.component.component import ComponentParameters
+from agent.component.parameter_types import Seconds, Share, laid_over
 
 __all__ = ["LmEvalParameters"]
 

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from actions.loadgen.sample_sets import shipped
 from actions.locust.load_parameters import LocustLoadParameters
 from actions.locust.text_server import TextServer
-from actions.mlperf.sample_sets import shipped
-from agent.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
-from agent.errors import ActionFailedError, HostError
-from agent.records import ParsedOutput, Reason, Validity
+from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
+from agent.core.errors import ActionFailedError, HostError
+from agent.core.records import ParsedOutput, Reason, Validity
 from parsers.llamacpp_server.counters import read_counters
 from parsers.locust.load import LOAD_FILE, parse
 from parsers.locust.requests import read_requests
@@ -23,13 +23,13 @@ from parsers.locust.requests import read_requests
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.component import Progress
+    from agent.core.progress import Progress
+    from agent.core.records import MetadataValue
     from agent.facts import Facts
-    from agent.records import MetadataValue
 
 __all__ = ["LocustLoad"]
 
-_LOCUSTFILE = Path(__file__).with_name("locustfile.py")
+_LOCUSTFILE = Path(__file__).with_name("in_environment") / "locustfile.py"
 _USERS_PER_PROCESS = 50
 _WARMUP_OUTPUT = 8
 _START_S = 10.0

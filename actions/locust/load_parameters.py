@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from actions.llamacpp.variants import NAME_PATTERN
-from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
-from agent.component import ComponentParameters
+from agent.component.component import ComponentParameters
+from agent.component.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
 
 __all__ = ["LocustLoadParameters"]
 

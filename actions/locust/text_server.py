@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from agent.errors import ActionFailedError
+from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from agent.nvml import CLOCK_EVENTS
-from agent.records import MetadataValue, Metric, Relativity
+from agent.core.records import MetadataValue, Metric, Relativity
+from agent.facts.nvml_library import CLOCK_EVENTS
 from parsers.nvidia_smi.readings import READINGS, UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from actions.monitors.history import History
-    from agent.nvml import NvmlGpu
+    from agent.facts.nvml_library import NvmlGpu
 
 __all__ = ["SPOILING", "GpuMetrics", "clock_warnings", "span_metrics"]
 

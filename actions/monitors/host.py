@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from actions.monitors.interval import IntervalMonitor
-from agent.component import MonitorSummary
-from agent.records import Metric, Relativity
+from agent.component.component import MonitorSummary
+from agent.core.records import Metric, Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.component import ComponentParameters, MonitorContext
+    from agent.component.component import ComponentParameters, MonitorContext
 
 __all__ = ["HostMonitor", "PsutilSensors", "Sensors", "Snapshot", "metrics_between"]
 
@@ -71,7 +71,7 @@ class Sensors(Protocol):
         """Read the sensors; the slow ones only if ``slow``. Never raises for one that is missing."""
 
 
-class PsutilSensors:
+class PsutilSensors(Sensors):
     """The sensors of this host; what is missing is noted in ``missing``, once, with the cause.
 
     Args:

@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 
 from actions.monitors.history import History
 from actions.monitors.steady_clock import SteadyClock
-from actions.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
-from agent.component import ComponentParameters, Monitor, MonitorContext, MonitorSummary
-from agent.names import canonical
+from agent.component.component import ComponentParameters, Monitor, MonitorContext, MonitorSummary
+from agent.component.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
+from agent.core.names import canonical
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -15,15 +15,15 @@ from actions.monitors.gpu_metrics import GpuMetrics, clock_warnings, column, spa
 from actions.monitors.interval import IntervalMonitor
 from actions.monitors.kernel_log import KernelLog
 from actions.monitors.xid import xid_of
-from agent.component import MonitorSummary
-from agent.nvml import NvmlError, NvmlSession
-from agent.records import MetadataValue, Metric, Relativity
+from agent.component.component import MonitorSummary
+from agent.core.records import MetadataValue, Metric, Relativity
+from agent.facts.nvml_library import NvmlError, NvmlSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.component import ComponentParameters, MonitorContext
-    from agent.nvml import GpuReadings, NvmlGpu
+    from agent.component.component import ComponentParameters, MonitorContext
+    from agent.facts.nvml_library import GpuReadings, NvmlGpu
 
 __all__ = ["GpuSensors", "NvidiaSmiMonitor"]
 

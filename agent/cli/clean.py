@@ -12,7 +12,7 @@ import typer
 from agent.cli.options import PackageDir, ResultsDir
 
 if TYPE_CHECKING:
-    from agent.undoing import Undoing
+    from agent.run.undoing import Undoing
 
 __all__ = ["clean"]
 
@@ -35,12 +35,12 @@ def clean(
 
     It is shown first. What was changed since is left, and said. To remove runs or packages: vcagent --clean.
     """
-    from agent.errors import ExitCode, UsageError, VcagentError
+    from agent.core.errors import ExitCode, UsageError, VcagentError
+    from agent.core.progress import run_progress
     from agent.facts import Facts, LocalHost
     from agent.facts.agent_paths import PACKAGE_DIR
-    from agent.progress import run_progress
-    from agent.results import ResultsFolder
-    from agent.undoing import carry_out, undoings
+    from agent.run.undoing import carry_out, undoings
+    from agent.store.results import ResultsFolder
 
     if not dependencies:
         raise UsageError(
@@ -75,7 +75,7 @@ def clean(
 
 def _all_locked(todo: list[Undoing]) -> ExitStack:
     """Hold the folders of all these runs, so that none of them goes on meanwhile."""
-    from agent.results import ResultsFolder
+    from agent.store.results import ResultsFolder
 
     stack = ExitStack()
     for path in sorted({undoing.run_dir.parent for undoing in todo}):

@@ -21,7 +21,7 @@ def convert(
     as_json: Annotated[bool, typer.Option("--json", help="Tell the outcome as JSON.")] = False,
 ) -> None:
     """Convert a profile from JSON to YAML or back, nothing lost but comments."""
-    from agent.errors import UsageError
+    from agent.core.errors import UsageError
     from agent.profile.conversion import FORMATS
     from agent.profile.conversion import convert as converted
     from agent.profile.finding import find

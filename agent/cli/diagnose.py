@@ -41,10 +41,10 @@ def diagnose(
 
     Ends with 0 if every host is well, 10 if a host has a defect or no records.
     """
+    from agent.core.errors import ExitCode
     from agent.diagnosis.baseline import make_baselines, read_baselines
     from agent.diagnosis.judging import diagnose as judged
     from agent.diagnosis.reading import read_observations, read_text
-    from agent.errors import ExitCode
 
     judges = _rules(rules)
     observed = read_observations(runs)
@@ -78,10 +78,10 @@ def baseline(
     as_json: AsJson = False,
 ) -> None:
     """Write what healthy hosts measure: median and MAD, without the hosts that stand apart."""
+    from agent.core.errors import UsageError, host_errors
     from agent.diagnosis.baseline import baseline_to_json, make_baselines
     from agent.diagnosis.reading import read_observations
-    from agent.errors import UsageError, host_errors
-    from agent.results import write_json
+    from agent.store.results import write_json
 
     observed = read_observations(runs)
     found = make_baselines(observed, _rules(rules) if rules else (), least_hosts)

@@ -27,8 +27,8 @@ def doctor(
     """Look at what a run needs of this host and say what to do about what is missing; changes nothing."""
     import tempfile
 
+    from agent.core.errors import ExitCode
     from agent.doctor import Status, check_gpus, check_host, check_plan, check_secrets, check_servers
-    from agent.errors import ExitCode
     from agent.facts import Facts, LocalHost
     from agent.facts.agent_paths import PACKAGE_DIR
 
@@ -36,7 +36,7 @@ def doctor(
     facts = Facts(LocalHost(), modelled)
     checks = check_host(facts, results_dir.absolute(), Path(tempfile.gettempdir())) + check_gpus(facts)
     if profile:
-        from agent.run import plan
+        from agent.run.session import plan
 
         read, planned = plan(
             request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir)

@@ -19,10 +19,10 @@ def facts(
     as_json: Annotated[bool, typer.Option("--json", help="Whole values, for programs.")] = False,
 ) -> None:
     """Show facts about this host with their sources; nothing is changed."""
-    from agent.errors import UsageError, VcagentError
+    from agent.core.errors import UsageError, VcagentError
+    from agent.core.names import canonical, did_you_mean
     from agent.facts import Facts, LocalHost, known_facts
-    from agent.names import canonical, did_you_mean
-    from agent.run_description import to_json
+    from agent.run.description import to_json
 
     known = known_facts()
     by_canonical = {canonical(name): fact for name, fact in known.items()}
@@ -50,7 +50,7 @@ def facts(
     table = Table("fact", "value", "source", box=None, pad_edge=False, header_style="bold")
     for fact in chosen:
         table.add_row(fact.name, _brief(values[fact.name], whole=bool(names)), fact.source)
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)
 
 
 def _brief(value: Any, *, whole: bool) -> str:

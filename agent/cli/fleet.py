@@ -18,17 +18,19 @@ from agent.cli.options import (
     Quiet,
     ResultsDir,
     Scenarios,
+    Sinks,
     Timeout,
     pairs,
     request_of,
 )
-from agent.fleet.options import Via
 
 if TYPE_CHECKING:
     from agent.fleet.inventory import Inventory
     from agent.fleet.run import FinishedFleet, Wishes
 
 __all__ = ["app"]
+
+_SLURM = "slurm"
 
 app = typer.Typer(no_args_is_help=True, help="Run one profile on many hosts.")
 
@@ -67,6 +69,7 @@ def run(
     ] = None,
     timeout: Timeout = "",
     fail_fast: FailFast = False,
+    sink: Sinks = None,
     env: Annotated[
         list[str] | None,
         typer.Option("--env", help="Give the agents this variable, such as HF_TOKEN.", show_default=False),
@@ -109,7 +112,9 @@ def run(
     ask_password: AskPassword = False,
     ask_passphrase: AskPassphrase = False,
     ask_sudo_password: AskSudo = False,
-    via: Annotated[Via, typer.Option("--via", help="How hosts are reached.")] = Via.SSH,
+    via: Annotated[
+        str, typer.Option("--via", help="How hosts are reached: ssh, slurm, or an installed transport.")
+    ] = "ssh",
     partition: Annotated[
         str,
         typer.Option("--partition", help="Slurm's; its nodes, where none are named.", show_default=False),
@@ -163,6 +168,7 @@ def run(
         results_dir=results_dir,
         experiment_id=experiment_id,
         allow_reboot=yes,
+        sinks=tuple(sink or ()),
     )
     hosts = limited(_hosts(inventory or [], via, partition, nodelist), limit, _warn)
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
@@ -218,8 +224,8 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
     """Show where each host of a fleet run stands, from its journal."""
     from agent.fleet.display import host_table
     from agent.fleet.record import FleetRecord, is_worked_on, recorded
-    from agent.journal import Journal
-    from agent.results import JOURNAL
+    from agent.store.journal import Journal
+    from agent.store.results import JOURNAL
 
     run_dir = recorded(results_dir, run)
     is_alive = is_worked_on(run_dir)
@@ -252,9 +258,9 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
 @app.command()
 def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json: AsJson = False) -> None:
     """Show what an inventory says of its hosts; connects to none."""
+    from agent.core.secrets import Secrets
     from agent.fleet.inventory import limited, read_inventory
     from agent.fleet.record import host_to_json
-    from agent.secrets import Secrets
 
     chosen = limited(read_inventory(inventory), limit, _warn)
     secrets = Secrets(mappings=map(vars, chosen))
@@ -284,23 +290,23 @@ def _warn(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-def _hosts(inventory: list[str], via: Via, partition: str, nodelist: str) -> Inventory:
+def _hosts(inventory: list[str], via: str, partition: str, nodelist: str) -> Inventory:
     """The hosts of an inventory, or those that Slurm's options name.
 
     Raises:
         UsageError: if it is neither, or both.
     """
-    from agent.errors import UsageError
+    from agent.core.errors import UsageError
     from agent.fleet.inventory import Inventory, read_inventory
 
-    if via is Via.SSH and (partition or nodelist):
+    if via != _SLURM and (partition or nodelist):
         raise UsageError("--partition and --nodelist are Slurm's", remedy="--via slurm")
     if inventory and nodelist:
         raise UsageError("--inventory and --nodelist both name hosts", remedy="leave one of them out")
     if inventory:
         return read_inventory(inventory)
-    if via is Via.SSH or not (partition or nodelist):
-        needed = "--inventory" + (", --nodelist or --partition" if via is Via.SLURM else "")
+    if via != _SLURM or not (partition or nodelist):
+        needed = "--inventory" + (", --nodelist or --partition" if via == _SLURM else "")
         raise UsageError("no hosts are named", remedy=f"name them with {needed}")
     from agent.fleet.slurm.nodes import hosts_of
 
@@ -323,7 +329,7 @@ def _wishes(ask_password: bool, ask_passphrase: bool, ask_sudo_password: bool, *
 
 def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
     """Print the result and end with the fleet run's exit code."""
-    from agent.errors import ExitCode
+    from agent.core.errors import ExitCode
     from agent.fleet.failed import FAILED_FILE
 
     run_dir = finished.run_dir
@@ -339,7 +345,7 @@ def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
         print(f"{run_dir}/report.html")
         if finished.exit_code is ExitCode.INTERRUPTED:
             print(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")
-            if finished.description["via"] == Via.SLURM.value:
+            if finished.description["via"] == _SLURM:
                 print(f"or take what is left out of the queue: scancel --name={run_dir.name}")
         elif any(host["may_go_on"] for host in finished.description["hosts"]):
             print(f"runs on lost hosts may go on; bring them home with: vcagent fleet resume {run_dir.name}")

@@ -70,7 +70,7 @@ def _arguments(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """Entry point of the console script; never shows a traceback for what a user can do wrong."""
-    from agent.errors import ExitCode, VcagentError
+    from agent.core.errors import ExitCode, VcagentError
 
     if sys.argv[1:] == ["--version"]:
         from agent import __version__

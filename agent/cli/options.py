@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from agent.request import RunRequest
+    from agent.run.request import RunRequest
 
 __all__ = [
     "AllowReboot",
@@ -26,6 +26,7 @@ __all__ = [
     "Run",
     "Samples",
     "Scenarios",
+    "Sinks",
     "Timeout",
     "pairs",
     "request_of",
@@ -73,6 +74,12 @@ Timeout = Annotated[
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", "-f", help="End at the first failed action.")]
 ExperimentId = Annotated[str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")]
+Sinks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sink", help="Also send records there: NAME or NAME:settings; repeatable.", show_default=False
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 ResultsDir = Annotated[Path, typer.Option("--results-dir", "--log-dir", help="The folder of all runs.")]
 PackageDir = Annotated[
@@ -116,7 +123,7 @@ def request_of(
     Raises:
         UsageError: if parameters or metadata are not written name=value.
     """
-    from agent.request import RunRequest
+    from agent.run.request import RunRequest
 
     if samples is not None:
         parameters = [*(parameters or ()), f"Samples={samples}"]

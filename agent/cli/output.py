@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from agent.errors import VcagentError
+    from agent.core.errors import VcagentError
 
 __all__ = ["console", "print_error", "print_json"]
 
@@ -38,7 +38,7 @@ def print_error(error: VcagentError) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from agent.secrets import Secrets
+    from agent.core.secrets import Secrets
 
     text = Text("error: ", style="bold red")
     text.append(Secrets(mappings=[os.environ]).mask(str(error)), style="not bold default")

@@ -12,7 +12,7 @@ from agent.cli.options import AsJson
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from agent.records import Metric, ParsedOutput
+    from agent.core.records import Metric, ParsedOutput
 
 __all__ = ["parse"]
 
@@ -41,7 +41,7 @@ def parse(
 
     Ends with 0 if the result is valid, 7 if it is INVALID, 6 if it is cut or there is none.
     """
-    from agent.parsing import exit_code, parse_path
+    from agent.component.parsing import exit_code, parse_path
 
     outputs = parse_path(path, format)
     if as_json:
@@ -95,7 +95,7 @@ def _table(metrics: list[Metric]) -> Any:
 
 
 def _as_dict(output: ParsedOutput) -> dict[str, Any]:
-    from agent.records import verdict_to_json
+    from agent.core.records import verdict_to_json
 
     return {
         "format": output.format,

@@ -30,8 +30,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show every step that a profile would take on this host, with its reason, and change nothing."""
-    from agent.errors import ExitCode
-    from agent.run import plan as plan_run
+    from agent.core.errors import ExitCode
+    from agent.run.session import plan as plan_run
 
     request = request_of(
         profile,

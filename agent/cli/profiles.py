@@ -17,7 +17,7 @@ def profiles(
     import shutil
     import textwrap
 
-    from agent.errors import ProfileError
+    from agent.core.errors import ProfileError
     from agent.profile.finding import find, installed
     from agent.profile.structure import read_profile
 

@@ -20,8 +20,8 @@ def resume(
 ) -> None:
     """Go on with a run where it stopped: what is done is not done again."""
     from agent.cli.finish import finish
-    from agent.progress import run_progress
-    from agent.run import resume as resume_run
+    from agent.core.progress import run_progress
+    from agent.run.session import resume as resume_run
 
     progress = run_progress(quiet=quiet or as_json)
     finished = resume_run(results_dir, run, progress, pairs(parameters), allow_reboot=yes, arm=arm)

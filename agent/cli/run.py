@@ -22,6 +22,7 @@ from agent.cli.options import (
     ResultsDir,
     Samples,
     Scenarios,
+    Sinks,
     Timeout,
     request_of,
 )
@@ -50,6 +51,7 @@ def run(
         ),
     ] = "",
     metadata: Metadata = None,
+    sink: Sinks = None,
     yes: AllowReboot = False,
     arm: Arm = False,
     clean: Annotated[
@@ -64,9 +66,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a profile: bring the host to its state, run its actions, judge and record the results."""
-    from agent.cleaning import check_targets
-    from agent.cleaning import clean as clean_up
-    from agent.errors import UsageError
+    from agent.core.errors import UsageError
+    from agent.run.cleaning import check_targets
+    from agent.run.cleaning import clean as clean_up
 
     check_targets(clean)
     if not profile and not clean:
@@ -77,8 +79,8 @@ def run(
         clean_up(clean, results_dir, package_dir)
         return
     from agent.cli.finish import finish
-    from agent.progress import run_progress
-    from agent.run import check, start
+    from agent.core.progress import run_progress
+    from agent.run.session import check, start
 
     request = request_of(
         profile,
@@ -96,6 +98,7 @@ def run(
         client_id=client_id,
         allow_reboot=yes,
         arm=arm,
+        sinks=tuple(sink or ()),
     )
     if clean:
         check(request)

@@ -11,9 +11,9 @@ __all__ = ["show"]
 
 def show(profile: str, parameters: Parameters = None, as_json: AsJson = False) -> None:
     """Show a profile: what it is for, its parameters, and its elements in order."""
+    from agent.core.secrets import Secrets
     from agent.profile import Element, find, load_sources
-    from agent.run_description import to_json
-    from agent.secrets import Secrets
+    from agent.run.description import to_json
 
     loaded = load_sources([find(profile)], overrides=pairs(parameters))
     secrets = Secrets(mappings=[loaded.parameters])

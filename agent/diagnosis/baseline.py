@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent.core.errors import UsageError
+from agent.core.records import Relativity
 from agent.diagnosis.rules import Function
 from agent.diagnosis.spread import median_and_mad, modified_z_score, stands_apart
-from agent.errors import UsageError
-from agent.records import Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,8 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import UsageError
-from agent.names import did_you_mean
+from agent.core.errors import UsageError
+from agent.core.names import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from agent.core.errors import UsageError
 from agent.diagnosis.baseline import variance_variables
 from agent.diagnosis.criteria import LABEL
 from agent.diagnosis.diagnosis import Defect, Diagnosis, HostDiagnosis
 from agent.diagnosis.rules import Function
-from agent.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

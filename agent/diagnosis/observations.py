@@ -6,8 +6,8 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.errors import UsageError
-from agent.records import Relativity
+from agent.core.errors import UsageError
+from agent.core.records import Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

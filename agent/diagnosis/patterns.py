@@ -6,7 +6,7 @@ import fnmatch
 import re
 from dataclasses import dataclass
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 
 __all__ = ["MetricPattern", "own_pattern", "superbench_pattern"]
 

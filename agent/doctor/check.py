@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from agent.errors import VcagentError
+from agent.core.errors import VcagentError
 
 __all__ = ["Check", "Found", "Look", "Status", "look_at_all"]
 

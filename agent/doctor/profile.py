@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from agent.core.secrets import is_secret_name
 from agent.doctor.check import Check, Status
 from agent.facts.reachability import unreachable
-from agent.planning import leaves
-from agent.secrets import is_secret_name
+from agent.planning.planner import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.facts import Facts
-    from agent.planning import PlannedComponent
+    from agent.planning.planner import PlannedComponent
     from agent.profile import Profile
 
 __all__ = ["check_plan", "check_secrets", "check_servers"]

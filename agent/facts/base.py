@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from agent.facts.file_locks import record_lock_holder
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Host(Protocol):
         """The process whose record lock bars others from writing a file; None where nobody has one."""
 
 
-class LocalHost:
+class LocalHost(Host):
     """The host that the agent runs on."""
 
     def output(

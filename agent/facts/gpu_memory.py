@@ -14,7 +14,7 @@ _APPS = (
     "nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_gpu_memory", "--format=csv,noheader,nounits"
 )  # fmt: skip
 _RUN = re.compile(r"(?:^|\0)VCAGENT_RUN=([^\0]+)")
-"""The variable that every child of an agent inherits (``agent.processes.tree``)."""
+"""The variable that every child of an agent inherits (``agent.host.processes.tree``)."""
 _REAPERS = frozenset({"systemd", "init", "tini", "dumb-init", "docker-init"})
 """Programs that the kernel gives orphans to, beside process 1 (prctl(2), PR_SET_CHILD_SUBREAPER)."""
 _AGENT = re.compile(r"vcagent|-m\0agent\0")

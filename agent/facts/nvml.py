@@ -31,7 +31,7 @@ def ask_nvml(pynvml: Any = None) -> Nvml:
     Args:
         pynvml: the module of nvidia-ml-py, or what stands for it.
     """
-    from agent.nvml import NvmlError, NvmlSession
+    from agent.facts.nvml_library import NvmlError, NvmlSession
 
     try:
         with NvmlSession(pynvml) as session:

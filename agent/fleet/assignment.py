@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.errors import UsageError
-from agent.secrets import Secrets
+from agent.core.errors import UsageError
+from agent.core.secrets import Secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agent.fleet.options import FleetOptions
     from agent.fleet.ssh.credentials import Credentials
     from agent.profile import Source
-    from agent.request import RunRequest
+    from agent.run.request import RunRequest
 
 __all__ = ["Assignment", "FleetRequest", "assigned"]
 

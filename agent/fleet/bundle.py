@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 
-from agent.errors import HostError, UsageError
+from agent.core.errors import HostError, UsageError
+from agent.core.file_hash import sha256_of
 from agent.facts.agent_paths import package_dir
-from agent.file_hash import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

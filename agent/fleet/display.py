@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
+from agent.core.progress import duration
 from agent.fleet.status import HostPhase, HostStatus
-from agent.journal import now
-from agent.progress import duration
+from agent.store.journal import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -11,7 +11,7 @@ from agent.diagnosis.spread import median_and_mad, stands_apart
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.records import Relativity
+    from agent.core.records import Relativity
 
 __all__ = ["Distribution", "distribution_of"]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import PackageLoader
 
-from agent.errors import ExitCode
-from agent.journal import now
+from agent.core.errors import ExitCode
 from agent.report.html import page_environment
 from agent.report.page_filters import agent_version, moment
 from agent.report.quantities import count_of, format_duration, quantity
+from agent.store.journal import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +78,10 @@ def _identity(description: Mapping[str, Any]) -> list[tuple[str, str]]:
     if description["end"]:
         end = datetime.fromisoformat(description["end"])
         rows.append(("Duration", format_duration((end - start).total_seconds())))
-    return [*rows, ("Reached", "through Slurm" if description["via"] == "slurm" else "over SSH")]
+    return [
+        *rows,
+        ("Transport", {"ssh": "SSH", "slurm": "Slurm"}.get(description["via"], description["via"])),
+    ]
 
 
 def _elapsed(host: Mapping[str, Any]) -> str:

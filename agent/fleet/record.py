@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from agent.fleet.inventory import FleetHost
 from agent.fleet.remote.standing import held
 from agent.fleet.status import HostStatus
-from agent.journal import Journal, now
-from agent.request import keep_sources
-from agent.results import LOCK, ResultsFolder
+from agent.run.request import keep_sources
+from agent.store.journal import Journal, now
+from agent.store.results import LOCK, ResultsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

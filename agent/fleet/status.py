@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode
+from agent.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,5 +1,6 @@
 """A profile: from text to a validated, resolved value."""
 
+from agent.core.timespan import format_timespan, parse_timespan
 from agent.profile.arguments import Timeout, TimeoutScope, parse_parameters, parse_timeout
 from agent.profile.checking import check
 from agent.profile.conversion import convert
@@ -9,7 +10,6 @@ from agent.profile.repetition import repeat
 from agent.profile.resolution import resolve, resolve_known, resolve_one, settle
 from agent.profile.schema import GROUPS, Element, Location, Profile, Scope
 from agent.profile.selection import SWITCHED_OFF, applies_to, select
-from agent.profile.timespan import format_timespan, parse_timespan
 from agent.profile.variables import LOOKUPS, VARIABLES, Variables, VariableUnavailableError
 
 __all__ = [

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from agent.errors import ProfileError, UsageError
-from agent.profile.timespan import parse_timespan
+from agent.core.errors import ProfileError, UsageError
+from agent.core.timespan import parse_timespan
 
 __all__ = ["Timeout", "TimeoutScope", "parse_parameters", "parse_timeout"]
 

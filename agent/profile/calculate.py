@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ProfileError, VcagentError
-from agent.names import did_you_mean
+from agent.core.errors import ProfileError, VcagentError
+from agent.core.names import did_you_mean
 from agent.profile.functions import FUNCTIONS
 from agent.profile.operations import OPERATORS
 from agent.profile.values import KindError, bounded

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ProfileError
-from agent.names import canonical
+from agent.core.errors import ProfileError
+from agent.core.names import canonical
 from agent.profile.problems import Problem, Problems
 from agent.profile.resolution import known_lookup
 from agent.profile.schema import Element, Location, Profile, Scope

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent.errors import ProfileError, UsageError
+from agent.core.errors import ProfileError, UsageError
 from agent.profile.document import read_document
 from agent.profile.finding import Source
 

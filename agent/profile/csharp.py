@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from agent.errors import ProfileError
-from agent.profile.timespan import parse_timespan
+from agent.core.errors import ProfileError
+from agent.core.timespan import parse_timespan
 from agent.profile.tokens import tokenize
 
 __all__ = ["Expression", "parse_expression"]

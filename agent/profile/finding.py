@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from agent.errors import ProfileError
-from agent.names import did_you_mean
+from agent.core.errors import ProfileError
+from agent.core.names import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

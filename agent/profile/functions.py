@@ -9,7 +9,7 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from agent.profile.timespan import parse_timespan
+from agent.core.timespan import parse_timespan
 from agent.profile.values import KindError, is_number, kind_of, text_of, value_of
 
 if TYPE_CHECKING:

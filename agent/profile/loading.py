@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ProfileError
+from agent.core.errors import ProfileError
 from agent.profile.finding import find
 from agent.profile.merging import merge, override
 from agent.profile.structure import read_profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.errors import ProfileError
+from agent.core.errors import ProfileError
 
 if TYPE_CHECKING:
     from agent.profile.schema import Location

@@ -9,8 +9,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ProfileError
-from agent.names import canonical
+from agent.core.errors import ProfileError
+from agent.core.names import canonical
 from agent.profile.resolution import resolve_one
 from agent.profile.schema import GROUPS
 from agent.profile.values import text_of

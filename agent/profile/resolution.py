@@ -8,12 +8,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ProfileError
-from agent.names import canonical, nearest
+from agent.core.errors import ProfileError
+from agent.core.names import canonical, nearest
+from agent.core.timespan import format_timespan, parse_timespan
 from agent.profile.calculate import evaluate
 from agent.profile.scoping import TOO_DEEP, Names, Slot, told
 from agent.profile.template import Calculation, Lookup, Part, Reference, parse_template
-from agent.profile.timespan import format_timespan, parse_timespan
 from agent.profile.values import text_of, value_of
 
 if TYPE_CHECKING:

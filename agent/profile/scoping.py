@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ProfileError
-from agent.names import canonical, nearest
-from agent.secrets import is_secret_name
+from agent.core.errors import ProfileError
+from agent.core.names import canonical, nearest
+from agent.core.secrets import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

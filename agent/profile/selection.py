@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ProfileError, UsageError
-from agent.names import canonical, did_you_mean
+from agent.core.errors import ProfileError, UsageError
+from agent.core.names import canonical, did_you_mean
 from agent.profile.resolution import resolve_one
 from agent.profile.schema import GROUPS
 from agent.profile.values import text_of

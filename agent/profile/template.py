@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agent.errors import ProfileError
-from agent.names import did_you_mean, nearest
+from agent.core.errors import ProfileError
+from agent.core.names import did_you_mean, nearest
 from agent.profile.calculate import check_functions
 from agent.profile.csharp import Expression, parse_expression
 from agent.profile.functions import TOTALS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agent.errors import ProfileError
+from agent.core.errors import ProfileError
 
 __all__ = ["matching_brace", "tokenize"]
 

@@ -6,8 +6,8 @@ import math
 from datetime import timedelta
 from typing import Any
 
-from agent.errors import ProfileError
-from agent.profile.timespan import format_timespan, is_timespan, parse_timespan
+from agent.core.errors import ProfileError
+from agent.core.timespan import format_timespan, is_timespan, parse_timespan
 
 __all__ = ["KindError", "bounded", "is_number", "kind_of", "text_of", "value_of"]
 

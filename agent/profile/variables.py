@@ -6,8 +6,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ProfileError
-from agent.names import canonical
+from agent.core.errors import ProfileError
+from agent.core.names import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from agent.profile.document import (
+from agent.core.timespan import is_timespan
+from agent.profile.syntax import (
     MAXIMUM_CHARACTERS,
     MAXIMUM_DEPTH,
     MAXIMUM_NODES,
@@ -21,7 +22,6 @@ from agent.profile.document import (
     SyntaxProblem,
     has_half_pair,
 )
-from agent.profile.timespan import is_timespan
 
 __all__ = ["plain_scalar", "read_yaml"]
 

@@ -11,7 +11,7 @@ from agent.report.quantities import Quantity, quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.records import Metric
+    from agent.core.records import Metric
 
 __all__ = ["GpuTable", "gpu_table"]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from agent.records import MetadataValue, MetricRecord
+    from agent.core.records import MetadataValue, MetricRecord
 
 __all__ = ["HostUsage", "Panel", "is_monitor"]
 

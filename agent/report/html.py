@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from agent.journal import now
 from agent.report import page_filters
 from agent.report.figures import Figure, host_figures
 from agent.report.page_sections import CaseSection, case_sections, identity, setting_groups
 from agent.report.plots import Band
 from agent.report.run_folder import RunResult, read_run
 from agent.report.status import run_outcome, run_status
+from agent.store.journal import now
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.component import CASE_OWNER
-from agent.errors import ParseError
-from agent.report.exhibits import Table, read_exhibits
+from agent.component.component import CASE_OWNER
+from agent.core.errors import ParseError
 from agent.report.figures import (
     LATENCIES,
     PERCENTILES,
@@ -24,9 +23,10 @@ from agent.report.gpu_usage import GpuTable, gpu_table
 from agent.report.page_filters import moment, plain
 from agent.report.quantities import Quantity, count_of, format_duration, quantity
 from agent.report.samples import SAMPLES_FILE, SampleStatistics, read_samples
+from agent.store.exhibits import Table, read_exhibits
 
 if TYPE_CHECKING:
-    from agent.records import Metric
+    from agent.core.records import Metric
     from agent.report.run_folder import CaseResult, RunResult
 
 __all__ = ["CaseSection", "case_sections", "identity", "setting_groups"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode
-from agent.records import Reason, Validity, Verdict
+from agent.core.errors import ExitCode
+from agent.core.records import Reason, Validity, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

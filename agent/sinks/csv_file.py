@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from agent.journal import json_text
 from agent.sinks.base import FileSink
+from agent.store.journal import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agent.records import MetadataValue, MetricRecord
+    from agent.core.records import MetadataValue, MetricRecord
 
 __all__ = ["COLUMNS", "CsvSink"]
 

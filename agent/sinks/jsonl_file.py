@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.journal import record_to_json
 from agent.sinks.base import FileSink
+from agent.store.journal import record_to_json
 
 if TYPE_CHECKING:
-    from agent.records import MetricRecord
+    from agent.core.records import MetricRecord
 
 __all__ = ["JsonlSink"]
 

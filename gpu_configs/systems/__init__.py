@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

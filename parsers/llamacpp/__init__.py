@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.errors import ParseError
-from agent.records import Metric, ParsedOutput, Parser
+from agent.core.errors import ParseError
+from agent.core.records import Metric, ParsedOutput, Parser
 from parsers.llamacpp.bench import (
     batched_metrics,
     batched_rows,

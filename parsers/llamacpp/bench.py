@@ -11,8 +11,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ParseError
-from agent.records import MetadataValue, Metric, Relativity
+from agent.core.errors import ParseError
+from agent.core.records import MetadataValue, Metric, Relativity
 from parsers.llamacpp.numbers import count, finite
 
 if TYPE_CHECKING:

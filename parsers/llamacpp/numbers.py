@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 
 __all__ = ["count", "finite"]
 

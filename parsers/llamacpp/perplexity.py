@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from agent.errors import ParseError
-from agent.records import Metric, Relativity
+from agent.core.errors import ParseError
+from agent.core.records import Metric, Relativity
 from parsers.llamacpp.numbers import finite
 
 __all__ = ["chunks_done", "has_perplexity", "perplexity_complete", "perplexity_metrics"]

@@ -10,8 +10,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from agent.errors import ParseError
-from agent.records import MetadataValue, Metric, Relativity
+from agent.core.errors import ParseError
+from agent.core.records import MetadataValue, Metric, Relativity
 
 __all__ = [
     "Tensor",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agent.records import Metric, Relativity
+from agent.core.records import Metric, Relativity
 from parsers.llamacpp.numbers import finite
 
 if TYPE_CHECKING:

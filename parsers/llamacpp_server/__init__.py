@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.records import Parser
+from agent.core.records import Parser
 from parsers.llamacpp_server import counters, replies
 
 __all__ = ["COUNTERS_PARSER", "REPLIES_PARSER"]

@@ -10,8 +10,8 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from agent.errors import ParseError
-from agent.records import Metric, ParsedOutput, Relativity
+from agent.core.errors import ParseError
+from agent.core.records import Metric, ParsedOutput, Relativity
 from parsers.terminal import whole_lines
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ParseError
-from agent.records import Metric, ParsedOutput, Relativity
+from agent.core.errors import ParseError
+from agent.core.records import Metric, ParsedOutput, Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agent.records import MetadataValue
+    from agent.core.records import MetadataValue
 
 __all__ = ["parse", "recognise"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ParseError
-from agent.records import ParsedOutput, Parser
+from agent.core.errors import ParseError
+from agent.core.records import ParsedOutput, Parser
 from parsers.lm_eval.results import parse_results
 
 if TYPE_CHECKING:

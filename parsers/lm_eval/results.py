@@ -6,8 +6,8 @@ import math
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ParseError
-from agent.records import Metric, ParsedOutput, Relativity
+from agent.core.errors import ParseError
+from agent.core.records import Metric, ParsedOutput, Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

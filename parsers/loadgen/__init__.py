@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.records import Parser
+from agent.core.records import Parser
 from parsers.loadgen.detail import DETAIL_NAME, DetailLog, read_detail
 from parsers.loadgen.folder import parse, parse_folder, recognise
 from parsers.loadgen.settings import compare_settings

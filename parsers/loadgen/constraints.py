@@ -10,7 +10,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from agent.records import Reason
+from agent.core.records import Reason
 from parsers.loadgen.early_stopping import REASONABLE_GROWTH, late_allowed, queries_at_same_share
 
 if TYPE_CHECKING:

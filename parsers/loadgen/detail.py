@@ -14,7 +14,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 from parsers.loadgen.record import decode, message_of, salvage
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.errors import ParseError
-from agent.records import ParsedOutput, Reason, Validity, Verdict
+from agent.core.errors import ParseError
+from agent.core.records import ParsedOutput, Reason, Validity, Verdict
 from parsers.loadgen.detail import DETAIL_NAME, MARKER, DetailLog, Value, read_detail
 from parsers.loadgen.metrics import run_metrics, seconds_between
 from parsers.loadgen.settings import settings_of

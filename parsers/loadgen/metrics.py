@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.records import Metric, Relativity
+from agent.core.records import Metric, Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from agent.records import Reason
+from agent.core.records import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 from parsers.terminal import plain
 
 if TYPE_CHECKING:

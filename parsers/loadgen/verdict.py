@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from agent.records import Reason, Validity, Verdict
+from agent.core.records import Reason, Validity, Verdict
 from parsers.loadgen.constraints import missed_constraints
 from parsers.loadgen.settings import compare_settings
 

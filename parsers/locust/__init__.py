@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.records import Parser
+from agent.core.records import Parser
 from parsers.locust import load, tables
 
 __all__ = ["LOAD_PARSER", "PARSER"]

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ParseError
-from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from agent.core.errors import ParseError
+from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from parsers.locust.requests import LoadLog, Request, read_requests, request_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agent.records import MetadataValue
+    from agent.core.records import MetadataValue
 
 __all__ = ["LOAD_FILE", "parse", "recognise"]
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

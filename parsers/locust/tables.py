@@ -6,14 +6,14 @@ import csv
 import math
 from typing import TYPE_CHECKING
 
-from agent.errors import ParseError
-from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from agent.core.errors import ParseError
+from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agent.records import MetadataValue
+    from agent.core.records import MetadataValue
 
 __all__ = ["AGGREGATED", "parse", "recognise"]
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from agent.errors import ParseError
-from agent.records import Metric, ParsedOutput, Parser
+from agent.core.errors import ParseError
+from agent.core.records import Metric, ParsedOutput, Parser
 from parsers.nvidia_smi.c2c import link_metrics
 from parsers.nvidia_smi.devices import Device, Gpu, devices, gpus, kind
 from parsers.nvidia_smi.readings import READINGS, metric

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agent.records import Metric, Relativity
+from agent.core.records import Metric, Relativity
 
 __all__ = ["link_metrics"]
 

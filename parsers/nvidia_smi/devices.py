@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 from parsers.nvidia_smi.readings import READINGS, number_of, spoken, unit_of
 
 if TYPE_CHECKING:

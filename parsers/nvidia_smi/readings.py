@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.records import Metric, Relativity
+from agent.core.records import Metric, Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

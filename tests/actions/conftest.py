@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from agent.component import StepContext
+from agent.component.component import StepContext
 from agent.facts import Facts
-from agent.processes import LocalProcesses
+from agent.host.processes import LocalProcesses
 from tests.lab.engine import smollm2_gguf, tiny_gguf
 
 if TYPE_CHECKING:

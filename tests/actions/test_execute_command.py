@@ -7,10 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from actions.execute_command import ExecuteCommand, ExecuteCommandParameters, environment_variables
-from agent.component import Action, Dependency, Step, StepContext
-from agent.errors import ActionFailedError, InterruptedRunError, ProfileError
+from agent.component.component import Action, Dependency, Step, StepContext
+from agent.core.errors import ActionFailedError, InterruptedRunError, ProfileError
 from agent.facts import Facts
-from agent.processes import LocalProcesses
+from agent.host.processes import LocalProcesses
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent import registry
-from agent.progress import RunProgress
-from agent.request import RunRequest
-from agent.run import FinishedRun, start
+from agent.component import registry
+from agent.core.progress import RunProgress
+from agent.run.request import RunRequest
+from agent.run.session import FinishedRun, start
 from tests.agent.counting_components import register
 
 

@@ -5,8 +5,8 @@ from importlib.metadata import EntryPoint
 
 from pydantic import Field
 
-from agent import registry
-from agent.component import (
+from agent.component import registry
+from agent.component.component import (
     Action,
     ComponentParameters,
     Dependency,
@@ -17,10 +17,10 @@ from agent.component import (
     StepContext,
     StepOutcome,
 )
-from agent.errors import HostError
+from agent.core.errors import HostError
+from agent.core.names import canonical
+from agent.core.records import Metric, ParsedOutput, Reason, Validity, Verdict
 from agent.facts import Facts
-from agent.names import canonical
-from agent.records import Metric, ParsedOutput, Reason, Validity, Verdict
 
 
 class MeasuringParameters(ComponentParameters):

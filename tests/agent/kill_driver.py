@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agent.journal import Journal
-from agent.progress import RunProgress
-from agent.request import RunRequest
-from agent.run import start
+from agent.core.progress import RunProgress
+from agent.run.request import RunRequest
+from agent.run.session import start
+from agent.store.journal import Journal
 from tests.agent.counting_components import register
 
 WATCHED = ("remember", "start_step", "end_step", "add_records", "move_sink")

@@ -8,21 +8,22 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import registry, run_description
-from agent.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.errors import ExitCode
-from agent.journal import Journal
-from agent.names import canonical
-from agent.progress import RunProgress
-from agent.request import RunRequest
-from agent.results import ResultsFolder
-from agent.run import resume, start
+from agent.component import registry
+from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.core.errors import ExitCode
+from agent.core.names import canonical
+from agent.core.progress import RunProgress
+from agent.run import description as run_description
+from agent.run.request import RunRequest
+from agent.run.session import resume, start
+from agent.store.journal import Journal
+from agent.store.results import ResultsFolder
 from tests.agent.counting_components import register as register_counting
 from tests.agent.kill_driver import WATCHED, dying
 
 if TYPE_CHECKING:
     from agent.facts import Facts
-    from agent.resume_unit import ResumeUnit
+    from agent.run.resume_unit import ResumeUnit
 
 
 class FileDoor:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from agent import registry
-from agent.component import (
+from agent.component import registry
+from agent.component.component import (
     Action,
     ComponentParameters,
     Plan,
@@ -19,8 +19,8 @@ from agent.component import (
     StepContext,
     StepOutcome,
 )
-from agent.errors import ActionFailedError
-from agent.names import canonical
+from agent.core.errors import ActionFailedError
+from agent.core.names import canonical
 
 if TYPE_CHECKING:
     from agent.facts import Facts

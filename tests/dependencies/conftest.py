@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.component import Dependency, StepContext
+from agent.component.component import Dependency, StepContext
 from agent.facts import Facts, LocalHost
-from agent.processes import LocalProcesses
+from agent.host.processes import LocalProcesses
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from agent.facts.nvidia_module import NvidiaModule
 from agent.facts.package_versions import PackageOffer
 from agent.facts.services import ServiceState
 from agent.facts.unattended_upgrades import UnattendedUpgrades
-from dependencies.version_lock import with_locks
+from dependencies.packages.version_lock import with_locks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from agent.processes import ProcessResult, ProcessRunner
+    from agent.host.processes import ProcessResult, ProcessRunner
     from tests.lab.host.web.apt_repository import SigningKey
 
 __all__ = ["DRIVERS", "NvidiaRpms", "RootedHost", "RootedProcesses", "publish_rpms"]
@@ -189,7 +189,7 @@ class RootedHost:
 
 @dataclass(frozen=True)
 class RootedProcesses:
-    """Runs dnf and rpm as that host would, and nothing else; see ``agent.processes.ProcessRunner``."""
+    """Runs dnf and rpm as that host would, and nothing else; see ``agent.host.processes.ProcessRunner``."""
 
     root: Path
     real: ProcessRunner

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from agent.facts import Facts
 from agent.facts.cuda_toolkits import CudaToolkit
 from agent.facts.disks import BlockDevice, Signature
@@ -27,18 +27,18 @@ from agent.facts.python import PythonInterpreter
 from agent.facts.python_environments import PythonEnvironment
 from agent.facts.storage import Mount
 from agent.facts.users import User
-from dependencies.docker_installation import DockerInstallation
-from dependencies.format_disks import FormatDisks
-from dependencies.free_gpu_memory import FreeGpuMemory
-from dependencies.git_repo_clone import GitRepoClone
-from dependencies.gpu_selection import GpuSelection
-from dependencies.linux_package_installation import LinuxPackageInstallation
-from dependencies.llamacpp_installation import LlamaCppInstallation
-from dependencies.mount_disks import MountDisks
-from dependencies.nvidia_container_toolkit_installation import NvidiaContainerToolkitInstallation
-from dependencies.nvidia_cuda_installation import NvidiaCudaInstallation
-from dependencies.python_environment_installation import PythonEnvironmentInstallation
-from dependencies.reboot_system import RebootSystem
+from dependencies.disks.format_disks import FormatDisks
+from dependencies.disks.mount_disks import MountDisks
+from dependencies.docker.installation import DockerInstallation
+from dependencies.llamacpp.installation import LlamaCppInstallation
+from dependencies.nvidia.container_toolkit_installation import NvidiaContainerToolkitInstallation
+from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
+from dependencies.nvidia.free_gpu_memory import FreeGpuMemory
+from dependencies.nvidia.gpu_selection import GpuSelection
+from dependencies.packages.linux_package_installation import LinuxPackageInstallation
+from dependencies.python.environment_installation import PythonEnvironmentInstallation
+from dependencies.sources.git_repo_clone import GitRepoClone
+from dependencies.system.reboot_system import RebootSystem
 from parsers.llamacpp.build import Build
 from tests.dependencies.docker_facts import DOCKER_READERS
 from tests.dependencies.nvidia_cases import NVIDIA_READERS, expand
@@ -46,7 +46,7 @@ from tests.dependencies.nvidia_cases import NVIDIA_READERS, expand
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.component import ComponentParameters, Dependency
+    from agent.component.component import ComponentParameters, Dependency
 
 INSTALLERS: dict[str, type[Dependency]] = {
     "docker_installation": DockerInstallation,

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.component.registry import known_types
+from agent.core.secrets import Secrets
 from agent.facts import Facts
 from agent.facts.disks import BlockDevice, Signature
 from agent.facts.linux import Distribution
-from agent.planning import Planner, Standing, leaves
+from agent.planning.planner import Planner, Standing, leaves
+from agent.planning.variables import run_variables
 from agent.profile import Profile, Source, find, load_sources
-from agent.reboot import allows_reboot
-from agent.registry import known_types
-from agent.secrets import Secrets
-from agent.variables import run_variables
+from agent.run.reboot import allows_reboot
 
 if TYPE_CHECKING:
-    from agent.planning import PlannedComponent
+    from agent.planning.planner import PlannedComponent
 
 SETUP = "SETUP-GPU-NVIDIA"
 ROOT = BlockDevice("/dev/nvme0n1p2", "part", 10**12, "ext4", "r", mount_points=("/",))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from gpu_configs.systems import GpuSet, chosen_system, load_system, match_system, shipped_systems
 
 if TYPE_CHECKING:

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.component import StepContext
-from agent.errors import HostError, VcagentError
+from agent.component.component import StepContext
+from agent.core.errors import HostError, VcagentError
 from agent.facts import Facts, LocalHost
-from agent.processes import LocalProcesses
-from dependencies.llamacpp_image import LlamaCppImage
-from dependencies.llamacpp_installation import LlamaCppInstallation
-from dependencies.llamacpp_programs import llamacpp_build
-from dependencies.python_environment_installation import PythonEnvironmentInstallation
+from agent.host.processes import LocalProcesses
+from dependencies.llamacpp.image import LlamaCppImage
+from dependencies.llamacpp.installation import LlamaCppInstallation
+from dependencies.llamacpp.programs import llamacpp_build
+from dependencies.python.environment_installation import PythonEnvironmentInstallation
 from tests.lab.container_engine import BUSYBOX
 from tests.lab.llamacpp_of_debian import llamacpp_of_debian
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.component import Dependency
+    from agent.component.component import Dependency
     from tests.lab.restartable_docker import RestartableDocker
 
 __all__ = ["converter_environment", "llamacpp", "llamacpp_image", "llamacpp_version", "tiny_folder"]

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from agent.facts import Facts, LocalHost
 from agent.facts.processor import PROCESSOR
-from dependencies.llamacpp_source import PACKAGE_INDEX, PINNED_VERSION, Source, root_of
+from dependencies.llamacpp.source import PACKAGE_INDEX, PINNED_VERSION, Source, root_of
 from tests.lab.debian_packages import unpack
 from tests.lab.host.cache import cached_folder, fingerprint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.component import StepContext
+    from agent.component.component import StepContext
 
 __all__ = ["llamacpp_of_debian"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 from parsers.mlperf_harness_summary import PARSER, parse_summary
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import ParseError
-from agent.records import ParsedOutput, Validity
+from agent.core.errors import ParseError
+from agent.core.records import ParsedOutput, Validity
 from parsers.mlperf_metadata import PARSER, parse_metadata
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import Any
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.inventory.draft import UNGROUPED, Draft
 from agent.fleet.inventory.variables import ansible_only, as_ansible
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.inventory.host_address import host_address
 from agent.fleet.inventory.variables import ansible_only, as_ansible
 

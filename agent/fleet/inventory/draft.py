@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.inventory.host import FleetHost, Inventory
 from agent.fleet.inventory.host_address import host_address
 from agent.fleet.inventory.ranges import expanded

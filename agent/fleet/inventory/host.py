@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.errors import UsageError
+    from agent.core.errors import UsageError
 
 __all__ = ["FleetHost", "Inventory"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 
 __all__ = ["host_address"]
 

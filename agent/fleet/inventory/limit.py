@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.errors import UsageError
-from agent.names import did_you_mean, nearest
+from agent.core.errors import UsageError
+from agent.core.names import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
+from agent.core.names import did_you_mean
 from agent.fleet.inventory.draft import ALL, Draft
 from agent.fleet.inventory.variables import check_own
-from agent.names import did_you_mean
 
 __all__ = ["OWN_KEYS", "read_own"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.inventory.ansible_ini import read_ini
 from agent.fleet.inventory.ansible_yaml import read_ansible_groups
 from agent.fleet.inventory.draft import UNGROUPED, Draft

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
+from agent.core.names import did_you_mean
 from agent.fleet.inventory.host import FleetHost
-from agent.names import did_you_mean
 
 __all__ = ["OWN_VARIABLES", "Vaulted", "ansible_only", "as_ansible", "check_own", "fleet_host", "merged"]
 

@@ -11,7 +11,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str]) -> int:
     """Do it; the exit code. An error is said on standard error."""
-    from agent.errors import VcagentError
+    from agent.core.errors import VcagentError
 
     verb, run_dir, *more = arguments[0], Path(arguments[1]), *arguments[2:]
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who listened is gone

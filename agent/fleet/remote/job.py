@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode
+from agent.core.errors import ExitCode
 from agent.fleet.remote.launching import launch
 from agent.fleet.remote.sending import offered_files
 from agent.fleet.remote.standing import RunState, Standing
 from agent.fleet.remote.stopping import stop
 from agent.fleet.remote.watching import standings
-from agent.results import write_json
+from agent.store.results import write_json
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -11,11 +11,11 @@ import sys
 import time
 from typing import IO, TYPE_CHECKING
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import SYSTEMD
 from agent.fleet.remote.standing import END, OUTPUT, SUPERVISOR_LOCK, RunState, standing_of
-from agent.resume_unit import program
+from agent.run.resume_unit import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from agent.fleet.remote.standing import RESULTS, held
-from agent.results import LOCK
+from agent.store.results import LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

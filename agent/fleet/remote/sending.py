@@ -7,9 +7,9 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from agent.file_hash import sha256_of
+from agent.core.file_hash import sha256_of
 from agent.fleet.remote.standing import OUTPUT, RESULTS
-from agent.results import ResultsFolder
+from agent.store.results import ResultsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,10 +10,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from agent.errors import ExitCode
+from agent.core.errors import ExitCode
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import BOOT
-from agent.results import JOURNAL, LOCK, ResultsFolder
+from agent.store.results import JOURNAL, LOCK, ResultsFolder
 
 __all__ = ["END", "OUTPUT", "RESULTS", "SUPERVISOR_LOCK", "RunState", "Standing", "held", "standing_of"]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agent.fleet.remote.standing import RESULTS, SUPERVISOR_LOCK, held
-from agent.results import LOCK
+from agent.store.results import LOCK
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,17 +8,17 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode, VcagentError, unexpected
+from agent.core.errors import ExitCode, VcagentError, unexpected
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import BOOT
 from agent.fleet.remote.machine_lock import machine_for_itself
 from agent.fleet.remote.standing import END, OUTPUT, RESULTS, SUPERVISOR_LOCK
-from agent.results import open_own, write_json
+from agent.store.results import open_own, write_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.run import FinishedRun
+    from agent.run.session import FinishedRun
 
 __all__ = ["supervise"]
 
@@ -61,11 +61,11 @@ def supervise(run_dir: Path, pipe: Path | None) -> int:
 
 
 def _run(run_dir: Path, values: dict[str, Any]) -> FinishedRun:
+    from agent.core.progress import PlainProgress
     from agent.profile import Source
-    from agent.progress import PlainProgress
-    from agent.request import RunRequest
-    from agent.results import ResultsFolder
-    from agent.run import resume, start
+    from agent.run.request import RunRequest
+    from agent.run.session import resume, start
+    from agent.store.results import ResultsFolder
 
     progress = PlainProgress(sys.stderr)
     given = values["request"]
@@ -80,6 +80,6 @@ def _run(run_dir: Path, values: dict[str, Any]) -> FinishedRun:
 
 
 def _masked(text: str, values: dict[str, Any]) -> str:
-    from agent.secrets import Secrets
+    from agent.core.secrets import Secrets
 
     return Secrets(mappings=[os.environ, values["request"]["parameters"]]).mask(text)

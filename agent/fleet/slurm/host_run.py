@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.errors import ExitCode, HostError
+from agent.core.errors import ExitCode, HostError
 from agent.fleet.bundle import Platform
 from agent.fleet.commands import NO_PYTHON
 from agent.fleet.errors import HostUnfitError, UnreachableError
@@ -18,7 +18,7 @@ from agent.fleet.scheduling import Wait
 from agent.fleet.slurm.job_array import JobArray
 from agent.fleet.slurm.programs import REMEDY
 from agent.fleet.status import HostPhase
-from agent.journal import now
+from agent.store.journal import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from agent.fleet.errors import HostUnfitError
 
 if TYPE_CHECKING:

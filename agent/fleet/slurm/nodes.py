@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.errors import HostError, UsageError
+from agent.core.errors import HostError, UsageError
 from agent.fleet.inventory import FleetHost
 from agent.fleet.slurm.programs import SlurmPrograms
 

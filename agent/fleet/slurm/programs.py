@@ -6,8 +6,8 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
-from agent.errors import HostError, UsageError
-from agent.resume_unit import kept_environment
+from agent.core.errors import HostError, UsageError
+from agent.run.resume_unit import kept_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agent.fleet.commands import doorstep_input, first_command
 from agent.fleet.remote.job import STANDING_SUFFIX, WANTS_SUFFIX
 from agent.fleet.remote.standing import Standing
-from agent.results import write_json
+from agent.store.results import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

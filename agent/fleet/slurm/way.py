@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agent.errors import HostError
+from agent.core.errors import HostError
 from agent.fleet.host_run import Way
 from agent.fleet.slurm.host_run import SlurmHostRun
 from agent.fleet.slurm.job_array import JobArray

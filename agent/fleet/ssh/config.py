@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from paramiko import SSHConfig
 from paramiko.ssh_exception import ConfigParseError
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.ssh.config import HostOptions, read_ssh_config
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ExitCode, VcagentError
+from agent.core.errors import ExitCode, VcagentError
 from agent.fleet.bundle import Platform
 from agent.fleet.commands import bundle_command, privileged
 from agent.fleet.errors import (
@@ -19,14 +19,14 @@ from agent.fleet.errors import (
     UnknownHostKeyError,
     UnreachableError,
 )
-from agent.fleet.gathering import gathered
 from agent.fleet.host_run import HostRun
 from agent.fleet.remote.standing import RunState, Standing
 from agent.fleet.remote.watching import HEARTBEAT_S
 from agent.fleet.scheduling import Wait
 from agent.fleet.ssh.arriving import EXCHANGE_S, arrived, probed
+from agent.fleet.ssh.gathering import gathered
 from agent.fleet.status import HostPhase
-from agent.journal import now
+from agent.store.journal import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable

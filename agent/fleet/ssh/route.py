@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.inventory.host import FleetHost
 from agent.fleet.inventory.host_address import host_address
 from agent.fleet.ssh.tokens import Tokens

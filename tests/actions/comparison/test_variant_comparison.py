@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actions.comparison.variant_comparison import VariantComparison, VariantComparisonParameters
-from agent.errors import ActionFailedError
+from agent.core.errors import ActionFailedError
+from agent.core.records import Metric, ParsedOutput, Validity
 from agent.facts import Facts
-from agent.records import Metric, ParsedOutput, Validity
-from agent.report.exhibits import Exhibits, read_exhibits
+from agent.store.exhibits import Exhibits, read_exhibits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from agent.component import StepContext
+    from agent.component.component import StepContext
 
 WHEN = "2026-04-01T12:00:00+00:00"
 NUMBERS = {

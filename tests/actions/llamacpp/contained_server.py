@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
-from agent.component import StepContext
+from agent.component.component import StepContext
 from agent.facts import Facts
-from agent.processes import LocalProcesses
+from agent.host.processes import LocalProcesses
 
 if TYPE_CHECKING:
-    from agent.component import StepOutcome
+    from agent.component.component import StepOutcome
 
 
 class _Quiet:

@@ -18,16 +18,16 @@ from actions.llamacpp.mmlu import LlamaCppMMLU
 from actions.llamacpp.perplexity import LlamaCppPerplexity
 from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.variants import Variant
-from agent.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError
+from agent.core.records import Validity
 from agent.facts import Facts, LocalHost
-from agent.records import Validity
 from tests.lab.llamacpp import converter_environment, llamacpp, llamacpp_version, tiny_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.component import Action, StepContext
-    from agent.records import ParsedOutput
+    from agent.component.component import Action, StepContext
+    from agent.core.records import ParsedOutput
 
 __all__ = ["converter_environment", "llamacpp", "llamacpp_version", "tiny_folder"]
 

@@ -13,19 +13,19 @@ from actions.comparison.variant_comparison import VariantComparison
 from actions.llamacpp.bench import BenchParameters
 from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
-from actions.mlperf.loadgen_executor import LoadGenExecutor
-from actions.mlperf.loadgen_parameters import LoadGenParameters
+from actions.loadgen.executor import LoadGenExecutor
+from actions.loadgen.parameters import LoadGenParameters
 from actions.monitors.nvidia_smi import NvidiaSmiMonitor
-from agent.errors import ProfileError
+from agent.core.errors import ProfileError
+from agent.core.records import Validity
+from agent.core.secrets import Secrets
 from agent.facts import Facts
-from agent.planning import Planner, leaves
+from agent.planning.planner import Planner, leaves
 from agent.profile import Profile, Variables, check, load, repeat, resolve
-from agent.records import Validity
-from agent.secrets import Secrets
-from dependencies.free_gpu_memory import FreeGpuMemory, FreeGpuMemoryParameters
+from dependencies.nvidia.free_gpu_memory import FreeGpuMemory, FreeGpuMemoryParameters
 
 if TYPE_CHECKING:
-    from agent.component import StepContext
+    from agent.component.component import StepContext
 
 PACKAGES = Facts(modelled={"package_dir": Path("/packages")})
 VARIABLES = Variables(

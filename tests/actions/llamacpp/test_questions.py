@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from actions.llamacpp.multiple_choice_file import task_file
 from actions.llamacpp.questions import Question, question_files, read_questions, sample
-from agent.errors import ActionFailedError
+from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,15 +14,16 @@ import psutil
 import pytest
 
 from actions.llamacpp.model_file import locate_model
-from actions.llamacpp.server import LlamaCppServer, ServerParameters
-from agent.errors import ActionFailedError, InterruptedRunError
-from agent.file_hash import sha256_of
+from actions.llamacpp.server import LlamaCppServer
+from actions.llamacpp.server_parameters import ServerParameters
+from agent.core.errors import ActionFailedError, InterruptedRunError
+from agent.core.file_hash import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agent.component import StepContext
+    from agent.component.component import StepContext
 
 pytestmark = pytest.mark.engine
 

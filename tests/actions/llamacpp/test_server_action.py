@@ -19,13 +19,13 @@ import pytest
 from pydantic import ValidationError
 
 from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
-from agent.errors import ActionFailedError
+from agent.core.errors import ActionFailedError
 from agent.facts import Facts
 from tests.lab.container_engine import BUSYBOX
 from tests.lab.llamacpp import llamacpp, llamacpp_image, llamacpp_version
 
 if TYPE_CHECKING:
-    from agent.component import Service, StepContext
+    from agent.component.component import Service, StepContext
     from tests.lab.restartable_docker import RestartableDocker
 
 __all__ = ["llamacpp", "llamacpp_image", "llamacpp_version"]

@@ -19,11 +19,11 @@ from actions.llamacpp.perplexity import LlamaCppPerplexity
 from actions.llamacpp.programs import fitted, program_environment, remedy_for
 from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.variants import Variant, variant_files
-from agent.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError
 from agent.facts import Facts
 
 if TYPE_CHECKING:
-    from agent.component import Action, Plan, StepContext
+    from agent.component.component import Action, Plan, StepContext
 
 PACKAGES = Path("/packages")
 

@@ -12,17 +12,17 @@ import pytest
 from pydantic import ValidationError
 
 from actions.lm_eval.command import SHIPPED_TASKS, lm_eval_command, lm_eval_environment
+from actions.lm_eval.executor import LmEvalExecutor, check_echo, remedy_of
 from actions.lm_eval.judging import judge
-from actions.lm_eval.lm_eval_executor import LmEvalExecutor, check_echo, remedy_of
 from actions.lm_eval.parameters import LmEvalParameters
-from agent.errors import ActionFailedError, HostError
-from agent.records import ParsedOutput, Validity
+from agent.core.errors import ActionFailedError, HostError
+from agent.core.records import ParsedOutput, Validity
 from parsers.lm_eval import PARSER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agent.component import StepContext, StepOutcome
+    from agent.component.component import StepContext, StepOutcome
 
 ECHO_SERVER = Path(__file__).parents[2] / "lab" / "echo_server.py"
 REAL = Path(__file__).parents[2] / "parsers" / "lm_eval" / "v0_4_13_group.json"
@@ -219,7 +219,8 @@ def test_failures_are_explained(said: str, remedy: str) -> None:
 def test_llama_cpps_own_server_is_known_to_echo_nothing(
     bench_python: Path, tiny_gguf: Path, context: StepContext, tmp_path: Path
 ) -> None:
-    from actions.llamacpp.server import LlamaCppServer, ServerParameters
+    from actions.llamacpp.server import LlamaCppServer
+    from actions.llamacpp.server_parameters import ServerParameters
 
     parameters = ServerParameters(model=str(tiny_gguf), parallel=1, context=64)
     with (

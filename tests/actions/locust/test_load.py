@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actions.llamacpp.server import LlamaCppServer, ServerParameters
+from actions.llamacpp.server import LlamaCppServer
+from actions.llamacpp.server_parameters import ServerParameters
 from actions.locust.load import LocustLoad
 from actions.locust.load_parameters import LocustLoadParameters
-from agent.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError
+from agent.core.records import Validity
+from agent.core.secrets import MASK
 from agent.facts import Facts
-from agent.processes import LocalProcesses
-from agent.records import Validity
-from agent.secrets import MASK
+from agent.host.processes import LocalProcesses
 from parsers.locust.requests import read_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from agent.component import StepContext, StepOutcome
-    from agent.records import ParsedOutput
+    from agent.component.component import StepContext, StepOutcome
+    from agent.core.records import ParsedOutput
 
 pytestmark = pytest.mark.engine
 

@@ -11,15 +11,15 @@ from pydantic import ValidationError
 
 from actions.monitors.host import HostMonitor, PsutilSensors, Snapshot, metrics_between
 from actions.monitors.interval import IntervalParameters
-from agent.component import MonitorContext
+from agent.component.component import MonitorContext
 from agent.facts import Facts
-from agent.processes import LocalProcesses
+from agent.host.processes import LocalProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from agent.records import Metric
+    from agent.core.records import Metric
 
 BEFORE = Snapshot(
     at_s=100.0,

@@ -11,17 +11,17 @@ import pytest
 from actions.monitors.interval import IntervalParameters
 from actions.monitors.kernel_log import KernelLog
 from actions.monitors.nvidia_smi import NvidiaSmiMonitor
-from agent.component import MonitorContext
+from agent.component.component import MonitorContext
 from agent.facts import Facts
-from agent.nvml import NvmlError, NvmlSession
-from agent.processes import LocalProcesses
+from agent.facts.nvml_library import NvmlError, NvmlSession
+from agent.host.processes import LocalProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from agent.component import MonitorSummary
-    from agent.records import Metric
+    from agent.component.component import MonitorSummary
+    from agent.core.records import Metric
     from tests.lab.nvml.nvml_stand_in import NvmlStandIn
 
 XID = "3,2,200,-;NVRM: Xid (PCI:0000:11:00): 48, pid=7, DBE (double bit error)\n"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.errors import UsageError
 from agent.diagnosis.criteria import parse_criterion
-from agent.errors import UsageError
 
 VARIANCE = ("x", "z", "worse")
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.core.errors import UsageError
+from agent.core.records import Relativity
 from agent.diagnosis.baseline import Baseline, baseline_to_json, make_baselines, read_baselines
 from agent.diagnosis.judging import diagnose
 from agent.diagnosis.observations import Measured, Observations, observe
 from agent.diagnosis.rules import read_rules
 from agent.diagnosis.table import rows, to_markdown
-from agent.errors import UsageError
-from agent.records import Relativity
 
 SPEED = "bench/Offline/tokens_per_second"
 DELAY = "bench/Server/ttft_p99"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent.cli.main import main
+from agent.core.errors import ExitCode, UsageError
 from agent.diagnosis.reading import read_observations
-from agent.errors import ExitCode, UsageError
 
 FINISHED = Path(__file__).parents[1] / "report/finished_run"
 SPEED = "bench/Offline/performance/tokens_per_second"

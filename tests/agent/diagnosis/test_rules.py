@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.core.errors import UsageError
 from agent.diagnosis.rules import Function, read_rules
-from agent.errors import UsageError
 
 SUPERBENCH = r"""
 version: v0.12

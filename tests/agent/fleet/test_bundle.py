@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.bundle import Bundles, Platform
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.records import Relativity
 from agent.fleet.display import LiveTable, PlainLines, counted, host_table
 from agent.fleet.distribution import distribution_of
 from agent.fleet.failed import failed_inventory
 from agent.fleet.inventory import FleetHost, read_inventory
 from agent.fleet.record import host_folders, host_from_json, host_to_json
 from agent.fleet.status import HostPhase, HostStatus
-from agent.records import Relativity
 
 UP, DOWN, BOTH = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 

@@ -17,10 +17,10 @@ from agent.fleet.record import FleetRecord
 from agent.fleet.ssh.credentials import Credentials
 from agent.fleet.status import HostPhase, HostStatus
 from agent.fleet.terminal import render_fleet
-from agent.journal import Journal
 from agent.profile import Source
-from agent.request import RunRequest
-from agent.results import JOURNAL
+from agent.run.request import RunRequest
+from agent.store.journal import Journal
+from agent.store.results import JOURNAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

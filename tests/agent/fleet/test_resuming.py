@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.cli.fleet import app
-from agent.errors import ExitCode, HostError, UsageError
+from agent.core.errors import ExitCode, HostError, UsageError
 from agent.fleet.assignment import FleetRequest, assigned
 from agent.fleet.commands import privileged
 from agent.fleet.display import FleetDisplay
@@ -21,10 +21,10 @@ from agent.fleet.record import FleetRecord, fleet_folder
 from agent.fleet.run import FinishedFleet, Wishes, resume_fleet
 from agent.fleet.ssh.credentials import Credentials
 from agent.fleet.status import HostPhase, HostStatus
-from agent.journal import Journal
 from agent.profile import Source
-from agent.request import RunRequest
-from agent.results import JOURNAL, LOCK, ResultsFolder
+from agent.run.request import RunRequest
+from agent.store.journal import Journal
+from agent.store.results import JOURNAL, LOCK, ResultsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.waves import Waves, share_of
 
 HOSTS = ["a", "b", "c", "d", "e"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import ProfileError, UsageError
+from agent.core.errors import ProfileError, UsageError
 from agent.profile import TimeoutScope, format_timespan, parse_parameters, parse_timeout, parse_timespan
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from agent.cli.convert import convert as convert_command
 from agent.cli.profiles import profiles as profiles_command
-from agent.errors import ProfileError, UsageError
+from agent.core.errors import ProfileError, UsageError
 from agent.profile import Variables, convert, load, resolve
 from agent.profile.json_text import read_json
 from agent.profile.yaml_text import read_yaml

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.request import RunRequest
-from agent.run import plan
+from agent.run.request import RunRequest
+from agent.run.session import plan
 
 PAGE = Path(__file__).parents[3] / "docs" / "profiles.md"
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

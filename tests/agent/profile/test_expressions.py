@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ProfileError
+from agent.core.errors import ProfileError
 from agent.profile import Element, Profile, Variables, VariableUnavailableError, check, resolve
 from agent.profile.yaml_text import read_yaml
 

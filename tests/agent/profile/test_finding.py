@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.errors import ProfileError
+from agent.core.errors import ProfileError
 from agent.profile import find, installed
 from agent.profile.finding import MAXIMUM_BYTES
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ProfileError
+from agent.core.errors import ProfileError
 from agent.profile import Variables, check, convert, resolve
 from agent.profile.finding import source_from_text
 from agent.profile.loading import load_sources

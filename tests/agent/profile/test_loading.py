@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ProfileError, VcagentError
+from agent.core.errors import ProfileError, VcagentError
 from agent.profile import (
     GROUPS,
     Profile,

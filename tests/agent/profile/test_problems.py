@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ExitCode, ProfileError
+from agent.core.errors import ExitCode, ProfileError
 from agent.profile import check, load
 from agent.profile.yaml_text import read_yaml
 

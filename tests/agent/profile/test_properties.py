@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import ProfileError, VcagentError
+from agent.core.errors import ProfileError, VcagentError
 from agent.profile import Element, Profile, Variables, check, parse_parameters, parse_timeout, resolve, select
 from agent.profile.finding import source_from_text
 from agent.profile.loading import load_sources

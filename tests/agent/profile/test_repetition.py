@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ProfileError
+from agent.core.errors import ProfileError
 from agent.profile import Profile, Source, Variables, check, load_sources, repeat, resolve, select
 
 HEAD = "Description: A test.\nParameters: {Variants: 'F16,Q4_0', Users: [1, 2]}\nActions:\n"

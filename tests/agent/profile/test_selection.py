@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.profile import Element, Profile, Variables, applies_to, load, select
 
 EXAMPLE = str(Path(__file__).parent / "profiles" / "PERF-EXAMPLE.yaml")

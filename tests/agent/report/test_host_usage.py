@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from agent.records import MetricRecord, Relativity
+from agent.core.records import MetricRecord, Relativity
 from agent.report.figures import host_figures
 from agent.report.host_usage import HostUsage, is_monitor
 from agent.report.plots import unbroken

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.component import Plan, Step
-from agent.errors import HostError
-from agent.planning import PlannedComponent, Standing
+from agent.component.component import Plan, Step
+from agent.core.errors import HostError
+from agent.planning.planner import PlannedComponent, Standing
 from agent.profile.schema import Element, Location
 from agent.report import render_plan
 

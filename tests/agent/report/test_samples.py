@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 from agent.report.samples import read_samples
 from agent.report.time_series import TimeSeries
 

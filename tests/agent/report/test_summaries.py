@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from agent.report import write_case_summary, write_rollup
 from agent.report.figures import latency_limits
 from agent.report.headline import headline, headline_metrics

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.journal import Journal
-from agent.records import MetricRecord
+from agent.core.records import MetricRecord
 from agent.sinks import CsvSink, JsonlSink, Sink, feed
 from agent.sinks.csv_file import COLUMNS
-from tests.agent.test_journal import record
+from agent.store.journal import Journal
+from tests.agent.store.test_journal import record
 
 # The header line of a metrics.csv that VirtualClient wrote.
 VIRTUALCLIENT_HEADER = (

@@ -45,7 +45,7 @@ rules:
     categories: Network
     metrics: ["*/network_sent_max"]
 """
-_MOCK_SERVER = Path(__file__).parents[3] / "actions" / "mlperf" / "mock_server.py"
+_MOCK_SERVER = Path(__file__).parents[3] / "actions" / "loadgen" / "mock_server.py"
 _REQUIREMENTS = ("mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4")
 
 

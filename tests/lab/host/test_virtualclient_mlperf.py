@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.actions.mlperf.nvidia.test_profiles import FIXTURE
+from tests.actions.nvidia_harness.test_profiles import FIXTURE
 from tests.lab.harness.nvidia_harness import BASE, PROGRAMS, PYTHON, base_archive
 from tests.lab.host.lab_host import Hardware
 from tests.lab.host.packages import add_repository, install

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 from parsers.llamacpp import PARSER, parse_text
 from parsers.llamacpp.quantize import Tensor, quantized_tensors
 
 if TYPE_CHECKING:
-    from agent.records import ParsedOutput
+    from agent.core.records import ParsedOutput
 
 LOGS = Path(__file__).parent / "logs"
 EXPECTED = Path(__file__).with_name("expected.json")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 from parsers.llamacpp import PARSER, parse_text
 from parsers.llamacpp.devices import devices_of, no_gpu
 from parsers.llamacpp.multiple_choice import task_results
@@ -16,7 +16,7 @@ from parsers.llamacpp.multiple_choice import task_results
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.records import ParsedOutput
+    from agent.core.records import ParsedOutput
 
 
 def part(name: str, ms: float, count: int, unit: str, rate: float | str) -> str:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.errors import ParseError
-from agent.parsing import parse_path
+from agent.component.parsing import parse_path
+from agent.core.errors import ParseError
 from parsers.llamacpp_server import COUNTERS_PARSER, REPLIES_PARSER
 
 if TYPE_CHECKING:
-    from agent.records import Metric, ParsedOutput
+    from agent.core.records import Metric, ParsedOutput
 
 HERE = Path(__file__).parent
 REPLIES, COUNTERS = HERE / "replies", HERE / "counters"

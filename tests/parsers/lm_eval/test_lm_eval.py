@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import ParseError
-from agent.records import Metric, Relativity
+from agent.core.errors import ParseError
+from agent.core.records import Metric, Relativity
 from parsers.lm_eval import PARSER
 
 HERE = Path(__file__).parent

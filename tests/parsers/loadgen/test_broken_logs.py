@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.errors import ParseError
-from agent.records import ParsedOutput, Validity
+from agent.core.errors import ParseError
+from agent.core.records import ParsedOutput, Validity
 from parsers.loadgen import parse_folder, read_detail
 
 LOGS = Path(__file__).parent / "logs"

@@ -14,7 +14,7 @@ import pytest
 from parsers.loadgen import PARSER, parse_folder
 
 if TYPE_CHECKING:
-    from agent.records import ParsedOutput, Reason
+    from agent.core.records import ParsedOutput, Reason
 
 LOGS = Path(__file__).parent / "logs"
 CASES = sorted(folder.name for folder in LOGS.iterdir())

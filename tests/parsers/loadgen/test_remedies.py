@@ -13,7 +13,7 @@ from parsers.loadgen import parse_folder
 from parsers.loadgen.early_stopping import late_allowed, queries_needed
 
 if TYPE_CHECKING:
-    from agent.records import Reason
+    from agent.core.records import Reason
 
 Edit = Callable[..., Path]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.records import ParsedOutput, Validity
+from agent.core.records import ParsedOutput, Validity
 from parsers.loadgen import parse_folder, read_summary
 
 Edit = Callable[..., Path]

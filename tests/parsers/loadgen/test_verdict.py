@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import ParseError
-from agent.records import ParsedOutput, Reason, Validity
+from agent.core.errors import ParseError
+from agent.core.records import ParsedOutput, Reason, Validity
 from parsers.loadgen import ACCURACY_NOT_JUDGED, PARSER, compare_settings, parse_folder, read_detail
 from parsers.loadgen.constraints import round_down, round_up
 

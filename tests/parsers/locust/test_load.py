@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from agent.errors import ParseError
-from agent.parsing import parse_path
-from agent.records import Metric, ParsedOutput, Validity
+from agent.component.parsing import parse_path
+from agent.core.errors import ParseError
+from agent.core.records import Metric, ParsedOutput, Validity
 from parsers.locust import LOAD_PARSER, PARSER
 
 LOADS = Path(__file__).parent / "load"

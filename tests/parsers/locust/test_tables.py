@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import ParseError
-from agent.parsing import parse_path
-from agent.records import Metric, ParsedOutput, Validity
+from agent.component.parsing import parse_path
+from agent.core.errors import ParseError
+from agent.core.records import Metric, ParsedOutput, Validity
 from parsers.locust import PARSER
 
 TABLES = Path(__file__).parent / "tables"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import ParseError
+from agent.core.errors import ParseError
 from parsers.nvidia_smi import PARSER, gpus, parse_text, virtualclient_metrics
 
 if TYPE_CHECKING:

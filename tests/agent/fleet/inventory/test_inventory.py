@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.inventory import limited, read_inventory
 from agent.fleet.inventory.ranges import expanded
 

@@ -17,7 +17,7 @@ from agent.fleet.bundle import _LAUNCHER
 from agent.fleet.commands import doorstep_command, doorstep_input, first_command
 from agent.fleet.remote.machine_lock import MACHINE_LOCK
 from agent.fleet.remote.standing import RunState, Standing, standing_of
-from agent.results import ResultsFolder
+from agent.store.results import ResultsFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.inventory import FleetHost, read_inventory
 from agent.fleet.ssh.host_config import HostConfigs
 from agent.fleet.ssh.route import route_to

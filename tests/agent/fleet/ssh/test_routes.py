@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.errors import UsageError
+from agent.core.errors import UsageError
 from agent.fleet.inventory import FleetHost
 from agent.fleet.ssh.config import read_ssh_config
 from agent.fleet.ssh.route import route_to

@@ -1,0 +1,203 @@
+"""Runs lm-eval: MMLU and other question sets, on vLLM, transformers, an endpoint, or llama.cpp's server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from actions.llamacpp.server import LlamaCppServer
+from actions.lm_eval.command import lm_eval_command, lm_eval_environment, tasks_folder
+from actions.lm_eval.judging import judge
+from actions.lm_eval.parameters import LmEvalParameters
+from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
+from agent.core.errors import ActionFailedError, HostError
+from agent.core.records import ParsedOutput
+from parsers.lm_eval import parse_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.component.component import StepContext
+    from agent.core.progress import Progress
+    from agent.facts import Facts
+
+__all__ = ["LmEvalExecutor", "check_echo", "remedy_of"]
+
+_PROGRESS = re.compile(r"(?:^|\s)([\w .()-]+?):\s.*?(\d+)/(\d+) \[")
+_TIMEOUT_S = 120.0
+_NOT_HERE = (
+    "a data set or model is not on this host and the hub is not reached: fill its cache where there is a "
+    "network, or give task files that name local data (include_path)"
+)
+_REMEDIES = (
+    (r"No module named '?lm_eval", "add lm-eval to the environment's requirements"),
+    (r"No module named '?(\w+)", "add {0} to the environment's requirements"),
+    (r"Tasks? (?:were )?not found|Could not find task|No tasks specified", "correct tasks, or include_path"),
+    (
+        r"Couldn't reach|OfflineModeIsEnabled|LocalEntryNotFoundError|ConnectionError|Max retries exceeded",
+        _NOT_HERE,
+    ),
+    (r"gated repo|GatedRepoError|401 Client Error", "set HF_TOKEN, and accept the licence on the hub"),
+    (r"[Oo]ut of memory|OutOfMemoryError", "lower batch_size or gpu_memory_utilization (model_args)"),
+)
+
+
+class LmEvalExecutor(Action):
+    """Runs lm-eval once and says what the model reaches.
+
+    Raises:
+        TypeError: if the parameters are not its own.
+    """
+
+    Parameters: ClassVar[type[ComponentParameters]] = LmEvalParameters
+
+    def __init__(self, parameters: ComponentParameters) -> None:
+        super().__init__(parameters)
+        self.asked = cast("LmEvalParameters", parameters)
+
+    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - any host can be a client
+        """One step.
+
+        Raises:
+            HostError: if the task files or the key are not there.
+        """
+        asked = self.asked
+        if asked.include_path and not asked.include_path.is_dir():
+            raise HostError(f"include_path {asked.include_path} is no folder", remedy="correct the path")
+        if asked.api_key_env and asked.api_key_env not in os.environ:
+            raise HostError(
+                f"api_key_env names {asked.api_key_env}, which is not set",
+                remedy=f"export {asked.api_key_env}=…",
+            )
+        url = asked.endpoint or "http://127.0.0.1"
+        step = Step(
+            "lm-eval",
+            f"measures {asked.model} on {', '.join(asked.tasks)} with {asked.backend}",
+            self._run,
+            shlex.join(lm_eval_command(asked, url=url, output=f"{asked.folder}/{asked.case}")),
+        )
+        return Plan((step,))
+
+    def _run(self, context: StepContext) -> StepOutcome:
+        asked = self.asked
+        if asked.load_format == "dummy":  # hours of questions would tell nothing
+            output = judge(ParsedOutput("lm_eval", "lm-eval"), asked)
+            return StepOutcome(_sentence(output), (output,), context.case_dir(asked.folder, asked.case))
+        python = asked.environment / "bin" / "python"
+        if not python.exists():
+            raise ActionFailedError(
+                f"the environment {asked.environment} has no {python.name}",
+                remedy="add a PythonEnvironmentInstallation with lm-eval to the dependencies",
+            )
+        case_dir = context.case_dir(asked.folder, asked.case)
+        for stale in case_dir.glob("**/results*.json"):
+            stale.unlink()
+        with ExitStack() as stack:
+            url = asked.endpoint
+            if asked.server:
+                context.progress.update("starting llama.cpp's server")
+                server = LlamaCppServer(
+                    asked.server,
+                    name=asked.model,
+                    python=(asked.server_environment or asked.environment) / "bin" / "python",
+                    processes=context.processes,
+                    log=case_dir / "server.log",
+                    stop=context.stop,
+                )
+                url = stack.enter_context(server).url
+            key = os.environ.get(asked.api_key_env, "") if asked.api_key_env else ""
+            if asked.backend == "local-completions":
+                check_echo(url, asked.endpoint_model or asked.model, key)
+            self._evaluate(context, case_dir, url, key)
+        output = judge(parse_folder(case_dir)[-1], asked)
+        return StepOutcome(_sentence(output), (output,), case_dir)
+
+    def _evaluate(self, context: StepContext, case_dir: Path, url: str, key: str) -> None:
+        asked, shown = self.asked, _ShownProgress(context.progress)
+        ended = context.processes.run(
+            lm_eval_command(asked, url=url, output=case_dir),
+            log=context.log,
+            env=lm_eval_environment(asked, key),
+            cwd=tasks_folder(asked),
+            timeout_s=asked.timeout,
+            check=False,
+            on_line=shown.line,
+        )
+        if ended.timed_out:
+            raise ActionFailedError(
+                f"lm-eval did not end within {asked.timeout:g} s and was stopped",
+                remedy="raise timeout, or set limit",
+            )
+        if ended.exit_code != 0:
+            last = (ended.stderr or ended.stdout).strip().splitlines()[-10:]
+            raise ActionFailedError(
+                f"lm-eval ended with exit code {ended.exit_code}: {last[-1] if last else 'without a word'}",
+                remedy=remedy_of(ended.stderr) or f"its output is in {ended.log}",
+                details=tuple(last[:-1]),
+            )
+
+
+def check_echo(url: str, model: str, key: str = "") -> None:
+    """See that an endpoint gives the log-probabilities of a prompt, without which it scores nothing.
+
+    Raises:
+        ActionFailedError: if it does not, or does not answer.
+    """
+    address = f"{url.rstrip('/').removesuffix('/v1')}/v1/completions"
+    body = {"model": model, "prompt": "one two three four", "max_tokens": 1, "echo": True, "logprobs": 1}
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers)  # noqa: S310 - http(s) alone
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:  # noqa: S310
+            told = json.load(reply)
+        probabilities = (told["choices"][0].get("logprobs") or {}).get("token_logprobs") or ()
+    except urllib.error.HTTPError as error:
+        shown = error.read(300).decode(errors="replace")
+        raise ActionFailedError(
+            f"{address} answers {error.code}: {shown}",
+            remedy="see whether it serves this model (endpoint_model), wants a key, and knows echo",
+        ) from error
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ActionFailedError(
+            f"{address} gives no completion: {error}", remedy="start the server, or correct endpoint"
+        ) from error
+    if len([value for value in probabilities if value is not None]) < 2:  # noqa: PLR2004 - the prompt's, not one's
+        raise ActionFailedError(
+            f"{address} does not echo the prompt's log-probabilities, by which lm-eval scores answers",
+            remedy="llama.cpp's server never does: use backend llama-cpp; vLLM's does",
+        )
+
+
+def remedy_of(text: str) -> str:
+    """What to do about a failure that lm-eval told of; empty where nobody knows."""
+    for pattern, remedy in _REMEDIES:
+        if found := re.search(pattern, text):
+            return remedy.format(*found.groups())
+    return ""
+
+
+def _sentence(output: ParsedOutput) -> str:
+    scores = [metric for metric in output.metrics if metric.verbosity == 1]
+    shown = ", ".join(f"{metric.metadata['task']} {metric.name} {metric.value:.4f}" for metric in scores[:4])
+    validity = f"{output.validity.value}: " if output.validity else ""
+    return f"{validity}{shown or 'nothing was asked'}"
+
+
+class _ShownProgress:
+    """Turns lm-eval's progress bars into the step's progress."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def line(self, line: str) -> None:
+        """Take a line of output."""
+        if found := _PROGRESS.search(line):
+            what, done, total = found[1].strip(), int(found[2]), int(found[3])
+            if done <= total:
+                self._progress.update(f"{what}: {done} of {total}", done=done, total=total)

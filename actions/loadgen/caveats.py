@@ -1,0 +1,130 @@
+"""What a reader of a result has to know and no log says: what was not measured, what the client added."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.core.records import Metric, Relativity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from agent.core.records import Reason
+
+__all__ = ["blame_client", "caveats", "client_metrics"]
+
+_IN_MS = ("ttft_latency", "tpot_latency", "target_latency", "min_duration")
+_LIMITS = {
+    "ttft_limit": "ttft_latency_s",
+    "tpot_limit": "tpot_latency_s",
+    "latency_limit": "target_latency_s",
+}
+"""The code of a missed limit, and where the parsed log's details hold the limit."""
+_LARGE_SHARE = 0.2
+_MS_PER_S = 1000
+_CLIENT = (
+    (
+        "client_queue_peak",
+        "queue_peak",
+        "count",
+        "samples that waited at once in the client for max_in_flight",
+    ),
+    ("client_queue_wait_max", "queue_wait_max_s", "seconds", "longest such wait, which the latencies hold"),
+    ("client_loop_lag_max", "loop_lag_max_s", "seconds", "the most that the client's event loop was late"),
+    ("client_loop_lag_p99", "loop_lag_p99_s", "seconds", "how late it was, 99th percentile"),
+)
+
+
+def caveats(result: Mapping[str, Any]) -> Iterator[str]:
+    """The warnings that follow from ``harness_result.json``."""
+    if result.get("cached_tokens") is None:
+        yield (
+            "cache use unknown: the server reports no cached tokens, so a prefix cache would go unseen. "
+            "Switch it off (vLLM: --no-enable-prefix-caching; SGLang: --disable-radix-cache; llama.cpp: "
+            "request {cache_prompt: false}), or let the server report it (vLLM: "
+            "--enable-prompt-tokens-details, which tells only what is above 0)"
+        )
+    if count := (result.get("token_count_sources") or {}).get("chunks"):
+        yield (
+            f"the tokens of {count} answers were counted by the parts of the stream, because the server "
+            "reports no usage: a part may hold several tokens, or half of one"
+        )
+    compared: Mapping[str, Mapping[str, Any]] = result.get("benchmark_limits") or {}
+    missed = [
+        f"{_shown(name, values['in_effect'])} instead of {_shown(name, values['benchmark']).split(' ', 1)[1]}"
+        for name, values in compared.items()
+        if not values["is_met"]
+    ]
+    if missed:
+        yield f"not the benchmark's limits, so no MLPerf result: {', '.join(missed)}"
+    if found := result.get("tuning"):
+        yield from _wide(found)
+
+
+def _wide(found: Mapping[str, Any]) -> Iterator[str]:
+    """Why the rate that a search ended at may not be the highest valid one."""
+    rate, bad, asked = found["target_qps"], found["lowest_invalid_qps"], found["precision"]
+    if bad is None:
+        yield (
+            f"{rate:g} queries/s is valid, but not the highest valid rate: all {len(found['trials'])} trials "
+            "were valid, so no limit was found; raise mostTrials"
+        )
+    elif bad / rate - 1 > asked:
+        yield (
+            f"the highest valid rate is between {rate:g} and {bad:g} queries/s, {bad / rate - 1:.1%} apart "
+            f"where {asked:.1%} was asked for; mostTrials bounds the search"
+        )
+
+
+def _shown(name: str, value: float | None) -> str:
+    """A setting for people: ``ttft_latency 2 s``."""
+    if value is None:
+        return f"no {name}"
+    if name not in _IN_MS:
+        return f"{name} {value:.10g}"
+    in_seconds = value >= _MS_PER_S or name == "min_duration"
+    return f"{name} {value / _MS_PER_S:g} s" if in_seconds else f"{name} {value:g} ms"
+
+
+def client_metrics(client: Mapping[str, Any]) -> Iterator[Metric]:
+    """The harness's own share of the latencies.
+
+    Args:
+        client: that part of ``harness_result.json``.
+    """
+    for name, key, unit, text in _CLIENT:
+        if key in client:
+            yield Metric(name, float(client[key]), unit, Relativity.LOWER, text, verbosity=3)
+
+
+def blame_client(
+    reasons: Iterable[Reason], client: Mapping[str, Any], details: Mapping[str, Any]
+) -> Iterator[Reason]:
+    """The reasons, with what the client may have had to do with those that are missed latency limits.
+
+    Args:
+        reasons: why the result is not valid.
+        client: the harness's own share, from ``harness_result.json``.
+        details: of the parsed log, with the limits in seconds.
+    """
+    for reason in reasons:
+        limit_s = float(details.get(_LIMITS.get(reason.code, ""), 0.0))
+        is_tpot = reason.code == "tpot_limit"  # a mean over an answer's tokens: one stall hardly moves it
+        wait_s = 0.0 if is_tpot else float(client.get("queue_wait_max_s", 0.0))
+        lag_s = float(client.get("loop_lag_p99_s" if is_tpot else "loop_lag_max_s", 0.0))
+        parts, remedies = [], []
+        if limit_s and wait_s > _LARGE_SHARE * limit_s:
+            parts.append(f"requests waited up to {wait_s:.3g} s in the client for max_in_flight")
+            remedies.append("raise max_in_flight if the server can take more at once")
+        if limit_s and lag_s > _LARGE_SHARE * limit_s:
+            parts.append(f"the client's event loop was up to {lag_s:.3g} s late")
+            remedies.append("give the client processors of its own")
+        if not parts:
+            yield reason
+            continue
+        yield replace(
+            reason,
+            message=f"{reason.message}; part of it is the client's: {' and '.join(parts)}",
+            remedy="; ".join([*remedies, reason.remedy] if reason.remedy else remedies),
+        )

@@ -1,0 +1,101 @@
+"""A LoadGen test whose processes run in a container: what it must see of the host, and how it gets a key."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from actions.llamacpp.server import PROGRAM
+from actions.loadgen.harness_run import HARNESS
+from agent.host.containers import SECRETS_TARGET, Mount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from actions.loadgen.parameters import LoadGenParameters
+    from actions.loadgen.sample_sets import SampleSet
+    from agent.component.component import StepContext
+    from agent.component.container_parameters import ContainerParameters
+
+__all__ = ["behind_links", "in_container", "key_inside", "loadgen_mounts"]
+
+_KEY = "api_key"
+
+
+@contextmanager
+def in_container(
+    container: ContainerParameters,
+    asked: LoadGenParameters,
+    *,
+    samples: SampleSet,
+    case_dir: Path,
+    context: StepContext,
+) -> Iterator[StepContext]:
+    """The step's context with the container in the place of the host's processes; it is removed afterwards.
+
+    The harness, the case's folder and every file that the parameters name are seen at the same paths.
+
+    Raises:
+        ContainerError: if there is no such container to be had.
+        HostError: if a secret variable is not set.
+    """
+    from agent.component.container_engine import connect
+
+    key = _key(asked)
+    spec = container.spec(
+        f"loadgen-{asked.case}",
+        mounts=loadgen_mounts(asked, samples, case_dir),
+        secret_files={} if key is None else {_KEY: key},
+    )
+    with connect(context) as engine:
+        engine.ensure_image(container.image, when=container.pull, progress=context.progress)
+        running = engine.ensure_running(spec)
+        try:
+            yield replace(context, processes=running)
+        finally:
+            if not container.keep:
+                running.remove()
+
+
+def key_inside(backend: Mapping[str, Any]) -> dict[str, Any]:
+    """The backend's configuration for a harness in the container: its key, if it has one, is a file there."""
+    if not (backend.get("api_key_env") or backend.get("api_key_file")):
+        return dict(backend)
+    return {**backend, "api_key_env": None, "api_key_file": f"{SECRETS_TARGET}/{_KEY}"}
+
+
+def _key(asked: LoadGenParameters) -> str | None:
+    if asked.api_key_file is not None:
+        return asked.api_key_file.read_text(encoding="utf-8").strip()
+    return os.environ[asked.api_key_env] if asked.api_key_env else None
+
+
+def loadgen_mounts(asked: LoadGenParameters, samples: SampleSet, case_dir: Path) -> list[Mount]:
+    """What a test needs of the host, at the same paths: also a virtual environment, but no /usr."""
+    read_only = [HARNESS, PROGRAM, samples.path]
+    if (asked.environment / "pyvenv.cfg").is_file():
+        read_only.append(asked.environment)
+    read_only += [path for path in (asked.user_conf, asked.tokenizer) if path is not None]
+    if asked.server is not None:
+        read_only += _existing(asked.server.model, asked.server.binary)
+    if asked.vllm is not None:
+        read_only += _existing(asked.vllm.model)
+    mounts = [Mount(path.absolute(), str(path.absolute()), read_only=True) for path in read_only]
+    linked = [mount for path in read_only for mount in behind_links(path)]
+    return [*mounts, *linked, Mount(case_dir, str(case_dir))]
+
+
+def behind_links(folder: Path) -> list[Mount]:
+    """What a snapshot in a hub's cache links to: files two folders up, from wherever it is mounted."""
+    snapshot = folder.resolve()
+    if snapshot.parent.name != "snapshots" or not (blobs := snapshot.parents[1] / "blobs").is_dir():
+        return []
+    return [Mount(blobs, os.path.normpath(folder.absolute() / "../../blobs"), read_only=True)]
+
+
+def _existing(*paths: Path | str | None) -> list[Path]:
+    """Those that are files or folders of the host, and not names of something else."""
+    return [Path(path) for path in paths if path is not None and Path(path).exists()]

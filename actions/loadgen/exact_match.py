@@ -1,0 +1,251 @@
+"""Accuracy on a set with known answers: which completions begin with the right one.
+
+A model of some size answers some of the questions, and nearly always the same ones when it is decoded
+greedily. So the score is judged by what the same model is known to reach, not by an absolute bar: a broken
+engine, wrong weights or a wrong prompt format fall far below.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from actions.loadgen.accuracy import Accuracy, not_judged
+from agent.core.errors import ParseError
+from agent.core.records import Metric, Reason, Relativity, Validity, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from actions.loadgen.sample_sets import SampleSet
+
+__all__ = ["Reference", "Score", "find_reference", "is_right", "judge_answers", "score"]
+
+_REFERENCES = Path(__file__).with_name("sample_sets") / "references.json"
+
+# Blanks, quotes, brackets and other marks; not the sign or the point of a number.
+_LEAD = r"(?:[^\w\-.,]|_|[\-.,](?!\d))*"
+_AFTER_ANSWER = " \t\r\n.,;:!?"
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+"""How the names of letters begin that are written without blanks between words, or before a particle."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a run's answers compare with the known ones.
+
+    Args:
+        right: the samples answered right.
+        wrong: the others, with what was answered; empty text where there was no answer.
+    """
+
+    right: tuple[str, ...]
+    wrong: Mapping[str, str]
+
+    @property
+    def total(self) -> int:
+        """How many of the samples that were asked have a known answer."""
+        return len(self.right) + len(self.wrong)
+
+    @property
+    def exact_match(self) -> float:
+        """The share answered right, 0 to 1."""
+        return len(self.right) / self.total
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a model is known to reach on a set.
+
+    Args:
+        exact_match: the share it answers right, 0 to 1.
+        source: where that was measured, for people.
+        is_same_file: whether it was measured on the very same model file.
+    """
+
+    exact_match: float
+    source: str
+    is_same_file: bool = True
+
+
+def is_right(text: str, answers: tuple[str, ...], *, symbol: bool = False) -> bool:
+    """Whether a completion begins with one of the answers, as whole words and numbers.
+
+    Case, blanks and marks before the answer do not count; a sign, a decimal, a symbol within it (C++) do.
+
+    Args:
+        text: the completion.
+        answers: the right ones.
+        symbol: they are symbols: their case counts, and no further word may follow on the line, so that
+            "He" is not found in "he" or "He is a man".
+    """
+    return any(_begins_with(text, answer, symbol=symbol) for answer in answers)
+
+
+def _begins_with(text: str, answer: str, *, symbol: bool) -> bool:
+    text, answer = (_normal(part, keep_case=symbol) for part in (text, answer))
+    words = answer.rstrip(_AFTER_ANSWER).split()
+    found = re.match(_LEAD + r"\s+".join(map(re.escape, words)), text) if words else None
+    if found is None:
+        return False
+    rest = text[found.end() :]
+    if symbol and rest.lstrip(" \t")[:1].isalnum():
+        return False
+    return _is_whole(words[-1][-1], rest)
+
+
+def _normal(text: str, *, keep_case: bool) -> str:
+    text = text.replace("\u2212", "-")  # the minus sign
+    return unicodedata.normalize("NFC", text if keep_case else text.casefold())
+
+
+def _is_whole(last: str, rest: str) -> bool:
+    """Whether a word or number that ends in ``last`` ends there, before ``rest``."""
+    following = rest[:1]
+    kind = unicodedata.category(following)[0] if following else ""
+    if last.isdigit() and re.match(r"[.,]\d", rest):
+        return False
+    if last.isalpha() and following and following in "+#":
+        return False
+    if kind == "M":
+        return False
+    return kind not in {"L", "N"} or unicodedata.name(last, "").startswith(_UNSPACED)
+
+
+def score(outputs: Path, samples: SampleSet, asked: int | None = None) -> Score:
+    """Score ``outputs.jsonl``.
+
+    Args:
+        outputs: the harness's file: an object with ``id`` and ``text`` a line.
+        samples: the set, with known answers.
+        asked: how many of its samples were asked on purpose (``accuracy_sample_count_override``); those of
+            the file are scored then. All if None.
+
+    Raises:
+        ParseError: if the file is missing, a line is not whole, or not all that was asked was answered.
+    """
+    texts = _read(outputs)
+    needed = len(samples.ids) if not asked else min(asked, len(samples.ids))
+    known = sum(name in texts for name in samples.ids)
+    if known < needed or len(texts) > known:
+        foreign = f", {len(texts) - known} others are not of the set" if len(texts) > known else ""
+        raise ParseError(
+            f"{known} of {needed} samples of {samples.name} were answered{foreign}",
+            where=str(outputs),
+            remedy="the accuracy run left samples out: see the step's log and run it again",
+        )
+    right, wrong = [], {}
+    for name, answers in samples.answers.items():
+        if name not in texts:
+            continue
+        if is_right(texts[name], answers, symbol=name in samples.symbols):
+            right.append(name)
+        else:
+            wrong[name] = texts[name]
+    if not right and not wrong:
+        raise ParseError(
+            f"none of the {known} samples that were answered has a known answer",
+            where=str(outputs),
+            remedy="ask more samples, or use a set in which each has answers",
+        )
+    return Score(tuple(right), wrong)
+
+
+def _read(outputs: Path) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    try:
+        # Not splitlines: an answer may hold U+2028, and JSON leaves it as it is.
+        for line in outputs.read_text(encoding="utf-8").split("\n"):
+            if line.strip():
+                row = json.loads(line)
+                texts[str(row["id"])] = str(row["text"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ParseError(
+            f"the answers cannot be read: {error}",
+            where=str(outputs),
+            remedy="the accuracy run wrote no whole answers: see the step's log and run it again",
+        ) from error
+    return texts
+
+
+def find_reference(
+    model: str, model_sha256: str, samples: SampleSet, scored: Score | None = None
+) -> Reference | None:
+    """What ships for a model and a set, found by its content; of the same samples where it is a part.
+
+    None where nothing ships, and where the model is known to answer none right: any engine would pass.
+
+    Args:
+        model: the model's name in the records.
+        model_sha256: of its file; empty where it is not known, as behind an endpoint.
+        samples: the set.
+        scored: the score that is judged by it; of all samples if None.
+    """
+    entries = [
+        entry
+        for entry in json.loads(_REFERENCES.read_text(encoding="utf-8"))
+        if entry["model"] == model and entry["set_sha256"] == samples.source_sha256
+    ]
+    names = samples.answers.keys() if scored is None else {*scored.right, *scored.wrong}
+    if not entries or not names:
+        return None
+    entry = next((entry for entry in entries if entry["file_sha256"] == model_sha256), entries[0])
+    known_right = len(names & set(entry["right"]))
+    if not known_right:
+        return None
+    return Reference(
+        exact_match=known_right / len(names),
+        source=f"{entry['file']}, {entry['engine']}",
+        is_same_file=entry["file_sha256"] == model_sha256,
+    )
+
+
+def judge_answers(
+    scored: Score, reference: Reference | None, threshold: float, *, model: str, set_name: str
+) -> Accuracy:
+    """Judge a score by what the model is known to reach.
+
+    Args:
+        scored: the score.
+        reference: what is known; None where nothing is.
+        threshold: the least share of it that counts.
+        model: the model's name.
+        set_name: the set's.
+    """
+    metrics = tuple(_metrics(scored, reference, threshold))
+    if reference is None:
+        why = (
+            f"no reference accuracy is known for {model} on {set_name}: the score is recorded, not judged; "
+            "give accuracy_reference"
+        )
+        return not_judged(why, *metrics)
+    warnings: tuple[str, ...] = ()
+    if not reference.is_same_file:
+        warnings = (f"the reference accuracy was measured on another model file ({reference.source})",)
+    least = threshold * reference.exact_match
+    if scored.exact_match >= least:
+        return Accuracy(Verdict(Validity.VALID, warnings=warnings), metrics)
+    missed = ", ".join(f"{name}: {text.strip()[:30]!r}" for name, text in list(scored.wrong.items())[:3])
+    reason = Reason(
+        f"exact_match is {scored.exact_match:.3f} ({len(scored.right)} of {scored.total}); at least "
+        f"{least:.3f} is needed ({threshold:g} of {reference.exact_match:.3f}, {reference.source})",
+        f"check the weights, the quantisation and the prompt format; among the wrong answers: {missed}",
+        code="accuracy",
+    )
+    return Accuracy(Verdict(Validity.INVALID, (reason,), warnings), metrics)
+
+
+def _metrics(scored: Score, reference: Reference | None, threshold: float) -> Iterator[Metric]:
+    text = "samples whose completion begins with the known answer"
+    metadata = {"samples": scored.total}
+    yield Metric("exact_match", scored.exact_match, "ratio", Relativity.HIGHER, text, metadata=metadata)
+    if reference is not None:
+        text = f"exact_match expected of this model: {reference.source}"
+        yield Metric("exact_match_reference", reference.exact_match, "ratio", description=text, verbosity=2)
+        least = threshold * reference.exact_match
+        text = f"the least that counts: {threshold:g} of the reference"
+        yield Metric("exact_match_threshold", least, "ratio", description=text, verbosity=2)

@@ -1,0 +1,202 @@
+"""MLPerf Inference by LoadGen: one test, a scenario in a mode, against a server or an engine."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from actions.loadgen.contained import in_container, key_inside
+from actions.loadgen.engine import SMALLER
+from actions.loadgen.engines import engine_name, open_engine
+from actions.loadgen.harness_run import (
+    CONFIG_NAME,
+    harness_command,
+    harness_config,
+    remove_stale,
+    run_harness,
+)
+from actions.loadgen.load_trials import trial_metrics
+from actions.loadgen.parameters import LoadGenParameters
+from actions.loadgen.result import Tested, merge
+from actions.loadgen.sample_sets import SYNTHETIC, SampleSet, open_sample_set
+from actions.loadgen.sample_sets.synthetic import SyntheticSamples
+from actions.loadgen.scorers import check_reference, score_run
+from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
+from agent.component.environment_script import interpreter
+from agent.core.errors import ActionFailedError, HostError
+from agent.core.records import ParsedOutput, Validity
+from agent.facts.visible_gpus import visible_gpus
+from gpu_configs.roofline import limit_of, quantization_config
+from parsers.loadgen import parse_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from actions.loadgen.accuracy import Accuracy
+    from actions.loadgen.engine import Engine
+    from agent.component.component import StepContext
+    from agent.facts import Facts
+
+__all__ = ["LoadGenExecutor"]
+
+_SYNTHETIC_SAMPLES = 256
+_OVERHEAD_S = 10.0
+_LOADGEN_DURATION_S = 600.0
+"""LoadGen's own min_duration (mlcommons/inference, loadgen/mlperf.conf)."""
+_HEADLINES = 2
+
+
+class LoadGenExecutor(Action):
+    """Runs LoadGen once and says whether its result counts.
+
+    Raises:
+        TypeError: if the parameters are not its own.
+    """
+
+    Parameters: ClassVar[type[ComponentParameters]] = LoadGenParameters
+
+    def __init__(self, parameters: ComponentParameters) -> None:
+        super().__init__(parameters)
+        self.asked = cast("LoadGenParameters", parameters)
+
+    def plan(self, facts: Facts) -> Plan:
+        """One step; what can be known to be wrong before it is a refusal.
+
+        The environment is not looked for: a dependency may still have to make it.
+
+        Raises:
+            HostError: if the data set, user.conf or key cannot be read.
+        """
+        asked = self.asked
+        self._check_files()
+        where = f", in a container of {asked.container.image}" if asked.container else ""
+        step = Step(
+            name=f"{asked.loadgen_scenario}-{asked.mode}".lower(),
+            reason=f"measures the {asked.mode} of {asked.model} in LoadGen's {asked.loadgen_scenario} "
+            f"scenario on {engine_name(asked, facts)}{where}",
+            run=self._run,
+            command=shlex.join(harness_command(asked, f"mlperf/{asked.case}/{CONFIG_NAME}")),
+            estimate_s=_OVERHEAD_S + self._timed_s(),
+        )
+        return Plan((step,))
+
+    def _timed_s(self) -> float:
+        """Seconds that the timed part lasts at least; an accuracy run ends with its samples."""
+        if self.asked.mode == "accuracy":
+            return 0.0
+        return _LOADGEN_DURATION_S if self.asked.min_duration is None else self.asked.min_duration
+
+    def _check_files(self) -> None:
+        asked = self.asked
+        if asked.dataset != SYNTHETIC:
+            samples = open_sample_set(asked.dataset)
+            check_reference(asked, samples)
+            if asked.samples and asked.samples > len(samples.ids):
+                raise HostError(
+                    f"{asked.samples} samples are asked for, but {asked.dataset} holds {len(samples.ids)}",
+                    remedy="lower samples, or leave it out for all of them",
+                )
+        for name in ("user_conf", "api_key_file"):
+            path = cast("Path | None", getattr(asked, name))
+            if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
+                raise HostError(f"{name} {path} is not a readable file", remedy="correct the path")
+        if asked.api_key_env and asked.api_key_env not in os.environ:
+            raise HostError(
+                f"api_key_env names {asked.api_key_env}, which is not set",
+                remedy=f"export {asked.api_key_env}=…",
+            )
+
+    def _run(self, context: StepContext) -> StepOutcome:
+        asked = self.asked
+        python = interpreter(asked.environment)
+        if asked.container is None and not python.exists():
+            raise ActionFailedError(
+                f"the environment {asked.environment} has no {python.name}",
+                remedy="add a PythonEnvironmentInstallation to the dependencies, or correct environment",
+            )
+        case_dir = context.case_dir("mlperf", asked.case)
+        remove_stale(case_dir)
+        samples = self._samples(case_dir)
+        with ExitStack() as stack:
+            if asked.container is not None:
+                context = stack.enter_context(
+                    in_container(asked.container, asked, samples=samples, case_dir=case_dir, context=context)
+                )
+            engine = open_engine(asked, stack, context, case_dir)
+            if asked.container is not None:
+                engine = replace(engine, backend=key_inside(engine.backend))
+            engine, result = self._test(engine, samples, case_dir, context)
+            tested = Tested(
+                parameters=asked,
+                samples=samples,
+                samples_sha256=samples.sha256,
+                result=result,
+                exact_tokens=engine.exact_tokens,
+                server=engine.facts,
+                limit_samples_per_s=limit_of(
+                    result,
+                    visible_gpus(context.facts),
+                    quantization=quantization_config(asked.vllm.model) if asked.vllm else None,
+                ),
+            )
+            if asked.mode == "accuracy":
+                tested = replace(tested, accuracy=self._accuracy(tested, case_dir, context))
+        output = merge(parse_folder(case_dir, result["asked"]), tested)
+        output = replace(output, metrics=(*output.metrics, *trial_metrics(output.scenario, result, case_dir)))
+        return StepOutcome(_sentence(output), (output,), case_dir)
+
+    def _test(
+        self, engine: Engine, samples: SampleSet, case_dir: Path, context: StepContext
+    ) -> tuple[Engine, dict[str, Any]]:
+        """Run the test; once more with a smaller engine if the GPU's memory does not do."""
+        config = harness_config(self.asked, engine, samples=samples, case_dir=case_dir)
+        try:
+            return engine, run_harness(self.asked, config, context=context, case_dir=case_dir)
+        except ActionFailedError as error:
+            smaller = engine.after(error)
+            if smaller is None:
+                raise engine.explained(error) from error
+            context.progress.update(f"out of GPU memory: once more with {smaller.facts[SMALLER]}")
+        config = harness_config(self.asked, smaller, samples=samples, case_dir=case_dir)
+        return smaller, run_harness(self.asked, config, context=context, case_dir=case_dir)
+
+    def _samples(self, case_dir: Path) -> SampleSet:
+        asked, path = self.asked, case_dir / "sample_set.jsonl"
+        if asked.dataset == SYNTHETIC:
+            longest = asked.input_tokens_max or asked.input_tokens
+            count = asked.samples or _SYNTHETIC_SAMPLES
+            SyntheticSamples(count, asked.input_tokens, longest, asked.seed).write(path)
+            written = open_sample_set(str(path))
+            return SampleSet(SYNTHETIC, path, written.ids)
+        samples = open_sample_set(asked.dataset)
+        if asked.samples or asked.input_tokens_max:
+            return samples.first(asked.samples, path, longest=asked.input_tokens_max)
+        return samples
+
+    def _accuracy(self, tested: Tested, case_dir: Path, context: StepContext) -> Accuracy | None:
+        return score_run(
+            self.asked,
+            tested.samples,
+            tested.result,
+            case_dir,
+            model_sha256=str(tested.server.get("model_sha256", "")),
+            context=context,
+        )
+
+
+def _sentence(output: ParsedOutput) -> str:
+    """The outcome in a line."""
+    verdict = output.verdict
+    assert verdict is not None  # noqa: S101 - merge always gives one
+    shown = ", ".join(
+        f"{metric.name} {metric.value:.4g} {metric.unit}" for metric in output.metrics[:_HEADLINES]
+    )
+    why = (
+        f" ({verdict.reasons[0].message})"
+        if verdict.reasons and verdict.validity is not Validity.VALID
+        else ""
+    )
+    return f"{output.scenario} {verdict.validity.value}{why}: {shown}"

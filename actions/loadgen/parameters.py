@@ -1,0 +1,266 @@
+"""What a profile may ask of LoadGenExecutor."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path  # noqa: TC003 - pydantic reads it
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
+from actions.loadgen.accuracy_targets import SCORES, rounds
+from actions.loadgen.in_environment.harness.backends.vllm_own import refused
+from actions.loadgen.sample_sets import SYNTHETIC
+from agent.component.component import ComponentParameters
+from agent.component.container_parameters import ContainerParameters  # noqa: TC001 - pydantic reads it
+from agent.component.parameter_types import Seconds, Share  # noqa: TC001 - likewise
+from gpu_configs.vllm_engine import SERVER_SCENARIOS, VllmParameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["AUTO", "HarnessVllmParameters", "LoadGenParameters", "as_share"]
+
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
+_HUNDRED = 100.0
+AUTO = "auto"
+"""The load that has to be found."""
+_MOST_SHARE = 2
+
+
+def as_share(load: float | str | None) -> float | None:
+    """The share (0.6) in ``60%``; None where it is no percentage."""
+    match = _PERCENT.fullmatch(load) if isinstance(load, str) else None
+    return float(match[1]) / _HUNDRED if match else None
+
+
+def _load(value: Any) -> Any:
+    if isinstance(value, str):
+        if value.strip().lower() == AUTO:
+            return AUTO
+        share = as_share(value)
+        if share is None:
+            try:
+                return float(value)
+            except ValueError:
+                raise ValueError(
+                    f"{value!r} is neither a number, a percentage such as 60%, nor {AUTO}"
+                ) from None
+        if not 0 < share <= _MOST_SHARE:
+            raise ValueError(f"{value} is not above 0 % and up to {_MOST_SHARE:.0%} of what was measured")
+    return value
+
+
+Load = Annotated[float | str, BeforeValidator(_load)]
+"""A number, or a percentage of what the warm-up measures."""
+
+ONLY_IN: Mapping[str, tuple[str, ...]] = {
+    "target_qps": ("Offline", *SERVER_SCENARIOS),
+    "target_latency_ms": ("SingleStream", "MultiStream", *SERVER_SCENARIOS),
+    "ttft_latency_ms": SERVER_SCENARIOS,
+    "tpot_latency_ms": SERVER_SCENARIOS,
+    "samples_per_query": ("MultiStream",),
+}
+"""Parameters that LoadGen would read in these scenarios and ignore in others."""
+
+Milliseconds = Annotated[float, Field(gt=0)]
+
+
+class HarnessVllmParameters(VllmParameters):
+    """vLLM in the harness's process, where some of the engine's arguments are fixed."""
+
+    @field_validator("llm_config")
+    @classmethod
+    def _leaves_fixed_arguments(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if problem := refused(value):
+            raise ValueError(problem)
+        return value
+
+
+class LoadGenParameters(ComponentParameters):
+    """One LoadGen test: a scenario in a mode."""
+
+    model: str = Field(description="The model's name in the records, such as llama3.1-8b.")
+    loadgen_model: str = Field("", description="Its name in LoadGen's configuration; dots become _.")
+    loadgen_scenario: Literal["Offline", "Server", "Interactive", "SingleStream", "MultiStream"] = Field(
+        description="LoadGen's scenario; Interactive is Server with the interactive limits."
+    )
+    mode: Literal["performance", "accuracy"] = Field("performance", description="What is tested.")
+    environment: Path = Field(description="Folder of the Python environment that has LoadGen.")
+
+    container: ContainerParameters | None = Field(
+        None,
+        description="The container that the test runs in; environment is the image's own, or one of the "
+        "host, which is mounted.",
+    )
+
+    endpoint: str = Field(
+        "",
+        description="URL of a running OpenAI-compatible server, or service:<scenario of a server in the same "
+        "group>; or give server.",
+    )
+    endpoint_model: str = Field(
+        "", description="The model to ask the endpoint for; if empty, it must serve one called as model."
+    )
+    server: ServerParameters | None = Field(None, description="A llama.cpp server for the test's duration.")
+    vllm: HarnessVllmParameters | None = Field(None, description="vLLM in the harness's process.")
+    api_key_env: str = Field("", description="Environment variable that holds the endpoint's key.")
+    api_key_file: Path | None = Field(None, description="File that holds the endpoint's key.")
+    request: dict[str, Any] = Field(default_factory=dict, description="Further fields of every request.")
+    connect_timeout: Seconds = Field(10.0, description="Time the endpoint may take to be there and loaded.")
+    max_in_flight: int = Field(512, ge=1, description="Requests under way at once.")
+
+    dataset: str = Field("short-prompts", description="A shipped set, a file of JSON lines, or synthetic.")
+    samples: int | None = Field(None, ge=1, description="Only the first so many samples; synthetic: 256.")
+    input_tokens: int = Field(128, ge=1, description="Synthetic: mean input length, in tokens.")
+    input_tokens_max: int | None = Field(
+        None,
+        ge=1,
+        description="Longest input, in tokens. Synthetic: the mean if absent; of any other set, samples that "
+        "are longer are left out.",
+    )
+    seed: int = Field(1, description="Synthetic: the same seed gives the same samples.")
+
+    target_qps: Load | None = Field(
+        None,
+        description="Queries/s to offer (Server) or to expect (Offline); or 60% of the warm-up's rate; "
+        "Offline up to 200%, so that the test is not too short; or auto: the highest load that is valid.",
+    )
+    target_latency_ms: Load | None = Field(
+        None,
+        description="SingleStream, MultiStream: expected latency, or a percentage of the warm-up's; "
+        "Server: p99 limit of whole answers, in place of the two token limits. Milliseconds.",
+    )
+    ttft_latency_ms: Milliseconds | None = Field(
+        None, description="Server: p99 limit of the first token, ms."
+    )
+    tpot_latency_ms: Milliseconds | None = Field(None, description="Server: p99 limit per output token, ms.")
+    trial_duration: Seconds = Field(30.0, description="target_qps auto: a trial's least duration.")
+    trial_queries: int = Field(700, ge=1, description="target_qps auto: a trial's least queries.")
+    load_precision: Share = Field(0.02, lt=1, description="target_qps auto: how close the search comes.")
+    most_trials: int = Field(12, ge=1, description="target_qps auto: trials at most.")
+    min_duration: Seconds | None = Field(None, description="Least duration; seconds or hh:mm:ss.")
+    min_query_count: int | None = Field(None, ge=1, description="Least number of queries.")
+    samples_per_query: int | None = Field(None, ge=1, description="MultiStream: samples in one query.")
+    performance_sample_count: int | None = Field(None, ge=1, description="Samples loaded; all if absent.")
+    user_conf: Path | None = Field(None, description="A user.conf whose lines win over these parameters.")
+
+    max_output_tokens: int = Field(128, ge=2, description="Output tokens of each sample.")
+    warmup_samples: int = Field(16, ge=0, description="Samples before the timed part, not counted.")
+    sample_timeout: Seconds = Field(300.0, description="Longest time for one sample; seconds or hh:mm:ss.")
+    timeout: Seconds | None = Field(None, description="Longest time for the test; seconds or hh:mm:ss.")
+
+    tokenizer: Path | None = Field(
+        None, description="Accuracy: folder of the tokenizer, where answers are tokens; vLLM's model."
+    )
+    mlperf_round: str = Field(
+        "", description="Accuracy: the round of MLPerf that judges, such as v6.1; newest."
+    )
+    accuracy_threshold: Share | None = Field(
+        None, description="Least share of the reference's accuracy, 0 to 1; 0.9, or MLPerf's 0.99 for ROUGE."
+    )
+    accuracy_reference: Share | dict[str, float] | None = Field(
+        None,
+        description="Accuracy expected of this model: 0 to 1, or for ROUGE {rouge1: 38.8, rougeL: 24.5} in "
+        "percent, also for a part of the set; that which is known if absent.",
+    )
+
+    @field_validator(
+        "container", "server", "vllm", "user_conf", "api_key_file", "samples", "input_tokens_max",
+        "target_qps", "min_duration", "min_query_count", "performance_sample_count", "tokenizer",
+        mode="before",
+    )  # fmt: skip
+    @classmethod
+    def _absent_if_empty(cls, value: Any) -> Any:
+        return None if value in ("", {}) else value
+
+    @field_validator("mlperf_round")
+    @classmethod
+    def _known_round(cls, value: str) -> str:
+        if value and value not in rounds():
+            raise ValueError(f"{value} is none of the rounds {', '.join(rounds())}")
+        return value
+
+    @field_validator("accuracy_reference")
+    @classmethod
+    def _known_scores(cls, value: float | dict[str, float] | None) -> float | dict[str, float] | None:
+        for name, score in value.items() if isinstance(value, dict) else ():
+            if name not in SCORES or not 0 < score <= _HUNDRED:
+                raise ValueError(f"{name}: {score:g} is no score in percent of {', '.join(SCORES)}")
+        return value
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> LoadGenParameters:
+        problems = [*self._about_the_engine(), *self._about_the_load(), *self._about_the_scenario()]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _about_the_engine(self) -> Iterator[str]:
+        engines = {"endpoint": self.endpoint, "server": self.server, "vllm": self.vllm}
+        given = [name for name, value in engines.items() if value]
+        if len(given) != 1:
+            what = f"both {' and '.join(given)}" if given else "neither endpoint, server nor vllm"
+            yield (
+                f"{what}: give one of the URL of a running server (endpoint), a llama.cpp server to start "
+                "(server), or vLLM in the process (vllm)"
+            )
+        if not self.endpoint and (self.endpoint_model or self.api_key_env or self.api_key_file):
+            yield "endpoint_model, api_key_env and api_key_file belong to endpoint alone"
+        if self.api_key_env and self.api_key_file:
+            yield "api_key_env and api_key_file: give one of them"
+        if "." in self.loadgen_model:
+            yield (
+                f"loadgen_model {self.loadgen_model} has a dot: LoadGen would take it for no model and apply "
+                f"default limits; write {self.loadgen_model.replace('.', '_')}"
+            )
+
+    def _about_the_load(self) -> Iterator[str]:
+        if self.loadgen_scenario in SERVER_SCENARIOS:
+            if self.target_qps is None:
+                yield "target_qps is missing: give queries/s, or a share of the measured rate such as 60%"
+            if isinstance(self.target_latency_ms, str):
+                yield "target_latency_ms is a limit in Server: give milliseconds, not a percentage"
+            if self.target_latency_ms is not None and (self.ttft_latency_ms or self.tpot_latency_ms):
+                yield (
+                    "target_latency_ms and a token limit: LoadGen judges whole answers or tokens; give "
+                    "target_latency_ms, or ttft_latency_ms and tpot_latency_ms"
+                )
+        if self.dataset == SYNTHETIC and (self.input_tokens_max or self.input_tokens) < self.input_tokens:
+            yield f"input_tokens_max {self.input_tokens_max} is below input_tokens {self.input_tokens}"
+        for name in ("target_qps", "target_latency_ms"):
+            load = getattr(self, name)
+            if load == AUTO and name == "target_latency_ms":
+                yield f"{name} is {AUTO}: only target_qps is looked for"
+            if isinstance(load, float | int) and load <= 0:
+                yield f"{name} is {load:g}; it must be above 0"
+            if (as_share(load) or 0) > 1 and self.loadgen_scenario != "Offline":
+                yield f"{name} is {load}: more than 100 % of what was measured is for Offline alone"
+
+    def _about_the_scenario(self) -> Iterator[str]:
+        for name, scenarios in ONLY_IN.items():
+            if getattr(self, name) is not None and self.loadgen_scenario not in scenarios:
+                where = ", ".join(scenarios)
+                yield f"{name} has no effect in {self.loadgen_scenario}, only in {where}: remove it"
+
+    @property
+    def tuning(self) -> dict[str, float]:
+        """How the search for the load goes (``harness.tuning.Tuning``)."""
+        return {
+            "trial_s": self.trial_duration,
+            "trial_queries": self.trial_queries,
+            "precision": self.load_precision,
+            "most_trials": self.most_trials,
+        }
+
+    @property
+    def name_in_loadgen(self) -> str:
+        """The model's name as LoadGen's configuration spells it."""
+        return self.loadgen_model or self.model.replace(".", "_")
+
+    @property
+    def case(self) -> str:
+        """Name of the folder of raw logs: this element's scenario, or what it tests."""
+        name = self.scenario or f"{self.model}-{self.loadgen_scenario}-{self.mode}"
+        return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".").lower()

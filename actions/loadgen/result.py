@@ -1,0 +1,179 @@
+"""One parsed output from what a test left: LoadGen's logs, the harness's result, the accuracy score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from actions.loadgen.accuracy import not_judged
+from actions.loadgen.caveats import blame_client, caveats, client_metrics
+from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from parsers.loadgen import ACCURACY_NOT_JUDGED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from actions.loadgen.accuracy import Accuracy
+    from actions.loadgen.parameters import LoadGenParameters
+    from actions.loadgen.sample_sets import SampleSet
+
+__all__ = ["Tested", "merge"]
+
+_SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity.FAILED)
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What was tested.
+
+    Args:
+        parameters: what the profile asked for.
+        samples: the samples that were sent.
+        samples_sha256: of their file.
+        result: ``harness_result.json``.
+        exact_tokens: whether every answer must have exactly ``max_output_tokens`` tokens.
+        server: what the server that was started says of itself, and the model's file.
+        limit_samples_per_s: what the GPUs could do at most for this model, where that is known.
+        accuracy: in accuracy mode, where there is something to score by.
+    """
+
+    parameters: LoadGenParameters
+    samples: SampleSet
+    samples_sha256: str
+    result: Mapping[str, Any]
+    exact_tokens: bool
+    server: Mapping[str, str | int | float] = field(default_factory=dict)
+    accuracy: Accuracy | None = None
+    limit_samples_per_s: float | None = None
+
+
+def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
+    """What the logs say, with the harness's numbers and a verdict on all that would spoil the result."""
+    asked = tested.parameters
+    client = tested.result.get("client") or {}
+    verdict = parsed.verdict or Verdict(Validity.NOT_APPLICABLE)
+    if asked.mode == "accuracy" and verdict.validity is Validity.NOT_APPLICABLE:
+        others = tuple(warning for warning in verdict.warnings if warning != ACCURACY_NOT_JUDGED)
+        verdict = Verdict(Validity.VALID, warnings=others)  # the score has the word, below
+    spoiled = (*_spoiled(tested), *_above_the_limit(parsed, tested))
+    validity = _worst(verdict.validity, Validity.INVALID) if spoiled else verdict.validity
+    reasons = (*blame_client(verdict.reasons, client, parsed.details), *spoiled)
+    warnings = (*verdict.warnings, *caveats(tested.result))
+    metrics = (*parsed.metrics, *_harness_metrics(parsed, tested.result), *client_metrics(client))
+    if asked.mode == "accuracy":
+        accuracy = tested.accuracy or not_judged(
+            f"the data set {tested.samples.name} has no known answers: the answers in outputs.jsonl are "
+            "not scored"
+        )
+        judged = accuracy.verdict
+        validity = _worst(validity, judged.validity)
+        reasons, warnings = (*judged.reasons, *reasons), (*warnings, *judged.warnings)
+        metrics = (*accuracy.metrics, *metrics)
+    return replace(
+        parsed,
+        scenario=f"{asked.model}/{asked.loadgen_scenario}/{asked.mode}",
+        metrics=metrics,
+        verdict=Verdict(validity, reasons, warnings),
+        details={**parsed.details, **dict(_details(tested))},
+    )
+
+
+def _worst(*validities: Validity) -> Validity:
+    return max(validities, key=_SEVERITY.index)
+
+
+def _spoiled(tested: Tested) -> Iterator[Reason]:
+    """What LoadGen cannot know."""
+    result, most = tested.result, tested.parameters.max_output_tokens
+    if cached := result.get("cached_tokens"):
+        yield Reason(
+            f"the engine took {cached} prompt tokens from a cache of earlier prompts",
+            "switch prefix caching off in the engine: MLPerf's rules forbid it across queries",
+            "cache_prompt",
+            False,
+            "prefix_cache",
+        )
+    tokens, completed = int(result.get("output_tokens", 0)), int(result.get("completed", 0))
+    must_be_exact = tested.exact_tokens and tested.parameters.mode == "performance"
+    if must_be_exact and tokens != completed * most:
+        yield Reason(
+            f"{tokens} output tokens came for {completed} samples; exactly {most} each, {completed * most}, "
+            "were enforced",
+            "see that the engine honours ignore_eos and that its context holds prompt and output",
+            "max_output_tokens",
+            most,
+            "output_tokens",
+        )
+    elif tokens > completed * most:
+        yield Reason(
+            f"{tokens} output tokens came for {completed} samples; at most {most} each were asked for",
+            "see how the engine counts tokens",
+            "max_output_tokens",
+            most,
+            "output_tokens",
+        )
+    issued = int(result.get("issued", 0))
+    if completed != issued:
+        yield Reason(
+            f"{completed} of {issued} samples were answered", "see the step's log", code="unanswered"
+        )
+
+
+def _above_the_limit(parsed: ParsedOutput, tested: Tested) -> Iterator[Reason]:
+    """A rate that no GPU of this kind can have: a counting bug, or answers from a cache."""
+    rates = {metric.name: metric.value for metric in parsed.metrics}
+    rate, limit = rates.get("samples_per_second"), tested.limit_samples_per_s
+    if rate is not None and limit is not None and rate > limit:
+        yield Reason(
+            f"{rate:.4g} samples/s are above the arithmetic limit of the GPUs for this model, {limit:.4g}",
+            "look for a cache, for prompts or answers that are cut, and for a wrong count of tokens",
+            code="above_roofline",
+        )
+
+
+def _harness_metrics(parsed: ParsedOutput, result: Mapping[str, Any]) -> Iterator[Metric]:
+    taken = {metric.name for metric in parsed.metrics}
+    warmup, found = result.get("warmup") or {}, result.get("tuning") or {}
+    bad = found.get("lowest_invalid_qps")
+    rows: tuple[tuple[str, Any, str, Relativity, str], ...] = (
+        ("output_token_count", result.get("output_tokens"), "count", Relativity.UNDEFINED, "output tokens"),
+        ("input_token_count", result.get("input_tokens"), "count", Relativity.UNDEFINED, "input tokens"),
+        ("retry_count", result.get("retries"), "count", Relativity.LOWER,
+         "requests sent again because the connection was closed before any reply"),
+        ("cached_input_token_count", result.get("cached_tokens"), "count", Relativity.LOWER,
+         "input tokens that the engine took from a prefix cache"),
+        ("warmup_samples_per_second", warmup.get("samples_per_second"), "samples/s", Relativity.HIGHER,
+         "rate of the warm-up with all of its samples in flight"),
+        ("warmup_latency", warmup.get("latency_s"), "seconds", Relativity.LOWER,
+         "median latency of a query alone in the warm-up"),
+        ("load_bracket_width", bad and bad / found["target_qps"] - 1, "ratio", Relativity.LOWER,
+         "how far above the target_qps that was found the lowest invalid one is"),
+    )  # fmt: skip
+    for name, value, unit, relativity, description in rows:
+        if value is not None and name not in taken:
+            yield Metric(name, float(value), unit, relativity, description, verbosity=2)
+
+
+def _details(tested: Tested) -> Iterator[tuple[str, str | int | float | bool]]:
+    asked, result = tested.parameters, tested.result
+    engine = result.get("engine") or {}
+    facts: dict[str, Any] = {
+        "model": asked.model,
+        "loadgen_model": result.get("loadgen_model"),
+        "endpoint_model": engine.get("model"),
+        "data_set": tested.samples.name,
+        "data_set_samples": len(tested.samples.ids),
+        "data_set_sha256": tested.samples_sha256,
+        "max_output_tokens": asked.max_output_tokens,
+        "warmup_samples": (result.get("warmup") or {}).get("samples"),
+        "load_share": (result.get("load_share") or {}).get("share"),
+        "token_count_source": ", ".join(result.get("token_count_sources") or {}),
+        "user_conf": str(asked.user_conf) if asked.user_conf else None,
+        **{f"server_{name}": value for name, value in tested.server.items()},
+        **{f"engine_{name}": value for name, value in engine.items()},
+        **{f"client_{name}": value for name, value in (result.get("client") or {}).items()},
+        **{f"{name}_version": value for name, value in (result.get("versions") or {}).items()},
+    }
+    for name, value in facts.items():
+        if isinstance(value, str | int | float | bool) and value != "":
+            yield name, value

@@ -1,0 +1,174 @@
+"""Accuracy by ROUGE, for sets with reference texts: run by the benchmark's environment, judged here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from actions.loadgen.accuracy import Accuracy, not_judged
+from actions.loadgen.accuracy_targets import SCORES, AccuracyTargets, Target
+from actions.loadgen.harness_run import harness_environment
+from agent.component.environment_script import program_command, run_script
+from agent.core.records import Metric, Reason, Relativity, Validity, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from agent.component.component import StepContext
+
+__all__ = ["judge_rouge", "rouge_of"]
+
+_HUNDRED = 100
+_NO_ABBREVIATIONS = (
+    "rougeLsum was computed without NLTK's punkt_tab, which MLPerf splits sentences with: an abbreviation "
+    "may have ended one, in answer and reference alike; put punkt_tab into NLTK_DATA, or llama-index-core, "
+    "which carries it, into the environment's requirements"
+)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What scores are judged by.
+
+    Args:
+        targets: a target for each score.
+        source: whose they are, for people.
+    """
+
+    targets: Mapping[str, Target]
+    source: str
+
+
+def rouge_of(
+    case_dir: Path,
+    dataset: Path,
+    *,
+    environment: Path,
+    encoding: str,
+    tokenizer: Path | None,
+    context: StepContext,
+) -> dict[str, Any]:
+    """Score the accuracy log in a case's folder, in the benchmark's environment.
+
+    Args:
+        case_dir: where ``mlperf_log_accuracy.json`` is; ``rouge_result.json`` and ``accuracy.txt`` are left
+            there, the latter in the form that MLPerf's submission checker reads.
+        dataset: the samples that were run.
+        environment: the environment that has rouge_score.
+        encoding: what the answers are: ``utf-8`` or ``int32``.
+        tokenizer: the folder of the model's tokenizer, where they are tokens.
+        context: the step.
+
+    Returns:
+        the scores as ``harness.rouge`` computes them.
+
+    Raises:
+        ActionFailedError: if they cannot be computed; with the remedy.
+    """
+    result = run_script(
+        program_command(environment, "harness.rouge"),
+        {
+            "accuracy_log": str(case_dir / "mlperf_log_accuracy.json"),
+            "dataset": str(dataset.absolute()),
+            "encoding": encoding,
+            "tokenizer": str(tokenizer or ""),
+        },
+        context=context,
+        path=case_dir / "rouge.json",
+        env=harness_environment(),
+    )
+    shown = {name: str(value) if name in SCORES else value for name, value in result.items()}
+    names = [*SCORES, "gen_len", "gen_num", "gen_tok_len", "tokens_per_sample"]
+    line = {name: shown[name] for name in names if name in shown}
+    (case_dir / "accuracy.txt").write_text(f"{line}\n", encoding="ascii")
+    return result
+
+
+def judge_rouge(
+    result: Mapping[str, Any],
+    *,
+    model: str,
+    official: AccuracyTargets | None,
+    expected: Mapping[str, float] | None = None,
+    threshold: float | None = None,
+) -> Accuracy:
+    """Judge scores by the model's official targets, or by what the profile expects.
+
+    Args:
+        result: what ``rouge_of`` found.
+        model: the model's name.
+        official: its targets; they hold for the whole data set alone.
+        expected: scores by name in percent, in place of the official ones, for a part of the set.
+        threshold: the least share of those that counts; 0.99 if None.
+    """
+    answered = int(result["gen_num"])
+    warnings = () if result["sentence_tokenizer"] == "punkt_tab" else (_NO_ABBREVIATIONS,)
+    if expected:
+        least = 0.99 if threshold is None else threshold
+        targets = {name: Target(target=value, least=least) for name, value in expected.items()}
+        bar = Bar(targets, "given by the profile")
+    elif official is None:
+        why = f"MLPerf has no accuracy target for {model} in this round: the scores are recorded, not judged"
+        return not_judged(why, *_metrics(result, None))
+    elif answered != official.samples:
+        why = (
+            f"{answered} samples were scored and MLPerf's target for {official.model} is for "
+            f"{official.samples}: the scores are recorded, not judged; give accuracy_reference for these"
+        )
+        return not_judged(why, *_metrics(result, None))
+    else:
+        bar = Bar(official.scores, f"MLPerf {official.rounds[0]} to {official.rounds[-1]}, {official.model}")
+    reasons = tuple(_missed(result, bar))
+    used = warnings if "rougeLsum" in bar.targets else ()
+    verdict = Verdict(Validity.INVALID if reasons else Validity.VALID, reasons, used)
+    return Accuracy(verdict, tuple(_metrics(result, bar)))
+
+
+def _missed(result: Mapping[str, Any], bar: Bar) -> Iterator[Reason]:
+    for name, target in bar.targets.items():
+        value = result.get(name)
+        least, most = target.least * target.target, (target.most or math.inf) * target.target
+        least_of = f"at least {least:.8g} is needed ({target.least:g} of {target.target:g}, {bar.source})"
+        if value is None:
+            yield Reason(
+                f"{name} is unknown; {least_of}",
+                "answers must be token ids to be counted: use a backend that gives them",
+                code="accuracy",
+            )
+        elif value < least:
+            yield Reason(
+                f"{name} is {value:.8g}; {least_of}",
+                "check the weights, the quantisation, the prompt's tokens and max_output_tokens",
+                code="accuracy",
+            )
+        elif value > most:
+            yield Reason(
+                f"{name} is {value:.8g}; at most {most:.8g} is allowed ({target.most:g} of "
+                f"{target.target:g}, {bar.source})",
+                "see whether generation ends at the end-of-text tokens, and max_output_tokens",
+                code="accuracy",
+            )
+
+
+def _metrics(result: Mapping[str, Any], bar: Bar | None) -> Iterator[Metric]:
+    samples = {"samples": int(result["gen_num"])}
+    for name in SCORES:
+        metadata = {**samples, "mlperf_value": result[name], "mlperf_unit": "percent"}
+        if name == "rougeLsum":
+            metadata["sentence_tokenizer"] = result["sentence_tokenizer"]
+        text = f"{name}: mean F-measure of answers and reference texts, with stemming"
+        yield Metric(
+            name, result[name] / _HUNDRED, "ratio", Relativity.HIGHER, text,
+            verbosity=1 if name in ("rouge1", "rougeLsum") else 2, metadata=metadata,
+        )  # fmt: skip
+        if bar and name in bar.targets:
+            target = bar.targets[name]
+            least = target.least * target.target / _HUNDRED
+            text = f"the least that counts: {target.least:g} of {target.target:g} % ({bar.source})"
+            yield Metric(f"{name}_threshold", least, "ratio", description=text, verbosity=3)
+    yield Metric("gen_len", result["gen_len"], "count", description="characters of all answers", verbosity=2)
+    if "gen_tok_len" in result:
+        per_sample = result["gen_tok_len"] / result["gen_num"]
+        yield Metric("tokens_per_sample", per_sample, "tokens", description="mean length", verbosity=2)

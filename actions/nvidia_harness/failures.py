@@ -1,0 +1,164 @@
+"""What NVIDIA's code says when it fails, also where it ends with 0, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agent.core.errors import ActionFailedError
+from agent.host.containers.failures import known_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["explained", "remedy_for", "silent_failure"]
+
+_SILENT = (
+    r"Detected system did not match any known systems",
+    r"No registered config for \S+",
+    r"Dataset cannot be downloaded directly",
+    r"is NOT downloaded! Exiting",
+    r"Detected system is a deprecated system",
+    r"download is not automatable",
+    r"model is not copied",
+)
+"""Said by runs that did nothing and end with 0 (code/main.py, code/*/tensorrt/download_*.sh)."""
+
+_GIVEN_UP = (
+    r"Could not resolve host|unable to resolve host address|unable to access"
+    r"|Unable to establish SSL connection|Giving up\.|ERROR \d{3}:"
+)
+"""Said by git and wget at their end."""
+
+_UNREACHED = (
+    _GIVEN_UP + r"|Temporary failure in name resolution|Name or service not known"
+    r"|Connection timed out|Connection refused|Network is unreachable"
+)
+"""Likewise, and what is said where another try or another address of the host may yet do."""
+
+_REMEDIES = (
+    (
+        r"did not match any known systems|deprecated system",
+        "let vcagent add the system: leave RequireCustomSystemSupport out, and see the step system",
+    ),
+    (
+        r"No registered config",
+        "add scenario and config_ver to the system's YAML in gpu_configs/systems, or give SystemFile",
+    ),
+    (
+        r"cannot be downloaded directly|NOT downloaded|not automatable|is not copied",
+        "this data has a licence to agree to: put it where the log says, below the scratch space, and resume",
+    ),
+    (r"No space left on device", "free some space on the scratch space's disk or Docker's, and resume"),
+    (
+        r"UID 0 \(root\)|must not be run as root",
+        "name an ordinary account under Username",
+    ),
+    (
+        r"unauthorized|denied: |authentication required",
+        "log in to NVIDIA's registry as that account: docker login nvcr.io ($oauthtoken and an NGC key)",
+    ),
+    (
+        r"permission denied while trying to connect to the Docker daemon",
+        "add the account to the group docker: usermod -aG docker NAME",
+    ),
+    (
+        r"out of memory|OutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
+        "lower gpu_batch_size (RunArgs; SystemFile where the system was added); see who else uses the GPUs",
+    ),
+    (
+        r"Failed to initialize NVML: Unknown Error",
+        "systemd took the GPUs from the container (daemon-reload): vcagent resume replaces it",
+    ),
+    (
+        # Makefile.const looks for the version in nvidia-smi's output, and takes none for an old one.
+        r"operator expected\s[\s\S]*Driver Version >= ",
+        "nvidia-smi fails, so that make knows no driver: see what it says on the host, then resume",
+    ),
+    (
+        r"Driver Version >= (\d+)",
+        "install a driver of branch {0} or newer: NvidiaCudaInstallation",
+    ),
+    (
+        _UNREACHED,
+        "see whether this host reaches that address; a proxy goes into ~/.docker/config.json, under proxies",
+    ),
+    (
+        r"File .*\.plan does not exist|Cannot find engine",
+        "the engine is missing: run generate_engines for this config_ver and scenario again",
+    ),
+    (r"No rule to make target '([^']+)'", "this repository has no target {0}: see whether it is whole"),
+)
+
+
+_SURE = {"driver_mismatch", "driver_not_loaded", "no_buildx"}
+"""Failures of the engine whose words nothing else uses."""
+
+
+def silent_failure(line: str, *, download: bool = False) -> str | None:
+    """The complaint in a line of a run that may yet end with 0; None where there is none.
+
+    Args:
+        line: what it said.
+        download: whether it is of a script that goes on where something cannot be reached.
+    """
+    patterns = (*_SILENT, _UNREACHED) if download else _SILENT
+    return line.strip() if any(re.search(pattern, line) for pattern in patterns) else None
+
+
+def remedy_for(text: str, log: object, *, of_engine: bool = False) -> str:
+    """What to do about output; where nothing is known of it, the log.
+
+    Args:
+        text: the output, or its end.
+        log: where all of it is.
+        of_engine: whether all that can fail is the docker command; else only its words for the driver count,
+            since programs use others of them too.
+    """
+    known = known_failure(text)
+    if known and known[0] in _SURE:
+        return known[1]
+    for pattern, remedy in _REMEDIES:
+        if match := re.search(pattern, text):
+            return remedy.format(*match.groups())
+    if known and of_engine:
+        return known[1]
+    return f"all of its output is in {log}; when it is mended, vcagent resume goes on here"
+
+
+@contextmanager
+def explained(
+    title: str,
+    log: object,
+    complaints: Sequence[str] = (),
+    lacking: Callable[[], str | None] = lambda: None,
+    *,
+    of_engine: bool = False,
+) -> Iterator[None]:
+    """Tell a command's failure as its stage's, with a remedy; likewise a complaint of one that ended with 0.
+
+    Args:
+        title: the stage, for people.
+        log: where all of its output is.
+        complaints: what it said on its way, taken as it comes.
+        lacking: what is not there that it should have made; empty where all is, and then no complaint
+            counts; None where nobody knows, and then those count that were not overcome.
+        of_engine: see ``remedy_for``.
+    """
+    try:
+        yield
+    except ActionFailedError as error:
+        remedy = remedy_for("\n".join((*complaints, *error.details)), log, of_engine=of_engine)
+        message = f"{title} failed: {error.message}"
+        raise ActionFailedError(message, remedy=remedy, details=error.details) from error
+    lacks = lacking()
+    if lacks is None:
+        final = "|".join((*_SILENT, _GIVEN_UP))
+        lacks = next((complaint for complaint in complaints if re.search(final, complaint)), "")
+    if lacks:
+        raise ActionFailedError(
+            f"{title} did not do its work: {lacks}",
+            remedy=remedy_for("\n".join(complaints), log),
+            details=tuple(complaints),
+        )

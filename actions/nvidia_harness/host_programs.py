@@ -1,0 +1,50 @@
+"""The programs that building the image needs on the host: known before anything is done."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.core.errors import HostError
+from agent.facts.docker import DOCKER_BUILDX, DOCKER_VERSION
+from agent.facts.files import exists, text_of
+from agent.facts.programs import program
+
+if TYPE_CHECKING:
+    from agent.facts import Facts
+    from agent.facts.users import Account
+
+__all__ = ["check_programs"]
+
+_BUILDX = re.compile(r"docker buildx|--build-context")
+"""What only buildx knows (v4.1 and v5.1, Makefile.docker; not v3.1)."""
+
+_OF_ACCOUNT = Path(".docker", "cli-plugins", "docker-buildx")
+
+
+def check_programs(folder: Path, account: Account, facts: Facts) -> None:
+    """See that prebuild finds make, and buildx where the repository's rules use it.
+
+    Args:
+        folder: NVIDIA's code on the host.
+        account: who runs it.
+        facts: of this host.
+
+    Raises:
+        HostError: if it does not; with the remedy.
+    """
+    if facts[program("make")] is None:
+        raise HostError(
+            "prebuild runs make on this host, and there is none",
+            remedy="install it: a LinuxPackageInstallation of make before this element, or by hand",
+        )
+    rules = facts[text_of(folder / "Makefile.docker")] or ""
+    # Without Docker at all its installation comes first.
+    if not _BUILDX.search(rules) or facts[DOCKER_VERSION] is None:
+        return
+    if facts[DOCKER_BUILDX] is None and not facts[exists(Path(account.home) / _OF_ACCOUNT)]:
+        raise HostError(
+            f"{folder / 'Makefile.docker'} builds the image by docker buildx, and there is none",
+            remedy="install docker-buildx-plugin of Docker's own packages, or docker-buildx beside docker.io",
+        )

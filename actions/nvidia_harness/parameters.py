@@ -1,0 +1,142 @@
+"""What a profile may ask of MLPerfExecutor: VirtualClient's parameters, and ours."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path  # noqa: TC003 - pydantic reads it
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from actions.nvidia_harness.layouts import LAYOUTS
+from agent.component.component import ComponentParameters
+from agent.component.parameter_types import Seconds  # noqa: TC001 - likewise
+from agent.facts.disk_filter import parse_disk_filter
+
+__all__ = ["MLPerfParameters"]
+
+_SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _words(value: Any) -> Any:
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+"""A list, or a text with commas."""
+
+
+class MLPerfParameters(ComponentParameters):
+    """One benchmark of NVIDIA's harness: configurations, scenarios, modes."""
+
+    model: str = Field(description="The benchmark, such as bert, 3d-unet, gptj.")
+    username: str = Field("", description="Whose account runs it; by default the one that called sudo.")
+    disk_filter: str = Field("SizeGreaterThan:1000gb", description="The disk of the scratch space.")
+    require_custom_system_support: bool | None = Field(
+        None, description="False: never add a section for a system that NVIDIA's code does not know."
+    )
+    benchmarks: Words = Field((), description="Whose data is prepared; the model alone by default.")
+
+    package_name: str = Field("mlperf", description="The repository's folder below the package folder.")
+    repository: Path | None = Field(None, description="A local copy of the repository, instead.")
+    round: str = Field("", description="Which round a repository is like whose VERSION is not known: v4.1.")
+    loadgen_scenarios: Words = Field((), description="Offline, Server, …; by default the benchmark's usual.")
+    config_ver: Words = Field(("default",), description="default, high_accuracy, …")
+    modes: Words = Field(("performance", "accuracy"), description="What is tested.")
+    fast: bool = Field(True, description="--fast, as VirtualClient passes it; v5.x has no such thing.")
+    test_run: bool = Field(False, description="--test_run: one minute instead of ten; no official result.")
+    run_args: str = Field("", description="Further RUN_ARGS of the harness.")
+    system: str = Field("", description="The system of gpu_configs to take the settings of.")
+    system_file: Path | None = Field(None, description="A YAML file with a system of one's own.")
+
+    scratch_path: Path | None = Field(None, description="The scratch space, instead of one on a disk.")
+    least_free_gb: float | None = Field(
+        None, ge=0, description="Free space that it must have, in GB; what it holds already counts."
+    )
+    make_variables: dict[str, str] = Field(default_factory=dict, description="Variables for every make.")
+    image: str = Field("", description="An image that is there, instead of the one that prebuild makes.")
+    image_gb: float = Field(60, ge=0, description="Space that the image needs where Docker keeps its data.")
+    gpus: str = Field("all", description="all, none, or numbers such as 0,1.")
+    gpu_access: Literal["gpus", "cdi", "runtime"] = Field("gpus", description="How the container gets GPUs.")
+    shm_size_gb: float = Field(32, gt=0, description="Shared memory of the container, in GB.")
+    ulimits: dict[str, int] = Field(
+        default_factory=lambda: {"memlock": -1}, description="Limits in the container; -1 for none."
+    )
+    capabilities: Words = Field(("SYS_ADMIN", "SYS_TIME"), description="Capabilities of the container.")
+    security_options: Words = Field(
+        ("apparmor=unconfined", "seccomp=unconfined"), description="As docker run --security-opt takes them."
+    )
+    init: bool = Field(False, description="Whether a small init buries orphans in the container.")
+    network: str = Field("host", description="The container's network.")
+    mounts: dict[str, str] = Field(default_factory=dict, description="Further mounts: host to container.")
+    keep_container: bool = Field(False, description="Whether the container stays when the action has ended.")
+    stage_timeout: Seconds = Field(24 * 3600.0, description="How long one stage may take.")
+
+    @field_validator("disk_filter")
+    @classmethod
+    def _filter(cls, value: str) -> str:
+        parse_disk_filter(value)
+        return value
+
+    @field_validator("model", "package_name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            raise ValueError("letters, digits, . _ -")
+        return value
+
+    @field_validator("benchmarks", "config_ver")
+    @classmethod
+    def _names(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        for value in values:
+            cls._name(value)
+        return tuple(dict.fromkeys(values))
+
+    @field_validator("loadgen_scenarios")
+    @classmethod
+    def _scenarios(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        known = {name.lower(): name for name in _SCENARIOS}
+        for value in values:
+            if value.lower() not in known:
+                raise ValueError(f"{value!r} is none of {', '.join(_SCENARIOS)}")
+        return tuple(dict.fromkeys(known[value.lower()] for value in values))
+
+    @field_validator("modes")
+    @classmethod
+    def _modes(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        if not values or not set(values) <= {"performance", "accuracy"}:
+            raise ValueError("performance, accuracy, or both")
+        return tuple(dict.fromkeys(values))
+
+    @field_validator("round")
+    @classmethod
+    def _round(cls, value: str) -> str:
+        known = [number for layout in LAYOUTS for number in layout.rounds]
+        if value and value not in known:
+            raise ValueError(f"{value!r} is none of {', '.join(known)}")
+        return value
+
+    @field_validator("gpus")
+    @classmethod
+    def _gpus(cls, value: str) -> str:
+        if value not in ("all", "none") and not re.fullmatch(r"\d+(,\d+)*", value):
+            raise ValueError("all, none, or numbers such as 0,1")
+        return value
+
+    @field_validator("make_variables")
+    @classmethod
+    def _variables(cls, values: dict[str, str]) -> dict[str, str]:
+        for name in values:
+            if not _VARIABLE.fullmatch(name):
+                raise ValueError(f"{name!r} is no variable of make")
+        return values
+
+    @model_validator(mode="after")
+    def _one_system(self) -> MLPerfParameters:
+        if self.system and self.system_file:
+            raise ValueError("give System or SystemFile, not both")
+        if not self.config_ver:
+            raise ValueError("config_ver names none")
+        return self

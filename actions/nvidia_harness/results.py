@@ -1,0 +1,184 @@
+"""What one run of the harness left: never what an older one did."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.core.errors import ParseError
+from agent.core.records import ParsedOutput, Reason, Validity, Verdict
+from parsers import mlperf_harness_summary, mlperf_metadata
+from parsers.loadgen import ACCURACY_NOT_JUDGED, DETAIL_NAME, parse_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from actions.nvidia_harness.workspace import Test
+
+__all__ = ["copy_logs", "keep_logs", "merged", "results_in"]
+
+METADATA = "metadata.json"
+COPY_LIMIT_BYTES = 64 << 20
+"""A larger file, such as an accuracy log, stays where the harness wrote it."""
+
+_TARGET = re.compile(r"-99(\.9)?$")
+_RATES = {"Offline": "offline_expected_qps", "Server": "server_target_qps"}
+_SAME = 1e-4
+"""The relative difference up to which two logs say the same: LoadGen writes six digits."""
+_SEVERITY = (Validity.NOT_APPLICABLE, Validity.VALID, Validity.INVALID, Validity.FAILED)
+
+
+def copy_logs(logs: Path, target: Path) -> tuple[str, ...]:
+    """Copy the logs of one run; what an earlier attempt had copied goes.
+
+    Args:
+        logs: the run's own LOG_DIR, which nothing else writes to.
+        target: where they go.
+
+    Returns:
+        The files that are too large, and stay.
+    """
+    left = []
+    shutil.rmtree(target, ignore_errors=True)
+    for path in sorted(path for path in logs.rglob("*") if path.is_file() and not path.is_symlink()):
+        if path.stat().st_size > COPY_LIMIT_BYTES:
+            left.append(str(path))
+            continue
+        copy = target / path.relative_to(logs)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    return tuple(left)
+
+
+def keep_logs(logs: Path, aside: Path) -> bool:
+    """Move the harness's folder of logs away before ``make clean`` deletes it; whether there was any."""
+    if not logs.is_dir() or not any(logs.iterdir()):
+        return False
+    logs.rename(aside)
+    return True
+
+
+def results_in(folder: Path, test: Test, benchmark: str) -> list[ParsedOutput]:
+    """The results in the logs of one run.
+
+    Args:
+        folder: the run's logs.
+        test: what was asked for.
+        benchmark: of which benchmark.
+
+    Raises:
+        ParseError: if there is none, one is cut, or they are not of what was asked for.
+    """
+    outputs = []
+    for path in sorted(folder.rglob("*.json")):
+        if path.name == METADATA:
+            outputs.append(_with_loadgen(_metadata(path), path.parent))
+        elif path.name in mlperf_harness_summary.NAMES:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            for output in mlperf_harness_summary.parse_summary(text, str(path)):
+                logs = _logs_of(path.parent, output)
+                outputs.append(_with_loadgen(output, logs) if logs else output)
+    if not outputs:
+        raise ParseError(
+            f"the harness ended with 0 and left no result of {benchmark} {test.scenario} {test.mode}",
+            where=str(folder),
+            remedy="see its log: a configuration that does not exist is only a warning there",
+        )
+    if others := [output.scenario for output in outputs if not _is_of(output, test, benchmark)]:
+        raise ParseError(
+            f"{benchmark} {test.scenario} {test.config_ver} {test.mode} was asked for, "
+            f"there are results of {', '.join(others)}",
+            where=str(folder),
+            remedy="see RunArgs and the make variables: they may name other benchmarks, scenarios or modes",
+        )
+    return outputs
+
+
+def _is_of(output: ParsedOutput, test: Test, benchmark: str) -> bool:
+    """Whether a result is of the benchmark, accuracy target, scenario and mode that were asked for.
+
+    The code writes a benchmark as ``bert-99`` or ``bert-99.9``, and one that has a single target as
+    ``resnet50`` (code/common/harness.py, _get_submission_benchmark_name; v5.x, submission_benchmark_name).
+    """
+    full, scenario, mode = output.scenario.rsplit("/", 2)
+    name = _TARGET.sub("", full)
+    target = full.removeprefix(name)
+    wanted = "-99.9" if "high_accuracy" in test.config_ver else "-99"
+    found = (name.lower(), scenario.lower(), mode)
+    return found == (benchmark.lower(), test.scenario.lower(), test.mode) and target in ("", wanted)
+
+
+def _metadata(path: Path) -> ParsedOutput:
+    return mlperf_metadata.parse_metadata(path.read_text(encoding="utf-8", errors="replace"), str(path))
+
+
+def _logs_of(folder: Path, output: ParsedOutput) -> Path | None:
+    """LoadGen's folder of a result whose file stands above it: <system>/<benchmark>/<scenario>."""
+    benchmark, scenario = output.scenario.split("/")[:2]
+    folders = [path.parent for path in sorted(folder.rglob(DETAIL_NAME)) if path.parent.name == scenario]
+    fitting = [path for path in folders if path.parent.name.startswith(benchmark)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _with_loadgen(output: ParsedOutput, folder: Path) -> ParsedOutput:
+    if not (folder / DETAIL_NAME).is_file():
+        warning = (
+            f"{DETAIL_NAME} is not beside it: the harness's summary could not be compared with LoadGen's log"
+        )
+        verdict = output.verdict or Verdict(Validity.NOT_APPLICABLE)
+        return replace(output, verdict=replace(verdict, warnings=(*verdict.warnings, warning)))
+    return merged(output, parse_folder(folder))
+
+
+def merged(summary: ParsedOutput, log: ParsedOutput) -> ParsedOutput:
+    """The harness's summary with what LoadGen's own log says: its numbers too, and the stricter verdict.
+
+    Args:
+        summary: of metadata.json, or an older file.
+        log: of mlperf_log_detail.txt beside it.
+    """
+    own = {metric.name: metric for metric in summary.metrics}
+    judged, raw = summary.verdict or Verdict(Validity.NOT_APPLICABLE), log.verdict or Verdict(Validity.FAILED)
+    differ = [
+        Reason(
+            f"{metric.name} is {own[metric.name].value:g} in the summary, {metric.value:g} in LoadGen's log",
+            "the summary may be of another run: run it again, with nothing else in build/logs",
+            code="summary_mismatch",
+        )
+        for metric in log.metrics
+        if metric.name in own and not math.isclose(metric.value, own[metric.name].value, rel_tol=_SAME)
+    ]
+    # LoadGen's log tells why; the summary only that it is so.
+    raw_reasons = tuple(_in_its_words(reason, summary.scenario) for reason in raw.reasons)
+    reasons = [reason for reason in judged.reasons if not (raw.reasons and reason.code == "loadgen_invalid")]
+    codes = {reason.code for reason in raw.reasons}
+    reasons = [reason for reason in reasons if reason.code not in codes]
+    validity = max(
+        (judged.validity, raw.validity, Validity.INVALID if differ else judged.validity), key=_SEVERITY.index
+    )
+    raw_warnings = (warning for warning in raw.warnings if warning != ACCURACY_NOT_JUDGED)
+    return replace(
+        summary,
+        metrics=(*summary.metrics, *(metric for metric in log.metrics if metric.name not in own)),
+        verdict=Verdict(
+            validity,
+            (*raw_reasons, *reasons, *differ),
+            tuple(dict.fromkeys((*judged.warnings, *raw_warnings))),
+        ),
+        start=log.start,
+        end=log.end,
+        complete=summary.complete and log.complete,
+        details={**log.details, **summary.details},
+        sources=(*summary.sources, *log.sources),
+    )
+
+
+def _in_its_words(reason: Reason, scenario: str) -> Reason:
+    """A reason of LoadGen's log with the setting as NVIDIA's configurations name it."""
+    name = _RATES.get(scenario.split("/")[1]) if reason.setting == "target_qps" else None
+    if name is None:
+        return reason
+    return replace(reason, setting=name, remedy=re.sub(r"\btarget_qps\b", name, reason.remedy))

@@ -1,0 +1,285 @@
+"""What a run of NVIDIA's harness works with: whose account, which code, which GPUs, which scratch space."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from actions.nvidia_harness.benchmarks import Benchmark, benchmark
+from actions.nvidia_harness.host_programs import check_programs
+from actions.nvidia_harness.layouts import LAYOUTS, Layout, layout_of, nvidia_folder
+from actions.nvidia_harness.scratch import DataStage, Scratch, bytes_made
+from agent.core.errors import HostError
+from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.disk_filter import filter_disks
+from agent.facts.disks import DISKS
+from agent.facts.docker import DOCKER_GROUP, PROCESS_GROUPS
+from agent.facts.files import exists, text_of
+from agent.facts.git import git_checkout
+from agent.facts.gpus import GPUS
+from agent.facts.storage import MOUNTS, free_bytes
+from agent.facts.users import ROOT, USER, Account, account_of
+from agent.store.results import write_json
+from gpu_configs.systems import GpuSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from actions.nvidia_harness.parameters import MLPerfParameters
+    from agent.component.component import StepContext
+    from agent.facts import Facts
+
+__all__ = ["BUILT", "CLONED", "CONTAINER_FOLDER", "SYSTEM", "Test", "Workspace", "find_workspace"]
+
+CONTAINER_FOLDER = "/work"
+"""Where the container sees NVIDIA's code (Makefile.docker, CONTAINER_VOL)."""
+
+BUILT, CLONED, SYSTEM = "built.json", "cloned.json", "system.json"
+"""Notes: where the build was installed; that MLPerf's code was cloned; what NVIDIA's code calls this host."""
+
+_NOTES = Path("build", ".vcagent")
+_VENDOR = Path("/sys/class/dmi/id/sys_vendor")
+_DATA_STAGES = (
+    ("download_data", "data"),
+    ("download_model", "models"),
+    ("preprocess_data", "preprocessed_data"),
+)
+
+
+@dataclass(frozen=True)
+class Test:
+    """One run of the harness.
+
+    Args:
+        config_ver: such as ``default``.
+        scenario: LoadGen's scenario.
+        mode: ``performance`` or ``accuracy``.
+    """
+
+    config_ver: str
+    scenario: str
+    mode: str
+
+    __test__ = False  # pytest would take it for one of its own
+
+    @property
+    def test_mode(self) -> str:
+        """As ``--test_mode`` takes it."""
+        return "PerformanceOnly" if self.mode == "performance" else "AccuracyOnly"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What a run works with.
+
+    Args:
+        account: whose account runs it.
+        as_root: whether the agent is root, so that it has to step down.
+        joins_docker: whether that account must first become a member of the group docker.
+        folder: NVIDIA's code on the host.
+        mlperf_round: the round of that code.
+        layout: how that code is laid out.
+        scratch: the scratch space.
+        benchmark: what is tested.
+        prepared: the benchmarks whose data is prepared.
+        gpus: the GPUs that the container gets; None where there are none.
+    """
+
+    account: Account
+    as_root: bool
+    joins_docker: bool
+    folder: Path
+    mlperf_round: str
+    layout: Layout
+    scratch: Scratch
+    benchmark: Benchmark
+    prepared: tuple[Benchmark, ...]
+    gpus: GpuSet | None
+
+    @property
+    def tag(self) -> str:
+        """DOCKER_TAG."""
+        return f"vcagent-{self.account.name}"
+
+    @property
+    def logs(self) -> Path:
+        """Where the harness writes its logs."""
+        return self.folder / "build" / "logs"
+
+    @property
+    def data_stages(self) -> tuple[DataStage, ...]:
+        """The stages that fill the scratch space, in order."""
+        return tuple(
+            DataStage(target, folder, one.name) for one in self.prepared for target, folder in _DATA_STAGES
+        )
+
+    def commit(self, facts: Facts) -> str:
+        """The commit of the repository that is checked out; empty where it is none."""
+        checkout = facts[git_checkout(self.folder.parent.parent)]
+        return checkout.commit if checkout else ""
+
+    @contextmanager
+    def locked(self, context: StepContext) -> Iterator[None]:
+        """Hold the scratch space for one stage; see ``Scratch.locked``."""
+        with self.scratch.locked(context, self.account, as_root=self.as_root):
+            yield
+
+    def note(self, name: str, value: Mapping[str, Any]) -> None:
+        """Keep something about the build beside it; the account's, so that ``make clean`` can delete it."""
+        path = self.folder / _NOTES / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, value)
+        if self.as_root:
+            for one in (path.parent, path):
+                os.chown(one, self.account.uid, self.account.gid)
+
+    def noted(self, name: str) -> Mapping[str, Any]:
+        """What was kept about the build; empty for nothing."""
+        try:
+            found = json.loads((self.folder / _NOTES / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def as_user(self, command: Sequence[str], facts: Facts) -> list[str]:
+        """The command line by which the account runs a command on the host, with the groups that it has now.
+
+        A process keeps the groups that it was started with; nobody must log in anew.
+        """
+        account = self.account
+        if self.as_root:
+            return [
+                *("setpriv", f"--reuid={account.uid}", f"--regid={account.gid}", "--init-groups"),
+                *("--reset-env", "--", *self._engine(), *command),
+            ]
+        if "docker" not in facts[PROCESS_GROUPS] and account.name in (facts[DOCKER_GROUP] or ()):
+            return ["sg", "docker", "-c", shlex.join(command)]
+        return list(command)
+
+    @staticmethod
+    def _engine() -> tuple[str, ...]:
+        """The engine is the agent's: what names it must not get lost with the environment."""
+        address = os.environ.get("DOCKER_HOST")
+        return ("env", f"DOCKER_HOST={address}") if address else ()
+
+
+def find_workspace(parameters: MLPerfParameters, facts: Facts) -> Workspace:
+    """Find all that is needed on this host; changes nothing.
+
+    Raises:
+        HostError: if there is no such account, no repository, no disk, no space, no such GPU, or a program
+            is missing that builds the image.
+    """
+    account = _account(parameters, facts)
+    folder = _folder(parameters, facts)
+    if not parameters.image:
+        check_programs(folder, account, facts)
+    if parameters.round:
+        mlperf_round = parameters.round
+        layout = next(one for one in LAYOUTS if mlperf_round in one.rounds)
+    else:
+        mlperf_round, layout = layout_of(facts[text_of(folder / "VERSION")], folder)
+    workspace = Workspace(
+        account=account,
+        as_root=facts[ROOT],
+        joins_docker=facts[ROOT] and account.name not in (facts[DOCKER_GROUP] or ()),
+        folder=folder,
+        mlperf_round=mlperf_round,
+        layout=layout,
+        scratch=Scratch(_scratch(parameters, facts)),
+        benchmark=benchmark(parameters.model),
+        prepared=tuple(benchmark(name) for name in parameters.benchmarks or (parameters.model,)),
+        gpus=_gpus(parameters, facts),
+    )
+    _check_space(workspace, parameters, facts)
+    return workspace
+
+
+def _account(parameters: MLPerfParameters, facts: Facts) -> Account:
+    user = facts[USER]
+    name = parameters.username or (user.sudo_user if facts[ROOT] else user.name)
+    if not name or name == "root":
+        raise HostError(
+            "NVIDIA's harness must not run as root, and no other account is named",
+            remedy="start vcagent by sudo from that account, or give Username",
+        )
+    account = facts[account_of(name)]
+    if account is None:
+        raise HostError(f"there is no account {name}", remedy="make it (useradd -m), or correct Username")
+    if account.uid == 0:
+        raise HostError(f"the account {name} is root's", remedy="name an ordinary account under Username")
+    if not facts[ROOT] and name != user.name:
+        raise HostError(
+            f"only root can run the harness as {name}; this is {user.name}",
+            remedy="start vcagent by sudo, or leave Username out",
+        )
+    return account
+
+
+def _folder(parameters: MLPerfParameters, facts: Facts) -> Path:
+    repository = parameters.repository or facts[PACKAGE_DIR] / parameters.package_name
+    marks = (repository / "closed" / "NVIDIA" / "Makefile.docker", repository / "Makefile.docker")
+    return nvidia_folder(repository.absolute(), {mark: facts[exists(mark)] for mark in marks})
+
+
+def _scratch(parameters: MLPerfParameters, facts: Facts) -> Path:
+    if parameters.scratch_path:
+        return parameters.scratch_path.absolute()
+    # As VirtualClient: never the disk of the operating system.
+    disks = filter_disks(facts[DISKS], f"{parameters.disk_filter}&OSDisk:false")
+    for disk in disks:
+        for device in disk.walk():
+            for point in device.mount_points:
+                if point.startswith("/"):
+                    return Path(point) / "scratch"
+    found = f"{', '.join(disk.path for disk in disks)} is not mounted" if disks else "no disk fits"
+    raise HostError(
+        f"there is no place for the scratch space: {found} (DiskFilter {parameters.disk_filter})",
+        remedy="mount a data disk (MountDisks), correct DiskFilter, or give ScratchPath",
+    )
+
+
+def _gpus(parameters: MLPerfParameters, facts: Facts) -> GpuSet | None:
+    gpus = facts[GPUS]
+    if not gpus and parameters.gpus != "none":
+        raise HostError(
+            "this host has no NVIDIA GPU", remedy="see lspci -d 10de:; in a virtual machine, pass one through"
+        )
+    if parameters.gpus not in ("all", "none"):
+        wanted = [int(number) for number in parameters.gpus.split(",")]
+        if missing := [number for number in wanted if number >= len(gpus)]:
+            raise HostError(f"there is no GPU {missing[0]}: this host has {len(gpus)}", remedy="correct Gpus")
+        gpus = tuple(gpus[number] for number in wanted)
+    if len(kinds := dict.fromkeys(str(gpu.name) for gpu in gpus)) > 1 and parameters.gpus != "none":
+        raise HostError(
+            f"this host has GPUs of several kinds: {', '.join(kinds)}",
+            remedy="name those of one kind under Gpus, such as 0,1; see nvidia-smi -L",
+        )
+    if not gpus or gpus[0].name is None or gpus[0].memory_mib is None:
+        return None
+    vendor = (facts[text_of(_VENDOR)] or "").strip()
+    return GpuSet(gpus[0].name, gpus[0].memory_mib, len(gpus), vendor, gpus[0].pci_id)
+
+
+def _check_space(workspace: Workspace, parameters: MLPerfParameters, facts: Facts) -> None:
+    scratch = workspace.scratch
+    made = {stage: facts[bytes_made(scratch.record_path(stage))] for stage in workspace.data_stages}
+    due = {stage.benchmark for stage, size in made.items() if size is None}
+    # A resume needs no room for what is there already.
+    there = {name: sum(size or 0 for stage, size in made.items() if stage.benchmark == name) for name in due}
+    needed = sum(max(0, one.scratch_bytes - there[one.name]) for one in workspace.prepared if one.name in due)
+    if parameters.least_free_gb is not None:
+        needed = max(0, int(parameters.least_free_gb * 10**9) - sum(size or 0 for size in made.values()))
+    mounts = facts[MOUNTS]
+    free = free_bytes(mounts, scratch.path)
+    if free is not None and free < needed:
+        raise HostError(
+            f"{scratch.path} has {free / 1e9:.0f} GB free; "
+            f"{', '.join(sorted(due)) or workspace.benchmark.name} needs about {needed / 1e9:.0f} GB",
+            remedy="free some space, choose another disk (DiskFilter, ScratchPath), or lower LeastFreeGb",
+        )

@@ -1,0 +1,1 @@
+"""What dependencies, actions and monitors are made of: component, registry, parameter types."""

@@ -1,0 +1,130 @@
+"""The container that a profile asks a workload to run in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path  # noqa: TC003 - pydantic reads it
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from agent.component.parameter_types import ParameterGroup
+from agent.core.errors import HostError
+from agent.host.containers import NVIDIA_ULIMITS, ContainerSpec, GpuAccess, Mount, Port, Ulimit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["ContainerParameters", "GpuSet", "MountParameters"]
+
+
+class MountParameters(ParameterGroup):
+    """A file or folder of the host that the container sees; also written ``source:target:ro``."""
+
+    source: Path = Field(description="Where it is on the host; must exist.")
+    target: str = Field("", description="Where the container sees it; at the same path if empty.")
+    read_only: bool = Field(False, description="Whether the container may not write there.")
+
+    @property
+    def mount(self) -> Mount:
+        """As the engine's door takes it."""
+        source = self.source.expanduser().absolute()
+        return Mount(source, self.target or str(source), self.read_only)
+
+
+def _mount(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    source, *rest = value.split(":")
+    if rest[1:] not in ([], ["ro"], ["rw"]):
+        raise ValueError(f"{value!r} is no mount: write source, source:target or source:target:ro")
+    return {"source": source, "target": rest[0] if rest else "", "read_only": rest[1:] == ["ro"]}
+
+
+def _gpus(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(str(gpu) for gpu in value)
+    if isinstance(value, str) and value not in {"all", "none"}:
+        return tuple(gpu.strip() for gpu in value.split(",") if gpu.strip())
+    return (str(value),) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+GpuSet = Annotated[Literal["none", "all"] | tuple[str, ...], BeforeValidator(_gpus)]
+"""The GPUs that a container sees; a profile may write indices as ``0,1``."""
+
+
+class ContainerParameters(ParameterGroup):
+    """A container as a profile asks for it."""
+
+    image: str = Field(min_length=1, description="Its image, such as vllm/vllm-openai:v0.11.0.")
+    pull: Literal["missing", "always", "never"] = Field("missing", description="When the image is fetched.")
+    gpus: GpuSet = Field("none", description="none, all, or indices or UUIDs.")
+    gpu_access: GpuAccess = Field(
+        GpuAccess.DEVICE_REQUEST, description="How Docker is asked for them: device_request, cdi, runtime."
+    )
+    runtime: str = Field("", description="OCI runtime; Docker's default if empty.")
+    mounts: tuple[Annotated[MountParameters, BeforeValidator(_mount)], ...] = Field(
+        (), description="What it sees of the host, such as a cache of models: {source, target, read_only}."
+    )
+    shm_size_bytes: int | None = Field(None, ge=0, description="Size of /dev/shm; Docker's 64 MiB if absent.")
+    ipc: str = Field("", description="host, private, …; Docker's default if empty.")
+    ulimits: dict[str, int] | None = Field(
+        None, description="Limits by name, -1 for none; NVIDIA's usual memlock and stack if absent."
+    )
+    user: str = Field("", description="uid:gid that commands run as; the agent's own if empty.")
+    network: str = Field("host", description="host, none, bridge, or a network's name.")
+    environment: dict[str, str] = Field(default_factory=dict, description="Variables.")
+    inherit: tuple[str, ...] = Field(
+        (), description="Names of the agent's own variables that it gets too, such as HF_TOKEN; masked."
+    )
+    keep: bool = Field(False, description="Whether it stays when the run has ended.")
+
+    def spec(
+        self,
+        purpose: str,
+        *,
+        mounts: Iterable[Mount] = (),
+        ports: Iterable[Port] = (),
+        secret_files: Mapping[str, str] | None = None,
+    ) -> ContainerSpec:
+        """What the engine's door is asked for: a container that waits for commands.
+
+        Args:
+            purpose: what it is for; unique within the run.
+            mounts: further mounts of the workload; what the profile mounts at the same place wins.
+            ports: what the host offers of it, where the network is not the host's.
+            secret_files: secrets of the workload.
+
+        Raises:
+            HostError: if a secret variable is not set.
+        """
+        unset = [name for name in self.inherit if name not in os.environ]
+        if unset:
+            raise HostError(
+                f"inherit names {', '.join(unset)}, which the agent's environment has not",
+                remedy=f"export {unset[0]}=…",
+            )
+        targets = {mount.target: mount for mount in mounts}
+        targets |= {asked.mount.target: asked.mount for asked in self.mounts}
+        limits = NVIDIA_ULIMITS
+        if self.ulimits is not None:
+            limits = {name: Ulimit(value, value) for name, value in self.ulimits.items()}
+        return ContainerSpec(
+            image=self.image,
+            purpose=purpose,
+            entrypoint=(),
+            gpus=self.gpus,
+            gpu_access=self.gpu_access,
+            runtime=self.runtime,
+            shm_size_bytes=self.shm_size_bytes,
+            ipc=self.ipc,
+            ulimits=limits,
+            mounts=tuple(targets.values()),
+            ports=tuple(ports),
+            user=self.user or f"{os.geteuid()}:{os.getegid()}",
+            network=self.network,
+            environment=self.environment,
+            secret_environment={name: os.environ[name] for name in self.inherit},
+            secret_files=dict(secret_files or {}),
+            keep=self.keep,
+        )

@@ -1,0 +1,70 @@
+"""Finds the class that implements a type: through entry points, never by an import of its own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from agent.core.errors import ProfileError, VcagentError
+from agent.core.names import canonical, did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.component.component import Component
+
+__all__ = ["COMPONENT_GROUP", "component_class", "known_types", "unknown_types"]
+
+COMPONENT_GROUP = "vcagent.components"
+
+
+@lru_cache(maxsize=1)
+def _registered() -> dict[str, EntryPoint]:
+    return {canonical(point.name): point for point in entry_points(group=COMPONENT_GROUP)}
+
+
+def known_types() -> list[str]:
+    """The names of all types that are installed."""
+    return sorted(point.name for point in _registered().values())
+
+
+def unknown_types(types: Iterable[tuple[str, str]]) -> ProfileError | None:
+    """One error for all types that are not implemented, or None.
+
+    Args:
+        types: pairs of a type's name and the place it is used at.
+    """
+    lines = []
+    for name, place in types:
+        if canonical(name) not in _registered():
+            close = nearest(name, known_types())
+            hint = f"; nearest known types: {', '.join(close)}" if close else ""
+            lines.append(f"{place}: type {name!r} is not implemented{hint}")
+    if not lines:
+        return None
+    return ProfileError(
+        "the profile uses types that are not implemented" if len(lines) > 1 else lines[0],
+        details=tuple(lines) if len(lines) > 1 else (),
+        remedy=f"implemented types: {', '.join(known_types())}",
+    )
+
+
+def component_class(name: str) -> type[Component]:
+    """The class that implements a type.
+
+    Raises:
+        ProfileError: if there is none.
+        VcagentError: if its module cannot be imported.
+    """
+    point = _registered().get(canonical(name))
+    if point is None:
+        raise ProfileError(f"type {name!r} is not implemented", remedy=did_you_mean(name, known_types()))
+    try:
+        loaded: type[Component] = point.load()
+    except (ImportError, AttributeError) as error:
+        raise VcagentError(
+            f"type {point.name} is registered as {point.value}, which cannot be loaded: {error}",
+            remedy="reinstall the distribution that provides it",
+        ) from error
+    return loaded

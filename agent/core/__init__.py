@@ -1,0 +1,1 @@
+"""Records, errors, names, secrets, progress and time spans: what every other part uses."""

@@ -1,0 +1,204 @@
+"""Every error a user can meet: what happened, where, and what to do next."""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "ActionFailedError",
+    "ContainerError",
+    "DependencyFailedError",
+    "ExitCode",
+    "HostError",
+    "InterruptedRunError",
+    "ParseError",
+    "ProfileError",
+    "RebootPendingError",
+    "UsageError",
+    "VcagentError",
+    "host_errors",
+    "masking",
+    "unexpected",
+]
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller; every value fits the 8 bits a shell keeps."""
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    PROFILE_INVALID = 3
+    HOST_CANNOT_RUN = 4
+    DEPENDENCY_FAILED = 5
+    ACTION_FAILED = 6
+    RESULT_INVALID = 7
+    REBOOT_PENDING = 8
+    INTERRUPTED = 9
+    FLEET_PARTIAL = 10
+
+
+class VcagentError(Exception):
+    """An error with a remedy.
+
+    Args:
+        message: what happened, naming the thing.
+        where: the file and line, the key, the step or the host it happened at.
+        remedy: what the user can do next.
+        details: further lines, such as the end of a log.
+
+    Attributes:
+        exit_code: the exit code of a run that ends with this error.
+        reason_number: VirtualClient's ErrorReason for the same situation
+            (microsoft/VirtualClient, VirtualClient.Contracts/Enumerations.cs).
+    """
+
+    exit_code: ExitCode = ExitCode.UNEXPECTED
+    reason_number: int = 0
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str | None = None,
+        remedy: str | None = None,
+        details: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.remedy = remedy
+        self.details = details
+
+    def masked(self, mask: Callable[[str], str]) -> None:
+        """Take secrets out of everything that is shown."""
+        self.message, self.args = mask(self.message), (mask(self.message),)
+        self.where = self.where and mask(self.where)
+        self.remedy = self.remedy and mask(self.remedy)
+        self.details = tuple(map(mask, self.details))
+
+    def __str__(self) -> str:
+        """One paragraph: place, message, details, remedy."""
+        lines = [f"{self.where}: {self.message}" if self.where else self.message]
+        lines += [f"  {detail}" for detail in self.details]
+        if self.remedy:
+            lines.append(f"  → {self.remedy}")
+        return "\n".join(lines)
+
+
+class UsageError(VcagentError):
+    """The command line asks for something that does not exist or contradicts itself."""
+
+    exit_code = ExitCode.USAGE
+    reason_number = 510
+
+
+class ProfileError(VcagentError):
+    """The profile is missing, cannot be read, or asks for what no component offers."""
+
+    exit_code = ExitCode.PROFILE_INVALID
+    reason_number = 501
+
+
+class HostError(VcagentError):
+    """The host cannot run the profile: found before anything was changed."""
+
+    exit_code = ExitCode.HOST_CANNOT_RUN
+    reason_number = 508
+
+
+class DependencyFailedError(VcagentError):
+    """A step that prepares the host failed."""
+
+    exit_code = ExitCode.DEPENDENCY_FAILED
+    reason_number = 506
+
+
+class ContainerError(VcagentError):
+    """The container engine did not do what it was asked for.
+
+    Args:
+        message: what was wanted, and what the engine said.
+        problem: which of the known failures it is (``agent.host.containers.failures``), such as
+            ``no_such_image``; ``other`` where none is recognised.
+        remedy: what the user can do next.
+        details: further lines.
+    """
+
+    exit_code = ExitCode.DEPENDENCY_FAILED
+    reason_number = 506
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        problem: str = "other",
+        remedy: str | None = None,
+        details: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message, remedy=remedy, details=details)
+        self.problem = problem
+
+
+class ActionFailedError(VcagentError):
+    """A workload failed, so there is no result to judge."""
+
+    exit_code = ExitCode.ACTION_FAILED
+    reason_number = 315
+
+
+class ParseError(ActionFailedError):
+    """Output is missing, cut short, or holds none of the numbers it should."""
+
+    reason_number = 316
+
+
+class RebootPendingError(VcagentError):
+    """The host must be rebooted before the run goes on."""
+
+    exit_code = ExitCode.REBOOT_PENDING
+
+
+class InterruptedRunError(VcagentError):
+    """The run was told to stop; `vcagent resume` goes on with it."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+def unexpected(error: Exception, what: str) -> VcagentError:
+    """An error that nobody thought of, told as one; the place it happened at is in its details."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return VcagentError(
+        f"unexpected {type(error).__name__} in {what}: {error}",
+        details=tuple(f"at {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames[-1:]),
+        remedy="this is a defect of vcagent; please report it with the logs of the run",
+    )
+
+
+@contextmanager
+def masking(mask: Callable[[str], str]) -> Iterator[None]:
+    """Take secrets out of every error that leaves the context."""
+    try:
+        yield
+    except VcagentError as error:
+        error.masked(mask)
+        raise
+
+
+@contextmanager
+def host_errors(what: str) -> Iterator[None]:
+    """Tell files and databases that cannot be used as an error with a remedy."""
+    import sqlite3
+
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise HostError(
+            f"{what} cannot be used: {error}", remedy="see whether the disk is full, read-only or not yours"
+        ) from error

@@ -1,0 +1,253 @@
+"""Shows that a run is alive: a live display on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+    from typing_extensions import Self
+
+__all__ = [
+    "LiveProgress",
+    "PlainProgress",
+    "Progress",
+    "RunProgress",
+    "StepProgress",
+    "duration",
+    "run_progress",
+]
+
+PLAIN_INTERVAL_S = 15.0
+"""How often a line is printed about a step that is still running, where there is no terminal."""
+
+
+class Progress(Protocol):
+    """Shows that a step is alive; safe to call from any thread."""
+
+    def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        """Tell what happens now; with ``done`` and ``total`` (any unit) an estimate is shown."""
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: ``42 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    whole = max(0, round(seconds))
+    if whole < 60:  # noqa: PLR2004
+        return f"{whole} s"
+    if whole < 3600:  # noqa: PLR2004
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+@dataclass
+class StepProgress(Progress):
+    """One running step; what ``StepContext.progress`` is."""
+
+    title: str
+    estimate_s: float | None
+    changed: Callable[[StepProgress], None]
+    started: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    message: str = ""
+    done: float | None = None
+    total: float | None = None
+
+    def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        """See Progress."""
+        self.message, self.done, self.total = message, done, total
+        self.changed(self)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the step started."""
+        return self.clock() - self.started
+
+    @property
+    def fraction(self) -> float | None:
+        """How much is done, 0 to 1: as the step tells it, else by its usual duration; None if unknown."""
+        if self.total and self.done is not None:
+            return min(1.0, self.done / self.total)
+        if self.estimate_s:
+            return min(0.99, self.elapsed_s / self.estimate_s)
+        return None
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are probably left; None if unknown."""
+        if self.total and self.done:
+            return max(0.0, self.elapsed_s * (self.total / self.done - 1))
+        return max(0.0, self.estimate_s - self.elapsed_s) if self.estimate_s else None
+
+
+class RunProgress:
+    """The progress of a run; this base class counts and shows nothing.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._later_s = 0.0
+        self.count = 0
+        self.expected = 0
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the screen tidy."""
+
+    def expect(self, estimates_s: list[float | None]) -> None:
+        """Tell which steps will come, by their usual duration in seconds where it is known."""
+        with self._lock:
+            self.expected += len(estimates_s)
+            self._later_s += sum(filter(None, estimates_s))
+
+    def left_s(self, current: StepProgress) -> float | None:
+        """Seconds that are probably left of the whole run."""
+        left = current.left_s
+        return None if left is None and not self._later_s else (left or 0.0) + self._later_s
+
+    def start(self, title: str, estimate_s: float | None = None) -> StepProgress:
+        """A step starts."""
+        with self._lock:
+            self.count += 1
+            self.expected = max(self.expected, self.count)
+            self._later_s = max(0.0, self._later_s - (estimate_s or 0.0))
+            step = StepProgress(title, estimate_s, self._changed, self._clock(), self._clock)
+            self._started(step)
+            return step
+
+    def finish(self, step: StepProgress, outcome: str) -> None:
+        """A step has ended; ``outcome`` is a line for people."""
+        with self._lock:
+            self._finished(step, outcome)
+
+    def note(self, text: str) -> None:
+        """Something that people should read now."""
+
+    def _started(self, step: StepProgress) -> None: ...
+
+    def _changed(self, step: StepProgress) -> None: ...
+
+    def _finished(self, step: StepProgress, outcome: str) -> None: ...
+
+
+class PlainProgress(RunProgress):
+    """A line when a step starts, now and then while it runs, and when it ends."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._stream = stream
+        self._next_line = 0.0
+        self._begun = clock()
+
+    def note(self, text: str) -> None:
+        """See RunProgress."""
+        moment = duration(self._clock() - self._begun)
+        with suppress(OSError, ValueError):  # nobody reads any more: the run goes on
+            print(f"[{moment:>9}] {text}", file=self._stream, flush=True)
+
+    def _started(self, step: StepProgress) -> None:
+        usual = f" (usually {duration(step.estimate_s)})" if step.estimate_s else ""
+        self.note(f"{self.count}/{self.expected} {step.title}{usual}")
+        self._next_line = self._clock() + PLAIN_INTERVAL_S
+
+    def _changed(self, step: StepProgress) -> None:
+        with self._lock:
+            if self._clock() < self._next_line:
+                return
+            self._next_line = self._clock() + PLAIN_INTERVAL_S
+            share = f" {step.fraction:.0%}" if step.fraction is not None else ""
+            left = self.left_s(step)
+            self.note(
+                f"    {step.title}:{share} {step.message}".rstrip()
+                + (f", about {duration(left)} left in all" if left is not None else "")
+            )
+
+    def _finished(self, step: StepProgress, outcome: str) -> None:
+        self.note(f"    {step.title}: {outcome} ({duration(step.elapsed_s)})")
+
+
+class LiveProgress(RunProgress):
+    """A bar for each running step, with what it does and what is left; finished steps stay as lines."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+        from rich.table import Column
+
+        self._console = Console(file=stream)
+        self._bars: RichProgress = RichProgress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[share]:>4}", table_column=Column(min_width=4)),
+            TimeElapsedColumn(table_column=Column(min_width=7)),
+            TextColumn("[dim]{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True)),
+            console=self._console,
+            transient=True,
+        )
+        self._tasks: dict[int, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        """See RunProgress."""
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """See RunProgress."""
+        self._bars.stop()
+
+    def note(self, text: str) -> None:
+        """See RunProgress."""
+        self._bars.console.print(text, markup=False, highlight=False)
+
+    def _started(self, step: StepProgress) -> None:
+        from rich.markup import escape
+
+        title = f"[bold]{self.count}/{self.expected}[/] {escape(step.title)}"
+        self._tasks[id(step)] = self._bars.add_task(title, total=None, share="", note="")
+        self._changed(step)
+
+    def _changed(self, step: StepProgress) -> None:
+        from rich.markup import escape
+
+        task = self._tasks.get(id(step))
+        if task is None:
+            return
+        left = self.left_s(step)
+        note = escape(step.message) + (f" · about {duration(left)} left in all" if left is not None else "")
+        fraction = step.fraction
+        self._bars.update(
+            task,
+            total=None if fraction is None else 1.0,
+            completed=fraction or 0.0,
+            share="" if fraction is None else f"{fraction:.0%}",
+            note=note.removeprefix(" · "),
+        )
+
+    def _finished(self, step: StepProgress, outcome: str) -> None:
+        self._bars.remove_task(self._tasks.pop(id(step)))
+        self.note(f"  {step.title}: {outcome} ({duration(step.elapsed_s)})")
+
+
+def run_progress(stream: TextIO | None = None, *, quiet: bool = False) -> RunProgress:
+    """The display that suits the stream (default: standard error)."""
+    stream = stream or sys.stderr
+    if quiet:
+        return RunProgress()
+    return LiveProgress(stream) if stream.isatty() else PlainProgress(stream)

@@ -1,0 +1,238 @@
+"""Numbers and verdicts: what a parser finds, and what a sink receives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+__all__ = [
+    "SUMMARY_TAG",
+    "MetadataValue",
+    "Metric",
+    "MetricRecord",
+    "ParsedOutput",
+    "Parser",
+    "Reason",
+    "Relativity",
+    "Validity",
+    "Verdict",
+    "verdict_to_json",
+]
+
+MetadataValue = str | int | float | bool
+
+SUMMARY_TAG = "summary"
+"""Labels what a monitor saw of a case, summed up; its records in the course of time do not have it."""
+
+
+class Relativity(str, Enum):
+    """Which direction is better; the values are VirtualClient's MetricRelativity."""
+
+    HIGHER = "HigherIsBetter"
+    LOWER = "LowerIsBetter"
+    UNDEFINED = "Undefined"
+
+
+class Validity(str, Enum):
+    """The verdict on a result.
+
+    VALID and INVALID judge a result that exists; FAILED says that there is none;
+    NOT_APPLICABLE that none can be expected (such as accuracy with random weights).
+    """
+
+    VALID = "VALID"
+    INVALID = "INVALID"
+    FAILED = "FAILED"
+    NOT_APPLICABLE = "NOT_APPLICABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number as a parser finds it, in the base unit that it names.
+
+    Args:
+        name: the metric's name, such as ``ttft_p99``; unique within its scenario.
+        value: a finite number.
+        unit: seconds, tokens/s, samples/s, queries/s, bytes, ratio, count, watts, …; never empty.
+        relativity: whether higher or lower is better.
+        description: what it is, in a few words.
+        verbosity: 1 for a headline number, 2 for what explains it, 3 and up for detail
+            (VirtualClient's scale: 0 to 5).
+        tags: free labels.
+        metadata: context; the tool's own number and unit where they differ.
+        scenario: overrides the scenario of the output it belongs to.
+        timestamp: when it was measured, where that is not the end of the step.
+
+    Raises:
+        ValueError: if the value is not finite or the unit or name is empty.
+    """
+
+    name: str
+    value: float
+    unit: str
+    relativity: Relativity = Relativity.UNDEFINED
+    description: str = ""
+    verbosity: int = 1
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    scenario: str | None = None
+    timestamp: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no sink could carry."""
+        if not self.name or not self.unit:
+            raise ValueError(f"a metric needs a name and a unit: {self.name!r}, {self.unit!r}")
+        if not math.isfinite(self.value):
+            raise ValueError(f"{self.name} is {self.value}, which is not a finite number")
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a result is not valid, and what would make it so.
+
+    Args:
+        message: the constraint and by how much it was missed, in words.
+        remedy: what to change, in words.
+        setting: the name of the setting to change.
+        value: the value to change it to.
+        code: a stable name of the kind of reason, such as ``min_duration``.
+    """
+
+    message: str
+    remedy: str = ""
+    setting: str | None = None
+    value: MetadataValue | None = None
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A validity with its reasons; a valid result may carry warnings."""
+
+    validity: Validity
+    reasons: tuple[Reason, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def verdict_to_json(verdict: Verdict | None) -> dict[str, Any]:
+    """A verdict as run.json and the journal have it; an output without one has validity None."""
+    if verdict is None:
+        return {"validity": None, "reasons": [], "warnings": []}
+    return {
+        "validity": verdict.validity.value,
+        "reasons": [asdict(reason) for reason in verdict.reasons],
+        "warnings": list(verdict.warnings),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedOutput:
+    """What one log, or one folder of logs, says.
+
+    Args:
+        format: the parser's name, such as ``loadgen``.
+        tool_name: the tool that wrote the log.
+        tool_version: its version, empty where the log does not tell.
+        scenario: the scenario the numbers belong to, such as ``Server/performance``.
+        metrics: the numbers.
+        verdict: the verdict, where the format can give one.
+        start: when the tool started, where the log tells (aware, UTC).
+        end: when it ended.
+        complete: False where the log was cut and the metrics are only those that were whole.
+        details: settings and headline facts that a report shows.
+        sources: the files read.
+    """
+
+    format: str
+    tool_name: str
+    tool_version: str = ""
+    scenario: str = ""
+    metrics: tuple[Metric, ...] = ()
+    verdict: Verdict | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    complete: bool = True
+    details: Mapping[str, MetadataValue] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+
+    @property
+    def validity(self) -> Validity | None:
+        """The verdict's validity; output that was cut and judged by nobody is FAILED."""
+        if self.verdict:
+            return self.verdict.validity
+        return None if self.complete else Validity.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """A format that ``vcagent parse`` knows; registered in the entry point group ``vcagent.parsers``.
+
+    Args:
+        name: the format's name, as ``--format`` takes it.
+        description: what the format is, in a few words.
+        recognise: whether a file or folder is of this format; cheap, never raises.
+        parse: reads it; several outputs where a folder holds several runs. Raises ParseError where
+            output is missing, cut before any number, or without the numbers it should have.
+    """
+
+    name: str
+    description: str
+    recognise: Callable[[Path], bool]
+    parse: Callable[[Path], list[ParsedOutput]]
+
+
+@dataclass(slots=True)
+class MetricRecord:
+    """One number with the context of its run: a line of ``metrics.jsonl``.
+
+    Nobody but the journal changes one, which gives it its id and ``stored`` when it keeps it. It is not
+    frozen: monitors make some each second, and a frozen one takes five times as long to make.
+
+    Times are aware and in UTC. ``record_id`` is unique within the run and grows with time; a sink that
+    may see a record twice after a resume tells doubles by it. ``stored`` is the record as the journal keeps
+    it, a JSON object without the id; empty for one that does not come from there.
+    """
+
+    record_id: int
+    timestamp: datetime
+    experiment_id: str
+    run_id: str
+    client_id: str
+    profile: str
+    tool_name: str
+    tool_version: str
+    scenario: str
+    scenario_start: datetime
+    scenario_end: datetime
+    metric: str
+    value: float
+    unit: str
+    relativity: Relativity
+    verbosity: int = 1
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    stored: str = field(default="", compare=False, repr=False)
+
+
+def metric_of(record: MetricRecord) -> Metric:
+    """A record's number, freed of the context of its run."""
+    return Metric(
+        name=record.metric,
+        value=record.value,
+        unit=record.unit,
+        relativity=record.relativity,
+        description=record.description,
+        verbosity=record.verbosity,
+        tags=record.tags,
+        metadata=record.metadata,
+        scenario=record.scenario,
+        timestamp=record.timestamp,
+    )

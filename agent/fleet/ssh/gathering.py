@@ -1,0 +1,110 @@
+"""Brings a run's files home: what is there already is not fetched again, and every file is checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from agent.core.file_hash import sha256_of
+from agent.fleet.errors import ConnectionLostError, HostUnfitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.fleet.scheduling import Task
+    from agent.fleet.ssh.session import Command
+
+__all__ = ["gathered"]
+
+_PIECE = 1 << 16
+_LIST_S = 600.0
+"""Seconds that a host may take to read all its files for their hashes."""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    name: str
+    path: Path
+    size: int
+    sha256: str
+
+    @property
+    def part(self) -> Path:
+        """What came of it so far."""
+        return self.path.with_name(f"{self.path.name}.part")
+
+    @property
+    def offset(self) -> int:
+        """How many bytes that is."""
+        return self.part.stat().st_size if self.part.is_file() else 0
+
+
+def gathered(command: Command, folder: Path, left_s: Callable[[], float] = lambda: _LIST_S) -> Task[int]:
+    """Fetch the files that the host offers; how many bytes came.
+
+    A file that is cut short stays as ``.part``, and the next attempt goes on there.
+
+    Args:
+        command: the host's end (``fleet-host send``), its input still open.
+        folder: where they go.
+        left_s: tells how many seconds are left for it, and raises DeadlineError where none are.
+
+    Raises:
+        ConnectionLostError: if the connection breaks, or a file is not as it was sent.
+    """
+    line = yield from command.line(min(_LIST_S, left_s()))
+    if line is None:
+        raise ConnectionLostError(f"the host tells no files within {min(_LIST_S, left_s()):.0f} s")
+    if not line:
+        raise ConnectionLostError(f"the host offers no files: {command.ended().stderr or 'no answer'}")
+    offered = [_Wanted(name, _inside(folder, name), *more) for name, *more in json.loads(line)["files"]]
+    wanted = [file for file in offered if not _is_there(file)]
+    offsets = [file.offset for file in wanted]
+    command.write(
+        json.dumps([[file.name, at] for file, at in zip(wanted, offsets, strict=True)]).encode() + b"\n"
+    )
+    command.end_input()
+    total, changed = 0, []
+    for file, offset in zip(wanted, offsets, strict=True):
+        total += _fetch(file, file.size - offset, command, left_s)
+        if sha256_of(file.part) == file.sha256:
+            file.part.replace(file.path)
+        else:  # what was there before belonged to another state of it
+            file.part.unlink()
+            changed.append(file.name)
+    command.ended()
+    if changed:
+        raise ConnectionLostError(f"files changed while they came: {', '.join(changed[:5])}")
+    return total
+
+
+def _is_there(file: _Wanted) -> bool:
+    if file.offset > file.size:
+        file.part.unlink()
+    return (
+        file.path.is_file() and file.path.stat().st_size == file.size and sha256_of(file.path) == file.sha256
+    )
+
+
+def _fetch(file: _Wanted, left: int, command: Command, left_s: Callable[[], float]) -> int:
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    total = 0
+    with file.part.open("ab") as output:
+        while total < left:
+            left_s()
+            piece = command.read(min(left - total, _PIECE))
+            if not piece:
+                raise ConnectionLostError(f"the connection broke while {file.name} came")
+            output.write(piece)
+            total += len(piece)
+    return total
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
+        raise HostUnfitError(f"the host offers a file outside of its folder: {name!r}")
+    return folder.joinpath(*path.parts)

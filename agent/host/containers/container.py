@@ -1,0 +1,327 @@
+"""A container that runs: commands are run in it as they are on the host."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import time
+import uuid
+from typing import TYPE_CHECKING, Literal
+
+from agent.core.errors import ContainerError, InterruptedRunError
+from agent.host.containers.client import EngineClient, engine_errors, remove_container
+from agent.host.containers.execution import Execution
+from agent.host.containers.secret_files import remove_secret_files
+from agent.host.processes.contract import ProcessResult
+from agent.host.processes.outcome import ERROR_LINES, checked, last_words
+from agent.host.processes.output import OutputLog
+from agent.host.processes.tree import PROCESS_VARIABLE, RUN_VARIABLE, STEP_VARIABLE
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path, PurePath
+
+    from agent.core.secrets import Secrets
+    from agent.host.containers.images import Image
+
+__all__ = ["AGENT", "Container"]
+
+AGENT = uuid.uuid4().hex
+"""Tells what this agent runs in containers from what an earlier one left."""
+
+_NUMBERS = itertools.count(1)
+_KILLED = 137
+_NOTICE_S = 2.0
+"""Seconds that the engine may take to notice that a container has ended."""
+
+_STOP_LIMIT_S = 30.0
+
+
+class Container:
+    """A container of this run.
+
+    ``run`` and ``start`` are those of ``agent.host.processes.ProcessRunner``: the same code runs a command
+    on the host and in a container. Paths are the container's own, except the logs, which the agent writes.
+
+    Args:
+        client: the connection.
+        identifier: its id.
+        name: its name.
+        image: what it was made from.
+        reused: whether it was there before.
+        run_id: the run's id.
+        step: the key of the step that its commands belong to.
+        secrets: what is masked in logs, results and messages.
+        stop: when set, ``run`` ends its command and raises InterruptedRunError.
+        grace_s: seconds between SIGTERM and SIGKILL when a command is stopped or its time is over.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        *,
+        identifier: str,
+        name: str,
+        image: Image,
+        reused: bool,
+        run_id: str,
+        step: str,
+        secrets: Secrets,
+        stop: threading.Event,
+        grace_s: float = 1.0,
+    ) -> None:
+        self.identifier = identifier
+        self.name = name
+        self.image = image
+        self.reused = reused
+        self.run_id = run_id
+        self.step = step
+        self.secrets = secrets
+        self.stop = stop
+        self.grace_s = grace_s
+        self._client = client
+        self._background: list[BackgroundCommand] = []
+
+    def run(
+        self,
+        command: Sequence[str] | str,
+        *,
+        log: Path,
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+        secret_env: Mapping[str, str] | None = None,
+        cwd: PurePath | str | None = None,
+        user: str = "",
+        check: bool = True,
+        on_line: Callable[[str], None] | None = None,
+        marker: Path | None = None,
+        uninterruptible: bool = False,
+    ) -> ProcessResult:
+        """Run a command to its end; a list is run as it is, a string by the container's ``/bin/sh``.
+
+        Args:
+            command: the program and its arguments, or a line for the shell.
+            log: gets the command, its output and its exit code, secrets masked; appended to.
+            timeout_s: seconds after which it and all that it started is ended.
+            env: variables added to the container's.
+            secret_env: likewise, and masked from now on; they are in no process list, nor does the engine
+                show them.
+            cwd: the folder inside to run in; None for the container's own.
+            user: ``uid:gid`` or a name that the image knows; empty for the container's own.
+            check: whether a failure is an error.
+            on_line: called with each line of either stream, masked.
+            marker: not used: a command in a container is not adopted, but ended by ``ensure_running`` when
+                a run is resumed, and run again.
+            uninterruptible: whether a run that is told to stop waits for the command's end.
+
+        Returns:
+            How it ended; ``exit_code`` is 128 and the number for a signal.
+
+        Raises:
+            ActionFailedError: if ``check`` and the exit code is not 0, or its time is over.
+            ContainerError: if it cannot be started, or the container or the engine is gone.
+            InterruptedRunError: if the run was told to stop; all that it started is gone by then.
+        """
+        del marker
+        shown = self._shown(command, secret_env)
+        if self.stop.is_set():
+            raise InterruptedRunError(f"the run was told to stop before `{shown}`")
+        execution = self._execution(
+            command,
+            shown,
+            log=log,
+            env=env,
+            secret_env=secret_env,
+            cwd=cwd,
+            user=user,
+            on_line=on_line,
+            uninterruptible=uninterruptible,
+        )
+        execution.follow(timeout_s)
+        lines = execution.output.lines(ERROR_LINES)
+        if execution.ended_by == "stop":
+            raise InterruptedRunError(f"`{shown}` was stopped", details=lines)
+        if uninterruptible and self.stop.is_set():
+            raise InterruptedRunError(
+                f"the run was told to stop; `{shown}` ended first, with exit code {execution.exit_code}",
+                details=lines,
+            )
+        result = ProcessResult(
+            command=shown,
+            exit_code=execution.exit_code if execution.exit_code is not None else 1,
+            stdout=execution.output.text("stdout"),
+            stderr=execution.output.text("stderr"),
+            duration_s=execution.duration_s,
+            timed_out=execution.ended_by == "timeout",
+            log=log,
+        )
+        if result.exit_code == _KILLED and not result.timed_out:
+            self._refuse_ended(shown, lines)
+        return checked(result, last_words(execution.output, result.stderr)) if check else result
+
+    def start(
+        self,
+        command: Sequence[str] | str,
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        secret_env: Mapping[str, str] | None = None,
+        cwd: PurePath | str | None = None,
+        user: str = "",
+    ) -> BackgroundCommand:
+        """Start a command in the background; ``close`` ends what still runs.
+
+        Raises:
+            ContainerError: if the container or the engine is gone.
+        """
+        shown = self._shown(command, secret_env)
+        if self.stop.is_set():
+            raise InterruptedRunError(f"the run was told to stop before `{shown}`")
+        execution = self._execution(
+            command, shown, log=log, env=env, secret_env=secret_env, cwd=cwd, user=user, uninterruptible=True
+        )
+        self._background.append(BackgroundCommand(execution))
+        return self._background[-1]
+
+    def close(self) -> None:
+        """End what was started in the background; the container goes on."""
+        while self._background:
+            self._background.pop().stop(self.grace_s)
+
+    def host_port(self, port: int, protocol: Literal["tcp", "udp"] = "tcp") -> int:
+        """The host's port that leads to one of the container's.
+
+        Raises:
+            ContainerError: if none does.
+        """
+        with engine_errors(f"the ports of {self.name} cannot be read"):
+            ports = self._client.inspect_container(self.identifier)["NetworkSettings"]["Ports"]
+        offered = ports.get(f"{port}/{protocol}")
+        if not offered:
+            raise ContainerError(
+                f"the host offers no port of {self.name} for {port}/{protocol}",
+                problem="no_port",
+                remedy="name it in the container's ports, and do not use the host's network",
+            )
+        return int(offered[0]["HostPort"])
+
+    def last_output(self, lines: int = 20) -> tuple[str, ...]:
+        """The last lines that its first process wrote, secrets masked."""
+        with engine_errors(f"the output of {self.name} cannot be read"):
+            text = self._client.logs(self.identifier, tail=lines).decode(errors="replace")
+        return tuple(self.secrets.mask(text).splitlines()[-lines:])
+
+    def remove(self) -> None:
+        """End it, and remove it with its nameless volumes and its secret files."""
+        self.close()
+        with engine_errors(f"the container {self.name} cannot be removed"):
+            remove_container(self._client, self.identifier)
+        remove_secret_files(self.name)
+
+    def _shown(self, command: Sequence[str] | str, secret_env: Mapping[str, str] | None) -> str:
+        for value in (secret_env or {}).values():
+            self.secrets.add(value)
+        return self.secrets.mask(command if isinstance(command, str) else shlex.join(map(str, command)))
+
+    def _execution(
+        self,
+        command: Sequence[str] | str,
+        shown: str,
+        *,
+        log: Path,
+        env: Mapping[str, str] | None,
+        secret_env: Mapping[str, str] | None,
+        cwd: PurePath | str | None,
+        user: str,
+        uninterruptible: bool,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Execution:
+        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else [str(part) for part in command]
+        mark = f"{AGENT}.{next(_NUMBERS)}:"
+        output = OutputLog(log, f"{shown}  # in {self.name}", self.secrets, on_line)
+        try:
+            return Execution(
+                self._client,
+                self.identifier,
+                argv,
+                environment={
+                    **(env or {}),
+                    **(secret_env or {}),
+                    RUN_VARIABLE: self.run_id,
+                    STEP_VARIABLE: self.step,
+                    PROCESS_VARIABLE: mark,
+                },
+                mark=mark,
+                output=output,
+                user=user,
+                workdir=str(cwd or ""),
+                stop=self.stop,
+                grace_s=self.grace_s,
+                uninterruptible=uninterruptible,
+            )
+        except BaseException:
+            output.close("not started")
+            raise
+
+    def _refuse_ended(self, shown: str, lines: tuple[str, ...]) -> None:
+        """Tell a command that ended because its container did."""
+        deadline = time.monotonic() + _NOTICE_S
+        with engine_errors(f"the container {self.name} is gone; `{shown}` ended with it"):
+            while (state := self._client.inspect_container(self.identifier)["State"])["Running"]:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.1)
+        exhausted = bool(state.get("OOMKilled"))
+        why = "was out of memory" if exhausted else f"ended with {state.get('ExitCode')}"
+        raise ContainerError(
+            f"the container {self.name} {why}, and `{shown}` with it",
+            problem="no_such_container",
+            remedy="give it more memory" if exhausted else "see who stopped it",
+            details=lines,
+        )
+
+
+class BackgroundCommand:
+    """A command in a container, beside the agent; implements RunningProcess."""
+
+    def __init__(self, execution: Execution) -> None:
+        import threading
+
+        self._execution = execution
+        self._error: Exception | None = None
+        threading.Thread(target=self._follow, daemon=True, name="container-command").start()
+
+    @property
+    def pid(self) -> int:
+        """The number of its process on the engine's host."""
+        return self._execution.process_id
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs.
+
+        Raises:
+            ContainerError: if it could not be started, or the engine is lost.
+        """
+        if not self._execution.wait(0):
+            return None
+        if self._error:
+            raise self._error
+        return self._execution.exit_code
+
+    def tail(self, lines: int = 20) -> tuple[str, ...]:
+        """The last lines of its output."""
+        return self._execution.output.lines(lines)
+
+    def stop(self, grace_s: float = 5.0) -> int:
+        """End it and all its children: SIGTERM, then SIGKILL after ``grace_s`` seconds."""
+        self._execution.end("stop", grace_s)
+        self._execution.wait(_STOP_LIMIT_S)
+        code = self._execution.exit_code
+        return 137 if code is None else code
+
+    def _follow(self) -> None:
+        try:
+            self._execution.follow()
+        except Exception as error:  # noqa: BLE001 - raised where it is asked for
+            self._error = error

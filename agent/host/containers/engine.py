@@ -1,0 +1,393 @@
+"""The container engine, as a run uses it: images and containers of its own, nobody else's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+import docker.errors
+import requests
+
+from agent.core.errors import ContainerError, InterruptedRunError
+from agent.host.containers import images
+from agent.host.containers.client import EngineClient, connected, engine_errors, remove_container
+from agent.host.containers.container import AGENT, Container
+from agent.host.containers.creation import (
+    IMAGE_LABEL,
+    KEEP_LABEL,
+    PROXIES_LABEL,
+    RUN_LABEL,
+    SPEC_LABEL,
+    container_name,
+    engine_config,
+    fingerprint,
+)
+from agent.host.containers.ending import end_others
+from agent.host.containers.failures import engine_error
+from agent.host.containers.secret_files import remove_secret_files, write_secret_files
+from agent.store.journal import now
+from agent.store.results import write_json
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
+
+    from agent.core.progress import Progress
+    from agent.core.secrets import Secrets
+    from agent.host.containers.images import Image
+    from agent.host.containers.spec import ContainerSpec
+
+__all__ = ["ContainerEngine", "remove_containers"]
+
+_PROBE_LIMIT_S = 60
+_NO_SUCH_PROGRAM = 127
+
+
+class ContainerEngine:
+    """An engine that answers.
+
+    Args:
+        client: the connection.
+        run_id: the run that containers belong to.
+        secrets: what is masked in logs, results and messages.
+        stop: when set, what takes long is ended, and raises InterruptedRunError.
+        step: the key of the step that commands belong to.
+        records: the folder for a description of each container; None for none.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        *,
+        run_id: str,
+        secrets: Secrets,
+        stop: threading.Event,
+        step: str = "",
+        records: Path | None = None,
+    ) -> None:
+        self.client = client
+        self.run_id = run_id
+        self.secrets = secrets
+        self.stop = stop
+        self.step = step
+        self.records = records
+        self._used: list[Container] = []
+
+    def __enter__(self) -> Self:
+        """Nothing: it is connected."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what runs in the background, and the connection; the containers go on."""
+        self.close()
+
+    def close(self) -> None:
+        """End what runs in the background, and the connection; the containers go on."""
+        while self._used:
+            self._used.pop().close()
+        self.client.close()
+
+    def image(self, reference: str) -> Image | None:
+        """An image that the engine has, with its digests; None if it has not."""
+        return images.find_image(self.client, reference)
+
+    def ensure_image(
+        self,
+        reference: str,
+        *,
+        when: Literal["missing", "always", "never"] = "missing",
+        progress: Progress | None = None,
+    ) -> Image:
+        """See to it that an image is there; returns it with its digests, for the run's record.
+
+        Args:
+            reference: such as ``nvcr.io/nvidia/mlperf/inference:v4.1``; without a tag it is ``latest``.
+            when: when it is pulled.
+            progress: is told the bytes that have come.
+
+        Raises:
+            ContainerError: if it cannot be had (no such image, unauthorized, no space left, …).
+            InterruptedRunError: if the run was told to stop.
+        """
+        found = self.image(reference)
+        if when == "always" or (when == "missing" and found is None):
+            images.pull(self.client, reference, progress=progress, stop=self.stop)
+            found = self.image(reference)
+        if found is None:
+            raise engine_error(f"the image {reference} is not there", f"No such image: {reference}")
+        return found
+
+    def build_image(
+        self,
+        folder: Path,
+        *,
+        tag: str,
+        log: Path,
+        dockerfile: str = "Dockerfile",
+        arguments: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        target: str = "",
+        network: str = "",
+        use_cache: bool = True,
+        progress: Progress | None = None,
+    ) -> Image:
+        """Build an image from a folder, with the engine's own builder (not BuildKit).
+
+        Args:
+            folder: what the Dockerfile may copy from; ``.dockerignore`` counts.
+            tag: what it is called afterwards.
+            log: gets the builder's output, secrets masked.
+            dockerfile: the Dockerfile, seen from the folder, or elsewhere by its whole path.
+            arguments: build arguments. The image's history shows them: no secrets.
+            labels: labels of the image.
+            target: the stage to stop at; empty for the last.
+            network: the network of its commands; empty for the engine's default.
+            use_cache: whether layers of earlier builds are taken.
+            progress: is told the step.
+
+        Raises:
+            ContainerError: if it cannot be built; with the last lines of the output.
+            InterruptedRunError: if the run was told to stop.
+        """
+        images.build(
+            self.client,
+            folder,
+            tag=tag,
+            dockerfile=dockerfile,
+            arguments=arguments or {},
+            labels=labels or {},
+            target=target,
+            network=network,
+            use_cache=use_cache,
+            log=log,
+            secrets=self.secrets,
+            progress=progress,
+            stop=self.stop,
+        )
+        return self.ensure_image(tag, when="never")
+
+    def remove_image(self, reference: str) -> None:
+        """Take an image's name from it, and remove it where it has no other.
+
+        Raises:
+            ContainerError: if it is not there, or a container needs it.
+        """
+        with engine_errors(f"the image {reference} cannot be removed"):
+            self.client.remove_image(reference)
+
+    def ensure_running(self, spec: ContainerSpec) -> Container:
+        """The run's container for a purpose: the one that is there if it still matches, else a new one.
+
+        One that matches is of this run, made for the same wish from the same image; it is started if it does
+        not run (after a reboot, for instance), and what an agent that was killed left running in it is
+        ended. One of this run that does not match, or has lost its GPUs, is replaced.
+
+        Raises:
+            ContainerError: if it cannot be made or started (nothing of it is left then), if it ends at
+                once, or if somebody else's container has its name.
+            InterruptedRunError: if the run was told to stop.
+        """
+        if self.stop.is_set():
+            raise InterruptedRunError(
+                f"the run was told to stop before the container {spec.purpose} was made"
+            )
+        image = self.ensure_image(spec.image, when="never")
+        name = container_name(self.run_id, spec.purpose)
+        for value in (*spec.secret_environment.values(), *spec.secret_files.values()):
+            self.secrets.add(value)
+        for value in self.client.container_proxies.values():
+            if urlsplit(value).password:
+                self.secrets.add(value)
+        found = self._inspect(name)
+        if found is not None:
+            self._refuse_stranger(name, found)
+        with engine_errors(f"the container {name} cannot be started"):
+            if reused := found is not None and self._matches(found, spec, image):
+                write_secret_files(name, spec)
+                identifier = str(found["Id"])
+                self._start_again(name, identifier, found["State"])
+            else:
+                if found is not None:
+                    remove_container(self.client, found["Id"])
+                    remove_secret_files(name)
+                identifier = self._made(name, spec, image)
+        container = Container(
+            self.client,
+            identifier=identifier,
+            name=name,
+            image=image,
+            reused=reused,
+            run_id=self.run_id,
+            step=self.step,
+            secrets=self.secrets,
+            stop=self.stop,
+        )
+        self._refuse_ended(container, spec)
+        if reused and spec.gpus != "none" and not _has_gpus(container):
+            container.remove()
+            return self.ensure_running(spec)
+        self._used.append(container)
+        self._record(container, spec)
+        return container
+
+    def _made(self, name: str, spec: ContainerSpec, image: Image) -> str:
+        """A new container, started; nothing is left of one that cannot be."""
+        try:
+            folder = write_secret_files(name, spec)
+            config = engine_config(spec, run_id=self.run_id, secrets_folder=folder)
+            own = {**spec.environment, **spec.secret_environment}
+            proxies = [
+                f"{key}={value}" for key, value in self.client.container_proxies.items() if key not in own
+            ]
+            config["Env"] = [*config.get("Env", ()), *proxies]
+            config["Labels"] |= {IMAGE_LABEL: image.identifier, PROXIES_LABEL: self._proxies_mark()}
+            identifier = str(self.client.create_container_from_config(config, name)["Id"])
+        except BaseException:
+            remove_secret_files(name)
+            raise
+        self._start(name, identifier)
+        return identifier
+
+    def _proxies_mark(self) -> str:
+        """What tells one choice of proxies from another."""
+        told = json.dumps(self.client.container_proxies, sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+    def _start(self, name: str, identifier: str) -> None:
+        try:
+            self.client.start(identifier)
+        except BaseException:
+            with suppress(docker.errors.DockerException, requests.RequestException):
+                remove_container(self.client, identifier)
+            remove_secret_files(name)
+            raise
+
+    def _start_again(self, name: str, identifier: str, state: Mapping[str, Any]) -> None:
+        if state.get("Paused"):
+            self.client.unpause(identifier)
+        if state["Running"]:
+            end_others(self.client, identifier, AGENT)
+        else:
+            self._start(name, identifier)
+
+    def _matches(self, found: Mapping[str, Any], spec: ContainerSpec, image: Image) -> bool:
+        state, labels = found["State"], found["Config"]["Labels"]
+        if state.get("Dead") or state.get("Status") == "removing":
+            return False
+        # The image by our own label: not every image store names it in the same way for a container.
+        wanted = {
+            SPEC_LABEL: fingerprint(spec),
+            IMAGE_LABEL: image.identifier,
+            PROXIES_LABEL: self._proxies_mark(),
+        }
+        return all(labels.get(label) == value for label, value in wanted.items())
+
+    def _refuse_stranger(self, name: str, found: Mapping[str, Any]) -> None:
+        if (found["Config"].get("Labels") or {}).get(RUN_LABEL) != self.run_id:
+            raise ContainerError(
+                f"a container named {name} is there that this run did not make",
+                problem="name_taken",
+                remedy=f"see what it is (docker inspect {name}), then rename or remove it",
+            )
+
+    def _refuse_ended(self, container: Container, spec: ContainerSpec) -> None:
+        """Tell a container whose first process ended at once, and remove it."""
+        found = self._inspect(container.name)
+        if found is not None and found["State"]["Running"]:
+            return
+        lines: tuple[str, ...] = ()
+        code = "an unknown exit code"
+        if found is not None:
+            lines, code = container.last_output(), f"exit code {found['State']['ExitCode']}"
+            container.remove()
+        command = " ".join(spec.command or ("its own command",))
+        raise ContainerError(
+            f"the container {container.name} ended at once with {code}; it ran {self.secrets.mask(command)}",
+            problem="ended_at_once",
+            remedy="see its last words; give it a command that stays, or another image",
+            details=lines,
+        )
+
+    def _inspect(self, name: str) -> Mapping[str, Any] | None:
+        with engine_errors(f"the container {name} cannot be looked at"):
+            try:
+                return dict(self.client.inspect_container(name))
+            except docker.errors.NotFound:
+                return None
+
+    def _record(self, container: Container, spec: ContainerSpec) -> None:
+        if self.records is None:
+            return
+        with engine_errors("the engine does not tell its version"):
+            version = self.client.version()
+        image = container.image
+        self.records.mkdir(exist_ok=True)
+        config = engine_config(spec, run_id=self.run_id, secrets_folder=None, masked=True)
+        write_json(
+            self.records / f"{spec.purpose}.json",
+            {
+                "name": container.name,
+                "id": container.identifier,
+                "time": now().isoformat(),
+                "reused": container.reused,
+                "image": {
+                    "reference": image.reference,
+                    "id": image.identifier,
+                    "digests": list(image.digests),
+                    "size_bytes": image.size_bytes,
+                    "created": image.created,
+                },
+                "engine": {"version": version.get("Version"), "api": version.get("ApiVersion")},
+                "config": self.secrets.mask_value(config),
+            },
+        )
+
+
+def remove_containers(run_id: str, *, kept_too: bool = False, address: str | None = None) -> list[str]:
+    """Remove the containers of a run, and their secret files; returns their names.
+
+    Args:
+        run_id: the run.
+        kept_too: whether those go as well that were to be kept.
+        address: the engine's; see ``connect``.
+
+    Raises:
+        ContainerError: if the engine does not answer, or does not remove one.
+    """
+    client = connected(address)
+    removed = []
+    with engine_errors(f"the containers of run {run_id} cannot be removed"):
+        for found in client.containers(all=True, filters={"label": f"{RUN_LABEL}={run_id}"}):
+            if not kept_too and (found.get("Labels") or {}).get(KEEP_LABEL):
+                continue
+            name = str(found["Names"][0]).lstrip("/")
+            remove_container(client, found["Id"])
+            remove_secret_files(name)
+            removed.append(name)
+    client.close()
+    return removed
+
+
+def _has_gpus(container: Container) -> bool:
+    """Whether a container that was given GPUs still has them.
+
+    systemd takes them where it is told to read its units anew, since it does not know that runc gave them
+    (NVIDIA Container Toolkit, troubleshooting, "Containers losing access to GPUs"). A container without
+    nvidia-smi cannot tell, and is taken for well.
+    """
+    try:
+        told = container.run(
+            ["nvidia-smi", "-L"], log=Path(os.devnull), timeout_s=_PROBE_LIMIT_S, user="0", check=False
+        )
+    except ContainerError as error:
+        if error.problem != "no_such_program":
+            raise
+        return True
+    return told.exit_code == _NO_SUCH_PROGRAM or (told.exit_code == 0 and "GPU" in told.stdout)

@@ -1,0 +1,66 @@
+"""Secrets for a container as files: in memory, in no variable, readable by its user alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.core.errors import HostError, host_errors
+
+if TYPE_CHECKING:
+    from agent.host.containers.spec import ContainerSpec
+
+__all__ = ["remove_secret_files", "write_secret_files"]
+
+
+def write_secret_files(name: str, spec: ContainerSpec) -> Path | None:
+    """Write a container's secret files; returns their folder, or None where there are none.
+
+    They are gone after a reboot, and written again when the container is found again.
+
+    Args:
+        name: the container's name.
+        spec: what it is to be. A user by number gets them as his own, if the agent is root.
+
+    Raises:
+        HostError: if there is no folder in memory for them.
+    """
+    if not spec.secret_files:
+        return None
+    owner = spec.user.partition(":")[0]
+    with host_errors("the folder for secrets"):
+        folder = _base() / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file_name, content in spec.secret_files.items():
+            part = folder / f".{file_name}.part"
+            part.unlink(missing_ok=True)
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400), "w") as file:
+                file.write(content)
+            if os.geteuid() == 0 and owner.isdigit():
+                os.chown(part, int(owner), -1)
+            part.replace(folder / file_name)
+        if os.geteuid() == 0 and owner.isdigit():
+            os.chown(folder, int(owner), -1)
+    return folder
+
+
+def remove_secret_files(name: str) -> None:
+    """Remove a container's secret files, if there are any."""
+    try:
+        shutil.rmtree(_base() / name, ignore_errors=True)
+    except HostError:
+        return
+
+
+def _base() -> Path:
+    if os.geteuid() == 0:
+        return Path("/run/vcagent")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if not runtime:
+        raise HostError(
+            "there is no folder in memory for a container's secrets",
+            remedy="set XDG_RUNTIME_DIR, or run vcagent as root",
+        )
+    return Path(runtime) / "vcagent"

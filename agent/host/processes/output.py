@@ -1,0 +1,124 @@
+"""What becomes of a command's output: masked into the log, its last part kept, lines handed on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from agent.core.secrets import LineMasker, Secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["CAPTURE_LIMIT", "OutputLog", "Tail"]
+
+CAPTURE_LIMIT = 65_536
+"""Characters of each stream that are kept in memory; the log has all."""
+
+_LONGEST_CHARACTER = 4
+"""Bytes of a character in UTF-8."""
+
+
+class Tail:
+    """The last part of a text that grows without end."""
+
+    def __init__(self, limit: int = CAPTURE_LIMIT) -> None:
+        self._limit = limit
+        self._pieces: deque[str] = deque()
+        self._length = 0
+
+    def append(self, text: str) -> None:
+        """Add to the end; forget what is before the last ``limit`` characters."""
+        self._pieces.append(text)
+        self._length += len(text)
+        while self._length - len(self._pieces[0]) >= self._limit:
+            self._length -= len(self._pieces.popleft())
+
+    def text(self) -> str:
+        """The last ``limit`` characters, or fewer if there never were so many."""
+        return "".join(self._pieces)[-self._limit :]
+
+
+class OutputLog:
+    """The log of one command, fed by the readers of its two streams; safe to use from both threads.
+
+    Args:
+        path: the log; appended to, its folder is made.
+        command: what was run, masked; the first line.
+        secrets: what to mask.
+        on_line: called with each line, masked, without its end.
+    """
+
+    def __init__(
+        self, path: Path, command: str, secrets: Secrets, on_line: Callable[[str], None] | None = None
+    ) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8", errors="replace")
+        self._lock = threading.Lock()
+        self._on_line = on_line
+        self._maskers = {name: LineMasker(secrets) for name in ("stdout", "stderr")}
+        self._tails = {name: Tail() for name in ("stdout", "stderr")}
+        self._both = Tail()
+        self._write(header(command))
+
+    def feed(self, stream: str, data: bytes) -> None:
+        """Take bytes of ``stdout`` or ``stderr``; empty at its end."""
+        masker = self._maskers[stream]
+        text = masker.feed(data) if data else masker.close()
+        if not text:
+            return
+        with self._lock:
+            self._write(text)
+            self._tails[stream].append(text)
+            self._both.append(text)
+            if self._on_line:
+                for line in text.splitlines():
+                    self._on_line(line)
+
+    def note(self, text: str) -> None:
+        """Write a line of the agent's own."""
+        with self._lock:
+            self._write(f"[{text}]\n")
+
+    def text(self, stream: str) -> str:
+        """The last part of a stream."""
+        with self._lock:
+            return self._tails[stream].text()
+
+    def lines(self, count: int) -> tuple[str, ...]:
+        """The last lines of both streams as they came."""
+        with self._lock:
+            return tuple(self._both.text().splitlines()[-count:])
+
+    def close(self, footer: str) -> None:
+        """Write how it ended and close the log; the second time nothing happens."""
+        with self._lock:
+            self._write(f"{footer}\n")
+            self._file.close()
+
+    def _write(self, text: str) -> None:
+        if not self._file.closed:
+            self._file.write(text)
+            self._file.flush()
+
+
+def header(command: str) -> str:
+    """The line that stands before a command's output."""
+    return f"$ {command}\n"
+
+
+def last_output(path: Path, command: str) -> str:
+    """The last part of what a log holds of the last time that the command ran, as far as it was written."""
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - CAPTURE_LIMIT * _LONGEST_CHARACTER)
+            file.seek(start)
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    _, found, output = text.rpartition(header(command))
+    # A header that stands further up has more output after it than is wanted.
+    return output[-CAPTURE_LIMIT:] if found or start else ""

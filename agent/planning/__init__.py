@@ -1,0 +1,1 @@
+"""From a profile's elements to plans: planner, variables, groups, services."""

@@ -1,0 +1,281 @@
+"""From a profile's elements to components and their plans; nothing here changes the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar, get_args
+
+from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan
+from agent.component.registry import component_class, unknown_types
+from agent.core.errors import HostError, ProfileError, VcagentError, unexpected
+from agent.core.names import canonical, did_you_mean
+from agent.facts.linux import DISTRIBUTION, PLATFORM
+from agent.planning.groups import GroupParameters, is_group
+from agent.profile import (
+    Element,
+    Profile,
+    Variables,
+    VariableUnavailableError,
+    applies_to,
+    check,
+    resolve,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pydantic import BaseModel, ValidationError
+    from pydantic.fields import FieldInfo
+
+    from agent.core.secrets import Secrets
+    from agent.facts import Facts
+
+__all__ = ["PlannedComponent", "Planner", "Standing", "leaves"]
+
+ParametersT = TypeVar("ParametersT", bound=ComponentParameters)
+
+_CLASS_OF_KIND: dict[str, type[Component]] = {"dependency": Dependency, "action": Action, "monitor": Monitor}
+
+
+class Standing(str, Enum):
+    """What a plan says of a component."""
+
+    PLANNED = "planned"
+    NOTHING_TO_DO = "nothing to do"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+    LATER = "later"
+
+
+@dataclass(frozen=True)
+class PlannedComponent:
+    """A component with its plan as of now, or why it has none.
+
+    Args:
+        element: the element of the profile.
+        standing: what is to be done about it.
+        plan: its steps, where there are any.
+        note: why there is nothing to do, why it is skipped or refused, or what must come first.
+        error: the refusal.
+        component: the component that made the plan.
+        facts: the host that it was made for.
+        for_now: why it cannot be planned yet, where it is planned later; that may stay so.
+    """
+
+    element: Element
+    standing: Standing
+    plan: Plan | None = None
+    note: str = ""
+    error: VcagentError | None = None
+    component: Component | None = None
+    facts: Facts | None = None
+    for_now: VcagentError | None = None
+
+    def masked(self, mask: Callable[[str], str]) -> PlannedComponent:
+        """The same without secrets, fit to be shown."""
+        for error in filter(None, (self.error, self.for_now)):
+            error.masked(mask)
+        steps = [
+            replace(step, reason=mask(step.reason), command=mask(step.command))
+            for step in (self.plan.steps if self.plan else ())
+        ]
+        plan = self.plan and replace(self.plan, steps=tuple(steps))
+        return replace(self, note=mask(self.note), plan=plan)
+
+
+def leaves(elements: tuple[Element, ...]) -> Iterator[Element]:
+    """All elements that do something themselves, those inside groups included, in order."""
+    for element in elements:
+        if is_group(element):
+            yield from leaves(element.components)
+        else:
+            yield element
+
+
+class Planner:
+    """Builds and plans the components of one profile.
+
+    Args:
+        profile: the profile.
+        variables: the host's and the run's variables.
+        secrets: learns the values of parameters whose names say that they are secret.
+    """
+
+    def __init__(self, profile: Profile, variables: Variables, secrets: Secrets) -> None:
+        self.profile = profile
+        self.variables = variables
+        self.secrets = secrets
+
+    def validate(self) -> None:
+        """Check everything that can be known of the profile without planning it.
+
+        Raises:
+            ProfileError: for unknown types, references to nothing, cycles, unknown or wrong parameters.
+        """
+        elements = [
+            *leaves(self.profile.dependencies), *leaves(self.profile.monitors), *leaves(self.profile.actions)
+        ]  # fmt: skip
+        if error := unknown_types(
+            [(element.type, f"{element.location}: {element.key}") for element in elements]
+        ):
+            raise error
+        check(self.profile, self.variables)
+        problems = []
+        for element in self.profile.elements():
+            try:
+                if is_group(element):
+                    self.group_parameters(element)
+                else:
+                    self.build(element)
+            except VariableUnavailableError:
+                continue
+            except ProfileError as error:
+                problems.append(error)
+        if len(problems) == 1:
+            raise problems[0]
+        if problems:
+            raise ProfileError(
+                f"{len(problems)} elements of the profile have problems",
+                details=tuple(line for problem in problems for line in str(problem).splitlines()),
+            )
+
+    def check_host(self, facts: Facts) -> None:
+        """See whether the profile as a whole is meant for this host.
+
+        Raises:
+            HostError: if its metadata names other platforms.
+        """
+        profile = self.profile
+        whole = Element("profile", profile.name, "metadata", metadata=profile.metadata)
+        if reason := applies_to(whole, facts[PLATFORM]):
+            raise HostError(f"{profile.name} is {reason}", where=profile.sources[0])
+
+    def build(self, element: Element) -> Component:
+        """The component of an element, its parameters resolved and validated.
+
+        Raises:
+            ProfileError: if its type cannot stand where it stands, or a parameter is unknown or wrong.
+        """
+        implementation = component_class(element.type)
+        where = f"{element.location}: {element.key} ({element.type})"
+        if not issubclass(implementation, _CLASS_OF_KIND[element.kind]):
+            kinds = [kind for kind, base in _CLASS_OF_KIND.items() if issubclass(implementation, base)]
+            raise ProfileError(
+                f"{element.type} is no {element.kind}", where=where, remedy=f"it is: {' or '.join(kinds)}"
+            )
+        return implementation(self._parameters(element, implementation.Parameters))
+
+    def group_parameters(self, group: Element) -> GroupParameters:
+        """The parameters of a group.
+
+        Raises:
+            ProfileError: if one is unknown or wrong.
+        """
+        return self._parameters(group, GroupParameters)
+
+    def _parameters(self, element: Element, model: type[ParametersT]) -> ParametersT:
+        from pydantic import ValidationError
+
+        values = resolve(element, self.profile, self.variables)
+        self.secrets.add_from(values)
+        try:
+            return model.model_validate(values)
+        except ValidationError as error:
+            raise _parameter_error(element, model, error) from error
+
+    def skipped(self, element: Element, facts: Facts) -> str | None:
+        """Why an element does not apply to this host, or None."""
+        try:
+            parameters = resolve(element, self.profile, self.variables)
+        except ProfileError:
+            parameters = None
+        return applies_to(element, facts[PLATFORM], facts[DISTRIBUTION].id, parameters=parameters)
+
+    def plan(self, element: Element, facts: Facts) -> PlannedComponent:
+        """Plan one element; a refusal is returned, not raised."""
+        if reason := self.skipped(element, facts):
+            return PlannedComponent(element, Standing.SKIPPED, note=reason)
+        try:
+            component = self.build(element)
+            if isinstance(component, Monitor):
+                return PlannedComponent(element, Standing.PLANNED, note="runs beside the actions")
+            if not isinstance(component, (Dependency, Action)):
+                raise ProfileError(f"{element.type} can neither be planned nor watched")
+            plan = component.plan(facts)
+        except (HostError, VariableUnavailableError) as error:
+            return PlannedComponent(element, Standing.REFUSED, note=error.message, error=error)
+        except VcagentError:
+            raise
+        except Exception as error:
+            raise unexpected(error, f"planning {element.type}") from error
+        if plan.nothing_to_do:
+            return PlannedComponent(element, Standing.NOTHING_TO_DO, note=plan.nothing_to_do)
+        return PlannedComponent(element, Standing.PLANNED, plan, component=component, facts=facts)
+
+    def preview(self, facts: Facts, *, only_dependencies: bool = False) -> list[PlannedComponent]:
+        """What the profile would do on this host as it is now.
+
+        What cannot be planned yet because dependencies before it still have work to do is LATER,
+        not REFUSED: it is planned again when they are done.
+        """
+        planned: list[PlannedComponent] = []
+        elements = list(leaves(self.profile.dependencies))
+        if not only_dependencies:
+            elements += [*leaves(self.profile.monitors), *leaves(self.profile.actions)]
+        for element in elements:
+            component = self.plan(element, facts)
+            pending = any(
+                earlier.element.kind == "dependency"
+                and earlier.standing in (Standing.PLANNED, Standing.LATER)
+                for earlier in planned
+            )
+            if component.standing is Standing.REFUSED and pending:
+                component = PlannedComponent(
+                    element,
+                    Standing.LATER,
+                    note=f"planned when the dependencies are done (now: {component.note})",
+                    for_now=component.error,
+                )
+            planned.append(component)
+        return planned
+
+
+def _fields_at(model: type[BaseModel], path: Iterable[object]) -> Mapping[str, FieldInfo]:
+    """The fields of the model that stands at a path of field names within another one."""
+    fields: Mapping[str, FieldInfo] = model.model_fields
+    for part in path:
+        annotation = fields[str(part)].annotation if str(part) in fields else None
+        models = [one for one in (annotation, *get_args(annotation)) if hasattr(one, "model_fields")]
+        fields = models[0].model_fields if models else {}
+    return fields
+
+
+def _parameter_error(
+    element: Element, model: type[ComponentParameters], error: ValidationError
+) -> ProfileError:
+    lines = []
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        place = next(
+            (
+                location
+                for key, location in element.parameter_locations.items()
+                if canonical(key) == canonical(name)
+            ),
+            element.location,
+        )
+        path = ".".join(str(part) for part in problem["loc"])
+        known = _fields_at(model, problem["loc"][:-1])
+        own = str(problem["loc"][-1]) if problem["loc"] else ""
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"{place}: {element.type} has no parameter {path!r}; {did_you_mean(own, known)}")
+        elif problem["type"] == "missing":
+            what = known[own].description if own in known else ""
+            lines.append(f"{place}: {element.type} needs the parameter {path!r}: {what or ''}")
+        else:
+            lines.append(f"{place}: {path or element.type}: {problem['msg']}")
+    if len(lines) == 1:
+        return ProfileError(lines[0])
+    where = f"{element.location}: {element.key} ({element.type})"
+    return ProfileError("wrong parameters", where=where, details=tuple(lines))

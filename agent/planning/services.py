@@ -1,0 +1,67 @@
+"""Services: what an action started and left running, until the group that it stands in ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.component.component import Service, ServiceAction
+from agent.component.registry import component_class
+from agent.core.errors import ActionFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from agent.profile import Element
+
+__all__ = ["GroupServices", "is_service"]
+
+
+def is_service(element: Element) -> bool:
+    """Whether an element starts a service."""
+    return issubclass(component_class(element.type), ServiceAction)
+
+
+class GroupServices:
+    """The services of one group.
+
+    Args:
+        running: the services of the whole run, by name; those of this group are put there while they run.
+    """
+
+    def __init__(self, running: MutableMapping[str, Service]) -> None:
+        self._running = running
+        self._own: list[tuple[str, Service]] = []
+
+    def add(self, component_key: str, service: Service) -> None:
+        """Take a service that has just been started.
+
+        Raises:
+            ActionFailedError: if another one of that name runs; the new one is stopped.
+        """
+        if service.name in self._running:
+            service.stop()
+            raise ActionFailedError(
+                f"a service named {service.name} runs already", remedy="give each a scenario of its own"
+            )
+        self._running[service.name] = service
+        self._own.append((component_key, service))
+
+    def end(self) -> list[tuple[str, ActionFailedError]]:
+        """Stop them, the last first; return those that had ended by themselves, by their components' keys."""
+        dead: list[tuple[str, ActionFailedError]] = []
+        for component_key, service in reversed(self._own):
+            if death := service.death():
+                dead.append(
+                    (
+                        component_key,
+                        ActionFailedError(
+                            f"{service.name} {death.splitlines()[0]} before its group was done",
+                            remedy="see its log; what followed in its group may have failed for that",
+                            details=tuple(death.splitlines()[1:]),
+                        ),
+                    )
+                )
+            service.stop()
+            del self._running[service.name]
+        self._own.clear()
+        return dead

@@ -1,6 +1,0 @@
-"""The one door to local processes: streamed to a log, bounded in time and memory, killed as a tree."""
-
-from agent.processes.contract import ProcessResult, ProcessRunner, RunningProcess
-from agent.processes.local import LocalProcesses
-
-__all__ = ["LocalProcesses", "ProcessResult", "ProcessRunner", "RunningProcess"]

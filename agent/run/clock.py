@@ -1,0 +1,77 @@
+"""The time that a run's actions may take; it goes on counting where a resume goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agent.profile import Timeout, TimeoutScope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.store.journal import Journal
+
+__all__ = ["RunClock"]
+
+
+class RunClock:
+    """Counts from the start of the actions.
+
+    Args:
+        timeout: how long, and what may still finish then; None for no limit.
+        journal: remembers the seconds that were spent before a resume.
+        stop: set when the time is up and nothing may finish.
+    """
+
+    def __init__(self, timeout: Timeout | None, journal: Journal, stop: threading.Event) -> None:
+        self.timeout = timeout
+        self.timed_out = False
+        self._journal = journal
+        self._stop = stop
+        self._spent_s: float = journal.recall("spent_s", 0.0)
+        self._began = time.monotonic()
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left, 0 if none; None without a limit."""
+        if self.timeout is None or self.timeout.duration_s is None:
+            return None
+        return max(0.0, self.timeout.duration_s - self._elapsed_s())
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the time is over."""
+        return self.left_s == 0
+
+    @property
+    def ends_between_actions(self) -> bool:
+        """Whether the time is over and the run ends with the action that was running."""
+        return self.is_up and self.timeout is not None and self.timeout.scope is TimeoutScope.ACTION
+
+    def save(self) -> None:
+        """Remember the seconds spent so far."""
+        self._journal.remember(spent_s=self._elapsed_s())
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count while the context is open, and stop the run at the end of its time if that is asked for."""
+        self._began = time.monotonic()
+        watchdog = threading.Timer(min(self.left_s or 0.0, threading.TIMEOUT_MAX), self._expire)
+        watchdog.daemon = True
+        if self.left_s is not None and self.timeout and self.timeout.scope is TimeoutScope.NOTHING:
+            watchdog.start()
+        try:
+            yield
+        finally:
+            watchdog.cancel()
+            self.save()
+
+    def _expire(self) -> None:
+        self.timed_out = True
+        self._stop.set()
+
+    def _elapsed_s(self) -> float:
+        return self._spent_s + time.monotonic() - self._began

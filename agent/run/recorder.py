@@ -1,0 +1,288 @@
+"""Turns what steps and monitors find into records with the context of the run, and feeds the sinks."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from agent.core.metric_filters import parse_filters
+from agent.core.records import (
+    SUMMARY_TAG,
+    MetadataValue,
+    Metric,
+    MetricRecord,
+    ParsedOutput,
+    Verdict,
+    verdict_to_json,
+)
+from agent.report.case_summary import write_case_summary
+from agent.sinks import Sink, feed
+from agent.store.journal import Journal, StepStatus, now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from agent.component.component import MonitorSummary
+
+__all__ = ["MonitorRecords", "Recorder", "RunContext"]
+
+FEED_INTERVAL_S = 10.0
+"""How long a monitor's records, which the journal has, may wait until the sinks get them and sync files."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What every record of a run carries.
+
+    Args:
+        experiment_id: groups runs that belong together.
+        run_id: this run.
+        client_id: this host.
+        profile: the profile's name.
+        metadata: what the user gave with ``--metadata``.
+    """
+
+    experiment_id: str
+    run_id: str
+    client_id: str
+    profile: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MonitorRecords:
+    """A monitor's summary of a case, and what its element says of the records that come from it.
+
+    Args:
+        tool_name: the monitor's type.
+        tags: its element's labels.
+        filters: its element's ``metric_filters``.
+        summary: what it saw.
+    """
+
+    tool_name: str
+    tags: str
+    filters: str
+    summary: MonitorSummary
+
+
+class Recorder:
+    """Writes records to the journal and from there to every sink; safe to use from several threads.
+
+    Args:
+        journal: the run's journal.
+        sinks: where records go besides.
+        context: what every record carries.
+        run_dir: the run's folder, for paths relative to it.
+        mask: takes secrets out of a text.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        sinks: Sequence[Sink],
+        context: RunContext,
+        run_dir: Path,
+        mask: Callable[[str], str],
+    ) -> None:
+        self.journal = journal
+        self.context = context
+        self._sinks = tuple(sinks)
+        self._run_dir = run_dir
+        self._mask = mask
+        self._lock = threading.Lock()
+        self._naming = threading.Lock()
+        self._next_feed = 0.0
+        self.failures: dict[str, None] = {}
+        self.monitors: tuple[Callable[[datetime, datetime], MonitorRecords], ...] = ()
+        """Those that run now: each sums up what it saw in a span of time."""
+        self._step_warnings: dict[str, list[str]] = {}
+
+    def finish_step(
+        self,
+        key: str,
+        outputs: Iterable[ParsedOutput],
+        *,
+        started: datetime,
+        message: str,
+        case_dir: Path | None,
+        scenario: str,
+        tags: str,
+        filters: str,
+        remember: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Commit a step's end, its cases, its records and facts of the run together, then feed the sinks."""
+        ended = now()
+        with self._naming:  # two cases of one name may end at once
+            taken = {case["scenario"] for case in self.journal.cases()}
+            cases, records = [], []
+            for output in outputs:
+                output = replace(  # noqa: PLW2901 - the same output, its gaps filled
+                    self._masked_output(output),
+                    scenario=_unique(self._mask(output.scenario or scenario), taken),
+                    start=output.start or started,
+                    end=output.end or ended,
+                )
+                taken.add(output.scenario)
+                usage, warnings = self._usage(output)
+                if case_dir:
+                    write_case_summary(
+                        case_dir, output, [metric for _, part in usage for metric in part.metrics], warnings
+                    )
+                cases.append(self._case(output, case_dir, warnings))
+                kept = parse_filters(filters)(output.metrics)
+                records += [self._record(metric, output, tags) for metric in kept]
+                records += self._usage_records(usage)
+            if not cases:
+                name = f"{self._mask(scenario)}/{key.rpartition('/')[2]}"
+                usage, warnings = self._usage(ParsedOutput("", "", scenario=name, start=started, end=ended))
+                records += self._usage_records(usage)
+                for text in warnings:
+                    self._step_warnings.setdefault(text, []).append(name)
+            self.journal.end_step(
+                key,
+                StepStatus.DONE,
+                message=self._mask(message),
+                cases=cases,
+                records=records,
+                remember=remember,
+            )
+        self.feed()
+
+    def emit(self, tool_name: str, scenario: str, tags: str, filters: str, metrics: Sequence[Metric]) -> None:
+        """Take a monitor's metrics."""
+        moment = now()
+        kept = parse_filters(filters)(metrics)
+        output = self._masked_output(
+            ParsedOutput("", tool_name, scenario=scenario, metrics=tuple(kept), start=moment, end=moment)
+        )
+        self.journal.add_records([self._record(metric, output, tags) for metric in output.metrics])
+        if time.monotonic() >= self._next_feed:
+            self.feed()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What monitors said of steps that gave no case; what they said of several is told once."""
+        return [
+            f"{names[0]}{f' and {len(names) - 1} more steps' if names[1:] else ''}: {text}"
+            for text, names in self._step_warnings.items()
+        ]
+
+    def feed(self) -> None:
+        """Bring the sinks up to date; what fails is kept in ``failures`` and tried again next time."""
+        with self._lock:
+            self._next_feed = time.monotonic() + FEED_INTERVAL_S
+            self.failures = dict.fromkeys(feed(self.journal, self._sinks))
+
+    def _usage(self, output: ParsedOutput) -> tuple[list[tuple[str, ParsedOutput]], list[str]]:
+        """What the monitors saw of a case: for each its tags and an output of its own; what they warn of."""
+        usage, warnings = [], []
+        for monitor in self.monitors:
+            seen = monitor(output.start or now(), output.end or now())
+            kept = parse_filters(seen.filters)(seen.summary.metrics)
+            metrics = tuple(replace(metric, tags=(*metric.tags, SUMMARY_TAG)) for metric in kept)
+            part = replace(output, tool_name=seen.tool_name, tool_version="", metrics=metrics, verdict=None)
+            usage.append((seen.tags, self._masked_output(part)))
+            warnings += [self._mask(text) for text in seen.summary.warnings]
+        return usage, warnings
+
+    def _usage_records(self, usage: Iterable[tuple[str, ParsedOutput]]) -> list[MetricRecord]:
+        return [self._record(metric, part, tags) for tags, part in usage for metric in part.metrics]
+
+    def _case(
+        self, output: ParsedOutput, case_dir: Path | None, warnings: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        verdict = verdict_to_json(output.verdict)
+        return {
+            "scenario": output.scenario,
+            "tool_name": output.tool_name,
+            "tool_version": output.tool_version,
+            **verdict,
+            "warnings": [*verdict["warnings"], *warnings],
+            "validity": output.validity.value if output.validity else None,
+            "start": output.start.isoformat() if output.start else None,
+            "end": output.end.isoformat() if output.end else None,
+            "case_dir": str(case_dir.relative_to(self._run_dir)) if case_dir else None,
+            "complete": output.complete,
+            "details": dict(output.details),
+        }
+
+    def _record(self, metric: Metric, output: ParsedOutput, tags: str) -> MetricRecord:
+        own_tags = _split(tags)
+        start = output.start or now()
+        end = output.end or now()
+        return MetricRecord(
+            record_id=0,
+            timestamp=metric.timestamp or end,
+            experiment_id=self.context.experiment_id,
+            run_id=self.context.run_id,
+            client_id=self.context.client_id,
+            profile=self.context.profile,
+            tool_name=output.tool_name,
+            tool_version=output.tool_version,
+            scenario=metric.scenario or output.scenario,
+            scenario_start=start,
+            scenario_end=end,
+            metric=metric.name,
+            value=metric.value,
+            unit=metric.unit,
+            relativity=metric.relativity,
+            verbosity=metric.verbosity,
+            description=metric.description,
+            tags=own_tags + metric.tags,
+            metadata={**self.context.metadata, **metric.metadata},
+        )
+
+    def _masked_output(self, output: ParsedOutput) -> ParsedOutput:
+        """The output without secrets; what JSON cannot carry becomes text."""
+        mask = self._mask
+        clean: dict[tuple[str | None, str, int], Metric] = {}
+        metrics = tuple(self._masked_metric(metric, clean) for metric in output.metrics)
+        verdict = output.verdict and Verdict(
+            output.verdict.validity,
+            tuple(
+                replace(reason, message=mask(reason.message), remedy=mask(reason.remedy))
+                for reason in output.verdict.reasons
+            ),
+            tuple(map(mask, output.verdict.warnings)),
+        )
+        return replace(output, metrics=metrics, verdict=verdict, details=self._masked(output.details))
+
+    def _masked_metric(self, metric: Metric, clean: dict[tuple[str | None, str, int], Metric]) -> Metric:
+        # A monitor gives thousands a minute, nearly all like one before, down to the same metadata.
+        kind = (metric.scenario, metric.description, id(metric.metadata))
+        if kind in clean:
+            return metric
+        masked = (
+            metric.scenario and self._mask(metric.scenario),
+            self._mask(metric.description),
+            self._masked(metric.metadata),
+        )
+        if masked == (metric.scenario, metric.description, metric.metadata):
+            clean[kind] = metric  # which keeps its metadata alive, and so that number its own
+            return metric
+        return replace(metric, scenario=masked[0], description=masked[1], metadata=masked[2])
+
+    def _masked(self, values: Mapping[str, Any]) -> dict[str, MetadataValue]:
+        return {
+            key: value if isinstance(value, (bool, int, float)) else self._mask(str(value))
+            for key, value in values.items()
+            if value is not None
+        }
+
+
+@lru_cache(maxsize=64)
+def _split(tags: str) -> tuple[str, ...]:
+    return tuple(filter(None, (tag.strip() for tag in tags.split(","))))
+
+
+def _unique(scenario: str, taken: Collection[str]) -> str:
+    """The scenario's name, with a number where another case of the run has it already."""
+    names = itertools.chain([scenario], (f"{scenario}#{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)

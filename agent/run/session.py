@@ -1,0 +1,400 @@
+"""A run from its request to its report; a resumed one goes on from its journal."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import sys
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent import __version__
+from agent.core.errors import ContainerError, ExitCode, HostError, UsageError, host_errors, masking
+from agent.core.interruption import Interruption
+from agent.core.logs import configure
+from agent.core.secrets import Secrets
+from agent.facts import Facts, LocalHost
+from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.boot import REBOOTS
+from agent.facts.linux import PLATFORM
+from agent.host.containers.records import container_records, has_containers
+from agent.host.processes import LocalProcesses
+from agent.planning.planner import PlannedComponent, Planner, Standing
+from agent.planning.variables import run_variables
+from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, repeat, select
+from agent.run.cleaning import own_package_dir, package_dir_in_use
+from agent.run.description import describe
+from agent.run.engine import Engine, EngineOptions
+from agent.run.outcome import Outcome
+from agent.run.reboot import RebootDoor, Reboots, SystemdDoor, allows_reboot
+from agent.run.recorder import Recorder, RunContext
+from agent.run.request import RunRequest, keep_sources, kept_sources
+from agent.run.step_runner import StepRunner
+from agent.sinks import SinkContext, open_sinks
+from agent.store.journal import Journal, StepStatus, now
+from agent.store.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from agent.core.progress import RunProgress
+
+__all__ = ["FinishedRun", "Session", "check", "plan", "resume", "start"]
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What is left of a run: its folder, how it ended, run.json, and its report if one could be written."""
+
+    run_dir: Path
+    outcome: Outcome
+    description: Mapping[str, Any]
+    report: Path | None
+
+
+def plan(request: RunRequest) -> tuple[Profile, list[PlannedComponent]]:
+    """What a run would do on this host, changing nothing; secrets masked.
+
+    Raises:
+        ProfileError: if the profile cannot be used.
+    """
+    session = check(request)
+    with masking(session.secrets.mask):
+        planned = session.preview()
+    return session.planner.profile, [component.masked(session.secrets.mask) for component in planned]
+
+
+def check(request: RunRequest, sources: Sequence[Source] = ()) -> Session:
+    """Everything that can be checked without touching the host.
+
+    Args:
+        request: what to run, and how.
+        sources: the texts of its profiles, where they are at hand; else they are looked for.
+
+    Raises:
+        ProfileError: if the profile cannot be used.
+        UsageError: if the options contradict each other or the profile.
+    """
+    sources = sources or [find(reference) for reference in request.profiles]
+    return _session(request, sources, None, ResultsFolder(request.results_dir).path)
+
+
+def start(
+    request: RunRequest,
+    progress: RunProgress,
+    door: RebootDoor | None = None,
+    sources: Sequence[Source] = (),
+) -> FinishedRun:
+    """Run a profile.
+
+    Args:
+        request: what to run, and how.
+        progress: shows what happens.
+        door: the way to the host's boots; by default this host's.
+        sources: the texts of its profiles, where they are at hand.
+
+    Raises:
+        ProfileError: if the profile cannot be used.
+        HostError: if the host cannot run it; nothing was changed then.
+        UsageError: if the options contradict each other or the profile.
+    """
+    session = check(request, sources)
+    with masking(session.secrets.mask), host_errors("the run's folder"):
+        planned = session.preview()
+        _refuse(planned)
+        folder = ResultsFolder(request.results_dir)
+        folder.prepare()
+        own_package_dir(session.facts[PACKAGE_DIR])
+        run_id = session.context.run_id
+        with folder.locked(run_id), Journal(folder.create(run_id) / JOURNAL) as journal:
+            secrets = session.secrets
+            kept = dataclasses.replace(request, package_dir=session.facts[PACKAGE_DIR])
+            journal.remember(
+                request=secrets.mask_value(kept.to_json()),
+                context=secrets.mask_value(dataclasses.asdict(session.context)),
+                sources=keep_sources(session.sources, secrets.mask),
+                command_line=[secrets.mask(argument) for argument in sys.argv],
+                versions={"vcagent": __version__, "python": platform.python_version()},
+                started=now().isoformat(),
+            )
+            reboots = _reboots(journal, door, session, request)
+            return session.execute(journal, progress, reboots, planned)
+
+
+def resume(
+    results_dir: Path,
+    run: str | None,
+    progress: RunProgress,
+    parameters: Mapping[str, str] | None = None,
+    *,
+    allow_reboot: bool = False,
+    arm: bool = False,
+    door: RebootDoor | None = None,
+    sources: Sequence[Source] = (),
+) -> FinishedRun:
+    """Go on with a run that was killed, interrupted, or failed.
+
+    Args:
+        results_dir: the folder of all runs.
+        run: the run's id, a unique beginning of it, or its folder; None for the latest.
+        progress: shows what happens.
+        parameters: secrets that were given with ``--parameters`` and were not kept.
+        allow_reboot: whether the host may be rebooted, if that was not allowed from the start.
+        arm: whether the run goes on by itself after a reboot that is left to the user, likewise.
+        door: the way to the host's boots; by default this host's.
+        sources: the texts of its profiles, where they are at hand: those that hold a secret were not kept.
+
+    Raises:
+        UsageError: if there is no such run, it is complete, or a secret is to be given again.
+        HostError: if another agent is at it.
+    """
+    run_dir = ResultsFolder(results_dir).find(run)
+    folder = ResultsFolder(run_dir.parent)
+    folder.prepare()
+    with host_errors("the run's folder"), folder.locked(run_dir.name), Journal(run_dir / JOURNAL) as journal:
+        if journal.recall("exit_code") in (ExitCode.OK, ExitCode.RESULT_INVALID):
+            Reboots(journal, door or SystemdDoor(), run_dir).disarm()
+            raise UsageError(
+                f"run {run_dir.name} is complete", remedy="start the profile anew for another result"
+            )
+        if journal.recall("context") is None:
+            raise UsageError(
+                f"run {run_dir.name} was killed before it had begun", remedy="start the profile anew"
+            )
+        request = RunRequest.from_json(journal.recall("request"), parameters or {})
+        request = dataclasses.replace(
+            request, allow_reboot=request.allow_reboot or allow_reboot, arm=request.arm or arm
+        )
+        sources = sources or kept_sources(journal.recall("sources"), request.profiles)
+        context = RunContext(**journal.recall("context"))
+        happened = Reboots(journal, door or SystemdDoor(), run_dir).happened()
+        session = _session(request, sources, context, run_dir.parent, happened)
+        reboots = _reboots(journal, door, session, request)
+        journal.remember(resumed=[*journal.recall("resumed", []), now().isoformat()], exit_code=None)
+        with masking(session.secrets.mask):
+            return session.execute(journal, progress, reboots, session.preview())
+
+
+@dataclass(frozen=True)
+class Session:
+    """What one process needs to work on a run."""
+
+    sources: tuple[Source, ...]
+    planner: Planner
+    facts: Facts
+    secrets: Secrets
+    context: RunContext
+    run_dir: Path
+    options: EngineOptions
+    sinks: tuple[str, ...] = ()
+
+    def preview(self) -> list[PlannedComponent]:
+        """What would be done now."""
+        return self.planner.preview(self.facts, only_dependencies=self.options.only_dependencies)
+
+    def execute(
+        self, journal: Journal, progress: RunProgress, reboots: Reboots, planned: Sequence[PlannedComponent]
+    ) -> FinishedRun:
+        """Do what is not done yet, then judge it and write everything down.
+
+        Args:
+            journal: the run's journal.
+            progress: shows what happens.
+            reboots: the run's reboots.
+            planned: what would be done now, for the display.
+        """
+        progress.expect(_estimates(planned, journal, self.options))
+        interruption = Interruption()
+        with interruption.listening(), package_dir_in_use(self.facts[PACKAGE_DIR]):
+            outcome = self._carry_out(journal, progress, interruption, reboots)
+            finished = self._finish(journal, outcome)
+        reboots.conclude(outcome)
+        return finished
+
+    def _carry_out(
+        self, journal: Journal, progress: RunProgress, interruption: Interruption, reboots: Reboots
+    ) -> Outcome:
+        run_dir, secrets = self.run_dir, self.secrets
+        processes = LocalProcesses(self.context.run_id, secrets=secrets, stop=interruption.stop)
+        processes.kill_leftovers(
+            {row.key for row in journal.steps() if row.status not in (StepStatus.DONE, StepStatus.CUT)}
+        )
+        write_json(run_dir / RUN_FILE, self._describe(journal))
+        host = {"version": __version__, "platform": self.facts[PLATFORM]}
+        sinks = open_sinks(self.sinks, SinkContext(run_dir, self.context.run_id, host))
+        with configure(run_dir / "logs" / "vcagent.jsonl", secrets) as log, progress:
+            log.info(
+                "run started", run_id=self.context.run_id, profile=self.context.profile, version=__version__
+            )
+            steps = StepRunner(
+                journal=journal,
+                recorder=Recorder(journal, sinks, self.context, run_dir, secrets.mask),
+                processes=processes,
+                progress=progress,
+                run_dir=run_dir,
+                package_dir=self.facts[PACKAGE_DIR],
+                log=log,
+            )
+            if waiting := reboots.waiting():
+                outcome = Outcome(waiting.exit_code, waiting)
+            else:
+                outcome = Engine(self.planner, self.facts, steps, self.options, interruption).run()
+            self._remove_containers(outcome)
+            reboots.arrange(outcome, secrets.mask)
+            if reboots.goes_down:
+                progress.note(str(outcome.error))
+            log.info("run ended", exit_code=int(outcome.exit_code), error=str(outcome.error or ""))
+        return outcome
+
+    def _remove_containers(self, outcome: Outcome) -> None:
+        """Remove the run's containers, but those to be kept; all stay for a run that goes on later."""
+        going_on = (ExitCode.INTERRUPTED, ExitCode.REBOOT_PENDING)
+        if not has_containers(self.run_dir) or outcome.exit_code in going_on:
+            return
+        from agent.host.containers.engine import remove_containers
+
+        try:
+            remove_containers(self.context.run_id)
+        except ContainerError as error:
+            outcome.warnings.append(str(error))
+
+    def _describe(self, journal: Journal, outcome: Outcome | None = None) -> dict[str, Any]:
+        return describe(
+            profile=self.planner.profile,
+            variables=self.planner.variables,
+            journal=journal,
+            context=self.context,
+            facts=self.facts.fresh(),
+            secrets=self.secrets,
+            containers=container_records(self.run_dir),
+            outcome=outcome,
+        )
+
+    def _finish(self, journal: Journal, outcome: Outcome) -> FinishedRun:
+        """Write what people and programs read; the exit code is remembered last, when all of it is there."""
+        from agent.report import write_report, write_rollup
+
+        report, description = None, {}
+        try:
+            journal.remember(ended=now().isoformat())
+            description = self._describe(journal, outcome)
+            write_json(self.run_dir / RUN_FILE, description)
+            write_rollup(self.run_dir)
+            report = write_report(self.run_dir)
+            journal.remember(exit_code=int(outcome.exit_code))
+        except Exception as error:  # noqa: BLE001 - the result is told even if it cannot be written down
+            outcome.warnings.append(f"the report could not be written: {error}")
+            if outcome.error is None:
+                outcome.error = HostError(
+                    f"the report could not be written: {error}",
+                    where=str(self.run_dir),
+                    remedy=f"see whether the disk is full, then: vcagent resume {self.run_dir.name}",
+                )
+            outcome.exit_code = outcome.exit_code or ExitCode.HOST_CANNOT_RUN
+        finally:
+            journal.close()
+        return FinishedRun(self.run_dir, outcome, description, report)
+
+
+def _session(
+    request: RunRequest,
+    sources: Sequence[Source],
+    context: RunContext | None,
+    results_dir: Path,
+    reboots: tuple[str, ...] = (),
+) -> Session:
+    profile = load_sources(sources, overrides=request.parameters, metadata=request.metadata)
+    context = context or _new_context(request, profile)
+    run_dir = results_dir / context.run_id
+    modelled: dict[str, Any] = {REBOOTS.name: reboots}
+    if request.package_dir:
+        modelled[PACKAGE_DIR.name] = request.package_dir.absolute()
+    facts = Facts(LocalHost(), modelled)
+    variables = run_variables(facts, run_dir, context.experiment_id, context.client_id)
+    secrets = Secrets(mappings=[os.environ, request.parameters, request.metadata])
+    for scope in profile.scopes:
+        for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
+            secrets.add_from(parameters)
+    context = dataclasses.replace(context, metadata=secrets.mask_value(context.metadata))
+    with masking(secrets.mask):
+        profile = repeat(profile, variables)
+        if request.scenarios:
+            profile = select(profile, request.scenarios, variables)
+        planner = Planner(profile, variables, secrets)
+        planner.validate()
+        planner.check_host(facts)
+        options = EngineOptions(
+            request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
+        )
+        open_sinks(request.sinks, SinkContext(run_dir, context.run_id))  # refused before anything is changed
+    return Session(tuple(sources), planner, facts, secrets, context, run_dir, options, request.sinks)
+
+
+def _reboots(journal: Journal, door: RebootDoor | None, session: Session, request: RunRequest) -> Reboots:
+    profile = session.planner.profile
+    allowed = request.allow_reboot or allows_reboot(profile.metadata, profile.parameters)
+    return Reboots(journal, door or SystemdDoor(), session.run_dir, allowed=allowed, arm=request.arm)
+
+
+def _new_context(request: RunRequest, profile: Profile) -> RunContext:
+    return RunContext(
+        experiment_id=request.experiment_id or str(uuid.uuid4()),
+        run_id=new_run_id(profile.name, now()),
+        client_id=request.client(),
+        profile=profile.name,
+        metadata={
+            name: str(value)
+            for name, value in profile.metadata.items()
+            if not isinstance(value, (dict, list))
+        },
+    )
+
+
+def _timeout(request: RunRequest, profile: Profile) -> Timeout | None:
+    if not request.timeout:
+        return None
+    if request.iterations is not None:
+        raise UsageError(
+            "--iterations and --timeout exclude each other",
+            remedy="give the number of rounds, or the time that rounds are repeated for",
+        )
+    timeout = parse_timeout(request.timeout)
+    least = profile.minimum_required_execution_time_s
+    if least is not None and timeout.duration_s is not None and timeout.duration_s < least:
+        raise UsageError(
+            f"the timeout of {timeout.duration_s:g} s is shorter than the profile's least, {least:g} s",
+            remedy=f"allow at least {least / 60:g} minutes, or leave --timeout out",
+        )
+    return timeout
+
+
+def _refuse(preview: Sequence[PlannedComponent]) -> None:
+    refused = [component for component in preview if component.error]
+    if len(refused) == 1 and refused[0].error:
+        raise refused[0].error
+    if refused:
+        raise HostError(
+            f"this host cannot run {len(refused)} elements of the profile",
+            details=tuple(line for component in refused for line in str(component.error).splitlines()),
+            remedy="vcagent doctor --profile … lists everything that is in the way",
+        )
+
+
+def _estimates(
+    preview: Sequence[PlannedComponent], journal: Journal, options: EngineOptions
+) -> list[float | None]:
+    done = {row.key for row in journal.steps() if row.status is StepStatus.DONE}
+    estimates: list[float | None] = []
+    for component in preview:
+        rounds = range(1, (options.iterations or 1) + 1) if component.element.kind == "action" else (None,)
+        for number in rounds:
+            scope = f"{number}:" if number else ""
+            if component.standing is Standing.LATER:
+                estimates.append(None)
+            steps = component.plan.steps if component.plan else ()
+            key = f"{scope}{component.element.key}"
+            estimates += [step.estimate_s for step in steps if f"{key}/{step.name}" not in done]
+    return estimates

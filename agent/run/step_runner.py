@@ -1,0 +1,239 @@
+"""Runs one step: noted in the journal before and after, its records committed with its end."""
+
+from __future__ import annotations
+
+import errno
+import re
+import traceback
+from typing import TYPE_CHECKING
+
+from agent.component.component import (
+    Action,
+    Component,
+    ComponentParameters,
+    Service,
+    ServiceAction,
+    Step,
+    StepContext,
+    StepOutcome,
+)
+from agent.core.errors import (
+    ActionFailedError,
+    DependencyFailedError,
+    HostError,
+    InterruptedRunError,
+    ProfileError,
+    RebootPendingError,
+    VcagentError,
+    unexpected,
+)
+from agent.core.names import canonical
+from agent.run.reboot import requested
+from agent.store.journal import Journal, StepRow, StepStatus, now
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from structlog.typing import FilteringBoundLogger
+
+    from agent.core.progress import RunProgress
+    from agent.facts import Facts
+    from agent.host.processes import LocalProcesses
+    from agent.profile import Element
+    from agent.run.recorder import Recorder
+
+__all__ = ["StepRunner", "of_kind", "title_of"]
+
+_HOST_ERRNOS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
+"""A file that cannot be written for reasons of the host's own."""
+
+_KIND_ERROR: dict[str, type[VcagentError]] = {
+    "dependency": DependencyFailedError,
+    "action": ActionFailedError,
+}
+
+
+class StepRunner:
+    """Runs steps of a run.
+
+    Args:
+        journal: the run's journal.
+        recorder: takes what the steps find.
+        processes: runs commands; its ``stop`` event ends them.
+        progress: shows what happens.
+        run_dir: the run's folder.
+        package_dir: where environments and downloads are kept.
+        log: the structured log.
+    """
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        recorder: Recorder,
+        processes: LocalProcesses,
+        progress: RunProgress,
+        run_dir: Path,
+        package_dir: Path,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.journal = journal
+        self.recorder = recorder
+        self.processes = processes
+        self.progress = progress
+        self.run_dir = run_dir
+        self.package_dir = package_dir
+        self.log = log
+        self.count = 0
+        """How many steps this process has started."""
+        self.services: dict[str, Service] = {}
+        """What runs beside the steps now, by name."""
+
+    def run(
+        self, element: Element, component: Component, step: Step, facts: Facts, key: str
+    ) -> Service | None:
+        """Run a step, unless the journal says that it is done; return what it started and left running.
+
+        A dependency's step is run again all the same: it was planned again because the host is not as
+        it should be, whatever the journal says. So is a service's: what it started is gone.
+
+        Args:
+            element: the profile's element.
+            component: the element's component.
+            step: the step.
+            facts: the host as it was when the component was planned.
+            key: the step's key in the journal.
+
+        Raises:
+            InterruptedRunError: if the run was told to stop.
+            RebootPendingError: if the step is done, and asks for a reboot before the next one.
+            VcagentError: if the step failed; of the class that fits the element's kind.
+        """
+        before = self.journal.step(key)
+        done = before and before.status is StepStatus.DONE and isinstance(component, Action)
+        if done and not isinstance(component, ServiceAction):
+            return None
+        mask = self.processes.secrets.mask
+        log = self.run_dir / "logs" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', key)}.log"
+        if before and before.status is StepStatus.FAILED:
+            log.with_suffix(".exit").unlink(missing_ok=True)
+        shown = self.progress.start(mask(_step_title(element, component.parameters, step)), step.estimate_s)
+        context = StepContext(
+            facts=facts,
+            processes=self.processes.for_step(key),
+            progress=shown,
+            stop=self.processes.stop,
+            run_dir=self.run_dir,
+            package_dir=self.package_dir,
+            log=log,
+            key=key,
+            services={name: service.values for name, service in self.services.items()},
+        )
+        started = now()
+        self.count += 1
+        self.journal.start_step(
+            StepRow(
+                key=key,
+                component=key.rpartition("/")[0],
+                type=element.type,
+                kind=element.kind,
+                name=step.name,
+                reason=mask(step.reason),
+                command=mask(step.command),
+                log=str(log.relative_to(self.run_dir)),
+            ),
+            undo=self.processes.secrets.mask_value(step.undo) if step.undo is not None else None,
+        )
+        self.log.info("step started", step=key, reason=step.reason)
+        try:
+            outcome = self._attempt(step, context)
+            self._commit(component.parameters, element, key, outcome, started)
+        except VcagentError as error:
+            interrupted = isinstance(error, InterruptedRunError) or self.processes.stop.is_set()
+            status = StepStatus.INTERRUPTED if interrupted else StepStatus.FAILED
+            self.journal.end_step(key, status, message=mask(str(error)))
+            self.progress.finish(shown, f"{status.value}: {mask(error.message).splitlines()[0]}")
+            self.log.warning("step ended", step=key, status=status.value, error=str(error))
+            if interrupted:
+                raise InterruptedRunError(f"{step.name} was interrupted") from error
+            raise of_kind(error, element) from error
+        self.progress.finish(shown, mask(outcome.message) or "done")
+        self.log.info("step ended", step=key, status="done", message=outcome.message)
+        if outcome.reboot:
+            raise RebootPendingError(f"the host must be rebooted: {outcome.reboot}")
+        return outcome.service
+
+    def _attempt(self, step: Step, context: StepContext) -> StepOutcome:
+        try:
+            outcome = step.run(context) or StepOutcome()
+            if step.holds and not step.holds(context.facts.fresh()):
+                raise DependencyFailedError(
+                    f"{step.name} ended, but what it is for does not hold: {step.reason}",
+                    remedy=f"see {context.log}",
+                )
+        except VcagentError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _HOST_ERRNOS:
+                raise HostError(
+                    f"{step.name}: {error}", remedy="see whether the disk is full or read-only"
+                ) from error
+            context.log.parent.mkdir(parents=True, exist_ok=True)
+            with context.log.open("a", encoding="utf-8") as file:
+                file.write(self.processes.secrets.mask(traceback.format_exc()))
+            raise unexpected(error, step.name) from error
+        return outcome
+
+    def _commit(
+        self,
+        parameters: ComponentParameters,
+        element: Element,
+        key: str,
+        outcome: StepOutcome,
+        started: datetime,
+    ) -> None:
+        try:
+            self.recorder.finish_step(
+                key,
+                outcome.outputs,
+                started=started,
+                message=outcome.message,
+                case_dir=outcome.case_dir,
+                scenario=parameters.scenario or element.type,
+                tags=parameters.tags,
+                filters=parameters.metric_filters,
+                remember=requested(self.journal, key, self.processes.secrets.mask(outcome.reboot))
+                if outcome.reboot
+                else None,
+            )
+        except (TypeError, ValueError) as error:
+            raise unexpected(error, f"what {key} returned") from error
+
+
+def title_of(element: Element) -> str:
+    """What people call an element: its type and its scenario."""
+    scenario = _scenario_of(element)
+    return f"{element.type} ({scenario})" if scenario else element.type
+
+
+def _scenario_of(element: Element) -> str:
+    scenario = next((value for key, value in element.parameters.items() if canonical(key) == "scenario"), "")
+    return (
+        scenario if isinstance(scenario, str) and not scenario.startswith("$") and "{" not in scenario else ""
+    )
+
+
+def _step_title(element: Element, parameters: ComponentParameters, step: Step) -> str:
+    name = parameters.scenario or element.type
+    return name if step.name == name else f"{name}: {step.name}"
+
+
+def of_kind(error: VcagentError, element: Element) -> VcagentError:
+    """The same error with the exit code of the phase it stopped; refusals keep their own."""
+    kind = _KIND_ERROR.get(element.kind)
+    if kind is None or isinstance(
+        error, (HostError, ProfileError, InterruptedRunError, RebootPendingError, kind)
+    ):
+        return error
+    return kind(error.message, where=error.where, remedy=error.remedy, details=error.details)

@@ -1,0 +1,372 @@
+"""What was planned, done and measured: one SQLite file a run, written before and after every step.
+
+A step's end, its cases and its records are one transaction, so that a kill at any moment leaves either
+all of them or none. Sinks are fed from here and remember how far they came.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from enum import Enum
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii
+from typing import TYPE_CHECKING, Any
+
+from agent.core.errors import UsageError
+from agent.core.records import MetadataValue, MetricRecord, Relativity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from typing_extensions import Self
+
+__all__ = ["Journal", "StepRow", "StepStatus", "json_text", "now"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS steps (
+    position INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE,
+    component TEXT NOT NULL, type TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,
+    reason TEXT NOT NULL, command TEXT NOT NULL, log TEXT NOT NULL,
+    status TEXT NOT NULL, attempts INTEGER NOT NULL, started TEXT, ended TEXT,
+    message TEXT NOT NULL DEFAULT ''
+);
+CREATE INDEX IF NOT EXISTS steps_of_component ON steps (component);
+CREATE TABLE IF NOT EXISTS cases (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, step TEXT NOT NULL REFERENCES steps(key), value TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS undos (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, step TEXT NOT NULL REFERENCES steps(key), value TEXT NOT NULL,
+    undone TEXT
+);
+CREATE TABLE IF NOT EXISTS records (id INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS sinks (
+    name TEXT PRIMARY KEY, record_id INTEGER NOT NULL, position INTEGER NOT NULL
+);
+"""
+
+
+_CONTEXT = ("experiment_id", "run_id", "client_id", "profile", "tool_name", "tool_version", "scenario")
+_SPAN = ("scenario_start", "scenario_end")
+_KIND = ("unit", "relativity", "verbosity", "description", "tags")
+
+_RECENT = 1000
+"""Records that are kept at hand for the sinks, which take them within seconds."""
+
+
+def now() -> datetime:
+    """The present moment, aware, in UTC."""
+    return datetime.now(timezone.utc)
+
+
+class StepStatus(str, Enum):
+    """Where a step stands."""
+
+    STARTED = "started"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    CUT = "cut"
+    """By the run's timeout, as it was meant to be."""
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """A step as the journal has it; times are ISO 8601 in UTC."""
+
+    key: str
+    component: str
+    type: str
+    kind: str
+    name: str
+    reason: str
+    command: str
+    log: str
+    status: StepStatus = StepStatus.STARTED
+    attempts: int = 1
+    started: str | None = None
+    ended: str | None = None
+    message: str = ""
+
+
+class Journal:
+    """The journal of one run; safe to use from several threads.
+
+    Args:
+        path: the SQLite file; made if it is missing.
+
+    Raises:
+        UsageError: if the file is not a journal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._recent: deque[MetricRecord] = deque(maxlen=_RECENT)
+        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
+        try:
+            self._database.row_factory = sqlite3.Row
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=FULL")
+            self._database.executescript(_SCHEMA)
+        except sqlite3.DatabaseError as error:
+            self._database.close()
+            raise UsageError(
+                f"{path} cannot be read as a journal of vcagent: {error}",
+                remedy="see whether the disk is full; the raw results in its folder are untouched",
+            ) from error
+
+    def __enter__(self) -> Self:
+        """The journal, for as long as the context is open."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file and close it."""
+        with self._lock:
+            self._database.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            finally:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+
+    def _rows(self, query: str, arguments: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        with self._lock:
+            return self._database.execute(query, arguments).fetchall()
+
+    def remember(self, **values: Any) -> None:
+        """Keep facts of the run itself, by name; JSON values."""
+        with self._transaction() as database:
+            _remember(database, values)
+
+    def recall(self, key: str, default: Any = None) -> Any:
+        """What was remembered under a name."""
+        rows = self._rows("SELECT value FROM run WHERE key = ?", (key,))
+        return json.loads(rows[0]["value"]) if rows else default
+
+    def start_step(self, row: StepRow, undo: Mapping[str, Any] | None = None) -> StepRow:
+        """Note that a step starts; a step that was started before counts one attempt more.
+
+        Args:
+            row: the step.
+            undo: what is needed to take it back; that of an earlier attempt is kept as well.
+        """
+        started = now().isoformat()
+        with self._transaction() as database:
+            database.execute(
+                """INSERT INTO steps
+                       (key, component, type, kind, name, reason, command, log, status, attempts, started)
+                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'started', 1, ?)
+                   ON CONFLICT (key) DO UPDATE SET status = 'started', attempts = attempts + 1,
+                       reason = excluded.reason, command = excluded.command,
+                       started = excluded.started, ended = NULL, message = ''""",
+                (
+                    row.key,
+                    row.component,
+                    row.type,
+                    row.kind,
+                    row.name,
+                    row.reason,
+                    row.command,
+                    row.log,
+                    started,
+                ),
+            )
+            if undo is not None:
+                database.execute("INSERT INTO undos (step, value) VALUES (?, ?)", (row.key, json.dumps(undo)))
+        return replace(row, started=started)
+
+    def end_step(
+        self,
+        key: str,
+        status: StepStatus,
+        *,
+        message: str = "",
+        cases: Iterable[Mapping[str, Any]] = (),
+        records: Iterable[MetricRecord] = (),
+        remember: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Note a step's end together with its cases, its records and facts of the run: all or nothing."""
+        with self._lock:
+            with self._transaction() as database:
+                _remember(database, remember or {})
+                database.execute(
+                    "UPDATE steps SET status = ?, ended = ?, message = ? WHERE key = ?",
+                    (status.value, now().isoformat(), message, key),
+                )
+                database.executemany(
+                    "INSERT INTO cases (step, value) VALUES (?, ?)",
+                    [(key, json.dumps(dict(case))) for case in cases],
+                )
+                added = _insert(database, records)
+            self._recent.extend(added)
+
+    def add_records(self, records: Iterable[MetricRecord]) -> None:
+        """Keep records that belong to no step, such as a monitor's."""
+        with self._lock:
+            with self._transaction() as database:
+                added = _insert(database, records)
+            self._recent.extend(added)
+
+    def steps(self) -> list[StepRow]:
+        """All steps, in the order in which they were first started."""
+        return [_step(row) for row in self._rows("SELECT * FROM steps ORDER BY position")]
+
+    def step(self, key: str) -> StepRow | None:
+        """A step by its key, or None if it never started."""
+        rows = self._rows("SELECT * FROM steps WHERE key = ?", (key,))
+        return _step(rows[0]) if rows else None
+
+    def steps_of(self, component: str) -> list[StepRow]:
+        """The steps of one component that ever started."""
+        return [_step(row) for row in self._rows("SELECT * FROM steps WHERE component = ?", (component,))]
+
+    def mark_cut(self) -> None:
+        """The run's timeout ended what was interrupted: that is no failure."""
+        with self._transaction() as database:
+            database.execute("UPDATE steps SET status = 'cut' WHERE status = 'interrupted'")
+
+    def undos(self) -> list[tuple[int, str, dict[str, Any]]]:
+        """What was not taken back yet: number, step's key and values, in the order in which steps started."""
+        rows = self._rows("SELECT id, step, value FROM undos WHERE undone IS NULL ORDER BY id")
+        return [(row["id"], row["step"], json.loads(row["value"])) for row in rows]
+
+    def undone_steps(self) -> set[str]:
+        """The keys of the steps that were taken back."""
+        return {row["step"] for row in self._rows("SELECT step FROM undos WHERE undone IS NOT NULL")}
+
+    def undone(self, number: int) -> None:
+        """Note that a step was taken back."""
+        with self._transaction() as database:
+            database.execute("UPDATE undos SET undone = ? WHERE id = ?", (now().isoformat(), number))
+
+    def cases(self) -> list[dict[str, Any]]:
+        """The cases of all finished steps, in the order in which they ended."""
+        return [
+            {**json.loads(row["value"]), "step": row["step"]}
+            for row in self._rows("SELECT step, value FROM cases ORDER BY id")
+        ]
+
+    def records_after(self, record_id: int, limit: int = 5000) -> list[MetricRecord]:
+        """The records that follow a record, oldest first."""
+        with self._lock:
+            recent = self._recent
+            if recent and recent[0].record_id <= record_id + 1:
+                return [record for record in recent if record.record_id > record_id][:limit]
+        rows = self._rows(
+            "SELECT id, value FROM records WHERE id > ? ORDER BY id LIMIT ?", (record_id, limit)
+        )
+        return [record_from_json(row["id"], row["value"]) for row in rows]
+
+    def sink_position(self, name: str) -> tuple[int, int]:
+        """The last record that a sink has, and its own position (a file's size in bytes)."""
+        rows = self._rows("SELECT record_id, position FROM sinks WHERE name = ?", (name,))
+        return (rows[0]["record_id"], rows[0]["position"]) if rows else (0, 0)
+
+    def move_sink(self, name: str, record_id: int, position: int) -> None:
+        """Note how far a sink has come."""
+        with self._transaction() as database:
+            database.execute(
+                """INSERT INTO sinks VALUES (?, ?, ?) ON CONFLICT (name)
+                   DO UPDATE SET record_id = excluded.record_id, position = excluded.position""",
+                (name, record_id, position),
+            )
+
+
+def record_to_json(record: MetricRecord) -> str:
+    """A record as one line of JSON without its id, which the journal gives.
+
+    A monitor's records have most members in common: those are written once.
+    """
+    context = _context(
+        record.experiment_id, record.run_id, record.client_id, record.profile, record.tool_name,
+        record.tool_version, record.scenario, _written(record.scenario_start), _written(record.scenario_end),
+    )  # fmt: skip
+    kind = _kind(
+        record.unit, record.relativity.value, record.verbosity, record.description, record.tags,
+        tuple(record.metadata), *record.metadata.values(),
+    )  # fmt: skip
+    return (
+        f'{{"timestamp": "{_written(record.timestamp)}", {context}, '
+        f'"metric": {json_text(record.metric)}, "value": {record.value!r}, {kind}}}'
+    )
+
+
+def json_text(value: MetadataValue) -> str:
+    """What ``json.dumps`` gives, without its detours."""
+    if isinstance(value, str):
+        return encode_basestring_ascii(value)
+    return str(value) if type(value) is int else json.dumps(value)
+
+
+@lru_cache(maxsize=64)
+def _context(*values: str) -> str:
+    """Members of a JSON object, without its braces."""
+    return json.dumps(dict(zip((*_CONTEXT, *_SPAN), values, strict=True)))[1:-1]
+
+
+@lru_cache(maxsize=1024, typed=True)  # 1, 1.0 and True are written differently
+def _kind(  # noqa: PLR0917 - what makes one kind of record
+    unit: str, relativity: str, verbosity: int, description: str, tags: tuple[str, ...],
+    names: tuple[str, ...], *values: MetadataValue,
+) -> str:  # fmt: skip
+    """Members of a JSON object, without its braces."""
+    members = dict(zip(_KIND, (unit, relativity, verbosity, description, tags), strict=True))
+    return json.dumps({**members, "metadata": dict(zip(names, values, strict=True))})[1:-1]
+
+
+def record_from_json(record_id: int, text: str) -> MetricRecord:
+    """The inverse of ``record_to_json``."""
+    values = json.loads(text)
+    for key in ("timestamp", *_SPAN):
+        values[key] = _read(values[key])
+    values["relativity"] = Relativity(values["relativity"])
+    values["tags"] = tuple(values["tags"])
+    return MetricRecord(record_id=record_id, stored=text, **values)
+
+
+_written = lru_cache(maxsize=64)(datetime.isoformat)
+_read = lru_cache(maxsize=64)(datetime.fromisoformat)
+# A monitor's records have few different times.
+
+
+def _remember(database: sqlite3.Connection, values: Mapping[str, Any]) -> None:
+    database.executemany(
+        "INSERT INTO run VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [(key, json.dumps(value)) for key, value in values.items()],
+    )
+
+
+def _insert(database: sqlite3.Connection, records: Iterable[MetricRecord]) -> list[MetricRecord]:
+    """Insert records; returns them with their ids, as ``records_after`` would read them."""
+    added = list(records)
+    for record in added:
+        record.stored = record_to_json(record)
+    database.executemany("INSERT INTO records (value) VALUES (?)", [(record.stored,) for record in added])
+    (last,) = database.execute("SELECT last_insert_rowid()").fetchone()
+    for record_id, record in enumerate(added, last - len(added) + 1):
+        record.record_id = record_id
+    return added
+
+
+def _step(row: sqlite3.Row) -> StepRow:
+    values = dict(row)
+    values.pop("position")
+    return StepRow(**{**values, "status": StepStatus(values["status"])})

@@ -1,0 +1,184 @@
+"""The results folder: a run's place in it, which run is the latest, and who is using it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.core.errors import HostError, UsageError
+from agent.core.names import did_you_mean
+from agent.store.journal import now
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+
+__all__ = [
+    "JOURNAL",
+    "METRICS_FILE",
+    "RUN_FILE",
+    "SUMMARY_FILE",
+    "ResultsFolder",
+    "new_run_id",
+    "open_own",
+    "write_json",
+]
+
+JOURNAL = "journal.sqlite"
+RUN_FILE = "run.json"
+SUMMARY_FILE = "summary.json"
+METRICS_FILE = "metrics.jsonl"
+LATEST = "latest"
+LOCK = ".vcagent.lock"
+RUN_ID = re.compile(r"\d{8}T\d{6}Z-[a-z0-9-]+-[0-9a-f]{4}")
+LEAST_FREE_BYTES = 64 * 2**20
+"""Below this a run could not even keep its own logs."""
+
+
+def new_run_id(profile_name: str, moment: datetime) -> str:
+    """A run's name: sorts by time, tells the profile, is unique: ``20260401T120000Z-perf-cpu-3fa9``."""
+    slug = re.sub(r"[^a-z0-9]+", "-", profile_name.lower()).strip("-")[:40] or "profile"
+    return f"{moment:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(2)}"
+
+
+def open_own(path: Path) -> int:
+    """Open a lock file for reading and writing, made if it is missing; never through a link.
+
+    Raises:
+        OSError: if it is a link or no ordinary file: in a folder that others write to, somebody may have
+            put it there so that root would write to another file.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    return descriptor
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file so that a reader finds the old one or the new one, never half of one."""
+    part = path.with_name(path.name + ".part")
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    part.write_text(text, encoding="utf-8", errors="backslashreplace")
+    part.replace(path)
+
+
+class ResultsFolder:
+    """The folder that holds one folder a run.
+
+    Args:
+        path: the folder; made when the first run is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+
+    def prepare(self) -> None:
+        """Make the folder and see that it can be written to.
+
+        Raises:
+            HostError: if it cannot be made or written to, or its disk is full.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.path / f".write-test-{secrets.token_hex(8)}"
+            with probe.open("xb") as file:
+                file.write(b"vcagent")
+            probe.unlink()
+            free_bytes = shutil.disk_usage(self.path).free
+        except OSError as error:
+            raise HostError(
+                f"the results folder {self.path} cannot be written to: {error.strerror or error}",
+                remedy="choose another with --results-dir, or make it writable for this user",
+            ) from error
+        if free_bytes < LEAST_FREE_BYTES:
+            raise HostError(
+                f"only {free_bytes / 2**20:.0f} MiB are free for the results folder {self.path}",
+                remedy="free some space, or choose another disk with --results-dir",
+            )
+
+    @contextmanager
+    def locked(self, run_id: str) -> Iterator[None]:
+        """Hold the folder for one run; the lock goes with the process, however it ends.
+
+        Raises:
+            HostError: if another agent holds it; names that agent.
+        """
+        with os.fdopen(open_own(self.path / LOCK), "r+", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                lock.seek(0)
+                holder: dict[str, Any] = {}
+                with suppress(ValueError):
+                    holder = json.load(lock)
+                raise HostError(
+                    f"another vcagent (process {holder.get('pid', '?')}, run {holder.get('run_id', '?')}, "
+                    f"since {holder.get('since', '?')}) is using {self.path}",
+                    remedy="wait until it has ended, or give this one its own --results-dir",
+                ) from error
+            lock.truncate(0)
+            json.dump(
+                {"pid": os.getpid(), "run_id": run_id, "since": now().isoformat(timespec="seconds")}, lock
+            )
+            lock.flush()
+            yield
+
+    def create(self, run_id: str) -> Path:
+        """Make a run's folder and let ``latest`` point to it."""
+        run_dir = self.path / run_id
+        (run_dir / "logs").mkdir(parents=True)
+        latest = self.path / LATEST
+        if latest.is_symlink() or not latest.exists():  # somebody's own file of that name stays
+            link = self.path / f".{LATEST}-{secrets.token_hex(8)}"
+            link.symlink_to(run_id)
+            link.replace(latest)
+        return run_dir
+
+    def forget_latest(self) -> None:
+        """Remove ``latest`` if it points to no run any more."""
+        latest = self.path / LATEST
+        if latest.is_symlink() and not latest.exists():
+            latest.unlink()
+
+    def runs(self) -> list[Path]:
+        """The folders of all runs, oldest first."""
+        if not self.path.is_dir():
+            return []
+        return sorted(
+            path
+            for path in self.path.iterdir()
+            if RUN_ID.fullmatch(path.name) and not path.is_symlink() and (path / JOURNAL).is_file()
+        )
+
+    def find(self, run: str | None) -> Path:
+        """A run's folder by its id, a unique beginning of it, a path, or ``latest``.
+
+        Raises:
+            UsageError: if there is no such run.
+        """
+        runs = {path.name: path for path in self.runs()}
+        if run and (Path(run) / JOURNAL).is_file():
+            return Path(run).resolve()
+        if not runs:
+            raise UsageError(
+                f"there are no runs in {self.path}", remedy="name the folder of the runs with --results-dir"
+            )
+        if run in (None, LATEST):
+            latest = self.path / LATEST
+            return runs.get(latest.resolve().name, list(runs.values())[-1])
+        matches = [path for name, path in runs.items() if name.startswith(str(run))]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise UsageError(f"{run!r} fits several runs: {', '.join(path.name for path in matches)}")
+        raise UsageError(f"there is no run {run!r} in {self.path}", remedy=did_you_mean(str(run), runs))

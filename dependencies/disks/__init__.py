@@ -1,0 +1,1 @@
+"""Disks: formatting and mounting."""

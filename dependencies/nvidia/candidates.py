@@ -1,0 +1,283 @@
+"""Which whole drivers the repositories offer, and which of them to take."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dependencies.nvidia.cuda_versions import driver_key
+from dependencies.nvidia.driver import DriverWish, InstalledDriver, needed_services
+from dependencies.nvidia.packages import LAYOUTS, SUBNET_MANAGER, Layout, branch_of, other_branch, upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from agent.facts.package_versions import PackageOffer
+    from agent.facts.packages import InstalledPackage
+
+__all__ = ["Candidate", "candidates", "solve", "superseded"]
+
+_VERSION = re.compile(r"\d{3,}(?:\.\d+)+")
+_ROLE = re.compile(
+    r"(?:nvidia-(?:driver|dkms|headless(?:-no-dkms)?|kernel-common|kernel-source|utils|compute-utils"
+    r"|fabricmanager(?:-dev)?|imex|open)|libnvidia-[a-z0-9]+|xserver-xorg-video-nvidia|linux-modules-nvidia"
+    r"|cuda-drivers(?:-fabricmanager)?)-(\d{3})(?:-.*)?"
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A driver that a repository offers.
+
+    Args:
+        version: its full version.
+        origin: who offers it.
+        layout: how its packages are named.
+        open_module: whether it has the open kernel module.
+        prebuilt: whether that was built and signed by the distribution.
+        packages: its packages, each with the exact version to install.
+        unpinned: further packages to install, in any version.
+        problems: why it does not work as a whole; empty for one that does.
+    """
+
+    version: str
+    origin: str
+    layout: Layout
+    open_module: bool
+    prebuilt: bool = False
+    packages: Mapping[str, str] = field(default_factory=dict)
+    unpinned: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """As a list of candidates shows it."""
+        flavour = "open" if self.open_module else "closed"
+        text = f"{self.version} from {self.origin} ({self.layout.name} packages, {flavour} kernel module)"
+        return f"{text}: {'; '.join(self.problems)}" if self.problems else text
+
+
+def candidates(
+    wish: DriverWish,
+    offers: Iterable[PackageOffer],
+    *,
+    origins: frozenset[str] | None = None,
+    installed: InstalledDriver | None = None,
+) -> list[Candidate]:
+    """Every driver of the branch asked for, best first, also those that do not work as a whole.
+
+    The installed version comes first: a mismatch is repaired in place. Then the layouts in their order,
+    then the newest.
+
+    Args:
+        wish: what is asked for.
+        offers: what the repositories have.
+        origins: who may offer it; None for anybody.
+        installed: the driver that is installed.
+    """
+    table: dict[str, dict[str, list[PackageOffer]]] = defaultdict(lambda: defaultdict(list))
+    names = set()
+    for offer in offers:
+        names.add(offer.name)
+        if origins is None or offer.origin in origins:
+            table[offer.origin][offer.name].append(offer)
+    found = [
+        _Selection(
+            wish,
+            offered,
+            driver,
+            layout,
+            is_open=is_open,
+            headers_offered=layout.headers.format(kernel=wish.kernel) in names,
+        ).candidate(installed)
+        for offered in table.values()
+        for layout in LAYOUTS
+        if layout.rpm == wish.rpm
+        for is_open in ((False, True) if wish.open_module is None else (wish.open_module,))
+        for driver in _drivers(wish, offered, layout, is_open=is_open)
+    ]
+
+    def rank(candidate: Candidate) -> tuple[bool, int, bool, tuple[int, ...], bool]:
+        there = installed and (candidate.version, candidate.layout) == (installed.version, installed.layout)
+        preferred = installed.open_module if there and installed else wish.prefer_open
+        newest = tuple(-part for part in driver_key(candidate.version))
+        return (
+            not there,
+            LAYOUTS.index(candidate.layout),
+            candidate.open_module != preferred,
+            newest,
+            candidate.origin == "NVIDIA",
+        )
+
+    return sorted(found, key=rank)
+
+
+def solve(found: Iterable[Candidate]) -> Candidate | None:
+    """The first candidate that works as a whole."""
+    return next((candidate for candidate in found if not candidate.problems), None)
+
+
+def superseded(installed: Mapping[str, InstalledPackage], chosen: Candidate, kernel: str) -> tuple[str, ...]:
+    """Installed packages of another branch, family or kernel module, which the chosen driver replaces."""
+    branch = branch_of(chosen.version)
+    layout = chosen.layout
+    other = layout.fill(
+        (*layout.drivers, *layout.dkms, layout.prebuilt, "nvidia-kernel-source-{branch}-server{open}"),
+        branch,
+        kernel,
+        is_open=not chosen.open_module,
+    )
+    if chosen.prebuilt:
+        sources = layout.fill((*layout.drivers, *layout.dkms), branch, kernel, is_open=chosen.open_module)
+        other = (*other, *sources)
+    found = []
+    for name, package in installed.items():
+        if not package.installed or name in chosen.packages or ":" in name:
+            continue
+        match = _ROLE.fullmatch(name)
+        flavoured = match and "-server" in name
+        shared = re.match(r"nvidia-(?:fabricmanager|imex)|cuda-drivers", name)
+        foreign = match and (
+            match.group(1) != branch or (not shared and bool(flavoured) != (layout.name == "server"))
+        )
+        if foreign or name in other:
+            found.append(name)
+    return tuple(sorted(found))
+
+
+def _drivers(
+    wish: DriverWish, offered: Mapping[str, list[PackageOffer]], layout: Layout, *, is_open: bool
+) -> list[PackageOffer]:
+    """Offers of the package that is the driver, in the branch that is asked for."""
+    found = []
+    for name, offers in offered.items():
+        for offer in offers:
+            version = upstream(offer.version)
+            branch = branch_of(version)
+            if not _VERSION.fullmatch(version) or branch_of(wish.version or version) != branch:
+                continue
+            wanted = layout.without_dkms if wish.prebuilt else layout.drivers[0]
+            if name in layout.fill([wanted], branch, wish.kernel, is_open=is_open):
+                found.append(offer)
+    return found
+
+
+class _Selection:
+    """Picks the packages that go with one offered driver, and notes what is wrong.
+
+    Args:
+        wish: what is asked for.
+        offered: what the driver's own origin has, by name.
+        driver: the driver.
+        layout: how its packages are named.
+        is_open: whether it has the open kernel module.
+        headers_offered: whether anybody has the headers of the kernel that runs.
+    """
+
+    def __init__(
+        self,
+        wish: DriverWish,
+        offered: Mapping[str, list[PackageOffer]],
+        driver: PackageOffer,
+        layout: Layout,
+        *,
+        is_open: bool,
+        headers_offered: bool,
+    ) -> None:
+        self._headers_offered = headers_offered
+        self._wish = wish
+        self._offered = offered
+        self._driver = driver
+        self._layout = layout
+        self._is_open = is_open
+        self._version = upstream(driver.version)
+        self._branch = branch_of(self._version)
+        self._packages: dict[str, str] = {}
+        self._unpinned: list[str] = []
+        self._problems: list[str] = []
+
+    def candidate(self, installed: InstalledDriver | None) -> Candidate:
+        """The candidate, whole or with its problems."""
+        if objection := self._wish.objection(self._version):
+            self._problems.append(objection)
+        self._take([self._driver.name], "driver")
+        if not self._problems:
+            if self._wish.prebuilt:
+                self._take_prebuilt()
+            else:
+                self._take_dkms()
+            for what, names in needed_services(self._wish, self._layout, self._branch):
+                self._take(names, what)
+            self._take_subnet_manager()
+            self._take_companions(installed.packages if installed else {})
+        return Candidate(
+            self._version,
+            self._driver.origin,
+            self._layout,
+            self._is_open,
+            self._wish.prebuilt,
+            self._packages,
+            tuple(self._unpinned),
+            tuple(self._problems),
+        )
+
+    def _fill(self, names: Iterable[str]) -> tuple[str, ...]:
+        return self._layout.fill(names, self._branch, self._wish.kernel, is_open=self._is_open)
+
+    def _of_this_version(self, name: str) -> PackageOffer | None:
+        found = [offer for offer in self._offered.get(name, ()) if upstream(offer.version) == self._version]
+        exact = [offer for offer in found if offer.version == self._driver.version]
+        return next(iter(exact or found), None)
+
+    def _take(self, names: Sequence[str], what: str) -> None:
+        """The first of the names that is offered in the driver's version."""
+        offer = next((offer for offer in map(self._of_this_version, names) if offer), None)
+        if offer is None:
+            others = {upstream(offer.version) for name in names for offer in self._offered.get(name, ())}
+            told = f", only {', '.join(sorted(others))}" if others else ""
+            self._problems.append(f"no {what} {self._version}{told}")
+        elif lead := other_branch(offer.depends, self._branch):
+            self._problems.append(f"{offer.name} only leads to {lead}")
+        elif self._layout.name != "server" and f"-{self._branch}-server-" in offer.depends:
+            self._problems.append(f"{offer.name} goes with the server packages alone")
+        else:
+            self._packages[offer.name] = offer.version
+
+    def _take_dkms(self) -> None:
+        self._take(self._fill(self._layout.dkms), "kernel module")
+        headers = self._layout.headers.format(kernel=self._wish.kernel)
+        if self._wish.headers:
+            return
+        if self._headers_offered:
+            self._unpinned.append(headers)
+        else:
+            self._problems.append(f"no headers of the kernel {self._wish.kernel} to build its module with")
+
+    def _take_prebuilt(self) -> None:
+        """A prebuilt module has its kernel's version; for which driver it is made, its dependencies tell."""
+        (name,) = self._fill([self._layout.prebuilt])
+        for offer in self._offered.get(name, ()):
+            if f"(>= {self._version})" in offer.depends or f"(= {self._driver.version})" in offer.depends:
+                self._packages[name] = offer.version
+                return
+        self._problems.append(f"no signed kernel module {self._version} for {self._wish.kernel}")
+
+    def _take_subnet_manager(self) -> None:
+        if not self._wish.subnet_manager:
+            return
+        if offers := self._offered.get(SUBNET_MANAGER):
+            self._packages[SUBNET_MANAGER] = offers[0].version
+        else:
+            self._problems.append(f"{self._driver.origin} has no {SUBNET_MANAGER}")
+
+    def _take_companions(self, present: Mapping[str, str]) -> None:
+        drivers = () if self._wish.prebuilt else self._layout.drivers
+        along = self._fill((*drivers, *self._layout.moved_along))
+        along = tuple(name for name in along if name in present)
+        for name in (*self._fill(self._layout.companions), *along):
+            offer = self._of_this_version(name)
+            if offer and not other_branch(offer.depends, self._branch):
+                self._packages[name] = offer.version
+            elif name in present and name not in along:
+                self._problems.append(f"no {name} {self._version}")

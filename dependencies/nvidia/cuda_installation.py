@@ -1,0 +1,315 @@
+"""Installs NVIDIA's driver as one whole, and a CUDA toolkit beside it."""
+
+from __future__ import annotations
+
+import shlex
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, field_validator
+
+from agent.component.component import ComponentParameters, Dependency, Plan, Step
+from agent.core.errors import HostError
+from agent.facts.containers import IN_CONTAINER
+from agent.facts.files import exists
+from agent.facts.gpu_processes import GPU_PROCESSES
+from agent.facts.gpus import GPU_COUNT
+from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
+from agent.facts.nvidia_module import NVIDIA_MODULE, NvidiaModule
+from agent.facts.packages import PACKAGE_MANAGER
+from agent.facts.services import service
+from agent.facts.system_paths import SYSTEM_ROOT
+from agent.facts.users import ROOT
+from dependencies.nvidia.cuda_runfile import ToolkitWish, toolkit_path, toolkit_steps
+from dependencies.nvidia.cuda_versions import runfile_versions
+from dependencies.nvidia.driver_loading import FABRIC_MANAGER, loading_steps, require_answer, service_steps
+from dependencies.nvidia.driver_packages import DriverPackages
+from dependencies.nvidia.packages import NVIDIA_ORIGINS
+from dependencies.nvidia.repository import CUDA_REPOSITORIES, NvidiaRepository, repository_folder
+from dependencies.nvidia.rpm_driver import RpmDriverPackages
+from dependencies.nvidia.undo import undo_plan
+from dependencies.nvidia.wish import Choice, KernelModule, WishParameters, wish_of
+from dependencies.packages.signing_key import SigningKey
+from dependencies.sources.download import Checksum
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.facts import Facts
+    from dependencies.nvidia.driver import DriverWish
+
+__all__ = ["NvidiaCudaInstallation", "NvidiaCudaInstallationParameters", "Repository"]
+
+
+class Repository(str, Enum):
+    """Whose packages may be taken."""
+
+    ANY = "any"
+    DISTRIBUTION = "distribution"
+    NVIDIA = "nvidia"
+
+
+_ORIGINS = {
+    Repository.ANY: None,
+    Repository.DISTRIBUTION: frozenset({"Ubuntu", "Debian"}),
+    Repository.NVIDIA: NVIDIA_ORIGINS,
+}
+
+
+class NvidiaCudaInstallationParameters(ComponentParameters):
+    """VirtualClient's parameters (CudaAndNvidiaGPUDriverInstallation.cs), and those of our own."""
+
+    linux_cuda_version: str = Field("", pattern=r"^(\d+\.\d+)?$", description="The toolkit, such as 12.4.")
+    linux_driver_version: str = Field(
+        "", pattern=r"^(\d{3,}(\.\d+)*)?$", description="A branch such as 550, or a full version."
+    )
+    linux_local_run_file: str = Field("", description="The toolkit's runfile: its address, or its path.")
+    username: str = Field("", description="VirtualClient's; the toolkit is on the PATH of every user here.")
+    minimum_driver: str = Field(
+        "",
+        pattern=r"^(\d{3,}(\.\d+)*)?$",
+        description="The oldest driver that runs what the host is for, where no toolkit says so.",
+    )
+    open_source_driver: bool | None = Field(
+        None, description="The open kernel module or the closed one; by default what the GPUs need."
+    )
+    cuda_required: bool = Field(default=True, description="Whether the toolkit is installed.")
+    fabric_manager: Choice = Field(Choice.AUTO, description="auto installs it where there is an NVSwitch.")
+    imex: Choice = Field(Choice.AUTO, description="auto installs it on GB200 and GB300.")
+    kernel_module: KernelModule = Field(
+        KernelModule.AUTO, description="auto builds it, or takes a signed one where Secure Boot wants that."
+    )
+    driver_repository: Repository = Field(Repository.ANY, description="Whose packages may be taken.")
+    add_repository: bool = Field(
+        default=True,
+        description="NVIDIA's CUDA repository is added where no other has the driver as a whole.",
+    )
+    repository_uri: str = Field(
+        CUDA_REPOSITORIES, min_length=1, description="Where the distributions' CUDA repositories are."
+    )
+    key_uri: str = Field("", description="Their key; by default NVIDIA's, in the distribution's repository.")
+    key_fingerprint: str = Field(
+        "", description="Its fingerprint; by default NVIDIA's, if KeyUri is not given."
+    )
+    minor_version_compatibility: bool = Field(
+        default=False, description="Accept a driver older than the toolkit's, of the same major CUDA."
+    )
+    hold: bool = Field(default=True, description="Whether the driver's packages are held at their version.")
+    require_gpu: bool = Field(default=True, description="Whether a host without an NVIDIA GPU is refused.")
+    checksum: str = Field("", description="The runfile's, as md5:… or sha256:…; none takes it unchecked.")
+    md5sum_uri: str = Field("", description="A list of checksums; by default NVIDIA's, beside the runfile.")
+    cuda_path: str = Field("", pattern=r"^(/.*)?$", description="By default /usr/local/cuda-<version>.")
+    runfile_options: tuple[str, ...] = Field((), description="Further options of the runfile.")
+    keep_runfile: bool = Field(default=False, description="Whether the runfile is kept afterwards.")
+    lock_timeout: float = Field(600, ge=0, description="Seconds to wait for another package manager.")
+
+    @field_validator("checksum")
+    @classmethod
+    def _checksum(cls, value: str) -> str:
+        if value and value.lower() != "none":
+            Checksum.parse(value)
+        return value
+
+    @field_validator("runfile_options", mode="before")
+    @classmethod
+    def _options(cls, value: object) -> object:
+        return tuple(shlex.split(value)) if isinstance(value, str) else value
+
+    @field_validator("fabric_manager", "imex", mode="before")
+    @classmethod
+    def _choice(cls, value: object) -> object:
+        return str(value).lower()
+
+
+class NvidiaCudaInstallation(Dependency):
+    """Driver, kernel module, libraries, tools and fabric manager in one full version; and the toolkit.
+
+    What is there and right is left alone. Nothing is touched while something runs on a GPU.
+    """
+
+    Parameters = NvidiaCudaInstallationParameters
+    parameters: NvidiaCudaInstallationParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        """Packages to one version, held; nouveau out; the toolkit; the module in, by a reboot if need be."""
+        if self.parameters.require_gpu and facts[GPU_COUNT] == 0:
+            raise HostError(
+                "there is no NVIDIA GPU on the PCI bus",
+                remedy="see lspci -d 10de:; give RequireGpu=false to prepare a host without one",
+            )
+        self._require_right_runfile(facts)
+        wish, why_prebuilt = wish_of(self._wish_parameters(), facts)
+        kind = RpmDriverPackages if wish.rpm else DriverPackages
+        packages = kind(
+            wish,
+            _ORIGINS[self.parameters.driver_repository],
+            self.parameters.hold,
+            self.parameters.lock_timeout,
+            why_prebuilt,
+            self._repository(),
+        )
+        driver, standing = self._driver_steps(wish, packages, facts)
+        toolkit = self._toolkit_steps(facts)
+        # What needs a reboot comes last but for the services, which start after it.
+        early = [step for step in driver if step.name not in _LATE]
+        steps = (*early, *toolkit, *(step for step in driver if step.name in _LATE))
+        if not steps:
+            return Plan(nothing_to_do="; ".join((standing, *self._toolkit_standing(facts))))
+        if not facts[ROOT]:
+            raise HostError(
+                f"root is needed for {', '.join(step.name for step in steps)}", remedy="run vcagent as root"
+            )
+        return Plan(steps)
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Packages, holds, files and toolkit, each where it is still as it was left."""
+        return undo_plan(values, facts)
+
+    def _repository(self) -> NvidiaRepository | None:
+        parameters = self.parameters
+        if not parameters.add_repository or parameters.driver_repository is Repository.DISTRIBUTION:
+            return None
+        given = parameters.key_uri and SigningKey.of(parameters.key_uri, parameters.key_fingerprint)
+        return NvidiaRepository(parameters.repository_uri, given or None)
+
+    def _wish_parameters(self) -> WishParameters:
+        parameters = self.parameters
+        told = runfile_versions(parameters.linux_local_run_file)
+        return WishParameters(
+            driver=parameters.linux_driver_version,
+            cuda=(told[0] if told else parameters.linux_cuda_version) if parameters.cuda_required else "",
+            cuda_driver=(told[1] or "") if told and parameters.cuda_required else "",
+            open_module=parameters.open_source_driver,
+            fabric_manager=parameters.fabric_manager,
+            imex=parameters.imex,
+            kernel_module=parameters.kernel_module,
+            minor_version_compatibility=parameters.minor_version_compatibility,
+            minimum_driver=parameters.minimum_driver,
+        )
+
+    def _driver_steps(
+        self, wish: DriverWish, packages: DriverPackages, facts: Facts
+    ) -> tuple[list[Step], str]:
+        """The driver's steps; and how it stands, where there are none."""
+        module = facts[NVIDIA_MODULE]
+        foreign = _foreign_owner(packages, module, facts)
+        if module and foreign:
+            return [], _accept_foreign(wish, module, foreign, facts)
+        wrong = packages.faults(facts)
+        able = _can_install(facts)
+        if wrong and not able:
+            raise HostError(
+                f"{'; '.join(wrong)}; drivers are installed by apt, and by dnf on RHEL's family and Amazon "
+                f"Linux 2023; this host is {facts[DISTRIBUTION].name or facts[DISTRIBUTION].id} with "
+                f"{facts[PACKAGE_MANAGER] or 'no package manager that is known'}",
+                remedy="install it as NVIDIA's Driver Installation Guide says; vcagent will accept it",
+            )
+        steps = packages.steps(facts) if able else []
+        without_gpu = facts[GPU_COUNT] == 0
+        loading = [] if without_gpu else loading_steps(packages, facts, installing=bool(wrong))
+        if wrong or loading:
+            _require_no_workload(facts)
+        services = service_steps(wish, facts, restarting=bool(wrong or loading))
+        if not (wrong or loading or without_gpu):
+            require_answer(facts)
+        driver = packages.installed(facts)
+        answers = "there is no GPU yet" if without_gpu else "it is loaded and answers"
+        standing = f"driver {driver.version} is whole, {answers}" if driver else ""
+        return [*steps, *loading, *services], standing
+
+    def _toolkit_wish(self, facts: Facts) -> ToolkitWish | None:
+        parameters = self.parameters
+        told = runfile_versions(parameters.linux_local_run_file)
+        version = parameters.linux_cuda_version or (told[0].rpartition(".")[0] if told else "")
+        if not parameters.cuda_required or not version:
+            return None
+        return ToolkitWish(
+            version=version,
+            path=toolkit_path(facts, version, parameters.cuda_path),
+            runfile=parameters.linux_local_run_file,
+            checksum=parameters.checksum,
+            md5sum_uri=parameters.md5sum_uri,
+            options=parameters.runfile_options,
+            keep=parameters.keep_runfile,
+        )
+
+    def _toolkit_steps(self, facts: Facts) -> list[Step]:
+        wish = self._toolkit_wish(facts)
+        return toolkit_steps(wish, facts) if wish else []
+
+    def _toolkit_standing(self, facts: Facts) -> tuple[str, ...]:
+        wish = self._toolkit_wish(facts)
+        return (f"CUDA {wish.version} is in {wish.path}",) if wish else ()
+
+    def _require_right_runfile(self, facts: Facts) -> None:
+        told = runfile_versions(self.parameters.linux_local_run_file)
+        if not told or not self.parameters.cuda_required:
+            return
+        version, _, machine = told
+        asked = self.parameters.linux_cuda_version
+        if asked and not version.startswith(f"{asked}."):
+            raise HostError(
+                f"the runfile has CUDA {version}, and LinuxCudaVersion asks for {asked}",
+                remedy="give the runfile of that version",
+            )
+        if facts[ARCHITECTURE] != machine:
+            raise HostError(
+                f"the runfile is for {machine}, and this host is {facts[ARCHITECTURE]}",
+                remedy="give the runfile of this architecture: linux_sbsa for Arm servers, linux for x86-64",
+            )
+
+
+_LATE = frozenset({"load", "reboot", "subnet-manager", "fabric-manager", "imex"})
+
+
+def _can_install(facts: Facts) -> bool:
+    """Dnf 4 alone: dnf 5 and the others keep their locks elsewhere."""
+    if facts[PACKAGE_MANAGER] == "dnf":
+        return repository_folder(facts[DISTRIBUTION]).startswith(("rhel", "amzn"))
+    return facts[PACKAGE_MANAGER] == "apt"
+
+
+def _foreign_owner(packages: DriverPackages, module: NvidiaModule | None, facts: Facts) -> str:
+    """Who installed a driver that no package owns; empty for a driver of packages, or none."""
+    if packages.installed(facts) is not None:
+        return ""
+    if facts[exists(facts[SYSTEM_ROOT] / "usr/bin/nvidia-uninstall")]:
+        if module is None:
+            raise HostError(
+                "a driver of NVIDIA's runfile is installed, which no package owns, and it is not loaded",
+                remedy="nvidia-uninstall, then run again",
+            )
+        return "NVIDIA's runfile"
+    return "the host of this container" if module and facts[IN_CONTAINER] else ""
+
+
+def _accept_foreign(wish: DriverWish, module: NvidiaModule, owner: str, facts: Facts) -> str:
+    """A driver that packages cannot repair must be right as it is.
+
+    Raises:
+        HostError: if it is not.
+    """
+    objection = wish.objection(module.version)
+    if not objection and wish.open_module is not None and module.open not in (None, wish.open_module):
+        objection = f"its kernel module is not the {'open' if wish.open_module else 'closed'} one"
+    if not objection and wish.fabric_manager and owner == "NVIDIA's runfile":
+        state = facts[service(FABRIC_MANAGER)]
+        objection = "" if state and state.active else "the fabric manager does not run"
+    if objection:
+        remedy = "nvidia-uninstall, then run again" if "runfile" in owner else "change it on that host"
+        raise HostError(
+            f"driver {module.version} was installed by {owner}, no package owns it, and {objection}",
+            remedy=remedy,
+        )
+    require_answer(facts)
+    return f"driver {module.version}, installed by {owner}, is loaded and answers; nothing is held"
+
+
+def _require_no_workload(facts: Facts) -> None:
+    running = [process for process in facts[GPU_PROCESSES] if process.is_workload]
+    if running:
+        raise HostError(
+            f"the driver must change, and something runs on the GPUs: {', '.join(map(str, running))}",
+            remedy="end it, or wait until it has ended",
+        )

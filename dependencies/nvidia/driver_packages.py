@@ -1,0 +1,354 @@
+"""Steps that bring a driver's packages to one version, and keep them there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from agent.component.component import Step, StepContext, StepOutcome
+from agent.core.errors import DependencyFailedError, HostError
+from agent.facts.files import text_of
+from agent.facts.package_versions import HELD_PACKAGES, package_offers
+from agent.facts.packages import APT_LISTS_AGE_S, INSTALLED_PACKAGES
+from agent.facts.system_paths import SYSTEM_ROOT
+from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES
+from dependencies.nvidia.candidates import Candidate, candidates, solve, superseded
+from dependencies.nvidia.driver import DriverWish, InstalledDriver, faults, find_installed
+from dependencies.nvidia.packages import (
+    LAYOUTS,
+    NVIDIA_ORIGINS,
+    belongs_to_driver,
+    branch_of,
+    driver_package_names,
+)
+from dependencies.nvidia.wish import enrolment
+from dependencies.packages.apt import APT_GET, APT_UPDATE, repair_step, run_apt, simulated_changes
+from dependencies.packages.package_folder import write_whole
+from dependencies.packages.package_managers import LISTS_LIFE_S, broken_packages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from agent.facts import Facts
+    from agent.facts.package_versions import PackageOffer
+    from dependencies.nvidia.repository import NvidiaRepository
+
+__all__ = ["DriverPackages"]
+
+_SHOWN = 8
+"""Candidates that an error lists."""
+
+
+@dataclass(frozen=True)
+class DriverPackages:
+    """A driver's packages on one host, which apt installs; ``RpmDriverPackages`` are dnf's.
+
+    Args:
+        wish: the driver that is asked for.
+        origins: who may offer it; None for anybody.
+        hold: whether its packages are held at their version.
+        lock_timeout_s: seconds to wait for another package manager.
+        why_prebuilt: why only a signed kernel module will do, for errors.
+        repository: NVIDIA's, which is added where no other has the driver; None to add none.
+    """
+
+    wish: DriverWish
+    origins: frozenset[str] | None = None
+    hold: bool = True
+    lock_timeout_s: float = 600
+    why_prebuilt: str = ""
+    repository: NvidiaRepository | None = None
+
+    def installed(self, facts: Facts) -> InstalledDriver | None:
+        """The driver that is installed."""
+        return find_installed(facts[INSTALLED_PACKAGES], self.wish.kernel)
+
+    def faults(self, facts: Facts) -> list[str]:
+        """What is wrong with the packages that are installed."""
+        return faults(self.wish, self.installed(facts))
+
+    def chosen(self, facts: Facts) -> Candidate | None:
+        """The driver to install."""
+        return solve(self._candidates(facts, self.wish))
+
+    def steps(self, facts: Facts) -> list[Step]:
+        """What makes the packages right.
+
+        Raises:
+            HostError: if no repository has such a driver, or somebody else holds a package that must change.
+        """
+        steps: list[Step] = []
+        if wrong := self.faults(facts):
+            chosen = self.chosen(facts)
+            fetching = self._fetching_steps(facts)
+            added = [] if chosen else self._repository_steps(facts)
+            if chosen is None and not (fetching or added):
+                raise self.refusal(facts)
+            if chosen:
+                self._require_no_foreign_hold(facts, chosen)
+            steps += [*fetching, *added, *self._repair_steps(facts)]
+            steps.append(self._install_step(facts, wrong, chosen))
+        steps += self._keep_steps(facts, wrong=bool(wrong))
+        return steps
+
+    def _repository_steps(self, facts: Facts) -> list[Step]:
+        """What adds NVIDIA's repository, where that can help.
+
+        It does nothing where the lists that are fetched before turn out to have the driver.
+        """
+        offers, wish = self._offers(facts), self.wish
+        unknown_gpus = (
+            wish.maximum_branch and wish.version and int(branch_of(wish.version)) > wish.maximum_branch
+        )
+        if (
+            self.repository is None
+            or unknown_gpus
+            or wish.prebuilt  # it has none that the distribution has signed
+            or (offers and not wish.headers and not self._has_headers(facts))
+            or any(offer.origin in NVIDIA_ORIGINS for offer in offers)
+        ):
+            return []
+        return [self._where_needed(step) for step in self.repository.steps(facts, self.lock_timeout_s)]
+
+    def _has_headers(self, facts: Facts) -> bool:
+        """Whether the headers of the kernel that runs are offered."""
+        names = {layout.headers.format(kernel=self.wish.kernel) for layout in LAYOUTS}
+        return any(offer.name in names for offer in self._offers(facts))
+
+    def _where_needed(self, step: Step) -> Step:
+        def run(context: StepContext) -> StepOutcome | None:
+            if offered := self.chosen(context.facts.fresh()):
+                return StepOutcome(f"not needed: {offered.origin} has driver {offered.version}")
+            return step.run(context)
+
+        def holds(after: Facts) -> bool:
+            return step.holds is None or step.holds(after) or self.chosen(after) is not None
+
+        reason = f"no repository that is known has {self._asked} as a whole, and {step.reason}"
+        return replace(step, reason=reason, run=run, holds=holds if step.holds else None)
+
+    @property
+    def _asked(self) -> str:
+        return f"driver {self.wish.version}" if self.wish.version else "a driver"
+
+    def _fetching_steps(self, facts: Facts) -> list[Step]:
+        """What has the package manager know what its repositories offer now."""
+        reason = _why_update(facts)
+        return [self._apt_step("update", reason, APT_UPDATE)] if reason else []
+
+    def _repair_steps(self, facts: Facts) -> list[Step]:
+        """What is half installed is configured; what it lacks comes with the driver, in its version."""
+        broken = broken_packages(facts[INSTALLED_PACKAGES])
+        return [repair_step(broken, self.lock_timeout_s, fix=False)] if broken else []
+
+    def refusal(self, facts: Facts) -> HostError:
+        """Why no offered driver will do, with those that come near, and those of other branches."""
+        near = [str(candidate) for candidate in self._candidates(facts, self.wish)]
+        others = [
+            str(candidate)
+            for candidate in self._candidates(facts, replace(self.wish, version=""))
+            if not candidate.problems
+        ]
+        origin = f" of {', '.join(sorted(self.origins))}" if self.origins else ""
+        lines = [f"not {line}" for line in near[:_SHOWN]] + [f"whole: {line}" for line in others[:_SHOWN]]
+        versions = list(dict.fromkeys(line.partition(" ")[0] for line in others))
+        look = "dnf --showduplicates list 'nvidia-driver*'" if self.wish.rpm else "apt-cache policy"
+        remedy = f"see {look}; NVIDIA's repository has more versions than the distribution's"
+        if versions:
+            remedy = f"ask for one that is whole, such as {versions[0]}; or add the repository that has it"
+        if not (self.wish.headers or self._has_headers(facts)):
+            remedy = (
+                f"install the headers of the kernel {self.wish.kernel}, or boot one whose headers are offered"
+            )
+        if self.why_prebuilt:
+            how = enrolment(rpm=self.wish.rpm)
+            remedy = f"{self.why_prebuilt}: enrol a key ({how}), or turn Secure Boot off"
+        return HostError(
+            f"no repository{origin} has {self._asked} as a whole for this host",
+            remedy=remedy,
+            details=tuple(lines),
+        )
+
+    def _candidates(self, facts: Facts, wish: DriverWish) -> list[Candidate]:
+        return candidates(wish, self._offers(facts), origins=self.origins, installed=self.installed(facts))
+
+    def _offers(self, facts: Facts) -> tuple[PackageOffer, ...]:
+        return facts[package_offers("nvidia", driver_package_names(self.wish.kernel))]
+
+    def _install_command(self, facts: Facts, chosen: Candidate) -> list[str]:
+        installed = facts[INSTALLED_PACKAGES]
+        pinned = (f"{name}={version}" for name, version in chosen.packages.items())
+        removed = (f"{name}-" for name in superseded(installed, chosen, self.wish.kernel))
+        options = ["--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"]
+        if broken_packages(installed):
+            options.append("--fix-broken")
+        return [*APT_GET, "install", *options, *pinned, *chosen.unpinned, *removed]
+
+    def _change(self, context: StepContext, chosen: Candidate) -> None:
+        """Install, once it is known that nothing else is changed for it."""
+        now = context.facts.fresh()
+        command = self._install_command(now, chosen)
+        simulated = run_apt(context, [*command, "--simulate"], self.lock_timeout_s)
+        removed, changed = simulated_changes(simulated.stdout)
+        foreign = [name for name in removed if not belongs_to_driver(name)]
+        held = sorted(now[HELD_PACKAGES] & (changed - self._ours(now) - chosen.packages.keys()))
+        if foreign or held:
+            raise DependencyFailedError(
+                f"driver {chosen.version} would "
+                + (f"remove {', '.join(foreign)}" if foreign else f"change what is held: {', '.join(held)}"),
+                remedy="decide yourself: remove it or release it (apt-mark unhold), then run again",
+            )
+        run_apt(context, command, self.lock_timeout_s)
+
+    def _install_step(self, facts: Facts, wrong: list[str], chosen: Candidate | None) -> Step:
+        def run(context: StepContext) -> StepOutcome:
+            now = context.facts.fresh()
+            solved = self.chosen(now)
+            if solved is None:
+                refusal = self.refusal(now)
+                raise DependencyFailedError(
+                    refusal.message, remedy=refusal.remedy, details=refusal.details
+                ) from refusal
+            self._require_no_foreign_hold(now, solved)
+            self._change(context, solved)
+            return StepOutcome(f"driver {solved.version} from {solved.origin}")
+
+        command = (
+            shlex.join(self._install_command(facts, chosen))
+            if chosen
+            else f"{'dnf' if self.wish.rpm else 'apt-get'} install {self._asked}, exact versions solved "
+            "from the new lists"
+        )
+        there = self.installed(facts)
+        installed = facts[INSTALLED_PACKAGES]
+        undo = {
+            "driver": there.version if there else "",
+            "before": sorted(
+                name for name, state in installed.items() if state.installed and "nvidia" in name
+            ),
+            "lock_timeout_s": self.lock_timeout_s,
+        }
+        return Step(
+            "driver",
+            "; ".join(wrong),
+            run,
+            command,
+            lambda after: not self.faults(after),
+            estimate_s=180,
+            undo=undo,
+        )
+
+    def _keep_steps(self, facts: Facts, *, wrong: bool) -> list[Step]:
+        if not self.hold:
+            return []
+        steps = []
+        names = self._coming_names(facts) if wrong else self._names(facts)
+        if not names or facts[text_of(_exclusions(facts))] != _exclusion_text(names):
+            acts = facts[UNATTENDED_UPGRADES].enabled
+            who = "unattended-upgrades is on and would" if acts else "an automatic upgrade could"
+            steps.append(
+                Step(
+                    "exclude",
+                    f"{who} change the driver under a run",
+                    self._exclude,
+                    f"write {_exclusions(facts)}",
+                    None if self._excluded(facts) else self._excluded,
+                    undo={"file": str(_exclusions(facts))},
+                )
+            )
+        held = facts[HELD_PACKAGES]
+        free = sorted(names - held)
+        if wrong or free:
+            reason = "a driver works only in one version" if wrong else f"not held: {', '.join(free)}"
+            told = " ".join(sorted(names) if wrong else free) or "the driver's packages"
+            command = f"apt-mark hold {told}"
+            # A package that was held may not be when it was changed.
+            holds = None if self._held(facts) else self._held
+            undo = {"unhold": sorted(held), "lock_timeout_s": self.lock_timeout_s}
+            steps.append(Step("hold", reason, self._hold, command, holds, undo=undo))
+        return steps
+
+    def _coming_names(self, facts: Facts) -> set[str]:
+        """The driver's packages once it is installed; none where the version is not solved yet."""
+        chosen = self.chosen(facts)
+        if chosen is None:
+            return set()
+        gone = superseded(facts[INSTALLED_PACKAGES], chosen, self.wish.kernel)
+        return {*chosen.packages, *(name for name in self._names(facts) if name not in gone)}
+
+    def _excluded(self, facts: Facts) -> bool:
+        return facts[text_of(_exclusions(facts))] == _exclusion_text(self._names(facts))
+
+    def _held(self, facts: Facts) -> bool:
+        names, held = self._names(facts), facts[HELD_PACKAGES]
+        return bool(names) and names <= held
+
+    def _names(self, facts: Facts) -> set[str]:
+        driver = self.installed(facts)
+        return set(driver.packages) if driver else set()
+
+    def _exclude(self, context: StepContext) -> StepOutcome:
+        path = _exclusions(context.facts)
+        names = self._names(context.facts.fresh())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, _exclusion_text(names))
+        return StepOutcome(f"{len(names)} packages")
+
+    def _hold(self, context: StepContext) -> StepOutcome:
+        names = sorted(self._names(context.facts.fresh()))
+        run_apt(context, ["apt-mark", "hold", *names], self.lock_timeout_s)
+        return StepOutcome(f"{len(names)} packages")
+
+    def _apt_step(self, name: str, reason: str, command: Sequence[str]) -> Step:
+        def run(context: StepContext) -> StepOutcome:
+            result = run_apt(context, command, self.lock_timeout_s)
+            return StepOutcome(f"done in {result.duration_s:.0f} s")
+
+        return Step(name, reason, run, shlex.join(command))
+
+    def _require_no_foreign_hold(self, facts: Facts, chosen: Candidate) -> None:
+        """What somebody else holds is theirs; what the file of exclusions names was held by us."""
+        installed = facts[INSTALLED_PACKAGES]
+        changing = {
+            name
+            for name, version in chosen.packages.items()
+            if name in installed and installed[name].installed and installed[name].version != version
+        }
+        held = facts[HELD_PACKAGES]
+        changing |= set(superseded(installed, chosen, self.wish.kernel))
+        if foreign := sorted((changing & held) - self._ours(facts)):
+            names = " ".join(foreign)
+            raise HostError(
+                f"driver {chosen.version} would change packages that somebody holds: {names}",
+                remedy=f"apt-mark unhold {names}, or ask for the version that is installed",
+            )
+
+    @staticmethod
+    def _ours(facts: Facts) -> set[str]:
+        """What is held by us."""
+        return set(re.findall(r'"\^(\S+)\$";', facts[text_of(_exclusions(facts))] or ""))
+
+
+def _exclusions(facts: Facts) -> Path:
+    return facts[SYSTEM_ROOT] / "etc/apt/apt.conf.d/52vcagent-nvidia"
+
+
+def _exclusion_text(names: Iterable[str]) -> str:
+    """Settings for unattended-upgrades: regular expressions that match from the name's start."""
+    lines = "".join(f'    "^{name}$";\n' for name in sorted(names))
+    return (
+        "// Written by vcagent: a driver works only in one version, and an upgrade would break a run.\n"
+        f"Unattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
+    )
+
+
+def _why_update(facts: Facts) -> str:
+    age_s = facts[APT_LISTS_AGE_S]
+    if age_s is None:
+        return "apt has no package lists"
+    if age_s > LISTS_LIFE_S:
+        return f"apt's package lists are {age_s // 3600} hours old"
+    return ""

@@ -1,0 +1,160 @@
+"""Has GPUs that a benchmark is known on: says which settings of ``gpu_configs`` they get."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, field_validator
+
+from agent.component.component import ComponentParameters, Dependency, Plan
+from agent.component.parameter_types import laid_over
+from agent.core.errors import HostError
+from agent.facts.gpus import GPUS
+from agent.facts.visible_gpus import VISIBLE_DEVICES, visible_gpus
+from dependencies.nvidia.cuda_versions import driver_key
+from gpu_configs.gpu_model import GpuModel, gpu_model, gpu_models
+from gpu_configs.vllm_engine import SERVER_SCENARIOS, VllmParameters, engine_settings
+
+if TYPE_CHECKING:
+    from agent.facts import Facts
+    from agent.facts.gpus import Gpu
+
+__all__ = ["GpuSelection", "GpuSelectionParameters"]
+
+
+class GpuSelectionParameters(ComponentParameters):
+    """What the GPUs are for."""
+
+    model: str = Field(description="The model to run, such as llama3.1-8b.")
+    parameters_billion: float | None = Field(
+        None, gt=0, description="Its size in 10⁹ parameters; tells how many GPUs an engine needs."
+    )
+    scenarios: tuple[Literal["Offline", "Server", "Interactive", "SingleStream"], ...] = Field(
+        ("Offline", "Server"), description="The scenarios whose settings are shown."
+    )
+    llm_config: dict[str, Any] = Field(
+        default_factory=dict, description="vLLM's engine arguments that the run gives over the defaults."
+    )
+    gpus: int | None = Field(None, ge=1, description="GPUs to use, from the first; all if absent.")
+    minimum_driver: str = Field(
+        "",
+        pattern=r"^(\d+(\.\d+)*)?$",
+        description="The oldest driver that runs the engine's build; any, and none yet, if empty.",
+    )
+    allow_unknown: bool = Field(
+        default=False,
+        description="Whether GPUs that nothing is known of are taken, with vLLM's own defaults.",
+    )
+
+    @field_validator("llm_config", mode="before")
+    @classmethod
+    def _laid_over(cls, value: Any) -> Any:
+        return laid_over(value)
+
+
+class GpuSelection(Dependency):
+    """Changes nothing: refuses a host without known GPUs, else says which settings they get."""
+
+    Parameters = GpuSelectionParameters
+    parameters: GpuSelectionParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        """Nothing to do, with what was picked.
+
+        Raises:
+            HostError: if no GPU is found, or none that ``gpu_configs`` knows for the model; tells what was
+                looked for.
+        """
+        gpus, asked = visible_gpus(facts), self.parameters
+        kinds = [kind for kind in gpu_models() if asked.model in kind.vllm]
+        if not gpus and facts[GPUS]:
+            raise HostError(
+                f"CUDA_VISIBLE_DEVICES={facts[VISIBLE_DEVICES]} leaves none of {len(facts[GPUS])} GPUs",
+                remedy="name them by their places (0,1) or UUIDs as nvidia-smi -L has them; instances (MIG) "
+                "cannot be used",
+            )
+        if not gpus:
+            raise HostError(
+                "this host has no GPU: neither an NVIDIA display controller on the PCI bus (vendor 0x10de in "
+                f"/sys/bus/pci/devices) nor one that nvidia-smi lists; {_wanted(asked.model, kinds)}",
+                remedy="run it on a GPU host; on a CPU: --profile PERF-CPU-MLPERF, or Form=tiny of "
+                "PERF-GPU-MLPERF-LLAMA3",
+            )
+        if asked.gpus and asked.gpus > len(gpus):
+            raise HostError(
+                f"{asked.gpus} GPUs are asked for, and there are {len(gpus)}",
+                remedy="lower gpus; CUDA_VISIBLE_DEVICES may leave some out",
+            )
+        gpus = gpus[: asked.gpus]
+        self._require_driver(gpus)
+        unnamed = [gpu.bus_id for gpu in gpus if gpu.name is None]
+        if unnamed:
+            return Plan(
+                nothing_to_do=f"{len(gpus)} NVIDIA GPUs on the PCI bus; which they are the driver will tell "
+                f"({', '.join(unnamed)} have none yet)"
+            )
+        count = Counter(gpu.name for gpu in gpus)
+        if len(count) > 1:
+            found = ", ".join(f"{number} x {name}" for name, number in count.items())
+            raise HostError(
+                f"the GPUs are of several kinds: {found}; an engine's settings are for one",
+                remedy="choose those of one kind: the variable CUDA_VISIBLE_DEVICES, or the parameter gpus",
+            )
+        if any(gpu.mig for gpu in gpus):
+            raise HostError(
+                f"{', '.join(gpu.bus_id for gpu in gpus if gpu.mig)} has MIG on: an instance has a part of "
+                "the memory and processors that settings are for",
+                remedy="switch it off (nvidia-smi -mig 0), or leave that GPU out by CUDA_VISIBLE_DEVICES",
+            )
+        kind = gpu_model(gpus[0].name)
+        if (kind is None or asked.model not in kind.vllm) and not asked.allow_unknown:
+            raise HostError(
+                f"gpu_configs has nothing for {asked.model} on {gpus[0].name}; {_wanted(asked.model, kinds)}",
+                remedy="add a file to gpu_configs/gpus (docs/extending.md), or take vLLM's own defaults with "
+                "allowUnknown",
+            )
+        return Plan(nothing_to_do=self._picked(gpus))
+
+    def _require_driver(self, gpus: tuple[Gpu, ...]) -> None:
+        """Refuse a driver that the engine's build does not run with, before anything is fetched."""
+        minimum = self.parameters.minimum_driver
+        if not minimum:
+            return
+        for gpu in gpus:
+            if gpu.driver is None or driver_key(gpu.driver) < driver_key(minimum):
+                raise HostError(
+                    f"the engine needs NVIDIA's driver {minimum} or newer, and {gpu.bus_id} "
+                    + (f"has {gpu.driver}" if gpu.driver else "has none that answers"),
+                    remedy="install one: --profile SETUP-GPU-NVIDIA; for an engine built for an older CUDA "
+                    "give its environment and minimumDriver",
+                )
+
+    def _picked(self, gpus: tuple[Gpu, ...]) -> str:
+        asked = self.parameters
+        lines = []
+        for scenario in asked.scenarios:
+            settings = engine_settings(
+                VllmParameters(
+                    model=asked.model,
+                    parameters_billion=asked.parameters_billion,
+                    llm_config=asked.llm_config,
+                ),
+                model=asked.model,
+                scenario=scenario,
+                gpus=gpus,
+            )
+            shown = ", ".join(
+                f"{name} {value}" for name, value in settings.engine.items() if not isinstance(value, dict)
+            )
+            expected = f"; about {settings.start_qps:g} queries/s expected" if settings.start_qps else ""
+            if expected and scenario in SERVER_SCENARIOS:
+                expected += ", where target_qps auto begins"
+            lines.append(f"{scenario}: {'; '.join(settings.origin)}: {shown}{expected}")
+        return f"{len(gpus)} x {gpus[0].name}. " + ". ".join(lines)
+
+
+def _wanted(model: str, kinds: list[GpuModel]) -> str:
+    return (
+        f"looked for one of {', '.join(kind.name for kind in kinds)} (gpu_configs/gpus has {model} on them)"
+    )

@@ -1,0 +1,90 @@
+"""NVIDIA's CUDA repository for a distribution, added where no repository of the host has the driver.
+
+Source: NVIDIA's Driver Installation Guide, "Network Repository" of each distribution; the keys are those of
+NVIDIA/cuda-repo-management, README, "GPG keys".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
+from agent.facts.packages import PACKAGE_MANAGER
+from dependencies.packages.apt_repository import AptRepositoryWish, deb_architecture
+from dependencies.packages.rpm_repository import RpmRepositoryWish
+from dependencies.packages.signing_key import SigningKey
+
+if TYPE_CHECKING:
+    from agent.component.component import Step
+    from agent.facts import Facts
+    from agent.facts.linux import Distribution
+
+__all__ = ["CUDA_REPOSITORIES", "NvidiaRepository", "repository_folder"]
+
+CUDA_REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
+_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
+_RHEL = ("rhel", "rocky", "almalinux", "ol", "centos")
+_KEYS = {"debian13": "8793F200", "rhel10": "CDF6BA43"}
+"""Keys of folders that are not signed with the format's usual one."""
+_USUAL_KEYS = {"apt": "3bf863cc", "dnf": "D42D0685"}
+_FINGERPRINTS = {
+    "3bf863cc": "EB69 3B30 35CD 5710 E231  E123 A4B4 6996 3BF8 63CC",
+    "8793F200": "0218 2E60 104F CDC2 6EAE  1B85 97A5 D4CB 8793 F200",
+    "D42D0685": "610C 7B14 E068 A878 070D  A4E9 9CD0 A493 D42D 0685",
+}
+"""A key without one here is believed as HTTPS delivers it."""
+
+
+def repository_folder(distribution: Distribution) -> str:
+    """The folder of a distribution's packages: ``ubuntu2404``, ``rhel9``; empty where there is none."""
+    release = distribution.version.partition(".")[0]
+    if distribution.id == "ubuntu" and re.fullmatch(r"2[02468]\.04", distribution.version):
+        return f"ubuntu{distribution.version.replace('.', '')}"
+    if distribution.id == "debian" and release in ("11", "12", "13"):
+        return f"debian{release}"
+    if distribution.id in _RHEL and release in ("8", "9", "10"):
+        return f"rhel{release}"
+    return "amzn2023" if distribution.id == "amzn" and release == "2023" else ""
+
+
+@dataclass(frozen=True)
+class NvidiaRepository:
+    """Where NVIDIA's packages for all distributions are.
+
+    Args:
+        uri: the address above the distributions' folders.
+        key: what it is signed with; None for NVIDIA's own key.
+    """
+
+    uri: str = CUDA_REPOSITORIES
+    key: SigningKey | None = None
+
+    def steps(self, facts: Facts, lock_timeout_s: float) -> list[Step]:
+        """What is to be done that the package manager has it and knows what it offers.
+
+        None where that is so, and where NVIDIA has none for this host.
+        """
+        folder = repository_folder(facts[DISTRIBUTION])
+        machine, manager = facts[ARCHITECTURE], facts[PACKAGE_MANAGER]
+        if not folder or machine not in _ARCHITECTURES or manager not in _USUAL_KEYS:
+            return []
+        uri = f"{self.uri.rstrip('/')}/{folder}/{_ARCHITECTURES[machine]}"
+        name = _KEYS.get(folder, _USUAL_KEYS[manager])
+        key = self.key or SigningKey.of(f"{uri}/{name}.pub", _FINGERPRINTS.get(name, ""))
+        if manager == "apt":
+            wish = AptRepositoryWish("vcagent-nvidia-cuda", uri, "/", (), deb_architecture(machine), key)
+            steps = wish.steps(facts, lock_timeout_s)
+            return steps or ([] if wish.is_listed(facts) else [wish.refresh_step(facts, lock_timeout_s)])
+        rpm = RpmRepositoryWish(
+            "vcagent-nvidia-cuda",
+            uri,
+            key,
+            signed_packages=True,
+            signed_index=False,
+            manager=str(manager),
+            module_hotfixes=True,
+        )
+        release = facts[DISTRIBUTION].version.partition(".")[0]
+        return rpm.steps(facts, {"releasever": release, "basearch": machine})

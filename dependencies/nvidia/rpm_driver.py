@@ -1,0 +1,169 @@
+"""Steps that bring a driver's packages to one version with dnf, and keep them there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from agent.component.component import Step, StepContext, StepOutcome
+from agent.core.errors import DependencyFailedError, HostError
+from agent.facts.files import text_of
+from agent.facts.packages import INSTALLED_PACKAGES
+from agent.facts.repositories import RPM_REPOSITORIES
+from agent.facts.rpm_offers import NVIDIA_HOST, RPM_DRIVER_OFFERS, every_stream
+from agent.facts.system_paths import SYSTEM_ROOT
+from dependencies.nvidia.driver_packages import DriverPackages
+from dependencies.nvidia.packages import belongs_to_driver
+from dependencies.packages.dnf import dnf_install, run_dnf, simulate_dnf
+from dependencies.packages.system_file import write_system_file
+from dependencies.packages.version_lock import foreign_locks, with_locks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.facts import Facts
+    from agent.facts.package_versions import PackageOffer
+    from dependencies.nvidia.candidates import Candidate
+
+__all__ = ["RpmDriverPackages", "removed_by", "version_lock_file"]
+
+_PLUGIN = "dnf-command(versionlock)"
+"""What every distribution's package of that plugin provides."""
+
+
+class RpmDriverPackages(DriverPackages):
+    """A driver's packages on a host of RHEL's family."""
+
+    def _offers(self, facts: Facts) -> tuple[PackageOffer, ...]:
+        return facts[RPM_DRIVER_OFFERS]
+
+    def _fetching_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - dnf fetches by itself
+        return []
+
+    def _repair_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - rpm has no such state
+        return []
+
+    def _install_command(self, facts: Facts, chosen: Candidate) -> list[str]:
+        wanted = [*chosen.packages.items(), *((name, None) for name in chosen.unpinned)]
+        program, *rest = dnf_install("dnf", wanted)
+        ours = [
+            one.identifier
+            for one in facts[RPM_REPOSITORIES]
+            if any(NVIDIA_HOST in address for address in one.addresses)
+        ]
+        # What the other flavour's module stands against goes in the same transaction; see _change.
+        options = ("--allowerasing", "--setopt=clean_requirements_on_remove=False")
+        return [program, *every_stream(ours), *options, *rest]
+
+    def _change(self, context: StepContext, chosen: Candidate) -> None:
+        """Install without our own locks, once it is known that nothing else is removed for it."""
+        now = context.facts.fresh()
+        command = self._install_command(now, chosen)
+        path = version_lock_file(now)
+        before = now[text_of(path)]
+        free = with_locks(before, {})
+        if free != (before or ""):
+            write_system_file(path, free.encode())
+        try:
+            told = simulate_dnf(context, command, self.lock_timeout_s)
+            if foreign := [name for name in removed_by(told) if not belongs_to_driver(name)]:
+                raise DependencyFailedError(
+                    f"driver {chosen.version} would remove {', '.join(foreign)}",
+                    remedy="remove it yourself if it may go, then run again",
+                )
+            run_dnf(context, command, self.lock_timeout_s)
+        except BaseException:
+            if before is not None and free != before:
+                write_system_file(path, before.encode())
+            raise
+
+    def _keep_steps(self, facts: Facts, *, wrong: bool) -> list[Step]:
+        if not self.hold:
+            return []
+        path = version_lock_file(facts)
+        steps = []
+        conf = path.with_suffix(".conf")
+        settings = facts[text_of(conf)]
+        if re.search(r"^\s*enabled\s*=\s*(?:0|no|false|off)\b", settings or "", re.MULTILINE | re.IGNORECASE):
+            raise HostError(
+                f"dnf's versionlock is switched off in {conf}, and an upgrade could change the driver",
+                remedy="set enabled = 1 there, or Hold=false",
+            )
+        if settings is None:
+            command = dnf_install("dnf", [(_PLUGIN, None)])
+
+            def add(context: StepContext) -> StepOutcome:
+                run_dnf(context, command, self.lock_timeout_s)
+                return StepOutcome("dnf heeds versionlock.list")
+
+            reason = "dnf has no versionlock, and an upgrade could change the driver under a run"
+            steps.append(
+                Step(
+                    "versionlock",
+                    reason,
+                    add,
+                    shlex.join(command),
+                    lambda now: now[text_of(conf)] is not None,
+                )
+            )
+        if wrong or not self._locked(facts):
+            reason = (
+                "a driver works only in one version" if wrong else "the driver is not held at its version"
+            )
+
+            def lock(context: StepContext) -> StepOutcome:
+                now = context.facts.fresh()
+                write_system_file(path, self._locks(now).encode())
+                return StepOutcome(f"{len(self._packages(now))} packages")
+
+            # A driver that was held may not be when it was changed.
+            holds = None if self._locked(facts) else self._locked
+            undo = {"versionlock": str(path)}
+            steps.append(
+                Step("hold", reason, lock, f"write the driver's versions to {path}", holds, undo=undo)
+            )
+        return steps
+
+    def _packages(self, facts: Facts) -> dict[str, str]:
+        driver = self.installed(facts)
+        return dict(driver.packages) if driver else {}
+
+    def _locks(self, facts: Facts) -> str:
+        return with_locks(facts[text_of(version_lock_file(facts))], self._packages(facts))
+
+    def _locked(self, facts: Facts) -> bool:
+        return bool(self._packages(facts)) and facts[text_of(version_lock_file(facts))] == self._locks(facts)
+
+    def _require_no_foreign_hold(self, facts: Facts, chosen: Candidate) -> None:
+        installed = facts[INSTALLED_PACKAGES]
+        changing = {
+            name: installed[name].version
+            for name, version in chosen.packages.items()
+            if name in installed and installed[name].version.removeprefix("0:") != version.removeprefix("0:")
+        }
+        path = version_lock_file(facts)
+        if lines := foreign_locks(facts[text_of(path)], changing, chosen.packages):
+            raise HostError(
+                f"driver {chosen.version} is kept out by somebody's versionlock: {', '.join(lines)}",
+                remedy=f"take these lines out of {path}, or ask for the version that they allow",
+            )
+
+
+def version_lock_file(facts: Facts) -> Path:
+    """Where dnf 4 keeps its locks."""
+    return facts[SYSTEM_ROOT] / "etc/dnf/plugins/versionlock.list"
+
+
+def removed_by(table: str) -> list[str]:
+    """The packages that dnf's table of a transaction lists for removal.
+
+    A row begins with one blank; where a name is long, the rest of its row is on the next line, further in.
+    """
+    removed, removing = [], False
+    for line in table.splitlines():
+        if re.match(r"\S", line):
+            removing = line.startswith("Removing")
+        elif removing and (match := re.match(r" (\S+)", line)):
+            removed.append(match.group(1))
+    return removed

@@ -1,0 +1,150 @@
+"""Takes back what an installation of driver and toolkit left: what is still as it left it, and no more."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.component.component import Plan, Step, StepContext
+from agent.facts.cuda_toolkits import cuda_toolkit
+from agent.facts.files import text_of
+from agent.facts.linux import KERNEL
+from agent.facts.package_versions import HELD_PACKAGES
+from agent.facts.packages import INSTALLED_PACKAGES
+from dependencies.docker.undo import undo_plan as undo_repository
+from dependencies.nvidia.driver import find_installed
+from dependencies.packages.apt import run_apt
+from dependencies.packages.package_folder import write_whole
+from dependencies.packages.package_managers import removal_plan
+from dependencies.packages.system_file import write_system_file
+from dependencies.packages.version_lock import with_locks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agent.facts import Facts
+
+__all__ = ["undo_plan"]
+
+_MARK = "Written by vcagent"
+
+
+def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
+    """What takes one step back.
+
+    Args:
+        values: the step's ``undo``: one of ``driver``, ``unhold``, ``versionlock``, ``file``, ``toolkit`` and
+            ``lines``, or that of a repository and its key.
+        facts: the host.
+    """
+    kinds: dict[str, Callable[[Mapping[str, Any], Facts], Plan]] = {
+        "driver": _driver,
+        "unhold": _unhold,
+        "versionlock": _unlock,
+        "text": undo_repository,
+        "keyring": undo_repository,
+        "file": _file,
+        "toolkit": _toolkit,
+        "lines": _lines,
+    }
+    kind = next(name for name in kinds if name in values)
+    return kinds[kind](values, facts)
+
+
+def _driver(values: Mapping[str, Any], facts: Facts) -> Plan:
+    """Remove the driver's packages, unless there was a driver before: that one is not brought back."""
+    if values["driver"]:
+        return Plan(nothing_to_do=f"driver {values['driver']} was there before, and is not brought back")
+    driver = find_installed(facts[INSTALLED_PACKAGES], facts[KERNEL])
+    if driver is None:
+        return Plan(nothing_to_do="no driver is installed any more")
+    names = sorted(set(driver.packages) - set(values["before"]))
+    return removal_plan({"packages": names, "lock_timeout_s": values["lock_timeout_s"]}, facts)
+
+
+def _unhold(values: Mapping[str, Any], facts: Facts) -> Plan:
+    driver = find_installed(facts[INSTALLED_PACKAGES], facts[KERNEL])
+    held = facts[HELD_PACKAGES]
+    names = sorted((set(driver.packages if driver else ()) & held) - set(values["unhold"]))
+    if not names:
+        return Plan(nothing_to_do="none of the driver's packages is held any more")
+    command = ["apt-mark", "unhold", *names]
+
+    def run(context: StepContext) -> None:
+        run_apt(context, command, values["lock_timeout_s"])
+
+    def holds(after: Facts) -> bool:
+        still = after[HELD_PACKAGES]
+        return not still & set(names)
+
+    return Plan((Step("unhold", f"held: {', '.join(names)}", run, shlex.join(command), holds),))
+
+
+def _unlock(values: Mapping[str, Any], facts: Facts) -> Plan:
+    path = Path(values["versionlock"])
+    text = facts[text_of(path)] or ""
+    if with_locks(text, {}) == text:
+        return Plan(nothing_to_do=f"{path} holds nothing of vcagent's any more")
+
+    def run(context: StepContext) -> None:
+        now = context.facts.fresh()[text_of(path)]
+        write_system_file(path, with_locks(now, {}).encode())
+
+    return Plan(
+        (Step("unlock", f"{path} keeps the driver at its version", run, f"take our lines out of {path}"),)
+    )
+
+
+def _file(values: Mapping[str, Any], facts: Facts) -> Plan:
+    path = Path(values["file"])
+    if _MARK not in (facts[text_of(path)] or ""):
+        return Plan(nothing_to_do=f"{path} is gone, or somebody else's")
+    initramfs = list(values.get("initramfs") or ())
+
+    def run(context: StepContext) -> None:
+        path.unlink()
+        if initramfs:
+            context.processes.run(initramfs, log=context.log)
+
+    shown = f"rm {shlex.quote(str(path))}" + (f"; {shlex.join(initramfs)}" if initramfs else "")
+    return Plan((Step("remove-file", f"{path} was written", run, shown),))
+
+
+def _toolkit(values: Mapping[str, Any], facts: Facts) -> Plan:
+    path, link = Path(values["toolkit"]), Path(values["link"])
+    found = facts[cuda_toolkit(path)]
+    if found is None:
+        return Plan(nothing_to_do=f"no toolkit is in {path} any more")
+    if values.get("before"):
+        return Plan(nothing_to_do=f"something was in {path} before: what belongs to whom is not known")
+
+    def run(_: StepContext) -> None:
+        if link.is_symlink() and link.readlink() == path:
+            link.unlink()
+        shutil.rmtree(path)
+
+    return Plan((Step("remove-toolkit", f"CUDA {found.version} is in {path}", run, f"rm -r {path}"),))
+
+
+def _lines(values: Mapping[str, Any], facts: Facts) -> Plan:
+    lines = {Path(path): line for path, line in values["lines"].items()}
+    present = {
+        path: line for path, line in lines.items() if line in (facts[text_of(path)] or "").splitlines()
+    }
+    if not present:
+        return Plan(nothing_to_do="the lines for the toolkit are gone")
+
+    def run(context: StepContext) -> None:
+        for path, line in present.items():
+            kept = [old for old in path.read_text(encoding="utf-8").splitlines() if old != line]
+            if kept:
+                write_whole(path, "\n".join(kept) + "\n")
+            else:
+                path.unlink()
+        root = values["root"]
+        context.processes.run(["ldconfig", *(["-r", root] if root != "/" else [])], log=context.log)
+
+    shown = f"remove the toolkit's lines from {' and '.join(map(str, present))}; ldconfig"
+    return Plan((Step("remove-lines", "shells and the linker were told of the toolkit", run, shown),))

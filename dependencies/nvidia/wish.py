@@ -1,0 +1,189 @@
+"""What driver a profile and a host ask for together: GPUs, switches, Secure Boot, CUDA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from agent.core.errors import HostError
+from agent.facts.gpu_generations import (
+    Generation,
+    first_branch,
+    generation,
+    last_branch,
+    needs_imex,
+    needs_open_module,
+)
+from agent.facts.gpus import GPUS, NVSWITCH_COUNT
+from agent.facts.kernel_headers import KERNEL_HEADERS
+from agent.facts.linux import KERNEL
+from agent.facts.nvidia_module import NVIDIA_MODULE
+from agent.facts.nvswitch import NVSWITCH_BRIDGES
+from agent.facts.packages import PACKAGE_MANAGER, RPM_MANAGERS
+from agent.facts.secure_boot import MODULE_KEY_ENROLLED, SECURE_BOOT
+from dependencies.nvidia.cuda_versions import compatible_driver, driver_key, needed_driver
+from dependencies.nvidia.driver import DriverWish
+from dependencies.nvidia.packages import branch_of
+
+if TYPE_CHECKING:
+    from agent.facts import Facts
+
+__all__ = ["Choice", "KernelModule", "WishParameters", "enrolment", "wish_of"]
+
+OPEN_BY_DEFAULT = 560
+"""From this branch on NVIDIA recommends the open kernel module (its guide, "Kernel Modules")."""
+
+
+class Choice(str, Enum):
+    """Yes, no, or as the host needs it."""
+
+    AUTO = "auto"
+    TRUE = "true"
+    FALSE = "false"
+
+    def decide(self, needed: bool) -> bool:  # noqa: FBT001 - what auto comes to
+        """What it comes to on a host."""
+        return needed if self is Choice.AUTO else self is Choice.TRUE
+
+
+class KernelModule(str, Enum):
+    """Where the kernel module comes from."""
+
+    AUTO = "auto"
+    DKMS = "dkms"
+    PREBUILT = "prebuilt"
+
+
+@dataclass(frozen=True)
+class WishParameters:
+    """What a profile says of the driver.
+
+    Args:
+        driver: a branch, a full version, or empty.
+        cuda: the toolkit that it must serve, such as ``12.4`` or ``12.4.1``; empty for none.
+        cuda_driver: the driver that the toolkit's runfile is named after, for toolkits newer than our table.
+        open_module: the open kernel module, the closed one, or None.
+        fabric_manager: whether it is wanted.
+        imex: whether it is wanted.
+        kernel_module: where it comes from.
+        minor_version_compatibility: whether an older driver of the same major CUDA will do.
+        minimum_driver: the oldest driver that runs what the host is for; empty for any.
+    """
+
+    driver: str = ""
+    cuda: str = ""
+    cuda_driver: str = ""
+    open_module: bool | None = None
+    fabric_manager: Choice = Choice.AUTO
+    imex: Choice = Choice.AUTO
+    kernel_module: KernelModule = KernelModule.AUTO
+    minor_version_compatibility: bool = False
+    minimum_driver: str = ""
+
+
+def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
+    """The driver to have; and why its module must be a signed one, where it must.
+
+    Raises:
+        HostError: if the profile asks for what cannot work on this host.
+    """
+    pci_ids = [gpu.pci_id for gpu in facts[GPUS]]
+    generations = [found for found in map(generation, pci_ids) if found is not None]
+    minimum, minimum_for = _minimum(asked, generations)
+    _require_new_enough(asked.driver, minimum, minimum_for)
+    maximum = min((last for found in generations if (last := last_branch(found))), default=None)
+    bridges = bool(facts[NVSWITCH_BRIDGES])
+    fabric_manager = asked.fabric_manager.decide(bool(facts[NVSWITCH_COUNT]) or bridges)
+    prebuilt, why = _prebuilt(asked.kernel_module, facts)
+    wish = DriverWish(
+        version=asked.driver,
+        kernel=facts[KERNEL],
+        open_module=_open_module(asked, pci_ids, generations),
+        prefer_open=not asked.driver or int(branch_of(asked.driver)) >= OPEN_BY_DEFAULT,
+        prebuilt=prebuilt,
+        fabric_manager=fabric_manager,
+        subnet_manager=fabric_manager and bridges,
+        imex=asked.imex.decide(any(map(needs_imex, pci_ids))),
+        minimum=minimum,
+        minimum_for=minimum_for,
+        maximum_branch=maximum,
+        headers=facts[KERNEL_HEADERS] is not False,
+        rpm=facts[PACKAGE_MANAGER] in RPM_MANAGERS,
+    )
+    return wish, why
+
+
+def _minimum(asked: WishParameters, generations: list[Generation]) -> tuple[str, str]:
+    """The oldest driver that will do, and who says so."""
+    needs: list[tuple[str, str]] = []
+    if asked.cuda:
+        exact = needed_driver(asked.cuda) or asked.cuda_driver
+        compatible = compatible_driver(asked.cuda) if asked.minor_version_compatibility else None
+        needs.append((compatible or exact, f"CUDA {asked.cuda}"))
+    if asked.minimum_driver:
+        needs.append((asked.minimum_driver, "what is to run"))
+    first = max(map(first_branch, generations), default=0)
+    if first:
+        needs.append((str(first), f"a {max(generations).name.title()} GPU"))
+    return max((need for need in needs if need[0]), key=lambda need: driver_key(need[0]), default=("", ""))
+
+
+def _require_new_enough(driver: str, minimum: str, minimum_for: str) -> None:
+    """A branch may still hold a driver that is new enough; a full version tells by itself."""
+    if not driver or not minimum:
+        return
+    key, needed = driver_key(driver), driver_key(minimum)
+    if key < needed[: len(key)] if len(key) == 1 else key < needed:
+        raise HostError(
+            f"{minimum_for} needs driver {minimum} or newer, and the profile asks for {driver}",
+            remedy=f"ask for LinuxDriverVersion={branch_of(minimum)} or newer, or for an older CUDA",
+        )
+
+
+def _open_module(
+    asked: WishParameters, pci_ids: list[str | None], generations: list[Generation]
+) -> bool | None:
+    required = any(map(needs_open_module, pci_ids))
+    unsupported = any(found < Generation.TURING for found in generations)
+    if required and (unsupported or asked.open_module is False):
+        raise HostError(
+            "a GPU here works with the open kernel module alone"
+            + (
+                ", another one with the closed one alone"
+                if unsupported
+                else ", and the closed one is asked for"
+            ),
+            remedy="use hosts with GPUs of one generation"
+            if unsupported
+            else "OpenSourceDriver=true, or none",
+        )
+    if unsupported and asked.open_module:
+        raise HostError(
+            "the open kernel module needs Turing or newer, and a GPU here is older",
+            remedy="OpenSourceDriver=false, or none",
+        )
+    if required or unsupported:
+        return required
+    return asked.open_module
+
+
+def enrolment(*, rpm: bool) -> str:
+    """What enrols the key with which dkms signs modules here (dkms(8), update-secureboot-policy(8))."""
+    return "mokutil --import /var/lib/dkms/mok.pub" if rpm else "update-secureboot-policy --enroll-key"
+
+
+def _prebuilt(asked: KernelModule, facts: Facts) -> tuple[bool, str]:
+    """Whether only a module that the distribution signed will do, and why.
+
+    A module that is loaded under Secure Boot was accepted: nothing is to be changed about it.
+    """
+    guarded = bool(facts[SECURE_BOOT]) and not facts[MODULE_KEY_ENROLLED] and facts[NVIDIA_MODULE] is None
+    why = "Secure Boot is on, and no key is enrolled for modules that are built here"
+    if guarded and asked is KernelModule.DKMS:
+        raise HostError(
+            f'{why}: the kernel would answer "Key was rejected by service"',
+            remedy=f"enrol one ({enrolment(rpm=facts[PACKAGE_MANAGER] in RPM_MANAGERS)}), "
+            "turn Secure Boot off, or take KernelModule=prebuilt",
+        )
+    return guarded or asked is KernelModule.PREBUILT, why if guarded else ""

@@ -1,0 +1,1 @@
+"""Package managers, repositories and signing keys."""

@@ -1,0 +1,217 @@
+"""Running apt: nothing asks, a held lock is waited for and its holder named."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from agent.component.component import Step, StepContext, StepOutcome
+from agent.core.errors import ActionFailedError, DependencyFailedError
+from agent.facts.packages import AVAILABLE_PACKAGES, apt_names
+from dependencies.packages.package_lock import LONGEST_S, remedy_among, wait_for_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agent.facts import Facts
+    from agent.host.processes import ProcessResult
+
+__all__ = [
+    "APT_GET",
+    "APT_UPDATE",
+    "DPKG_REPAIR",
+    "ENVIRONMENT",
+    "FIX_BROKEN",
+    "apt_progress",
+    "remedy_for",
+    "repair_step",
+    "require_known",
+    "run_apt",
+    "simulated_changes",
+    "update_command",
+]
+
+ENVIRONMENT = {
+    "DEBIAN_FRONTEND": "noninteractive",
+    "DEBIAN_PRIORITY": "critical",
+    "APT_LISTCHANGES_FRONTEND": "none",
+    # needrestart asks about, or restarts, services after an installation on Ubuntu.
+    "NEEDRESTART_MODE": "l",
+    "NEEDRESTART_SUSPEND": "1",
+}
+
+# Configuration that somebody edited stays; where dpkg would ask, the default is taken.
+_KEEP_CONFIGURATION = ("--force-confdef", "--force-confold")
+
+APT_GET = (
+    "apt-get",
+    "--yes",
+    "--quiet",
+    *(f"--option=Dpkg::Options::={option}" for option in _KEEP_CONFIGURATION),
+    "--option=APT::Status-Fd=1",
+)
+
+# Without the option apt-get ends well even if it could fetch nothing; versions before 2.1 ignore it.
+_ALL_OR_FAIL = "--option=APT::Update::Error-Mode=any"
+
+APT_UPDATE = (*APT_GET, _ALL_OR_FAIL, "update")
+
+DPKG_REPAIR = ("dpkg", "--configure", "-a", *_KEEP_CONFIGURATION)
+
+# Without --no-remove: where nobody offers what a package needs, or another stands in its way, removing one
+# is the only repair that apt has. What is held or essential stays in any case.
+FIX_BROKEN = (*APT_GET, "--fix-broken", "--no-install-recommends", "install")
+
+_NETWORK = (
+    "see whether this host reaches its package mirrors: network, DNS, proxy (http_proxy, "
+    "Acquire::http::Proxy); take out of /etc/apt/sources.list.d what is no more"
+)
+
+_REMEDIES = (
+    (
+        r"Unable to locate package \S+?:(\S+)",
+        "no repository of this host has it for {0}: see dpkg --add-architecture, or ask for no architecture",
+    ),
+    (
+        r"Unable to locate package (\S+)",
+        "no repository of this host has {0}; correct its name or add its repository",
+    ),
+    (
+        r"Version '(\S+)' for '(\S+)' was not found",
+        "see apt-cache madison {1} for the versions that there are",
+    ),
+    (r"has no installation candidate", "see apt-cache policy for what the repositories of this host offer"),
+    (
+        r"Temporary failure resolving|Could not (?:resolve|connect)|Connection timed out|is unreachable",
+        _NETWORK,
+    ),
+    (
+        r"[Nn]o space left on device|enough free space",
+        "free some space: apt-get clean, old kernels, old logs",
+    ),
+    (r"is not signed|NO_PUBKEY|EXPKEYSIG", "renew the key of that repository, or remove the repository"),
+    (r"Failed to fetch|index files failed to download", _NETWORK),
+    (
+        r"remove is disabled",
+        "it excludes a package that is installed: see apt-get --simulate install for which, and decide",
+    ),
+    (r"[Hh]eld packages were changed|held broken packages|unmet dependencies", "see apt-mark showhold"),
+    (r"dpkg was interrupted|dpkg --configure -a", "run dpkg --configure -a"),
+    (
+        r"Could not get lock|is held by process",
+        "wait for the process that holds the lock; never delete the lock",
+    ),
+)
+
+
+def remedy_for(output: str, log: object) -> str:
+    """What to do about apt's output; where nothing is known of it, the log."""
+    return remedy_among(_REMEDIES, output) or f"all of apt's output is in {log}"
+
+
+def apt_progress(line: str) -> tuple[str, float] | None:
+    """Message and percentage of a line of ``APT::Status-Fd`` (apt's README.progress-reporting)."""
+    match = re.match(r"(?:dl|pm)status:[^:]*:([\d.]+):(.*)", line)
+    return (match.group(2), float(match.group(1))) if match else None
+
+
+def update_command(*options: str) -> list[str]:
+    """``apt-get update`` with further options; it fails if it cannot fetch everything."""
+    return [*APT_UPDATE[:-1], *options, APT_UPDATE[-1]]
+
+
+def require_known(facts: Facts, names: Iterable[str]) -> None:
+    """See that apt knows each name; one that it does not know it takes for a pattern, ``gcc-1.`` for 700.
+
+    Raises:
+        DependencyFailedError: if it does not know one; with those that are spelled alike.
+    """
+    available = facts[AVAILABLE_PACKAGES]
+    for name in names:
+        if name not in available and name not in facts[apt_names(name)]:
+            near = ", ".join(get_close_matches(name, sorted(available), n=3, cutoff=0.8))
+            remedy = f"no repository of this host has {name}; correct its name or add its repository"
+            raise DependencyFailedError(
+                f"apt knows no package {name}", remedy=f"{remedy}; near to it: {near}" if near else remedy
+            )
+
+
+def repair_step(broken: Iterable[str], lock_timeout_s: float, *, fix: bool = True) -> Step:
+    """What finishes an installation that was cut short; apt's lists must be there.
+
+    dpkg configures what it can, and apt brings what the others lack: dpkg alone fails at those, and apt
+    does nothing while dpkg's own work is interrupted.
+
+    Args:
+        broken: the packages that were left in the middle.
+        lock_timeout_s: seconds to wait for another package manager.
+        fix: whether apt must bring it here; where a step after can, it is done only if nothing is removed or
+            held for it.
+    """
+
+    def run(context: StepContext) -> StepOutcome:
+        try:
+            run_apt(context, DPKG_REPAIR, lock_timeout_s)
+        except DependencyFailedError as error:
+            context.progress.update(f"{error.message}: apt is to bring what is missing")
+        if fix:
+            run_apt(context, FIX_BROKEN, lock_timeout_s)
+        else:
+            _fix_where_nothing_goes(context, lock_timeout_s)
+        return StepOutcome("done")
+
+    reason = f"an earlier installation was cut short: {', '.join(broken)}"
+    return Step("repair", reason, run, "; ".join(map(shlex.join, (DPKG_REPAIR, FIX_BROKEN))))
+
+
+def _fix_where_nothing_goes(context: StepContext, lock_timeout_s: float) -> None:
+    """Let apt bring what is missing, unless it would remove a package or cannot for those that are held."""
+    try:
+        simulated = run_apt(context, [*FIX_BROKEN, "--simulate"], lock_timeout_s)
+    except DependencyFailedError:
+        return
+    removed, _ = simulated_changes(simulated.stdout)
+    if not removed:
+        run_apt(context, FIX_BROKEN, lock_timeout_s)
+
+
+def simulated_changes(output: str) -> tuple[list[str], set[str]]:
+    """What ``apt-get --simulate`` would remove, and what it would install or change, by plain names."""
+    removed = re.findall(r"^(?:Remv|Purg) ([^\s:]+)", output, re.MULTILINE)
+    changed = re.findall(r"^Inst ([^\s:]+)", output, re.MULTILINE)
+    return list(dict.fromkeys(removed)), {*removed, *changed}
+
+
+def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> ProcessResult:
+    """Run apt or dpkg when its lock is free, and to its end even if the run is told to stop meanwhile.
+
+    Killed it would leave packages half installed; an update alone can be made again at any time.
+
+    Raises:
+        DependencyFailedError: if it fails; with the end of its output and a remedy.
+    """
+
+    def show(line: str) -> None:
+        if told := apt_progress(line):
+            context.progress.update(told[0], done=told[1], total=100)
+
+    wait_for_lock(context, lock_timeout_s)
+    try:
+        # Somebody may take the lock between the look and the call: apt waits for that, too.
+        lock = [f"--option=DPkg::Lock::Timeout={lock_timeout_s:.0f}"] if command[0] == "apt-get" else []
+        return context.processes.run(
+            [command[0], *lock, *command[1:]],
+            log=context.log,
+            env=ENVIRONMENT,
+            on_line=show,
+            timeout_s=lock_timeout_s + LONGEST_S,
+            uninterruptible=command[-1] != "update",
+        )
+    except ActionFailedError as error:
+        output = "\n".join(error.details)
+        told = [line for line in error.details if not apt_progress(line)]
+        raise DependencyFailedError(
+            error.message, remedy=remedy_for(output, context.log), details=tuple(told)
+        ) from error

@@ -1,0 +1,141 @@
+"""Has a signed repository in apt: recognised in either format, written once, checked with its own key."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.component.component import Step, StepContext, StepOutcome
+from agent.core.errors import HostError
+from agent.facts.files import names_in
+from agent.facts.repositories import APT_REPOSITORIES
+from dependencies.packages.apt import run_apt, update_command
+from dependencies.packages.system_file import write_system_file
+
+if TYPE_CHECKING:
+    from agent.facts import Facts
+    from agent.facts.repositories import AptRepository
+    from dependencies.packages.signing_key import SigningKey
+
+__all__ = ["AptRepositoryWish", "deb_architecture"]
+
+_LISTS = Path("/var/lib/apt/lists")
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def deb_architecture(machine: str) -> str:
+    """Debian's name of an architecture: ``x86_64`` is ``amd64``."""
+    return _ARCHITECTURES.get(machine, machine)
+
+
+@dataclass(frozen=True)
+class AptRepositoryWish:
+    """A repository that apt must have.
+
+    Args:
+        name: names the files that are written: ``sources.list.d/<name>.sources``, ``keyrings/<name>.gpg``.
+        uri: its address.
+        suite: such as ``noble``; ``/`` for a flat one.
+        components: such as ``stable``; none for a flat one.
+        architecture: Debian's name of it.
+        key: what it is signed with.
+        folder: apt's own.
+    """
+
+    name: str
+    uri: str
+    suite: str
+    components: tuple[str, ...]
+    architecture: str
+    key: SigningKey
+    folder: Path = Path("/etc/apt")
+
+    @property
+    def file(self) -> Path:
+        """Where it is written if the host does not have it."""
+        return self.folder / "sources.list.d" / f"{self.name}.sources"
+
+    @property
+    def keyring(self) -> Path:
+        """Where its key goes if the host does not have the repository."""
+        return self.folder / "keyrings" / f"{self.name}.gpg"
+
+    def text(self) -> str:
+        """The file's text, in the format deb822 (sources.list(5)), which apt reads since 1.1."""
+        components = f"Components: {' '.join(self.components)}\n" if self.components else ""
+        return (
+            "# Written by vcagent.\n"
+            f"Types: deb\nURIs: {self.uri}\nSuites: {self.suite}\n{components}"
+            f"Architectures: {self.architecture}\nSigned-By: {self.keyring}\n"
+        )
+
+    def steps(self, facts: Facts, lock_timeout_s: float) -> list[Step]:
+        """What is to be done that apt has it; nothing where it is there in either format.
+
+        Raises:
+            HostError: if somebody has switched it off.
+        """
+        present = self._present(facts)
+        enabled = next((repository for repository in present if repository.enabled), None)
+        if present and not enabled:
+            raise HostError(
+                f"the repository {self.uri} {self.suite} is in {present[0].file}, switched off",
+                remedy=f"switch it on there (Enabled: yes), or remove it from {present[0].file}",
+            )
+        steps = []
+        keyring = self.keyring
+        # The key of a repository that is there is where that says; one without is checked with apt's own.
+        if enabled:
+            keyring = Path(enabled.signed_by)
+        if (not enabled or (keyring.is_absolute() and not enabled.trusted)) and (
+            reason := self.key.wrong(facts, keyring)
+        ):
+            steps.append(self.key.step(facts, keyring, reason, text=keyring.suffix == ".asc"))
+        if not enabled:
+            steps.append(self._file_step())
+        if steps:
+            steps.append(self.refresh_step(facts, lock_timeout_s))
+        return steps
+
+    def is_listed(self, facts: Facts) -> bool:
+        """Whether apt has fetched what it offers; apt's names of lists are addresses with ``_`` for ``/``."""
+        address = re.sub(r"^\w+:/{0,2}", "", self.uri).strip("/").replace("_", "%5f").replace("/", "_")
+        return any(name.startswith(f"{address}_") for name in facts[names_in(_LISTS)])
+
+    def _present(self, facts: Facts) -> list[AptRepository]:
+        component = self.components[0] if self.components else None
+        return [
+            repository
+            for repository in facts[APT_REPOSITORIES]
+            if repository.offers(self.uri, self.suite, component, self.architecture)
+        ]
+
+    def _file_step(self) -> Step:
+        def write(_context: StepContext) -> StepOutcome:
+            write_system_file(self.file, self.text().encode())
+            return StepOutcome(f"{self.file} written")
+
+        return Step(
+            "repository",
+            f"apt does not have {self.uri} {self.suite}",
+            write,
+            f"write {self.file}",
+            lambda facts: any(repository.enabled for repository in self._present(facts)),
+            undo={"file": str(self.file), "text": self.text()},
+        )
+
+    def refresh_step(self, facts: Facts, lock_timeout_s: float) -> Step:
+        """The step that fetches what it offers."""
+        file = next((Path(one.file) for one in self._present(facts) if one.enabled), self.file)
+        # This repository alone: others of the host, which may be broken, are none of its business.
+        only = [f"--option=Dir::Etc::sourcelist={file}", "--option=Dir::Etc::sourceparts=-"]
+        command = update_command(*only, "--option=APT::Get::List-Cleanup=0")
+
+        def run(context: StepContext) -> StepOutcome:
+            result = run_apt(context, command, lock_timeout_s)
+            return StepOutcome(f"done in {result.duration_s:.0f} s")
+
+        return Step("refresh", f"the lists of {self.uri} are not there yet", run, shlex.join(command))

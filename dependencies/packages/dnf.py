@@ -1,0 +1,116 @@
+"""Running dnf, and its kin yum and tdnf: nothing asks, a held lock is waited for and its holder named."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from agent.core.errors import DependencyFailedError
+from dependencies.packages.package_lock import remedy_among, run_when_free, wait_for_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.component.component import StepContext
+    from agent.host.processes import ProcessResult
+
+__all__ = ["REMEDIES", "dnf_install", "dnf_progress", "run_dnf", "simulate_dnf"]
+
+# dnf would wait for ever (dnf.conf(5), exit_on_lock); here the wait is bounded and the holder named.
+_OPTIONS = {
+    "dnf": ("--assumeyes", "--setopt=exit_on_lock=True"),
+    "yum": ("--assumeyes", "--setopt=exit_on_lock=1"),
+    "tdnf": ("--assumeyes",),
+}
+_BUSY = r"already locked by \d+|another copy is running|[Ff]ailed to obtain .*lock|rpm transaction lock"
+
+REMEDIES = (
+    (
+        r"(?:Unable to find a match:|No match for argument:|No package) (\S+)",
+        "no repository of this host has {0}; correct its name or add its repository",
+    ),
+    (
+        r"Could not resolve host|Failed to download metadata|Cannot download|Connection timed out|Curl error",
+        "see whether this host reaches its package mirror: DNS, route, proxy= in /etc/dnf/dnf.conf",
+    ),
+    (
+        r"[Nn]o space left on device|needs? (?:at least )?\d+\S* more space|Disk Requirements",
+        "free some space: dnf clean all, old kernels, old logs",
+    ),
+    (
+        r"GPG check FAILED|Public key for .* is not installed|repomd\.xml GPG signature verification error",
+        "renew the key of that repository, or remove the repository",
+    ),
+    (
+        r"conflicting requests|conflicts with|nothing provides",
+        "two packages exclude each other: see the lines above, and remove the one that is not needed",
+    ),
+    (
+        _BUSY,
+        "wait for the process that holds the lock; never delete the lock",
+    ),
+    (r"not registered|subscription-manager", "register this host, so that it has repositories"),
+)
+
+
+def dnf_install(
+    program: str, packages: Sequence[tuple[str, str | None]], *, recommends: bool = False
+) -> list[str]:
+    """The command that installs packages.
+
+    Args:
+        program: ``dnf``, ``yum`` or ``tdnf``.
+        packages: names and versions; a version may end with ``*``, and with dnf it may lie below the one
+            that is there.
+        recommends: whether weak dependencies come along.
+    """
+    weak = [f"--setopt=install_weak_deps={recommends}"] if program == "dnf" else []
+    names = [name if version is None else f"{name}-{version}" for name, version in packages]
+    return [program, *_OPTIONS[program], *weak, "install", *names]
+
+
+def dnf_progress(line: str) -> tuple[str, float, float] | None:
+    """Message, how much is done and of how much: ``  Installing : git-2.43.5-1.el9.x86_64   3/7``."""
+    match = re.match(
+        r"\s*((?:Install|Upgrad|Verify|Clean|Download|Downgrad)\w*\s*:? .*?)\s+(\d+)/(\d+)\s*$", line
+    )
+    return (" ".join(match.group(1).split()), float(match.group(2)), float(match.group(3))) if match else None
+
+
+def run_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> ProcessResult:
+    """Run dnf, yum or tdnf when its lock is free.
+
+    Raises:
+        DependencyFailedError: if it fails; with the end of its output and a remedy.
+    """
+
+    def show(line: str) -> None:
+        if told := dnf_progress(line):
+            context.progress.update(told[0], done=told[1], total=told[2])
+
+    return run_when_free(
+        context, command, lock_timeout_s=lock_timeout_s, busy=_BUSY, remedies=REMEDIES, on_line=show
+    )
+
+
+def simulate_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> str:
+    """What a command of dnf would do: its table, in English; nothing is done.
+
+    Raises:
+        DependencyFailedError: if it could not be done; with a remedy.
+    """
+    deadline = time.monotonic() + lock_timeout_s
+    asked = ["--assumeno" if word == "--assumeyes" else word for word in command]
+    while True:
+        wait_for_lock(context, max(0.0, deadline - time.monotonic()))
+        result = context.processes.run(asked, log=context.log, check=False, env={"LC_ALL": "C"})
+        if "Transaction Summary" in result.stdout or "Nothing to do" in result.stdout:
+            return result.stdout
+        output = f"{result.stdout}\n{result.stderr}"
+        if not re.search(_BUSY, output) or time.monotonic() > deadline:
+            raise DependencyFailedError(
+                "dnf finds no way to do it",
+                remedy=remedy_among(REMEDIES, output) or f"all of its output is in {context.log}",
+                details=tuple(line for line in output.splitlines() if line.strip())[-20:],
+            )

@@ -1,0 +1,103 @@
+"""Installs packages of the distribution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+
+from agent.component.component import ComponentParameters, Dependency, Plan
+from agent.core.errors import HostError
+from agent.facts.linux import DISTRIBUTION
+from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGERS
+from dependencies.packages.package_managers import (
+    PackageWish,
+    installation_steps,
+    manager_of,
+    removal_plan,
+    require_root,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.facts import Facts
+
+__all__ = ["LinuxPackageInstallation", "LinuxPackageInstallationParameters", "PackageWish"]
+
+
+class LinuxPackageInstallationParameters(ComponentParameters):
+    """VirtualClient's parameters (LinuxPackageInstallation.cs): names separated by commas, or lists."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    packages: tuple[str, ...] = Field((), description="Packages by the name they have everywhere.")
+    packages_apt: tuple[str, ...] = Field((), description="Further packages where apt installs.")
+    packages_debian: tuple[str, ...] = Field((), description="Further packages on Debian.")
+    packages_ubuntu: tuple[str, ...] = Field((), description="Further packages on Ubuntu.")
+    packages_dnf: tuple[str, ...] = Field((), description="Further packages where dnf installs.")
+    packages_yum: tuple[str, ...] = Field((), description="Further packages where yum installs.")
+    packages_tdnf: tuple[str, ...] = Field((), description="Further packages where tdnf installs.")
+    packages_zypper: tuple[str, ...] = Field((), description="Further packages where zypper installs.")
+    interactive: bool = Field(default=True, description="VirtualClient's; nothing is ever asked here.")
+    recommends: bool = Field(default=False, description="Whether recommended packages come along.")
+    lock_timeout: float = Field(600, ge=0, description="Seconds to wait for another package manager.")
+
+    @field_validator(
+        "packages", "packages_apt", "packages_debian", "packages_ubuntu", "packages_dnf", "packages_yum",
+        "packages_tdnf", "packages_zypper", mode="before",
+    )  # fmt: skip
+    @classmethod
+    def _names(cls, value: Any, info: ValidationInfo) -> Any:
+        parts = value.split(",") if isinstance(value, str) else value or ()
+        names = tuple(name for name in (str(part).strip() for part in parts) if name)
+        for name in names:
+            PackageWish.parse(name, rpm=(info.field_name or "").rpartition("_")[2] in RPM_MANAGERS)
+        return names
+
+
+class LinuxPackageInstallation(Dependency):
+    """Installs what is missing of a list of packages, and changes nothing else."""
+
+    Parameters = LinuxPackageInstallationParameters
+    parameters: LinuxPackageInstallationParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        """Install what is missing; with apt, fetch its lists first where they are old or do not know it."""
+        name = facts[PACKAGE_MANAGER]
+        wishes = self._wishes(name, facts[DISTRIBUTION].id)
+        if not wishes:
+            return Plan(nothing_to_do="no packages are asked for on this distribution")
+        manager = manager_of(facts, ", ".join(map(str, wishes)))
+        installed = facts[INSTALLED_PACKAGES]
+        missing = [wish for wish in wishes if not wish.fulfilled(installed, manager.name)]
+        if not missing:
+            return Plan(nothing_to_do=f"installed: {', '.join(map(str, wishes))}")
+        require_root(facts, manager, " ".join(map(str, missing)))
+        steps = installation_steps(
+            facts,
+            manager,
+            missing,
+            recommends=self.parameters.recommends,
+            lock_timeout_s=self.parameters.lock_timeout,
+        )
+        return Plan(tuple(steps))
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Remove the packages that were not there before."""
+        return removal_plan(values, facts)
+
+    def _wishes(self, manager: str | None, distribution: str) -> list[PackageWish]:
+        names = [*self.parameters.packages]
+        for suffix in (manager, distribution):
+            names += getattr(self.parameters, f"packages_{suffix}", ())
+        rpm = manager in RPM_MANAGERS
+        try:
+            return [PackageWish.parse(name, rpm=rpm) for name in dict.fromkeys(names)]
+        except ValueError as error:  # names for every host are checked as apt's when they are read
+            raise HostError(
+                f"{error}, and packages are installed by {manager} here",
+                remedy="give it under Packages-Apt, and its name on this host under "
+                f"Packages-{str(manager).capitalize()}",
+            ) from error

@@ -1,0 +1,275 @@
+"""Makes Python environments: what a benchmark needs, apart from the agent's own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import Field, field_validator
+
+from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.core.errors import ActionFailedError, DependencyFailedError, HostError
+from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.files import exists, link_target
+from agent.facts.linux import DISTRIBUTION
+from agent.facts.python import PYTHON, PythonInterpreter, interpreter
+from agent.facts.python_environments import ENVIRONMENT_MARKER, inventory_of, python_environment
+from agent.facts.storage import MOUNTS, free_bytes
+from dependencies.packages.package_folder import locked, point_link, write_whole
+from dependencies.python.pip import (
+    PipProgress,
+    masked,
+    pip_environment,
+    pip_remedy,
+    split_git_credentials,
+    split_requirements,
+    unfulfilled,
+)
+from dependencies.sources.git_credentials import git_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agent.facts import Facts
+
+__all__ = ["PythonEnvironmentInstallation", "PythonEnvironmentInstallationParameters"]
+
+_MIB = 1024 * 1024
+_REQUIREMENTS = "vcagent-requirements.txt"
+"""What pip reads while it installs: a command line can be read by every user."""
+
+
+class PythonEnvironmentInstallationParameters(ComponentParameters):
+    """An environment and what is in it."""
+
+    package_name: str = Field(
+        ...,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
+        description="Its name below the package folder; {PackagePath:name} refers to it.",
+    )
+    requirements: tuple[str, ...] = Field(..., min_length=1, description="What to install (PEP 508).")
+    no_deps: bool = Field(default=False, description="The list is whole: nothing else is installed.")
+    python: str = Field("", description="The interpreter; by default the one that runs the agent.")
+    wheels_dir: Path | None = Field(None, description="A folder of wheels to install from, without an index.")
+    required_space: int = Field(1024, ge=0, description="Free space that it needs, in MiB.")
+
+    @field_validator("requirements", mode="before")
+    @classmethod
+    def _requirements(cls, value: Any) -> Any:
+        requirements = split_requirements(value) if isinstance(value, str) else value
+        for requirement in requirements or ():
+            try:
+                Requirement(requirement)
+            except InvalidRequirement as error:
+                raise ValueError(f"{masked(str(requirement))!r} is no requirement: {error}") from error
+        return requirements
+
+    @field_validator("wheels_dir", mode="before")
+    @classmethod
+    def _no_folder(cls, value: Any) -> Any:
+        return value or None
+
+
+class PythonEnvironmentInstallation(Dependency):
+    """Has a virtual environment with just what was asked for, found under its name in the package folder.
+
+    It is made in ``.environments/<name>-<hash>`` and a link points to it, so that a changed wish never
+    touches an environment that another run may be using.
+    """
+
+    Parameters = PythonEnvironmentInstallationParameters
+    parameters: PythonEnvironmentInstallationParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        """Make the environment, unless it is there, whole, and as it was made."""
+        parameters = self.parameters
+        python = self._interpreter(facts)
+        link = facts[PACKAGE_DIR] / parameters.package_name
+        folder = self._folder(facts[PACKAGE_DIR], python)
+        target = facts[link_target(link)]
+        if target is None and facts[exists(link)]:
+            raise HostError(
+                f"{link} is there and is no link to an environment",
+                remedy="move it away, or choose another packageName; it is never deleted",
+            )
+        reason = self._wrong(facts, folder, python)
+        if not reason and target == folder:
+            return Plan(nothing_to_do=f"{folder} has all {len(parameters.requirements)} requirements")
+        if reason:
+            self._check_host(facts, python)
+        elif target is None:
+            reason = f"{link} is not there"
+        else:
+            reason = f"{link} points to {target}, not to {folder}"
+        step = Step(
+            "install",
+            reason,
+            lambda context: self._install(context, python, folder),
+            " && ".join(map(shlex.join, self._commands(python, folder))) + f"  # {', '.join(self._shown)}",
+            lambda fresh: not self.plan(fresh).steps,
+            estimate_s=30,
+            undo={"folder": str(folder), "link": str(link)},
+        )
+        return Plan((step,))
+
+    @classmethod
+    def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
+        """Remove the environment and the link to it, unless something else was installed into it."""
+        folder, link = Path(values["folder"]), Path(values["link"])
+        environment = facts[python_environment(folder)]
+        if not facts[exists(folder)]:
+            return Plan(nothing_to_do=f"{folder} is gone")
+        if environment and environment.changed:
+            return Plan(nothing_to_do=f"{folder} was changed: {', '.join(environment.changed)}")
+        linked = facts[link_target(link)] == folder
+
+        def remove(_: StepContext) -> None:
+            if linked:
+                link.unlink()
+            shutil.rmtree(folder)
+
+        command = shlex.join(["rm", "-r", *([str(link)] if linked else []), str(folder)])
+        reason = f"{folder} was made, and is unchanged" if environment else f"{folder} is half-made"
+        return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))
+
+    @property
+    def _shown(self) -> list[str]:
+        return [masked(requirement) for requirement in self.parameters.requirements]
+
+    def _interpreter(self, facts: Facts) -> PythonInterpreter:
+        python = facts[interpreter(self.parameters.python)] if self.parameters.python else facts[PYTHON]
+        if python is None:
+            raise HostError(
+                f"{self.parameters.python or 'the Python of the agent'} cannot be run",
+                remedy="correct the parameter python, or install that interpreter",
+            )
+        return python
+
+    def _key(self, python: PythonInterpreter) -> str:
+        parameters = self.parameters
+        # Another password is no other environment.
+        wish = [sorted(self._shown), parameters.no_deps, python.version, python.platform]
+        return hashlib.sha256(json.dumps(wish).encode()).hexdigest()[:16]
+
+    def _folder(self, package_dir: Path, python: PythonInterpreter) -> Path:
+        return package_dir / ".environments" / f"{self.parameters.package_name}-{self._key(python)}"
+
+    def _wrong(self, facts: Facts, folder: Path, python: PythonInterpreter) -> str:
+        """What is wrong with the environment, or nothing."""
+        environment = facts[python_environment(folder)]
+        if environment is None:
+            return f"{folder} is half-made" if facts[exists(folder)] else f"{folder} is not there"
+        if environment.key != self._key(python):
+            return f"{folder} was made from something else"
+        if environment.version != python.version:
+            return f"the Python of {folder} is {environment.version or 'gone'}, not {python.version}"
+        if environment.changed:
+            return f"{folder} was changed: {', '.join(environment.changed)}"
+        return ""
+
+    def _check_host(self, facts: Facts, python: PythonInterpreter) -> None:
+        if not python.venv or not python.ensurepip:
+            version = ".".join(python.version.split(".")[:2])
+            debian = facts[DISTRIBUTION].is_like("debian")
+            package = f"apt-get install python{version}-venv" if debian else "the package of its pip and venv"
+            raise HostError(
+                f"{python.path} cannot make virtual environments: it lacks "
+                f"{'ensurepip' if python.venv else 'the module venv'}",
+                remedy=f"install it: {package}",
+            )
+        mounts = facts[MOUNTS]
+        free = free_bytes(mounts, facts[PACKAGE_DIR])
+        if free is not None and free < self.parameters.required_space * _MIB:
+            raise HostError(
+                f"{facts[PACKAGE_DIR]} has {free // _MIB} MiB free; the environment "
+                f"{self.parameters.package_name} needs {self.parameters.required_space} MiB",
+                remedy="free some space, or choose another folder: --package-dir",
+            )
+        if self.parameters.wheels_dir and not facts[exists(self.parameters.wheels_dir)]:
+            raise HostError(
+                f"the folder of wheels {self.parameters.wheels_dir} is not there",
+                remedy="correct wheelsDir; fill the folder with: pip download -d FOLDER …",
+            )
+
+    def _commands(self, python: PythonInterpreter, folder: Path) -> list[list[str]]:
+        parameters = self.parameters
+        pip = [str(folder / "bin" / "python"), "-I", "-m", "pip", "install", "--no-input"]
+        pip += ["--disable-pip-version-check", "--progress-bar=off"]
+        if parameters.no_deps:
+            pip.append("--no-deps")
+        if parameters.wheels_dir:
+            pip += ["--no-index", f"--find-links={parameters.wheels_dir}"]
+        return [
+            [python.path, "-I", "-m", "venv", "--clear", str(folder)],
+            [*pip, "--requirement", str(folder / _REQUIREMENTS)],
+        ]
+
+    def _install(self, context: StepContext, python: PythonInterpreter, folder: Path) -> StepOutcome:
+        with locked(context.package_dir, self.parameters.package_name, context):
+            # Another agent may have made it while this one waited.
+            if self._wrong(context.facts.fresh(), folder, python):
+                if folder.exists():
+                    shutil.rmtree(folder)
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                make, fill = self._commands(python, folder)
+                self._run(context, make)
+                self._fill(context, fill, folder)
+                self._finish(context, python, folder)
+            point_link(context.package_dir / self.parameters.package_name, folder)
+        return StepOutcome(f"{len(self.parameters.requirements)} requirements in {folder}")
+
+    def _fill(self, context: StepContext, command: Sequence[str], folder: Path) -> None:
+        requirements, addresses = split_git_credentials(self.parameters.requirements)
+        write_whole(folder / _REQUIREMENTS, "".join(f"{line}\n" for line in requirements), mode=0o600)
+        try:
+            self._run(context, command, git_environment(addresses, os.environ))
+        finally:
+            (folder / _REQUIREMENTS).unlink(missing_ok=True)
+
+    def _run(
+        self, context: StepContext, command: Sequence[str], more: Mapping[str, str] | None = None
+    ) -> None:
+        counted = PipProgress(len(self.parameters.requirements))
+
+        def show(line: str) -> None:
+            if message := counted.read(line):
+                context.progress.update(message, done=counted.done, total=counted.total)
+
+        environment = {**pip_environment(os.environ), **(more or {})}
+        try:
+            context.processes.run(command, log=context.log, env=environment, on_line=show)
+        except ActionFailedError as error:
+            remedy = pip_remedy("\n".join(error.details)) or error.remedy
+            name = self.parameters.package_name
+            raise DependencyFailedError(
+                f"the environment {name} could not be made: {error.message}",
+                remedy=remedy,
+                details=error.details,
+            ) from error
+
+    def _finish(self, context: StepContext, python: PythonInterpreter, folder: Path) -> None:
+        inventory = context.facts.fresh()[inventory_of(folder)]
+        if inventory is None:
+            raise DependencyFailedError(
+                f"the new interpreter of {folder} does not run", remedy=f"see whether {python.path} is whole"
+            )
+        found = json.loads(inventory)
+        if missing := unfulfilled(self.parameters.requirements, found["version"], found["distributions"]):
+            raise DependencyFailedError(
+                f"pip ended well, but {folder} lacks {', '.join(missing)}",
+                remedy="see pip config list and the variables PIP_…: target, prefix, root, dry-run",
+            )
+        note = {
+            "key": self._key(python),
+            "requirements": self._shown,
+            "no_deps": self.parameters.no_deps,
+            "python": python.path,
+            **found,
+        }
+        write_whole(folder / ENVIRONMENT_MARKER, json.dumps(note, indent=2) + "\n")

@@ -1,0 +1,144 @@
+"""Running pip: nothing but the environment that is meant gets anything, and no credentials are shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from agent.core.secrets import Secrets
+from dependencies.sources.git_credentials import GitAddress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "PipProgress",
+    "masked",
+    "pip_environment",
+    "pip_remedy",
+    "split_git_credentials",
+    "split_requirements",
+    "unfulfilled",
+]
+
+_KEPT_VARIABLES = re.compile(
+    r"PIP_((EXTRA_)?INDEX_URL|NO_INDEX|FIND_LINKS|TRUSTED_HOST|PROXY|(CLIENT_)?CERT|KEYRING_PROVIDER|USE_FEATURE"
+    r"|CONSTRAINT|BUILD_CONSTRAINT|TIMEOUT|DEFAULT_TIMEOUT|RETRIES|RESUME_RETRIES|CACHE_DIR|NO_CACHE_DIR"
+    r"|CONFIG_FILE|ONLY_BINARY|NO_BINARY|PREFER_BINARY)"
+)
+"""pip's settings that say where packages come from; any other says what pip does, or where it puts them."""
+
+_UNREACHABLE = (
+    r"NewConnectionError|NameResolutionError|Temporary failure in name resolution|ProxyError"
+    r"|Connection refused|ConnectTimeout|Read timed out|Network is unreachable|SSLError|Max retries exceeded"
+)
+_REMEDIES = (
+    (
+        _UNREACHABLE,
+        "no package index is reached: set HTTPS_PROXY or PIP_INDEX_URL, or give wheelsDir, some wheels",
+    ),
+    (r"No space left on device", "free some space, or choose another folder for packages"),
+    (
+        r"No matching distribution found for (\S+)",
+        "no wheel of {0} fits this Python and platform; see pip index versions, or add it to wheelsDir",
+    ),
+    (
+        r"do not match the hashes",
+        "the download is not what was pinned: see whether the index is a mirror that differs",
+    ),
+    (r"conflicting dependencies|ResolutionImpossible", "correct the requirements: they exclude each other"),
+)
+
+
+def split_requirements(text: str) -> list[str]:
+    """Requirements in one string: separated by lines, or by a comma before a name (not before a version)."""
+    parts = re.split(r"\n|,(?=\s*[A-Za-z])(?![^\[]*\])", text)
+    return [part.strip() for part in parts if part.strip() and not part.strip().startswith("#")]
+
+
+def pip_remedy(output: str) -> str | None:
+    """What to do about pip's output, where that is known."""
+    for pattern, remedy in _REMEDIES:
+        if match := re.search(pattern, output):
+            return remedy.format(*match.groups())
+    return None
+
+
+def masked(requirement: str) -> str:
+    """A requirement as it may be shown and kept: without the credentials of its address."""
+    name, at, address = requirement.partition("@")
+    return f"{name}{at}{Secrets().mask(address)}"  # a name is none: tiktoken==0.7.0
+
+
+def split_git_credentials(requirements: Iterable[str]) -> tuple[list[str], list[GitAddress]]:
+    """Take the credentials out of requirements from git repositories, for pip hands addresses on to git."""
+    cleaned, addresses = [], []
+    for number, text in enumerate(requirements):
+        url = Requirement(text).url or ""
+        address = GitAddress.parse(url.removeprefix("git+"), number)
+        if url.startswith("git+") and address.env:
+            addresses.append(address)
+            cleaned.append(text.replace(url, f"git+{address.uri}"))
+        else:
+            cleaned.append(text)
+    return cleaned, addresses
+
+
+def pip_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that keep the user's settings from changing what pip does; an empty one is none to pip.
+
+    With ``PIP_DRY_RUN``, ``PIP_TARGET``, ``PIP_PREFIX`` pip ends well and the environment stays empty.
+    """
+    others = {name for name in environment if name.startswith("PIP_") and not _KEPT_VARIABLES.fullmatch(name)}
+    # Zeros also beat pip's configuration files.
+    return {
+        **dict.fromkeys(others, ""),
+        **dict.fromkeys(("PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PIP_DRY_RUN"), "0"),
+    }
+
+
+def unfulfilled(requirements: Iterable[str], version: str, distributions: Mapping[str, str]) -> list[str]:
+    """The requirements that an environment does not fulfil.
+
+    Args:
+        requirements: as PEP 508 has them; one whose marker does not hold is fulfilled.
+        version: the version of the environment's Python.
+        distributions: the versions of what is installed, by name.
+    """
+    environment = {name: str(value) for name, value in default_environment().items()}
+    environment |= {"python_full_version": version, "python_version": ".".join(version.split(".")[:2])}
+    present = {canonicalize_name(name): found for name, found in distributions.items()}
+
+    def fulfilled(requirement: Requirement) -> bool:
+        if requirement.marker and not requirement.marker.evaluate({**environment, "extra": ""}):
+            return True
+        found = present.get(canonicalize_name(requirement.name))
+        return found is not None and requirement.specifier.contains(found, prereleases=True)
+
+    return [masked(text) for text in requirements if not fulfilled(Requirement(text))]
+
+
+class PipProgress:
+    """What pip's lines say about how far it is: ``n of m packages``; m grows while pip finds more."""
+
+    def __init__(self, wanted: int) -> None:
+        self.total = wanted
+        self.done = 0
+
+    def read(self, line: str) -> str | None:
+        """The message for a line of pip, or None where it says nothing new."""
+        match = re.match(r"\s*(Collecting|Processing|Requirement already satisfied:|Downloading) (\S+)", line)
+        if match and match.group(1) != "Downloading":
+            self.done += 1
+            self.total = max(self.total, self.done)
+        if match:
+            name = Path(match.group(2)).name
+            return f"{self.done} of {self.total} packages: {match.group(1).split()[0].lower()} {name}"
+        if line.startswith("Installing collected packages:"):
+            return f"installing {line.count(',') + 1} packages"
+        return None

@@ -1,0 +1,1 @@
+"""Downloads and Git repositories."""

@@ -1,0 +1,259 @@
+"""vLLM in the harness's process: what a profile may ask of it, and the settings that follow for a host."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from agent.component.parameter_types import laid_over
+from gpu_configs.gpu_model import gpu_model
+from gpu_configs.roofline import quantization_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.facts.gpus import Gpu
+    from gpu_configs.gpu_model import GpuModel
+
+__all__ = ["SERVER_SCENARIOS", "EngineSettings", "VllmParameters", "engine_settings", "smaller"]
+
+SERVER_SCENARIOS = ("Server", "Interactive")
+"""Scenarios in which queries come at a rate."""
+
+_SCHEDULER = "harness.backends.vllm_scheduler.PhasedScheduler"
+_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_ARGUMENTS = Path(__file__).with_name("vllm_arguments.txt")
+"""The fields of EngineArgs and AsyncEngineArgs of vLLM 0.22.1 (vllm/engine/arg_utils.py)."""
+_HARNESS_DEFAULT = "max_model_len"
+"""The argument that the harness has a default for: to leave it out is not to ask for vLLM's own."""
+_WEIGHTS_SHARE = 0.6
+"""The most of a GPU's memory that weights may take, so that answers have room."""
+_BYTES_PER_PARAMETER = {"fp8": 1.0, "fp8_per_tensor": 1.0, "fp8_per_block": 1.0}
+_BF16_BYTES = 2.0
+_QUANTIZED_BYTES = 1.0
+"""A parameter of weights that come quantised takes no more."""
+_MIB, _GIB = 1024**2, 1024**3
+_SMALLER_SHARE = 0.05
+_LEAST_SHARE = 0.5
+
+
+class VllmParameters(BaseModel):
+    """vLLM for the test's duration, in the harness's own process."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = Field(description="Folder of the model, or its name on Hugging Face's hub.")
+    parameters_billion: float | None = Field(
+        None, gt=0, description="Size of the model in 10⁹ parameters; tells how many GPUs it needs."
+    )
+    llm_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="vLLM's engine arguments by their own names, over the defaults; or a list of such, each "
+        "over those before it. An empty text leaves the default, null is vLLM's own.",
+    )
+    sampling: dict[str, Any] = Field(
+        default_factory=dict, description="vLLM's SamplingParams by their own names; greedy if absent."
+    )
+    phases: dict[str, float] | bool | None = Field(
+        None,
+        description="Settings of steps that hold either prompts or answers, or false for vLLM's own "
+        "scheduler; what gpu_configs has for the GPU and scenario if absent.",
+    )
+    gpus: int | None = Field(None, ge=1, description="GPUs to use; all if absent.")
+    environment: dict[str, str] = Field(default_factory=dict, description="Environment variables for vLLM.")
+
+    @field_validator("llm_config", mode="before")
+    @classmethod
+    def _laid_over(cls, value: Any) -> Any:
+        return laid_over(value)
+
+    @field_validator("environment")
+    @classmethod
+    def _gpus_are_chosen_for_all(cls, value: dict[str, str]) -> dict[str, str]:
+        if "CUDA_VISIBLE_DEVICES" in value:
+            raise ValueError(
+                "CUDA_VISIBLE_DEVICES chooses GPUs for the whole run: set it where vcagent starts"
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """What the harness's vLLM backend is given.
+
+    Args:
+        engine: vLLM's engine arguments.
+        sampling: vLLM's sampling parameters.
+        environment: environment variables.
+        start_qps: a load to start from, in queries/s, where one is known.
+        origin: where the settings come from, in words.
+    """
+
+    engine: Mapping[str, Any]
+    sampling: Mapping[str, Any]
+    environment: Mapping[str, str]
+    start_qps: float | None = None
+    origin: tuple[str, ...] = field(default_factory=tuple)
+
+
+def engine_settings(
+    asked: VllmParameters, *, model: str, scenario: str, gpus: tuple[Gpu, ...]
+) -> EngineSettings:
+    """The settings for a model and scenario on the GPUs of a host: what is known, under what is asked.
+
+    Args:
+        asked: what the profile says; it wins.
+        model: the model's name in the records, such as ``llama3.1-8b``.
+        scenario: one of the harness's scenarios.
+        gpus: the host's GPUs; empty for a host without (vLLM for CPU).
+    """
+    count = asked.gpus or len(gpus)
+    kind = gpu_model(gpus[0].name) if gpus else None
+    known = kind.vllm.get(model) if kind else None
+    own = known.scenarios.get(scenario) if known else None
+    engine: dict[str, Any] = {**(known.engine if known else {}), **(own.engine if own else {})}
+    origin = [f"gpu_configs has {model} on {kind.name}" if kind and known else "vLLM's own defaults"]
+    quantized = quantization_config(asked.model)
+    if known and quantized:
+        # vLLM refuses another method than that of the weights.
+        engine.pop("quantization", None)
+        engine |= known.static_fp8 if _is_static_fp8(quantized) else {}
+        origin.append(
+            f"the weights are quantised already ({quantized.get('quant_method', 'by a method untold')})"
+        )
+    engine.update(asked.llm_config)
+    origin += _strangers(asked.llm_config)
+    if count > 1:
+        weights = _bytes_of_weights(asked, engine, comes_quantized=bool(quantized))
+        spread = _spread(engine, count, weights, _memory_bytes(gpus, kind))
+        engine.update({name: value for name, value in spread.items() if value > 1})
+        origin.append(_spread_in_words(spread, count))
+    engine = {name: value for name, value in engine.items() if value is not None or name == _HARNESS_DEFAULT}
+    phases = (own.phases if own else None) if asked.phases is None else (asked.phases or None)
+    if phases and phases is not True and "scheduler_cls" not in engine:
+        more = engine.get("additional_config") or {}
+        engine |= {"scheduler_cls": _SCHEDULER, "additional_config": {**more, "phases": dict(phases)}}
+        origin.append("prompts and answers in steps of their own")
+    per_gpu = own.queries_per_s_per_gpu if own else None
+    engines = int(engine.get("data_parallel_size", 1))
+    return EngineSettings(
+        engine=engine,
+        sampling=asked.sampling,
+        environment=asked.environment,
+        start_qps=per_gpu * engines if per_gpu else None,
+        origin=tuple(origin),
+    )
+
+
+def _is_static_fp8(config: Mapping[str, Any]) -> bool:
+    """Whether weights and activations are fp8, each tensor with one scale that is known beforehand.
+
+    Args:
+        config: ``quantization_config`` of vLLM's fp8, of ModelOpt, or of compressed-tensors.
+    """
+    if groups := config.get("config_groups"):
+        try:
+            operands = [group[name] for group in groups.values() for name in ("weights", "input_activations")]
+            kinds = {
+                (one["type"], one["num_bits"], one["strategy"], bool(one["dynamic"])) for one in operands
+            }
+        except (AttributeError, KeyError, TypeError):
+            return False
+        return kinds == {("float", 8, "tensor", False)}
+    if config.get("quant_method") == "modelopt":
+        return config.get("quant_algo") == "FP8"
+    is_static = config.get("activation_scheme") == "static" and not config.get("weight_block_size")
+    return is_static and config.get("quant_method") == "fp8"
+
+
+def _bytes_of_weights(asked: VllmParameters, engine: Mapping[str, Any], *, comes_quantized: bool) -> float:
+    """Of the whole model; 0 where its size is not known."""
+    each = (
+        _QUANTIZED_BYTES
+        if comes_quantized
+        else _BYTES_PER_PARAMETER.get(str(engine.get("quantization")), _BF16_BYTES)
+    )
+    return (asked.parameters_billion or 0) * 1e9 * each
+
+
+def _memory_bytes(gpus: tuple[Gpu, ...], kind: GpuModel | None) -> float:
+    """Of each GPU, as the driver or else ``gpu_configs`` tells; 0 where nobody does."""
+    told = gpus[0].memory_mib if gpus else None
+    return told * _MIB if told else kind.memory_gib * _GIB if kind else 0
+
+
+def _spread(engine: Mapping[str, Any], count: int, weights: float, memory: float) -> dict[str, int]:
+    """The fewest GPUs an engine that hold the weights, and engines for the rest; what is given stays.
+
+    GPUs of an engine are a power of two, which divides the number of attention heads of the models there are.
+
+    Args:
+        engine: the engine's arguments so far; one that is there is kept, and None is vLLM's own: 1.
+        count: GPUs to use.
+        weights: bytes of the model's weights; 0 where unknown.
+        memory: bytes of a GPU's memory; 0 where unknown.
+    """
+    given = {name: int(engine[name] or 1) for name in _PARALLEL if name in engine}
+    stages = given.get("pipeline_parallel_size", 1)
+    shards = given.get("tensor_parallel_size")
+    if shards is None:
+        needed = weights / (memory * _WEIGHTS_SHARE * stages) if memory else 1.0
+        most = count // (stages * given.get("data_parallel_size", 1))
+        shards = min(1 << math.ceil(_log2(needed)), 1 << math.floor(_log2(most)))
+    engines = given.get("data_parallel_size", max(1, count // (shards * stages)))
+    return {
+        "tensor_parallel_size": shards, "pipeline_parallel_size": stages, "data_parallel_size": engines
+    }  # fmt: skip
+
+
+def _log2(number: float) -> float:
+    return math.log2(max(1.0, number))
+
+
+def _spread_in_words(spread: Mapping[str, int], count: int) -> str:
+    used = math.prod(spread.values())
+    chosen = ", ".join(f"{name} {value}" for name, value in spread.items() if value > 1) or "one is used"
+    idle = f"; {count - used} of them left idle" if used < count else ""
+    return f"{count} GPUs: {chosen}{idle}"
+
+
+@cache
+def _known_arguments() -> tuple[str, ...]:
+    return tuple(_ARGUMENTS.read_text(encoding="utf-8").split())
+
+
+def _strangers(asked: Mapping[str, Any]) -> list[str]:
+    """A word on names that the pinned vLLM does not have; another version may, so that vLLM has the last."""
+    words = []
+    for name in asked:
+        if name not in _known_arguments():
+            near = get_close_matches(name, _known_arguments(), n=1)
+            words.append(f"vLLM 0.22.1 has no {name}" + (f": did you mean {near[0]}?" if near else ""))
+    return words
+
+
+def smaller(engine: Mapping[str, Any], *, keep_share: bool = False) -> dict[str, Any]:
+    """The engine's arguments with less memory, for the one retry after it ran out.
+
+    Half the answers at once and half the tokens of a step need less for activations, and a smaller share of
+    the GPU's memory leaves more to what vLLM does not count.
+
+    Args:
+        engine: vLLM's engine arguments.
+        keep_share: whether vLLM's share of the memory stays, since the cache had no room in it.
+    """
+    less = {
+        **engine,
+        "max_num_seqs": max(1, int(engine.get("max_num_seqs", 256)) // 2),
+        "max_num_batched_tokens": max(512, int(engine.get("max_num_batched_tokens", 8192)) // 2),
+    }
+    if not keep_share:
+        share = float(engine.get("gpu_memory_utilization", 0.92))
+        less["gpu_memory_utilization"] = round(max(_LEAST_SHARE, share - _SMALLER_SHARE), 2)
+    return less

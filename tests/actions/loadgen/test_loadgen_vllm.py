@@ -1,0 +1,98 @@
+"""LoadGenExecutor with vLLM's backend under real LoadGen; a stand-in answers (tests/lab/vllm_stand_in)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actions.loadgen.executor import LoadGenExecutor
+from actions.loadgen.parameters import LoadGenParameters
+from agent.facts import Facts
+from agent.facts.gpus import Gpu
+from tests.lab.container_engine import C_LIBRARY, container_engine
+
+if TYPE_CHECKING:
+    from agent.component.component import StepContext
+    from agent.core.records import ParsedOutput
+    from tests.lab.restartable_docker import RestartableDocker
+
+__all__ = ["container_engine"]
+
+pytestmark = pytest.mark.engine
+
+STAND_IN = Path(__file__).parents[2] / "lab" / "vllm_stand_in"
+
+
+@pytest.fixture
+def environment(bench_python: Path, tmp_path: Path) -> Path:
+    """A virtual environment that has LoadGen and the stand-in."""
+    folder = tmp_path / "environment"
+    subprocess.run([bench_python, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    (bench,) = bench_python.parent.parent.glob("lib/python3*/site-packages")
+    (site / "bench.pth").write_text(f"{bench}\n{STAND_IN}\n", encoding="utf-8")
+    return folder
+
+
+def outcome_of(context: StepContext, environment: Path, **parameters: Any) -> ParsedOutput:
+    """What an Offline test comes to."""
+    asked = {
+        "model": "llama3.1-8b",
+        "loadgen_scenario": "Offline",
+        "environment": environment,
+        "vllm": {"model": "/models/m"},
+        "dataset": "synthetic",
+        "samples": 16,
+        "max_output_tokens": 4,
+        "target_qps": "200%",
+        "min_duration": 0.5,
+        **parameters,
+    }
+    (step,) = LoadGenExecutor(LoadGenParameters.model_validate(asked)).plan(context.facts).steps
+    outcome = step.run(context)
+    assert outcome is not None
+    (output,) = outcome.outputs
+    return output
+
+
+def test_a_rate_above_what_the_gpu_can_do_is_refused(context: StepContext, environment: Path) -> None:
+    """The stand-in has the sizes of Llama 3.1 8B and answers at once: no H100 does."""
+    h100 = Gpu("0000:18:00.0", name="NVIDIA H100 80GB HBM3", memory_mib=81559, driver="580.159.04")
+    host = replace(context, facts=Facts(modelled={"gpus": (h100,), "visible_devices": None}))
+    # gpu_configs has no settings for this name, of which the stand-in would not know all.
+    output = outcome_of(host, environment, model="as-large-as-llama", input_tokens=2000)
+    assert output.verdict is not None
+    assert output.verdict.validity.value == "INVALID"
+    assert "above_roofline" in [reason.code for reason in output.verdict.reasons]
+
+
+def test_a_container_has_the_hosts_environment(
+    context: StepContext,
+    environment: Path,
+    bench_python: Path,
+    container_engine: RestartableDocker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its image has a C library and nothing else: Python and LoadGen are the host's."""
+    monkeypatch.setenv("DOCKER_HOST", container_engine.address)
+    (base,) = {
+        Path(line.partition("=")[2].strip()).parent
+        for line in (environment / "pyvenv.cfg").read_text().splitlines()
+        if line.startswith("home")
+    }
+    # What an image with the same Python has of its own, and what makes this environment of two.
+    of_the_image = {base, Path("/usr"), bench_python.parent.parent, STAND_IN}
+    mounts = [f"{folder}:{folder}:ro" for folder in of_the_image]
+    # The tests' engine may not raise limits.
+    container = {"image": C_LIBRARY, "mounts": mounts, "ulimits": {}}
+    output = outcome_of(context, environment, container=container)
+    assert output.details["backend_version"] == "vllm 0.22.1"
+    folder = context.case_dir("mlperf", "llama3.1-8b-offline-performance")
+    result = json.loads((folder / "harness_result.json").read_text())
+    assert result["issued"] == result["completed"] > 0
+    assert not container_engine.docker("ps", "--all", "--quiet")

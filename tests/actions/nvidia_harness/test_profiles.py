@@ -1,0 +1,153 @@
+"""VirtualClient's PERF-GPU-MLPERF unchanged, and ours: what is planned on a host that has all they need."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from actions.nvidia_harness.executor import MLPerfExecutor
+from actions.nvidia_harness.parameters import MLPerfParameters
+from agent.core.errors import HostError
+from agent.core.secrets import Secrets
+from agent.facts import Facts
+from agent.facts.disks import BlockDevice
+from agent.facts.gpus import Gpu
+from agent.facts.linux import Distribution
+from agent.facts.storage import Mount
+from agent.facts.users import Account, User
+from agent.planning.planner import Planner, Standing, leaves
+from agent.planning.variables import run_variables
+from agent.profile import find, load_sources
+
+FIXTURE = Path(__file__).parent / "virtualclient" / "PERF-GPU-MLPERF.json"
+"""The types, parameters and order of VirtualClient's profile."""
+
+FOLDER = Path("/packages/mlperf/closed/NVIDIA")
+DISK = BlockDevice("/dev/nvme1n1", "disk", 4 * 10**12, "ext4", "u", mount_points=("/mnt_0",))
+SYSTEM = BlockDevice(
+    "/dev/sda",
+    "disk",
+    2 * 10**12,
+    children=(BlockDevice("/dev/sda1", "part", 2 * 10**12, mount_points=("/",)),),
+)
+
+
+def host(**changed: Any) -> Facts:
+    """A host with all that the action needs, called by ann with sudo."""
+    facts: dict[str, Any] = {
+        "user": User("root", 0, "ann", "/root"),
+        "root": True,
+        "account_of[ann]": Account("ann", 1000, 1000, "/home/ann"),
+        "docker_group": ("ann",),
+        "process_groups": frozenset({"root"}),
+        "package_dir": Path("/packages"),
+        "disks": (SYSTEM, DISK),
+        "mounts": (
+            Mount(Path("/"), "ext4", 10**12, 10**11),
+            Mount(Path("/mnt_0"), "ext4", 4 * 10**12, 3 * 10**12),
+        ),
+        "gpus": (Gpu("0000:01:00.0", "0x2330", "NVIDIA H100 80GB HBM3", 81559, "550.90.07"),) * 8,
+        f"exists[{FOLDER / 'Makefile.docker'}]": True,
+        f"exists[{FOLDER.parents[1] / 'Makefile.docker'}]": False,
+        f"text[{FOLDER / 'VERSION'}]": "v4.1\n",
+        f"text[{FOLDER / 'Makefile.docker'}]": "docker build --build-context common=docker/common\n",
+        "program[make]": "/usr/bin/make",
+        "docker_version": "27.3.1",
+        "docker_buildx": "github.com/docker/buildx v0.17.1",
+        "exists[/home/ann/.docker/cli-plugins/docker-buildx]": False,
+        "text[/sys/class/dmi/id/sys_vendor]": "Microsoft Corporation\n",
+        "platform": "linux-x64",
+        "distribution": Distribution("ubuntu"),
+    }
+    for stage in ("download-data", "download-model", "preprocess-data"):
+        for model in ("bert", "3d-unet", "gptj"):
+            facts[f"bytes_made[/mnt_0/scratch/.vcagent/{stage}-{model}.json]"] = None
+            facts[f"bytes_made[/scratch/.vcagent/{stage}-{model}.json]"] = None
+    return Facts(None, {**facts, **changed})
+
+
+def steps(facts: Facts, **values: Any) -> dict[str, str]:
+    parameters = MLPerfParameters.model_validate({"model": "bert", **values})
+    return {step.name: step.command for step in MLPerfExecutor(parameters).plan(facts).steps}
+
+
+def test_the_fixture_asks_for_what_virtualclient_s_profile_does(shared: Path) -> None:
+    path = shared / "peers" / "virtualclient" / "profiles" / FIXTURE.name
+    ours, theirs = (json.loads(one.read_text(encoding="utf-8")) for one in (FIXTURE, path))
+    for part in ("Parameters", "Dependencies", "Actions"):
+        assert ours[part] == theirs[part]
+
+
+def test_virtualclient_s_profile_is_planned_as_it_is() -> None:
+    profile = load_sources([find(str(FIXTURE))])
+    facts = host()
+    planner = Planner(profile, run_variables(facts, Path("/results/r"), "experiment", "host"), Secrets())
+    planner.validate()
+    planned = [planner.plan(element, facts) for element in leaves(profile.actions)]
+    assert [one.standing for one in planned] == [Standing.PLANNED] * 2
+    names = [[step.name for step in one.plan.steps] for one in planned if one.plan]
+    assert names[0] == [
+        "scratch", "repository", "image", "clean", "link-dirs", "known-system",
+        "download-data-bert", "download-model-bert", "preprocess-data-bert", "build", "system",
+        *(f"generate-engines-default-{one}" for one in ("offline", "server", "singlestream")),
+        *(f"run-default-{one}-performance" for one in ("offline", "server", "singlestream")),
+        *(f"run-default-{one}-accuracy" for one in ("offline", "server", "singlestream")),
+    ]  # fmt: skip
+    assert names[1][-2:] == ["run-default-offline-accuracy", "run-default-singlestream-accuracy"]
+    scratch = planned[0].plan.steps[0].command if planned[0].plan else ""
+    assert scratch == "mkdir -p /mnt_0/scratch/{data,models,preprocessed_data}"
+
+
+@pytest.mark.parametrize("name", ["PERF-GPU-MLPERF-NVIDIA", "PERF-GPU-MLPERF-NVIDIA-GPTJ"])
+def test_our_profiles_are_valid(name: str) -> None:
+    profile = load_sources([find(name)])
+    facts = host()
+    planner = Planner(profile, run_variables(facts, Path("/results/r"), "experiment", "host"), Secrets())
+    planner.validate()
+    built = [planner.build(element) for element in leaves(profile.actions)]
+    assert {type(one) for one in built} == {MLPerfExecutor}
+
+
+def test_run_args_are_virtualclient_s() -> None:
+    command = steps(host())["run-default-offline-performance"]
+    arguments = (
+        "--benchmarks=bert --scenarios=Offline --config_ver=default --test_mode=PerformanceOnly --fast"
+    )
+    assert command == f"make run_harness RUN_ARGS='{arguments}'"
+
+
+def test_gpus_of_several_kinds_are_not_taken_for_one() -> None:
+    h100 = Gpu("0000:01:00.0", "0x2330", "NVIDIA H100 80GB HBM3", 81559)
+    mixed = (h100, Gpu("0000:02:00.0", "0x20b0", "NVIDIA A100-SXM4-40GB", 40960), h100)
+    with pytest.raises(HostError, match="several kinds: NVIDIA H100 80GB HBM3, NVIDIA A100"):
+        steps(host(gpus=mixed))
+    assert steps(host(gpus=mixed), Gpus="0,2")
+
+
+CASES = yaml.safe_load((Path(__file__).parent / "plans.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
+def test_plan(case: dict[str, Any]) -> None:
+    changed = dict(case.get("host", {}))
+    if "user" in changed:
+        changed["user"] = User(*changed["user"])
+    for key in ("account_of[root]", "account_of[ann]"):
+        if changed.get(key):
+            changed[key] = Account(*changed[key])
+    if "disks" in changed:
+        changed["disks"] = (SYSTEM,)
+    if "docker_group" in changed:
+        changed["docker_group"] = tuple(changed["docker_group"])
+    if "refused" in case:
+        with pytest.raises(HostError, match=case["refused"]) as refusal:
+            steps(host(**changed), **case.get("parameters", {}))
+        assert refusal.value.remedy
+        return
+    planned = steps(host(**changed), **case.get("parameters", {}))
+    for name, command in case["steps"].items():
+        assert planned.get(name) == command

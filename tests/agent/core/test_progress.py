@@ -1,0 +1,52 @@
+"""What is shown while a run goes on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from agent.core.progress import PlainProgress, duration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (125, "2 min 05 s"),
+        (7260, "2 h 01 min"),
+        (-3, "0 s"),
+    ],
+)
+def test_durations_are_told_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_line_at_the_start_now_and_then_and_at_the_end() -> None:
+    stream, clock = io.StringIO(), [0.0]
+    progress = PlainProgress(stream, lambda: clock[0])
+    progress.expect([60.0, 30.0])
+    step = progress.start("install", 60.0)
+    clock[0] = 10.0
+    step.update("unpacking", done=1, total=4)
+    clock[0] = 20.0
+    step.update("unpacking", done=2, total=4)
+    step.update("not shown: too soon", done=2, total=4)
+    progress.finish(step, "done")
+    lines = stream.getvalue().splitlines()
+    assert lines == [
+        "[      0 s] 1/2 install (usually 1 min 00 s)",
+        "[     20 s]     install: 50% unpacking, about 50 s left in all",
+        "[     20 s]     install: done (20 s)",
+    ]
+
+
+def test_a_reader_that_has_gone_does_not_end_the_run() -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(text)
+
+    progress = PlainProgress(Closed())
+    progress.finish(progress.start("install"), "done")

