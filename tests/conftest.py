@@ -26,8 +26,17 @@ __all__ = [
     "shared",
 ]
 
-_ENGINES = {"docker_engine": "hosts", "container_engine": "containers", "slurm_session": "slurm"}
-"""Fixtures that start a lab, and its group: one worker starts it, and other labs run beside it."""
+_GROUPS = {
+    "bench_python": "engine",
+    "llamacpp": "engine",
+    "docker_engine": "hosts",
+    "container_engine": "containers",
+    "slurm_session": "slurm",
+}
+"""Fixtures whose tests run one after the other: they load the machine, or start a lab that serves a session.
+
+The first that a test has decides. Different groups run beside each other.
+"""
 
 settings.register_profile("busy-host", deadline=None)  # to be slow is no failure
 settings.load_profile("busy-host")
@@ -61,12 +70,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 def _group(item: pytest.Item, fixtures: Sequence[str]) -> str | None:
     """Return the group of a test, or None if it can run beside all others.
 
-    One at a time run: tests that load the machine (engines), tests of one lab, tests of this host's packages
-    and disks (root), and tests of a file whose fixtures live as long as the file.
+    One after the other run the tests of an engine, of a lab, of this host's packages and disks (root), and of
+    a file whose fixtures live as long as the file.
     """
-    if item.get_closest_marker("engine"):
-        return "engine"
-    for fixture, group in _ENGINES.items():
+    for fixture, group in _GROUPS.items():
         if fixture in fixtures:
             return group
     if item.get_closest_marker("root"):
