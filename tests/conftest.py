@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,13 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no folder of other projects' profiles and logs (VCAGENT_SHARED)")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _cpu_limit(request: pytest.FixtureRequest) -> Iterator[None]:
+    marker, before_s = request.node.get_closest_marker("cpu_limit"), time.process_time()
+    yield
+    assert not marker or time.process_time() - before_s < marker.args[0]
 
 
 @pytest.hookimpl(wrapper=True)  # before xdist, which reads the groups in the same hook
