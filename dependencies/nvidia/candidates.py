@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dependencies.nvidia.cuda_versions import driver_key
 from dependencies.nvidia.driver import DriverWish, InstalledDriver, needed_services
-from dependencies.nvidia.packages import LAYOUTS, SUBNET_MANAGER, Layout, branch_of, other_branch, upstream
+from dependencies.nvidia.packages import (
+    LAYOUTS,
+    SUBNET_MANAGER,
+    Layout,
+    belongs_to_driver,
+    branch_of,
+    other_branch,
+    upstream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from agent.facts.package_solutions import PackageSolution
     from agent.facts.package_versions import PackageOffer
     from agent.facts.packages import InstalledPackage
 
-__all__ = ["Candidate", "candidates", "solve", "superseded"]
+__all__ = ["Candidate", "candidates", "superseded"]
 
 _VERSION = re.compile(r"\d{3,}(?:\.\d+)+")
 _ROLE = re.compile(
-    r"(?:nvidia-(?:driver|dkms|headless(?:-no-dkms)?|kernel-common|kernel-source|utils|compute-utils"
+    r"(?:nvidia-(?:driver|dkms|headless(?:-no-dkms)?|kernel-common|kernel-source|utils|compute-utils|firmware"
     r"|fabricmanager(?:-dev)?|imex|open)|libnvidia-[a-z0-9]+|xserver-xorg-video-nvidia|linux-modules-nvidia"
     r"|cuda-drivers(?:-fabricmanager)?)-(\d{3})(?:-.*)?"
 )
@@ -37,8 +46,11 @@ class Candidate:
         layout: how its packages are named.
         open_module: whether it has the open kernel module.
         prebuilt: whether that was built and signed by the distribution.
-        packages: its packages, each with the exact version to install.
+        packages: its packages, each with the exact version to install: at first those that must be asked for,
+            once it is solved all that the package manager would change.
         unpinned: further packages to install, in any version.
+        pins: the version of every package that somebody offers in the driver's version.
+        others: what else would come along, with its version.
         problems: why it does not work as a whole; empty for one that does.
     """
 
@@ -49,6 +61,8 @@ class Candidate:
     prebuilt: bool = False
     packages: Mapping[str, str] = field(default_factory=dict)
     unpinned: tuple[str, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -56,6 +70,18 @@ class Candidate:
         flavour = "open" if self.open_module else "closed"
         text = f"{self.version} from {self.origin} ({self.layout.name} packages, {flavour} kernel module)"
         return f"{text}: {'; '.join(self.problems)}" if self.problems else text
+
+    def solved(self, solution: PackageSolution) -> Candidate:
+        """The candidate with all that the package manager would change for it; or why it would not."""
+        if solution.problem:
+            return replace(self, problems=solution.problem)
+        driver = {
+            name: new
+            for name, new in solution.changes.items()
+            if belongs_to_driver(name) and _VERSION.fullmatch(upstream(new))
+        }
+        others = {name: new for name, new in solution.changes.items() if name not in driver}
+        return replace(self, packages={**self.packages, **driver}, others=others)
 
 
 def candidates(
@@ -113,13 +139,20 @@ def candidates(
     return sorted(found, key=rank)
 
 
-def solve(found: Iterable[Candidate]) -> Candidate | None:
-    """The first candidate that works as a whole."""
-    return next((candidate for candidate in found if not candidate.problems), None)
+def superseded(
+    installed: Mapping[str, InstalledPackage],
+    chosen: Candidate,
+    kernel: str,
+    before: InstalledDriver | None = None,
+) -> tuple[str, ...]:
+    """Installed packages of another branch, family or kernel module, which the chosen driver replaces.
 
-
-def superseded(installed: Mapping[str, InstalledPackage], chosen: Candidate, kernel: str) -> tuple[str, ...]:
-    """Installed packages of another branch, family or kernel module, which the chosen driver replaces."""
+    Args:
+        installed: what dpkg knows.
+        chosen: the driver that is to be installed.
+        kernel: the kernel that runs.
+        before: the driver that is installed: what the chosen one does not have any more goes with it.
+    """
     branch = branch_of(chosen.version)
     layout = chosen.layout
     other = layout.fill(
@@ -141,7 +174,13 @@ def superseded(installed: Mapping[str, InstalledPackage], chosen: Candidate, ker
         foreign = match and (
             match.group(1) != branch or (not shared and bool(flavoured) != (layout.name == "server"))
         )
-        if foreign or name in other:
+        gone = (
+            before is not None
+            and name in before.packages
+            and upstream(package.version) == before.version != chosen.version
+            and name not in chosen.pins
+        )
+        if foreign or gone or name in other:
             found.append(name)
     return tuple(sorted(found))
 
@@ -157,7 +196,8 @@ def _drivers(
             branch = branch_of(version)
             if not _VERSION.fullmatch(version) or branch_of(wish.version or version) != branch:
                 continue
-            wanted = layout.without_dkms if wish.prebuilt else layout.drivers[0]
+            whole = wish.display or layout.rpm
+            wanted = layout.without_dkms if wish.prebuilt else (layout.drivers if whole else layout.compute)[0]
             if name in layout.fill([wanted], branch, wish.kernel, is_open=is_open):
                 found.append(offer)
     return found
@@ -210,6 +250,7 @@ class _Selection:
             for what, names in needed_services(self._wish, self._layout, self._branch):
                 self._take(names, what)
             self._take_subnet_manager()
+            self._take_what_computes()
             self._take_companions(installed.packages if installed else {})
         return Candidate(
             self._version,
@@ -219,8 +260,14 @@ class _Selection:
             self._wish.prebuilt,
             self._packages,
             tuple(self._unpinned),
-            tuple(self._problems),
+            self._pins(),
+            problems=tuple(self._problems),
         )
+
+    def _pins(self) -> dict[str, str]:
+        """Every package that is offered in the driver's version; of several revisions the driver's own."""
+        pins = {name: offer.version for name in self._offered if (offer := self._of_this_version(name))}
+        return {**pins, **self._packages}
 
     def _fill(self, names: Iterable[str]) -> tuple[str, ...]:
         return self._layout.fill(names, self._branch, self._wish.kernel, is_open=self._is_open)
@@ -271,13 +318,23 @@ class _Selection:
         else:
             self._problems.append(f"{self._driver.origin} has no {SUBNET_MANAGER}")
 
+    def _take_what_computes(self) -> None:
+        """The tools and libraries beside the first one, where they are offered as packages of their own."""
+        for name in self._fill(self._layout.compute):
+            offer = self._of_this_version(name)
+            if offer and name not in self._packages and not other_branch(offer.depends, self._branch):
+                self._packages[name] = offer.version
+
     def _take_companions(self, present: Mapping[str, str]) -> None:
+        """What is there already changes along; apt brings the rest, dnf would take its newest version."""
         drivers = () if self._wish.prebuilt else self._layout.drivers
         along = self._fill((*drivers, *self._layout.moved_along))
         along = tuple(name for name in along if name in present)
-        for name in (*self._fill(self._layout.companions), *along):
+        companions = self._fill(self._layout.companions)
+        for name in (*companions, *along):
             offer = self._of_this_version(name)
-            if offer and not other_branch(offer.depends, self._branch):
+            wanted = self._layout.rpm or name in present
+            if offer and wanted and not other_branch(offer.depends, self._branch):
                 self._packages[name] = offer.version
-            elif name in present and name not in along:
+            elif not offer and name in present and name not in along:
                 self._problems.append(f"no {name} {self._version}")

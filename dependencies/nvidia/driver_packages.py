@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from dataclasses import dataclass, replace
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.files import text_of
+from agent.facts.package_solutions import apt_solution
 from agent.facts.package_versions import HELD_PACKAGES, package_offers
 from agent.facts.packages import APT_LISTS_AGE_S, INSTALLED_PACKAGES
 from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES
-from dependencies.nvidia.candidates import Candidate, candidates, solve, superseded
+from dependencies.nvidia.candidates import Candidate, candidates, superseded
 from dependencies.nvidia.driver import DriverWish, InstalledDriver, faults, find_installed
 from dependencies.nvidia.packages import (
     LAYOUTS,
@@ -22,6 +24,7 @@ from dependencies.nvidia.packages import (
     belongs_to_driver,
     branch_of,
     driver_package_names,
+    upstream,
 )
 from dependencies.nvidia.wish import enrolment
 from dependencies.packages.apt import APT_GET, APT_UPDATE, repair_step, run_apt, simulated_changes
@@ -29,10 +32,11 @@ from dependencies.packages.package_folder import write_whole
 from dependencies.packages.package_managers import LISTS_LIFE_S, broken_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from agent.facts import Facts
+    from agent.facts import Fact, Facts
+    from agent.facts.package_solutions import PackageSolution
     from agent.facts.package_versions import PackageOffer
     from dependencies.nvidia.repository import NvidiaRepository
 
@@ -40,6 +44,9 @@ __all__ = ["DriverPackages"]
 
 _SHOWN = 8
 """Candidates that an error lists."""
+
+_TRIED = 4
+"""Candidates that the package manager is asked about before it counts as finding no way."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +75,25 @@ class DriverPackages:
 
     def faults(self, facts: Facts) -> list[str]:
         """What is wrong with the packages that are installed."""
-        return faults(self.wish, self.installed(facts))
+        driver = self.installed(facts)
+        if driver is None:
+            return faults(self.wish, None)
+        offered = {one.name for one in self._offers(facts) if upstream(one.version) == driver.version}
+        return faults(self.wish, driver, offered)
 
     def chosen(self, facts: Facts) -> Candidate | None:
-        """The driver to install."""
-        return solve(self._candidates(facts, self.wish))
+        """The driver to install, with all that the package manager would change for it."""
+        return next((one for one in self._solved(facts) if not one.problems), None)
+
+    def _solved(self, facts: Facts) -> Iterator[Candidate]:
+        """Candidates that look whole, best first, as the package manager solves them."""
+        whole = (one for one in self._candidates(facts, self.wish) if not one.problems)
+        for candidate in itertools.islice(whole, _TRIED):
+            yield candidate.solved(facts[self._solution(facts, candidate)])
+
+    def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
+        """What the package manager says to a candidate."""
+        return apt_solution(self._install_command(facts, candidate), candidate.pins)
 
     def steps(self, facts: Facts) -> list[Step]:
         """What makes the packages right.
@@ -146,7 +167,8 @@ class DriverPackages:
 
     def refusal(self, facts: Facts) -> HostError:
         """Why no offered driver will do, with those that come near, and those of other branches."""
-        near = [str(candidate) for candidate in self._candidates(facts, self.wish)]
+        unsolved = [str(candidate) for candidate in self._solved(facts) if candidate.problems]
+        near = unsolved + [str(one) for one in self._candidates(facts, self.wish) if one.problems]
         others = [
             str(candidate)
             for candidate in self._candidates(facts, replace(self.wish, version=""))
@@ -181,11 +203,14 @@ class DriverPackages:
     def _install_command(self, facts: Facts, chosen: Candidate) -> list[str]:
         installed = facts[INSTALLED_PACKAGES]
         pinned = (f"{name}={version}" for name, version in chosen.packages.items())
-        removed = (f"{name}-" for name in superseded(installed, chosen, self.wish.kernel))
+        removed = (f"{name}-" for name in self._superseded(facts, chosen))
         options = ["--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"]
         if broken_packages(installed):
             options.append("--fix-broken")
         return [*APT_GET, "install", *options, *pinned, *chosen.unpinned, *removed]
+
+    def _superseded(self, facts: Facts, chosen: Candidate) -> tuple[str, ...]:
+        return superseded(facts[INSTALLED_PACKAGES], chosen, self.wish.kernel, self.installed(facts))
 
     def _change(self, context: StepContext, chosen: Candidate) -> None:
         """Install, once it is known that nothing else is changed for it."""
@@ -276,7 +301,7 @@ class DriverPackages:
         chosen = self.chosen(facts)
         if chosen is None:
             return set()
-        gone = superseded(facts[INSTALLED_PACKAGES], chosen, self.wish.kernel)
+        gone = self._superseded(facts, chosen)
         return {*chosen.packages, *(name for name in self._names(facts) if name not in gone)}
 
     def _excluded(self, facts: Facts) -> bool:
@@ -318,7 +343,7 @@ class DriverPackages:
             if name in installed and installed[name].installed and installed[name].version != version
         }
         held = facts[HELD_PACKAGES]
-        changing |= set(superseded(installed, chosen, self.wish.kernel))
+        changing |= set(self._superseded(facts, chosen))
         if foreign := sorted((changing & held) - self._ours(facts)):
             names = " ".join(foreign)
             raise HostError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.files import text_of
+from agent.facts.package_solutions import dnf_solution
 from agent.facts.packages import INSTALLED_PACKAGES
 from agent.facts.repositories import RPM_REPOSITORIES
 from agent.facts.rpm_offers import NVIDIA_HOST, RPM_DRIVER_OFFERS, every_stream
@@ -22,7 +23,8 @@ from dependencies.packages.version_lock import foreign_locks, with_locks
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.facts import Facts
+    from agent.facts import Fact, Facts
+    from agent.facts.package_solutions import PackageSolution
     from agent.facts.package_versions import PackageOffer
     from dependencies.nvidia.candidates import Candidate
 
@@ -37,6 +39,9 @@ class RpmDriverPackages(DriverPackages):
 
     def _offers(self, facts: Facts) -> tuple[PackageOffer, ...]:
         return facts[RPM_DRIVER_OFFERS]
+
+    def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
+        return dnf_solution(self._install_command(facts, candidate))
 
     def _fetching_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - dnf fetches by itself
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from agent.facts.kernel_headers import KERNEL_HEADERS
 from agent.facts.linux import KERNEL
 from agent.facts.nvidia_module import NVIDIA_MODULE
 from agent.facts.nvswitch import NVSWITCH_BRIDGES
-from agent.facts.packages import PACKAGE_MANAGER, RPM_MANAGERS
+from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGERS
 from agent.facts.secure_boot import MODULE_KEY_ENROLLED, SECURE_BOOT
 from dependencies.nvidia.cuda_versions import compatible_driver, driver_key, needed_driver
 from dependencies.nvidia.driver import DriverWish
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from agent.facts import Facts
 
 __all__ = ["Choice", "KernelModule", "WishParameters", "enrolment", "wish_of"]
+
+_DISPLAY = (
+    r"xserver-xorg-(?:core|video-nvidia)|xwayland$|xorg-x11-server-Xorg"
+    r"|nvidia-driver-\d{3}|nvidia-driver(?:-open)?$"
+)
+"""Packages of a host that shows pictures."""
 
 OPEN_BY_DEFAULT = 560
 """From this branch on NVIDIA recommends the open kernel module (its guide, "Kernel Modules")."""
@@ -110,8 +117,17 @@ def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
         maximum_branch=maximum,
         headers=facts[KERNEL_HEADERS] is not False,
         rpm=facts[PACKAGE_MANAGER] in RPM_MANAGERS,
+        display=_has_display(facts),
     )
     return wish, why
+
+
+def _has_display(facts: Facts) -> bool:
+    """Whether the host shows pictures: it has an X server, or the X driver of NVIDIA's already."""
+    return any(
+        package.installed and re.match(_DISPLAY, name)
+        for name, package in facts[INSTALLED_PACKAGES].items()
+    )
 
 
 def _minimum(asked: WishParameters, generations: list[Generation]) -> tuple[str, str]:

@@ -156,6 +156,9 @@ _DEFAULTS = (
 
 def _rooted(root: Path, command: Sequence[str]) -> list[str]:
     program, *rest = command
+    if program == "sh" and "dnf" in rest:  # sh -c script dnf, and then the command
+        start = rest.index("dnf") + 1
+        return [program, *rest[:start], *_rooted(root, rest[start:])]
     if program == "dnf":
         return [
             program, f"--installroot={root}", f"--setopt=reposdir={root}/etc/yum.repos.d", "--releasever=9",
