@@ -23,7 +23,7 @@ _PRIORITY = 1001
 
 # apt reads preferences from a regular file alone; those of the host stay in force behind ours.
 _APT_SCRIPT = (
-    'file=$(mktemp) || exit; trap \'rm -f "$file"\' EXIT; '
+    "file=$(mktemp) || exit; trap 'rm -f \"$file\"' EXIT; "
     '{ printf "%s\\n" "$0"; cat /etc/apt/preferences 2>/dev/null; } >"$file"; '
     '"$@" --option=Dir::Etc::Preferences="$file" --simulate 2>&1 || echo "E: exit $?"'
 )

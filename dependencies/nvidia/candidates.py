@@ -16,6 +16,7 @@ from dependencies.nvidia.packages import (
     belongs_to_driver,
     branch_of,
     other_branch,
+    precompiled_module,
     upstream,
 )
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Candidate", "candidates", "superseded"]
 
 _VERSION = re.compile(r"\d{3,}(?:\.\d+)+")
+_SOURCES = ("nvidia-kernel-source-{branch}-server{open}", "nvidia-kernel-source-{branch}{open}")
 _ROLE = re.compile(
     r"(?:nvidia-(?:driver|dkms|headless(?:-no-dkms)?|kernel-common|kernel-source|utils|compute-utils|firmware"
     r"|fabricmanager(?:-dev)?|imex|open)|libnvidia-[a-z0-9]+|xserver-xorg-video-nvidia|linux-modules-nvidia"
@@ -50,7 +52,7 @@ class Candidate:
             once it is solved all that the package manager would change.
         unpinned: further packages to install, in any version.
         pins: the version of every package that somebody offers in the driver's version.
-        others: what else would come along, with its version.
+        changes: all that would be installed or changed, what is not the driver's among it.
         problems: why it does not work as a whole; empty for one that does.
     """
 
@@ -62,7 +64,7 @@ class Candidate:
     packages: Mapping[str, str] = field(default_factory=dict)
     unpinned: tuple[str, ...] = ()
     pins: Mapping[str, str] = field(default_factory=dict)
-    others: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -80,8 +82,7 @@ class Candidate:
             for name, new in solution.changes.items()
             if belongs_to_driver(name) and _VERSION.fullmatch(upstream(new))
         }
-        others = {name: new for name, new in solution.changes.items() if name not in driver}
-        return replace(self, packages={**self.packages, **driver}, others=others)
+        return replace(self, packages={**self.packages, **driver}, changes=solution.changes)
 
 
 def candidates(
@@ -197,7 +198,9 @@ def _drivers(
             if not _VERSION.fullmatch(version) or branch_of(wish.version or version) != branch:
                 continue
             whole = wish.display or layout.rpm
-            wanted = layout.without_dkms if wish.prebuilt else (layout.drivers if whole else layout.compute)[0]
+            wanted = (
+                layout.without_dkms if wish.prebuilt else (layout.drivers if whole else layout.compute)[0]
+            )
             if name in layout.fill([wanted], branch, wish.kernel, is_open=is_open):
                 found.append(offer)
     return found
@@ -243,7 +246,11 @@ class _Selection:
             self._problems.append(objection)
         self._take([self._driver.name], "driver")
         if not self._problems:
-            if self._wish.prebuilt:
+            if installed and installed.precompiled and installed.version == self._version:
+                pass  # a module that is there and right stays
+            elif self._layout.rpm and (ready := self._precompiled()):
+                self._packages[ready.name] = ready.version
+            elif self._wish.prebuilt:
                 self._take_prebuilt()
             else:
                 self._take_dkms()
@@ -301,6 +308,20 @@ class _Selection:
         else:
             self._problems.append(f"no headers of the kernel {self._wish.kernel} to build its module with")
 
+    def _precompiled(self) -> PackageOffer | None:
+        """A module that is ready for the kernel that runs, where one is asked for: it must be signed."""
+        if not self._wish.prebuilt:
+            return None
+        for name, offers in self._offered.items():
+            module = precompiled_module(name)
+            if (
+                module
+                and (module.version, module.open) == (self._version, self._is_open)
+                and (module.serves(self._wish.kernel))
+            ):
+                return offers[0]
+        return None
+
     def _take_prebuilt(self) -> None:
         """A prebuilt module has its kernel's version; for which driver it is made, its dependencies tell."""
         (name,) = self._fill([self._layout.prebuilt])
@@ -331,10 +352,21 @@ class _Selection:
         along = self._fill((*drivers, *self._layout.moved_along))
         along = tuple(name for name in along if name in present)
         companions = self._fill(self._layout.companions)
-        for name in (*companions, *along):
+        excluded = self._of_another_module()
+        there = tuple(name for name in present if belongs_to_driver(name) and name not in excluded)
+        for name in (*companions, *along, *there):
             offer = self._of_this_version(name)
             wanted = self._layout.rpm or name in present
             if offer and wanted and not other_branch(offer.depends, self._branch):
                 self._packages[name] = offer.version
-            elif not offer and name in present and name not in along:
+            elif not offer and name in present and name in companions:
                 self._problems.append(f"no {name} {self._version}")
+
+    def _of_another_module(self) -> frozenset[str]:
+        """What only goes with the other flavour of the kernel module, or with one that is built here."""
+        layout = self._layout
+        module = (*layout.drivers, *layout.dkms, layout.prebuilt, *_SOURCES)
+        names = layout.fill(module, self._branch, self._wish.kernel, is_open=not self._is_open)
+        mine = layout.fill(layout.drivers, self._branch, self._wish.kernel, is_open=self._is_open)
+        built = self._fill((*layout.drivers, *layout.dkms, *_SOURCES)) if self._wish.prebuilt else ()
+        return frozenset(names).difference(() if self._wish.prebuilt else mine) | frozenset(built)

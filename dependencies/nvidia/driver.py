@@ -18,6 +18,7 @@ from dependencies.nvidia.packages import (
     belongs_to_driver,
     branch_of,
     of_another_branch,
+    precompiled_module,
     upstream,
 )
 
@@ -48,6 +49,7 @@ class DriverWish:
         headers: whether the kernel's headers are there.
         rpm: whether its packages are rpm's.
         display: whether the host shows pictures, and the X driver comes along.
+        loaded: the version of the module that is loaded and answers for every GPU; empty where none does.
     """
 
     version: str
@@ -64,6 +66,7 @@ class DriverWish:
     headers: bool = True
     rpm: bool = False
     display: bool = False
+    loaded: str = ""
 
     def objection(self, version: str) -> str:
         """Why a full version is not what is asked for; empty where it is."""
@@ -85,12 +88,14 @@ class InstalledDriver:
         layout: how its packages are named.
         open_module: whether it has the open kernel module.
         packages: its packages and their versions; also those that have another driver's version.
+        precompiled: those of them that are a kernel module which rpm has ready for the kernel that runs.
     """
 
     version: str
     layout: Layout
     open_module: bool
     packages: Mapping[str, str]
+    precompiled: tuple[str, ...] = ()
 
 
 def find_installed(installed: Mapping[str, InstalledPackage], kernel: str) -> InstalledDriver | None:
@@ -123,7 +128,8 @@ def find_installed(installed: Mapping[str, InstalledPackage], kernel: str) -> In
                     found |= {name: version for name, version in prebuilt.items() if name in signed}
                     if SUBNET_MANAGER in installed and installed[SUBNET_MANAGER].installed:
                         found[SUBNET_MANAGER] = installed[SUBNET_MANAGER].version
-                    return InstalledDriver(version, layout, is_open, found)
+                    ready = _precompiled(found, version, kernel, is_open=is_open) if layout.rpm else ()
+                    return InstalledDriver(version, layout, is_open, found, ready)
     return None
 
 
@@ -136,11 +142,27 @@ def _driver_version(
     """
     modules = layout.fill((*layout.dkms, layout.prebuilt), branch, kernel, is_open=is_open)
     has_module = any(name in present for name in modules)
+    if layout.rpm:
+        has_module = has_module or any(
+            module.open == is_open for name in present if (module := precompiled_module(name))
+        )
     computing = layout.fill(layout.compute, branch, kernel, is_open=is_open)
     for name in layout.fill(layout.drivers, branch, kernel, is_open=is_open):
         if name in present and (has_module or (layout.prebuilt and name not in computing)):
             return upstream(present[name])
     return ""
+
+
+def _precompiled(packages: Mapping[str, str], version: str, kernel: str, *, is_open: bool) -> tuple[str, ...]:
+    """The precompiled modules of a driver for one kernel."""
+    return tuple(
+        name
+        for name, full in packages.items()
+        if (module := precompiled_module(name))
+        and module.open == is_open
+        and module.serves(kernel)
+        and (module.version or upstream(full)) == version
+    )
 
 
 def _packages_of(
@@ -160,7 +182,9 @@ def _packages_of(
 
 def _is_alias(name: str, version: str) -> bool:
     """Whether a package stands under another name as well: with its architecture, or with its version."""
-    return re.search(r":|\.(?:noarch|x86_64|aarch64|i\d86)$", name) is not None or name.endswith(f"-{version}")
+    return re.search(r":|\.(?:noarch|x86_64|aarch64|i\d86)$", name) is not None or name.endswith(
+        f"-{version}"
+    )
 
 
 def needed_services(wish: DriverWish, layout: Layout, branch: str) -> list[tuple[str, tuple[str, ...]]]:
@@ -195,7 +219,8 @@ def faults(
     branch, layout = branch_of(driver.version), driver.layout
     prebuilt = layout.fill([layout.prebuilt], branch, wish.kernel, is_open=driver.open_module)[0]
     modules = layout.fill(layout.dkms, branch, wish.kernel, is_open=driver.open_module)
-    if not any(name in driver.packages for name in (prebuilt, *(() if wish.prebuilt else modules))):
+    ready = any(name in driver.packages for name in (prebuilt, *(() if wish.prebuilt else modules)))
+    if not (ready or driver.precompiled or wish.loaded == driver.version):
         signed = "signed " if wish.prebuilt else ""
         found.append(f"there is no {signed}kernel module for {wish.kernel}")
     if wish.prebuilt:

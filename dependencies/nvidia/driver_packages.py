@@ -201,12 +201,12 @@ class DriverPackages:
         return facts[package_offers("nvidia", driver_package_names(self.wish.kernel))]
 
     def _install_command(self, facts: Facts, chosen: Candidate) -> list[str]:
-        installed = facts[INSTALLED_PACKAGES]
         pinned = (f"{name}={version}" for name, version in chosen.packages.items())
         removed = (f"{name}-" for name in self._superseded(facts, chosen))
-        options = ["--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"]
-        if broken_packages(installed):
-            options.append("--fix-broken")
+        # Without it apt refuses everything as long as any package lacks what it needs.
+        options = [
+            *("--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages", "--fix-broken")
+        ]
         return [*APT_GET, "install", *options, *pinned, *chosen.unpinned, *removed]
 
     def _superseded(self, facts: Facts, chosen: Candidate) -> tuple[str, ...]:

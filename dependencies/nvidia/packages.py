@@ -20,11 +20,13 @@ __all__ = [
     "NVIDIA_ORIGINS",
     "SUBNET_MANAGER",
     "Layout",
+    "PrecompiledModule",
     "belongs_to_driver",
     "branch_of",
     "driver_package_names",
     "of_another_branch",
     "other_branch",
+    "precompiled_module",
     "upstream",
 ]
 
@@ -209,6 +211,37 @@ LAYOUTS = (
         rpm=True,
     ),
 )
+
+
+@dataclass(frozen=True)
+class PrecompiledModule:
+    """A kernel module of rpm's that somebody built, and maybe signed, for one kernel.
+
+    Args:
+        version: the driver's full version; empty where the package's name does not tell.
+        kernel: the beginning of the kernel's release; empty for several kernels.
+        open: whether it is the open flavour.
+    """
+
+    version: str
+    kernel: str
+    open: bool
+
+    def serves(self, kernel: str) -> bool:
+        """Whether it is for a kernel such as ``5.14.0-503.33.1.el9_5.x86_64``."""
+        return not self.kernel or f"{kernel}.".startswith(f"{self.kernel}.")
+
+
+def precompiled_module(name: str) -> PrecompiledModule | None:
+    """Read the name of a precompiled module's package; None for any other.
+
+    NVIDIA's are ``kmod-nvidia-570.124.06-5.14.0-503.33.1``, RHEL's own ``kmod-nvidia-open-580.178.04-6.12.0-…``
+    (NVIDIA/yum-packaging-precompiled-kmod); AlmaLinux has one ``kmod-nvidia-open`` for several kernels.
+    """
+    match = re.fullmatch(r"kmod(?:-64k)?-nvidia(-open)?(?:-(\d{3,}(?:\.\d+)+)-(\d.*))?", name)
+    if not match or name == "kmod-nvidia":
+        return None
+    return PrecompiledModule(match.group(2) or "", match.group(3) or "", match.group(1) is not None)
 
 
 def upstream(version: str) -> str:

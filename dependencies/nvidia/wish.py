@@ -118,15 +118,21 @@ def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
         headers=facts[KERNEL_HEADERS] is not False,
         rpm=facts[PACKAGE_MANAGER] in RPM_MANAGERS,
         display=_has_display(facts),
+        loaded=_working_version(facts),
     )
     return wish, why
+
+
+def _working_version(facts: Facts) -> str:
+    """The version of a loaded module through which every GPU answers; empty where there is none."""
+    module, gpus = facts[NVIDIA_MODULE], facts[GPUS]
+    return module.version if module and gpus and all(gpu.driver for gpu in gpus) else ""
 
 
 def _has_display(facts: Facts) -> bool:
     """Whether the host shows pictures: it has an X server, or the X driver of NVIDIA's already."""
     return any(
-        package.installed and re.match(_DISPLAY, name)
-        for name, package in facts[INSTALLED_PACKAGES].items()
+        package.installed and re.match(_DISPLAY, name) for name, package in facts[INSTALLED_PACKAGES].items()
     )
 
 
