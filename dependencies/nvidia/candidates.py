@@ -167,7 +167,7 @@ def superseded(
         other = (*other, *sources)
     found = []
     for name, package in installed.items():
-        if not package.installed or name in chosen.packages or ":" in name:
+        if not (package.installed or package.broken) or name in chosen.packages or ":" in name:
             continue
         match = _ROLE.fullmatch(name)
         flavoured = match and "-server" in name
@@ -248,7 +248,7 @@ class _Selection:
         if not self._problems:
             if installed and installed.precompiled and installed.version == self._version:
                 pass  # a module that is there and right stays
-            elif self._layout.rpm and (ready := self._precompiled()):
+            elif self._layout.rpm and (ready := self._precompiled(installed)):
                 self._packages[ready.name] = ready.version
             elif self._wish.prebuilt:
                 self._take_prebuilt()
@@ -308,9 +308,10 @@ class _Selection:
         else:
             self._problems.append(f"no headers of the kernel {self._wish.kernel} to build its module with")
 
-    def _precompiled(self) -> PackageOffer | None:
-        """A module that is ready for the kernel that runs, where one is asked for: it must be signed."""
-        if not self._wish.prebuilt:
+    def _precompiled(self, installed: InstalledDriver | None) -> PackageOffer | None:
+        """A module that is ready for the kernel that runs, where it must be signed or the host has such ones."""
+        has_such = installed is not None and any(map(precompiled_module, installed.packages))
+        if not (self._wish.prebuilt or has_such):
             return None
         for name, offers in self._offered.items():
             module = precompiled_module(name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import DependencyFailedError, HostError
+from agent.facts.dkms import NVIDIA_MODULE_FILE
 from agent.facts.files import text_of
 from agent.facts.package_solutions import apt_solution
 from agent.facts.package_versions import HELD_PACKAGES, package_offers
@@ -28,6 +29,7 @@ from dependencies.nvidia.packages import (
 )
 from dependencies.nvidia.wish import enrolment
 from dependencies.packages.apt import APT_GET, APT_UPDATE, repair_step, run_apt, simulated_changes
+from dependencies.packages.module_build import build_failure
 from dependencies.packages.package_folder import write_whole
 from dependencies.packages.package_managers import LISTS_LIFE_S, broken_packages
 
@@ -162,8 +164,17 @@ class DriverPackages:
 
     def _repair_steps(self, facts: Facts) -> list[Step]:
         """What is half installed is configured; what it lacks comes with the driver, in its version."""
-        broken = broken_packages(facts[INSTALLED_PACKAGES])
+        installed = facts[INSTALLED_PACKAGES]
+        broken = broken_packages(installed)
+        chosen = self.chosen(facts)
+        if chosen and all(self._replaced(facts, name, chosen) for name in broken):
+            return []  # to build once more what failed, only to replace it, takes minutes and helps nobody
         return [repair_step(broken, self.lock_timeout_s, fix=False)] if broken else []
+
+    def _replaced(self, facts: Facts, name: str, chosen: Candidate) -> bool:
+        """Whether a package that is half installed gets another version, or goes."""
+        version = facts[INSTALLED_PACKAGES][name].version
+        return chosen.packages.get(name, version) != version or name in self._superseded(facts, chosen)
 
     def refusal(self, facts: Facts) -> HostError:
         """Why no offered driver will do, with those that come near, and those of other branches."""
@@ -209,6 +220,28 @@ class DriverPackages:
         ]
         return [*APT_GET, "install", *options, *pinned, *chosen.unpinned, *removed]
 
+    def headers_command(self, facts: Facts) -> list[str]:
+        """The command that installs the headers of the kernel that runs.
+
+        Raises:
+            HostError: if nobody offers them.
+        """
+        kernel = self.wish.kernel
+        names = [layout.headers.format(kernel=kernel) for layout in LAYOUTS if layout.rpm == self.wish.rpm]
+        if not self._has_headers(facts):
+            raise HostError(
+                f"the driver has no module for the kernel {kernel}, and no repository has its headers",
+                remedy=f"install {names[0]} by hand, or boot a kernel whose headers are offered",
+            )
+        return self._headers_install(names[0])
+
+    def _headers_install(self, name: str) -> list[str]:
+        return [*APT_GET, "--no-remove", "install", "--no-install-recommends", name]
+
+    def run_manager(self, context: StepContext, command: Sequence[str]) -> None:
+        """Run a command of the package manager."""
+        run_apt(context, command, self.lock_timeout_s)
+
     def _superseded(self, facts: Facts, chosen: Candidate) -> tuple[str, ...]:
         return superseded(facts[INSTALLED_PACKAGES], chosen, self.wish.kernel, self.installed(facts))
 
@@ -239,6 +272,7 @@ class DriverPackages:
                 ) from refusal
             self._require_no_foreign_hold(now, solved)
             self._change(context, solved)
+            _require_module(context.facts.fresh(), solved)
             return StepOutcome(f"driver {solved.version} from {solved.origin}")
 
         command = (
@@ -355,6 +389,19 @@ class DriverPackages:
     def _ours(facts: Facts) -> set[str]:
         """What is held by us."""
         return set(re.findall(r'"\^(\S+)\$";', facts[text_of(_exclusions(facts))] or ""))
+
+
+def _require_module(facts: Facts, chosen: Candidate) -> None:
+    """See that the module was built: rpm ends well where dkms did not.
+
+    Raises:
+        DependencyFailedError: if the build failed; with its first error.
+    """
+    if facts[NVIDIA_MODULE_FILE] == chosen.version:
+        return
+    if failure := build_failure(facts):
+        message, remedy, details = failure
+        raise DependencyFailedError(message, remedy=remedy, details=details)
 
 
 def _exclusions(facts: Facts) -> Path:

@@ -21,6 +21,7 @@ from dependencies.packages.system_file import write_system_file
 from dependencies.packages.version_lock import foreign_locks, with_locks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from agent.facts import Fact, Facts
@@ -42,6 +43,12 @@ class RpmDriverPackages(DriverPackages):
 
     def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
         return dnf_solution(self._install_command(facts, candidate))
+
+    def _headers_install(self, name: str) -> list[str]:
+        return dnf_install("dnf", [(name, None)])
+
+    def run_manager(self, context: StepContext, command: Sequence[str]) -> None:
+        run_dnf(context, command, self.lock_timeout_s)
 
     def _fetching_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - dnf fetches by itself
         return []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, DependencyFailedError
 from agent.facts.packages import AVAILABLE_PACKAGES, apt_names
+from dependencies.packages.module_build import build_failure, build_words, shown_builds
 from dependencies.packages.package_lock import LONGEST_S, remedy_among, wait_for_lock
 
 if TYPE_CHECKING:
@@ -201,17 +202,21 @@ def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float)
     try:
         # Somebody may take the lock between the look and the call: apt waits for that, too.
         lock = [f"--option=DPkg::Lock::Timeout={lock_timeout_s:.0f}"] if command[0] == "apt-get" else []
-        return context.processes.run(
-            [command[0], *lock, *command[1:]],
-            log=context.log,
-            env=ENVIRONMENT,
-            on_line=show,
-            timeout_s=lock_timeout_s + LONGEST_S,
-            uninterruptible=command[-1] != "update",
-        )
+        with shown_builds(context):
+            return context.processes.run(
+                [command[0], *lock, *command[1:]],
+                log=context.log,
+                env=ENVIRONMENT,
+                on_line=show,
+                timeout_s=lock_timeout_s + LONGEST_S,
+                uninterruptible=command[-1] != "update",
+            )
     except ActionFailedError as error:
         output = "\n".join(error.details)
         told = [line for line in error.details if not apt_progress(line)]
+        if build_words(output) and (failure := build_failure(context.facts.fresh())):
+            message, remedy, lines = failure
+            raise DependencyFailedError(message, remedy=remedy, details=(*told, *lines)) from error
         raise DependencyFailedError(
             error.message, remedy=remedy_for(output, context.log), details=tuple(told)
         ) from error

@@ -263,7 +263,7 @@ def removal_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
 
     def holds(fresh: Facts) -> bool:
         left = fresh[INSTALLED_PACKAGES]
-        return not any(name in left and left[name].installed for name in names)
+        return not any(name in left and (left[name].installed or left[name].broken) for name in names)
 
     return Plan((replace(step, holds=holds),))
 
@@ -274,7 +274,7 @@ def _name_to_remove(asked: str, installed: Mapping[str, InstalledPackage]) -> st
     One that another provides has no version, and the other may have been there before.
     """
     package = installed_as(asked, installed)
-    if package is None or not package.installed or not package.version:
+    if package is None or not (package.installed or package.broken) or not package.version:
         return ""
     plain = asked.partition(":")[0]
     return plain if installed.get(plain) == package else f"{plain}:{package.architecture}"
