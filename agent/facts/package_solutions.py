@@ -27,6 +27,7 @@ _APT_SCRIPT = (
     '{ printf "%s\\n" "$0"; cat /etc/apt/preferences 2>/dev/null; } >"$file"; '
     '"$@" --option=Dir::Etc::Preferences="$file" --simulate 2>&1 || echo "E: exit $?"'
 )
+_BUSY = r"already locked by \d+|another copy is running|[Ff]ailed to obtain .*lock|rpm transaction lock"
 _ERASING = ("Removing", "Obsoleting", "Erasing")
 _INSTALLING = ("Installing", "Upgrading", "Downgrading", "Reinstalling")
 
@@ -102,10 +103,13 @@ def read_dnf(text: str | None) -> PackageSolution:
     """Read the table that dnf shows before it asks.
 
     A row begins with one blank: name, architecture, version, repository, size; where a name is long, the rest
-    of its row is on the next line, further in.
+    of its row is on the next line, further in. While another process has dnf's lock nobody knows: it is solved
+    again when the lock is free.
     """
     if text is None:
         return PackageSolution(problem=("dnf gave no answer",))
+    if re.search(_BUSY, text):
+        return PackageSolution()
     if "Transaction Summary" not in text and "Nothing to do" not in text:
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         start = next((i for i, line in enumerate(lines) if re.match(r"Error|Problem", line)), 0)
@@ -138,7 +142,7 @@ def dnf_solution(command: Sequence[str]) -> Fact[PackageSolution]:
     """What a command of dnf would do: it is asked, and told no."""
     asked = ["--assumeno" if word == "--assumeyes" else word for word in command]
     # dnf ends with 1 where it was told no.
-    script = ["sh", "-c", '"$@" 2>&1 || :', "dnf", asked[0], "--quiet", *asked[1:]]
+    script = ["sh", "-c", '"$@" 2>&1 || :', "dnf", *asked]
 
     def read(host: Host) -> PackageSolution:
         return read_dnf(host.output(script, timeout_s=_TIMEOUT_S, hang_is_error=True))

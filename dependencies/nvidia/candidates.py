@@ -73,6 +73,14 @@ class Candidate:
         text = f"{self.version} from {self.origin} ({self.layout.name} packages, {flavour} kernel module)"
         return f"{text}: {'; '.join(self.problems)}" if self.problems else text
 
+    def loose(self, solution: PackageSolution) -> dict[str, str]:
+        """Packages that would come in another version than the driver's, though it is offered."""
+        return {
+            name: self.pins[name]
+            for name, version in solution.changes.items()
+            if name in self.pins and self.pins[name].removeprefix("0:") != version.removeprefix("0:")
+        }
+
     def solved(self, solution: PackageSolution) -> Candidate:
         """The candidate with all that the package manager would change for it; or why it would not."""
         if solution.problem:

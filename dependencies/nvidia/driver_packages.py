@@ -31,6 +31,7 @@ from dependencies.nvidia.wish import enrolment
 from dependencies.packages.apt import APT_GET, APT_UPDATE, repair_step, run_apt, simulated_changes
 from dependencies.packages.module_build import build_failure
 from dependencies.packages.package_folder import write_whole
+from dependencies.packages.package_lock import wait_for_lock
 from dependencies.packages.package_managers import LISTS_LIFE_S, broken_packages
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ __all__ = ["DriverPackages"]
 
 _SHOWN = 8
 """Candidates that an error lists."""
+
+_ROUNDS = 4
+"""How often more packages of a driver are named: dnf takes the newest of what is not named."""
 
 _TRIED = 4
 """Candidates that the package manager is asked about before it counts as finding no way."""
@@ -91,7 +95,14 @@ class DriverPackages:
         """Candidates that look whole, best first, as the package manager solves them."""
         whole = (one for one in self._candidates(facts, self.wish) if not one.problems)
         for candidate in itertools.islice(whole, _TRIED):
-            yield candidate.solved(facts[self._solution(facts, candidate)])
+            asked = candidate
+            for _ in range(_ROUNDS):
+                solution = facts[self._solution(facts, asked)]
+                loose = asked.loose(solution)
+                if not loose:
+                    break
+                asked = replace(asked, packages={**asked.packages, **loose})
+            yield asked.solved(solution)
 
     def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
         """What the package manager says to a candidate."""
@@ -263,6 +274,7 @@ class DriverPackages:
 
     def _install_step(self, facts: Facts, wrong: list[str], chosen: Candidate | None) -> Step:
         def run(context: StepContext) -> StepOutcome:
+            wait_for_lock(context, self.lock_timeout_s)
             now = context.facts.fresh()
             solved = self.chosen(now)
             if solved is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.files import text_of
+from agent.facts.linux import DISTRIBUTION
 from agent.facts.package_solutions import dnf_solution
 from agent.facts.packages import INSTALLED_PACKAGES
 from agent.facts.repositories import RPM_REPOSITORIES
@@ -52,6 +53,41 @@ class RpmDriverPackages(DriverPackages):
 
     def _fetching_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - dnf fetches by itself
         return []
+
+    def _repository_steps(self, facts: Facts) -> list[Step]:
+        return [*super()._repository_steps(facts), *self._epel_steps(facts)]
+
+    def _epel_steps(self, facts: Facts) -> list[Step]:
+        """EPEL, which has dkms where neither the distribution nor NVIDIA has it.
+
+        Raises:
+            HostError: if nobody here offers it.
+        """
+        offered = {offer.name for offer in self._offers(facts)}
+        known = facts[INSTALLED_PACKAGES]
+        if self.wish.prebuilt or "dkms" in offered or ("dkms" in known and known["dkms"].installed):
+            return []
+        release = next((name for name in sorted(offered) if "epel-release" in name), "")
+        number = facts[DISTRIBUTION].version.partition(".")[0]
+        if not release or self.repository is None:
+            by_hand = (
+                release or f"https://dl.fedoraproject.org/pub/epel/epel-release-latest-{number}.noarch.rpm"
+            )
+            raise HostError(
+                "the driver's module is built by dkms, and no repository of this host has dkms: EPEL has it",
+                remedy=f"dnf install {by_hand}, then run again; or take a precompiled module (KernelModule=prebuilt)",
+            )
+        command = dnf_install("dnf", [(release, None)])
+
+        def run(context: StepContext) -> StepOutcome:
+            run_dnf(context, command, self.lock_timeout_s)
+            return StepOutcome("EPEL is known")
+
+        def holds(after: Facts) -> bool:
+            return any(offer.name == "dkms" for offer in self._offers(after))
+
+        reason = "the driver's module is built by dkms, which neither the distribution nor NVIDIA has"
+        return [Step("epel", reason, run, shlex.join(command), holds)]
 
     def _repair_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - rpm has no such state
         return []

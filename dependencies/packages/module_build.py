@@ -60,7 +60,8 @@ def build_failure(facts: Facts) -> tuple[str, str, tuple[str, ...]] | None:
     build = failed[-1]
     return (
         f"the kernel module {build.module}/{build.version} could not be built: {build.error}",
-        build_remedy(build.error) or f"see {build.log}; another release of the driver or another kernel may do",
+        build_remedy(build.error)
+        or f"see {build.log}; another release of the driver or another kernel may do",
         (f"{build.log}: {build.error}",),
     )
 
@@ -79,7 +80,9 @@ def shown_builds(context: StepContext, poll_s: float = 5.0) -> Iterator[None]:
         last = ""
         while not over.wait(poll_s):
             for build in context.facts.fresh()[DKMS_BUILDS]:
-                told = f"building {build.module}/{build.version}: line {build.lines} of its log, {build.at[:60]}"
+                told = (
+                    f"building {build.module}/{build.version}: line {build.lines} of its log, {build.at[:60]}"
+                )
                 if told != last:
                     context.progress.update(told)
                     last = told
