@@ -72,6 +72,48 @@ _NETWORK = (
 
 _REMEDIES = (
     (
+        r"Conflicting values set for option Signed-By regarding source (\S+)",
+        "two files of /etc/apt/sources.list.d name {0} with different keys: remove one (grep -r {0} /etc/apt)",
+    ),
+    (
+        r"is not valid yet",
+        "the clock of this host is behind: set it (timedatectl set-ntp true), then run again",
+    ),
+    (
+        r"Release file for (\S+) is expired",
+        "{0} is an old mirror: take a current one, or see whether the clock of this host is ahead",
+    ),
+    (
+        r"changed its '(\w+)' value from",
+        "see that the repository is still what it was; then apt-get update --allow-releaseinfo-change",
+    ),
+    (
+        r"The repository '(\S+).*' (?:does not have|no longer has) a Release file",
+        "{0} has nothing for this release: correct or remove its file in /etc/apt/sources.list.d",
+    ),
+    (
+        r"SHA1 is not considered secure|Policy rejected",
+        "the repository's key is too weak for this apt: take the repository made for this release "
+        "(NVIDIA's debian13 instead of debian12)",
+    ),
+    (
+        r"[Cc]ertificate (?:verification failed|is NOT trusted|.*issuer)|self[- ]signed certificate",
+        "something between this host and the mirror inspects TLS: add its authority "
+        "(/usr/local/share/ca-certificates, update-ca-certificates), or use another mirror",
+    ),
+    (
+        r"[Rr]ead-only file system",
+        "a file system became read-only: see dmesg, mend it and mount it writable again",
+    ),
+    (
+        r"(?:Package )?(\S+) is a virtual package|selected installed nor candidate version from package '(\S+)'",
+        "ask for a package that provides it: from branch 580 on NVIDIA's fabric manager is nvidia-fabricmanager",
+    ),
+    (
+        r"Packages were downgraded and -y",
+        "an older version is asked for: install it with --allow-downgrades",
+    ),
+    (
         r"Unable to locate package \S+?:(\S+)",
         "no repository of this host has it for {0}: see dpkg --add-architecture, or ask for no architecture",
     ),
@@ -89,8 +131,8 @@ _REMEDIES = (
         _NETWORK,
     ),
     (
-        r"[Nn]o space left on device|enough free space",
-        "free some space: apt-get clean, old kernels, old logs",
+        r"[Nn]o space left on device|enough free space|[Dd]isk quota|Dynamic MMap ran out of room",
+        "free some space: apt-get clean (/var/cache/apt), old kernels, old logs",
     ),
     (r"is not signed|NO_PUBKEY|EXPKEYSIG", "renew the key of that repository, or remove the repository"),
     (r"Failed to fetch|index files failed to download", _NETWORK),
@@ -98,7 +140,15 @@ _REMEDIES = (
         r"remove is disabled",
         "it excludes a package that is installed: see apt-get --simulate install for which, and decide",
     ),
-    (r"[Hh]eld packages were changed|held broken packages|unmet dependencies", "see apt-mark showhold"),
+    (r"[Hh]eld packages were changed", "see apt-mark showhold"),
+    (
+        r"(\S+) : Depends: (\S+) \(= [^)]*\) but (\S+) is to be installed",
+        "{1} is wanted in another version than {2}: name it with its version too, or pin it (apt_preferences(5))",
+    ),
+    (
+        r"held broken packages|unmet dependencies",
+        "see the lines above for what lacks what: apt-cache policy of these, and apt-mark showhold",
+    ),
     (r"dpkg was interrupted|dpkg --configure -a", "run dpkg --configure -a"),
     (
         r"Could not get lock|is held by process",

@@ -127,7 +127,12 @@ class ModelledFacts(Facts):
 
 
 def facts_of(*written: dict[str, Any]) -> Facts:
-    values: dict[str, Any] = {"visible_devices": None, "dkms_builds": (), "nvidia_module_file": None}
+    values: dict[str, Any] = {
+        "visible_devices": None,
+        "dkms_builds": (),
+        "apt_repositories": (),
+        "nvidia_module_file": None,
+    }
     merged = {key: value for part in written for key, value in part.items()}
     for name, value in expand(merged).items():
         read = READERS.get(name.partition("[")[0], lambda plain: plain)
