@@ -86,6 +86,10 @@ class NvidiaCudaInstallationParameters(ComponentParameters):
         default=True,
         description="NVIDIA's CUDA repository is added where no other has the driver as a whole.",
     )
+    non_free: bool = Field(
+        default=False,
+        description="Debian's contrib, non-free and non-free-firmware may be enabled for the driver.",
+    )
     repository_uri: str = Field(
         CUDA_REPOSITORIES, min_length=1, description="Where the distributions' CUDA repositories are."
     )
@@ -149,6 +153,7 @@ class NvidiaCudaInstallation(Dependency):
             self.parameters.lock_timeout,
             why_prebuilt,
             self._repository(),
+            self.parameters.non_free,
         )
         driver, standing = self._driver_steps(wish, packages, facts)
         toolkit = self._toolkit_steps(facts)

@@ -27,8 +27,10 @@ from dependencies.nvidia.packages import (
     driver_package_names,
     upstream,
 )
+from dependencies.nvidia.repository import NvidiaRepository, debian_components
 from dependencies.nvidia.wish import enrolment
 from dependencies.packages.apt import APT_GET, APT_UPDATE, repair_step, run_apt, simulated_changes
+from dependencies.packages.apt_repository import require_readable_sources
 from dependencies.packages.module_build import build_failure
 from dependencies.packages.package_folder import write_whole
 from dependencies.packages.package_lock import wait_for_lock
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from agent.facts import Fact, Facts
     from agent.facts.package_solutions import PackageSolution
     from agent.facts.package_versions import PackageOffer
-    from dependencies.nvidia.repository import NvidiaRepository
 
 __all__ = ["DriverPackages"]
 
@@ -66,6 +67,7 @@ class DriverPackages:
         lock_timeout_s: seconds to wait for another package manager.
         why_prebuilt: why only a signed kernel module will do, for errors.
         repository: NVIDIA's, which is added where no other has the driver; None to add none.
+        non_free: whether Debian's components that have the driver may be enabled.
     """
 
     wish: DriverWish
@@ -74,6 +76,7 @@ class DriverPackages:
     lock_timeout_s: float = 600
     why_prebuilt: str = ""
     repository: NvidiaRepository | None = None
+    non_free: bool = False
 
     def installed(self, facts: Facts) -> InstalledDriver | None:
         """The driver that is installed."""
@@ -116,6 +119,8 @@ class DriverPackages:
         """
         steps: list[Step] = []
         if wrong := self.faults(facts):
+            if not self.wish.rpm:
+                require_readable_sources(facts)
             chosen = self.chosen(facts)
             fetching = self._fetching_steps(facts)
             added = [] if chosen else self._repository_steps(facts)
@@ -134,6 +139,8 @@ class DriverPackages:
         It does nothing where the lists that are fetched before turn out to have the driver.
         """
         offers, wish = self._offers(facts), self.wish
+        if self.non_free and (components := debian_components(facts, self.lock_timeout_s)):
+            return [self._where_needed(step) for step in components]
         unknown_gpus = (
             wish.maximum_branch and wish.version and int(branch_of(wish.version)) > wish.maximum_branch
         )
@@ -203,6 +210,8 @@ class DriverPackages:
         remedy = f"see {look}; NVIDIA's repository has more versions than the distribution's"
         if versions:
             remedy = f"ask for one that is whole, such as {versions[0]}; or add the repository that has it"
+        if not others and not self.non_free and debian_components(facts, 0):
+            remedy = "give NonFree=true: Debian has the driver in contrib and non-free, which are not enabled"
         if not (self.wish.headers or self._has_headers(facts)):
             remedy = (
                 f"install the headers of the kernel {self.wish.kernel}, or boot one whose headers are offered"

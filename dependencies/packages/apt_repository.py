@@ -58,7 +58,7 @@ class AptRepositoryWish:
         suite: such as ``noble``; ``/`` for a flat one.
         components: such as ``stable``; none for a flat one.
         architecture: Debian's name of it.
-        key: what it is signed with.
+        key: what it is signed with; None for what the other entries of its address are checked with.
         folder: apt's own.
     """
 
@@ -67,7 +67,7 @@ class AptRepositoryWish:
     suite: str
     components: tuple[str, ...]
     architecture: str
-    key: SigningKey
+    key: SigningKey | None
     folder: Path = Path("/etc/apt")
 
     @property
@@ -116,9 +116,8 @@ class AptRepositoryWish:
         kin = enabled or self._kin(facts)
         if kin:
             keyring = Path(kin.signed_by)
-        if (not kin or (keyring.is_absolute() and not kin.trusted)) and (
-            reason := self.key.wrong(facts, keyring)
-        ):
+        checked = not kin or (keyring.is_absolute() and not kin.trusted)
+        if self.key and checked and (reason := self.key.wrong(facts, keyring)):
             steps.append(self.key.step(facts, keyring, reason, text=keyring.suffix == ".asc"))
         if not enabled:
             steps.append(self._file_step(kin.signed_by if kin else None))
