@@ -106,6 +106,8 @@ def conflicting_keys(
 ) -> tuple[AptRepository, AptRepository] | None:
     """Two entries of one address and suite with different ``Signed-By``: apt then reads none of its sources.
 
+    It reads the files by their names; one without, after one that has it, differs too.
+
     Keys that are written into the files themselves are not compared.
     """
     first: dict[tuple[str, str], AptRepository] = {}
@@ -114,7 +116,9 @@ def conflicting_keys(
             continue
         key = (one.uri.replace("$(ARCH)", architecture).rstrip("/"), one.suite.strip("./"))
         other = first.setdefault(key, one)
-        if other.signed_by != one.signed_by:
+        if not other.signed_by:  # apt takes the first key that is told
+            first[key] = one
+        elif other.signed_by != one.signed_by:
             return other, one
     return None
 

@@ -29,7 +29,7 @@ from dependencies.nvidia.packages import (
 )
 from dependencies.nvidia.repository import NvidiaRepository, debian_components
 from dependencies.nvidia.wish import enrolment
-from dependencies.packages.apt import APT_GET, APT_UPDATE, repair_step, run_apt, simulated_changes
+from dependencies.packages.apt import APT_GET, repair_step, run_apt, simulated_changes, update_step
 from dependencies.packages.apt_repository import require_readable_sources
 from dependencies.packages.module_build import build_failure
 from dependencies.packages.package_folder import write_whole
@@ -178,7 +178,7 @@ class DriverPackages:
     def _fetching_steps(self, facts: Facts) -> list[Step]:
         """What has the package manager know what its repositories offer now."""
         reason = _why_update(facts)
-        return [self._apt_step("update", reason, APT_UPDATE)] if reason else []
+        return [update_step(reason, self.lock_timeout_s)] if reason else []
 
     def _repair_steps(self, facts: Facts) -> list[Step]:
         """What is half installed is configured; what it lacks comes with the driver, in its version."""
@@ -381,13 +381,6 @@ class DriverPackages:
         names = sorted(self._names(context.facts.fresh()))
         run_apt(context, ["apt-mark", "hold", *names], self.lock_timeout_s)
         return StepOutcome(f"{len(names)} packages")
-
-    def _apt_step(self, name: str, reason: str, command: Sequence[str]) -> Step:
-        def run(context: StepContext) -> StepOutcome:
-            result = run_apt(context, command, self.lock_timeout_s)
-            return StepOutcome(f"done in {result.duration_s:.0f} s")
-
-        return Step(name, reason, run, shlex.join(command))
 
     def _require_no_foreign_hold(self, facts: Facts, chosen: Candidate) -> None:
         """What somebody else holds is theirs; what the file of exclusions names was held by us."""

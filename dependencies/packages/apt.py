@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, DependencyFailedError
-from agent.facts.packages import AVAILABLE_PACKAGES, apt_names
+from agent.facts.packages import APT_LISTS_AGE_S, AVAILABLE_PACKAGES, apt_names
 from dependencies.packages.module_build import build_failure, build_words, shown_builds
 from dependencies.packages.package_lock import LONGEST_S, remedy_among, wait_for_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from agent.facts import Facts
     from agent.host.processes import ProcessResult
@@ -26,12 +26,14 @@ __all__ = [
     "ENVIRONMENT",
     "FIX_BROKEN",
     "apt_progress",
+    "failed_sources",
     "remedy_for",
     "repair_step",
     "require_known",
     "run_apt",
     "simulated_changes",
     "update_command",
+    "update_step",
 ]
 
 ENVIRONMENT = {
@@ -64,6 +66,9 @@ DPKG_REPAIR = ("dpkg", "--configure", "-a", *_KEEP_CONFIGURATION)
 # Without --no-remove: where nobody offers what a package needs, or another stands in its way, removing one
 # is the only repair that apt has. What is held or essential stays in any case.
 FIX_BROKEN = (*APT_GET, "--fix-broken", "--no-install-recommends", "install")
+
+_JUST_FETCHED_S = 600
+"""Lists that are younger were fetched by the update that failed for another repository."""
 
 _NETWORK = (
     "see whether this host reaches its package mirrors: network, DNS, proxy (http_proxy, "
@@ -106,7 +111,7 @@ _REMEDIES = (
         "a file system became read-only: see dmesg, mend it and mount it writable again",
     ),
     (
-        r"(?:Package )?(\S+) is a virtual package|selected installed nor candidate version from package '(\S+)'",
+        r"(?:Package )?(\S+) is a virtual package|select installed nor candidate version from package '(\S+)'",
         "ask for a package that provides it: from branch 580 on NVIDIA's fabric manager is nvidia-fabricmanager",
     ),
     (
@@ -173,6 +178,47 @@ def update_command(*options: str) -> list[str]:
     return [*APT_UPDATE[:-1], *options, APT_UPDATE[-1]]
 
 
+def failed_sources(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The addresses that ``apt-get update`` could read, and those that it could not.
+
+    Args:
+        lines: its output: ``Hit:2 address suite InRelease``, ``Get:``, ``Err:``; and its errors.
+    """
+    good, bad = [], []
+    for line in lines:
+        if match := re.match(r"(Hit|Get|Err):\d+ (\S+) (\S+)", line):
+            (bad if match.group(1) == "Err" else good).append(f"{match.group(2)} {match.group(3)}")
+        elif match := re.match(
+            r"[EW]: (?:The repository|Release file for|Failed to fetch) '?([^\s']+)", line
+        ):
+            bad.append(match.group(1))
+    broken = list(dict.fromkeys(bad))
+    return [one for one in dict.fromkeys(good) if one not in broken], broken
+
+
+def update_step(reason: str, lock_timeout_s: float) -> Step:
+    """The step that fetches apt's lists.
+
+    A repository that cannot be read does not stop those that can: what needs it will be missed by name.
+    """
+
+    def run(context: StepContext) -> StepOutcome:
+        lines: list[str] = []
+        try:
+            result = run_apt(context, APT_UPDATE, lock_timeout_s, on_line=lines.append)
+        except DependencyFailedError as error:
+            good, bad = failed_sources(lines)
+            age_s = context.facts.fresh()[APT_LISTS_AGE_S]
+            if not (good and bad) or age_s is None or age_s > _JUST_FETCHED_S:
+                raise
+            told = f"read {len(good)}, not {', '.join(bad)}: {error.remedy}"
+            context.progress.update(told)
+            return StepOutcome(told)
+        return StepOutcome(f"done in {result.duration_s:.0f} s")
+
+    return Step("update", reason, run, shlex.join(APT_UPDATE))
+
+
 def require_known(facts: Facts, names: Iterable[str]) -> None:
     """See that apt knows each name; one that it does not know it takes for a pattern, ``gcc-1.`` for 700.
 
@@ -235,16 +281,30 @@ def simulated_changes(output: str) -> tuple[list[str], set[str]]:
     return list(dict.fromkeys(removed)), {*removed, *changed}
 
 
-def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> ProcessResult:
+def run_apt(
+    context: StepContext,
+    command: Sequence[str],
+    lock_timeout_s: float,
+    *,
+    on_line: Callable[[str], object] | None = None,
+) -> ProcessResult:
     """Run apt or dpkg when its lock is free, and to its end even if the run is told to stop meanwhile.
 
     Killed it would leave packages half installed; an update alone can be made again at any time.
+
+    Args:
+        context: the step's.
+        command: the command.
+        lock_timeout_s: seconds to wait for another package manager.
+        on_line: called with each line of its output.
 
     Raises:
         DependencyFailedError: if it fails; with the end of its output and a remedy.
     """
 
     def show(line: str) -> None:
+        if on_line:
+            on_line(line)
         if told := apt_progress(line):
             context.progress.update(told[0], done=told[1], total=100)
 

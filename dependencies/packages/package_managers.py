@@ -21,7 +21,7 @@ from agent.facts.packages import (
     installed_as,
 )
 from agent.facts.users import ROOT
-from dependencies.packages.apt import APT_GET, APT_UPDATE, repair_step, require_known, run_apt
+from dependencies.packages.apt import APT_GET, repair_step, require_known, run_apt, update_step
 from dependencies.packages.dnf import dnf_install, run_dnf
 from dependencies.packages.zypper import run_zypper, zypper_install
 
@@ -232,7 +232,7 @@ def installation_steps(
     steps = []
     if manager.name == "apt":
         if reason := _why_update(facts, missing, refreshed=refreshed):
-            steps.append(manager.step("update", reason, APT_UPDATE, lock_timeout_s))
+            steps.append(update_step(reason, lock_timeout_s))
         if broken := broken_packages(installed):
             steps.append(repair_step(broken, lock_timeout_s))
     reason = "; ".join(why_missing(wish, installed) for wish in missing)
