@@ -14,7 +14,8 @@ from agent.core.errors import HostError
 from agent.facts.containers import IN_CONTAINER
 from agent.facts.files import exists
 from agent.facts.gpu_processes import GPU_PROCESSES
-from agent.facts.gpus import GPU_COUNT
+from agent.facts.gpus import GPU_COUNT, GPUS
+from agent.facts.known_gpus import gpu_name_of, is_vgpu
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
 from agent.facts.nvidia_module import NVIDIA_MODULE, NvidiaModule
 from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER
@@ -143,6 +144,7 @@ class NvidiaCudaInstallation(Dependency):
                 "there is no NVIDIA GPU on the PCI bus",
                 remedy="see lspci -d 10de:; give RequireGpu=false to prepare a host without one",
             )
+        _require_whole_gpus(facts)
         self._require_right_runfile(facts)
         wish, why_prebuilt = wish_of(self._wish_parameters(), facts)
         kind = RpmDriverPackages if wish.rpm else DriverPackages
@@ -340,6 +342,22 @@ def _accept_foreign(wish: DriverWish, module: NvidiaModule, owner: str, facts: F
         )
     require_answer(facts)
     return f"driver {module.version}, installed by {owner}, is loaded and answers; nothing is held{told}"
+
+
+def _require_whole_gpus(facts: Facts) -> None:
+    """Refuse parts of a GPU that no driver answers for: NVIDIA's repositories have none that would.
+
+    Raises:
+        HostError: if there is one.
+    """
+    parts = [gpu for gpu in facts[GPUS] if gpu.driver is None and is_vgpu(gpu.pci_id, gpu.subsystem)]
+    if parts:
+        name = gpu_name_of(parts[0].pci_id) or "GPU"
+        raise HostError(
+            f"{parts[0].bus_id} is a part of an {name} (vGPU), which the ordinary driver does not start",
+            remedy="install the cloud's GRID driver (Azure: NVIDIA-Linux-x86_64-*-grid-azure.run; AWS: "
+            "*-grid-aws.run); or take a size with whole GPUs. vcagent accepts a driver that answers",
+        )
 
 
 def _require_no_workload(facts: Facts) -> None:

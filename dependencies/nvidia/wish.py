@@ -18,6 +18,7 @@ from agent.facts.gpu_generations import (
 )
 from agent.facts.gpus import GPUS, NVSWITCH_COUNT
 from agent.facts.kernel_headers import KERNEL_HEADERS
+from agent.facts.known_gpus import first_driver, gpu_name_of
 from agent.facts.linux import KERNEL
 from agent.facts.nvidia_module import NVIDIA_MODULE
 from agent.facts.nvswitch import NVSWITCH_BRIDGES
@@ -97,7 +98,7 @@ def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
     """
     pci_ids = [gpu.pci_id for gpu in facts[GPUS]]
     generations = [found for found in map(generation, pci_ids) if found is not None]
-    minimum, minimum_for = _minimum(asked, generations)
+    minimum, minimum_for = _minimum(asked, generations, pci_ids)
     _require_new_enough(asked.driver, minimum, minimum_for)
     maximum = min((last for found in generations if (last := last_branch(found))), default=None)
     bridges = bool(facts[NVSWITCH_BRIDGES])
@@ -136,7 +137,9 @@ def _has_display(facts: Facts) -> bool:
     )
 
 
-def _minimum(asked: WishParameters, generations: list[Generation]) -> tuple[str, str]:
+def _minimum(
+    asked: WishParameters, generations: list[Generation], pci_ids: list[str | None]
+) -> tuple[str, str]:
     """The oldest driver that will do, and who says so."""
     needs: list[tuple[str, str]] = []
     if asked.cuda:
@@ -148,6 +151,8 @@ def _minimum(asked: WishParameters, generations: list[Generation]) -> tuple[str,
     first = max(map(first_branch, generations), default=0)
     if first:
         needs.append((str(first), f"a {max(generations).name.title()} GPU"))
+    branch = branch_of(asked.driver) if asked.driver else ""
+    needs += [(first_driver(one, branch), gpu_name_of(one) or "") for one in pci_ids]
     return max((need for need in needs if need[0]), key=lambda need: driver_key(need[0]), default=("", ""))
 
 
