@@ -4,12 +4,16 @@ VENV ?= .venv
 PROFILE ?= PERF-CPU-MLPERF.yaml
 ARGS ?=
 
-.PHONY: run test check clean
+.PHONY: run test check lab clean
 run: $(VENV)/installed
 	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
 
 test: $(VENV)/installed-dev
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+# All of the labs, also what takes minutes: real NVIDIA packages of Debian, built by DKMS. As root.
+lab: $(VENV)/installed-dev
+	VCAGENT_LAB=all VCAGENT_TEST_LAB=required $(VENV)/bin/python -m pytest tests/lab $(ARGS)
 
 check: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .

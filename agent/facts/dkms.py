@@ -1,4 +1,4 @@
-"""Kernel modules that are built on the host: builds that failed, with their first error, and what is there."""
+"""Kernel modules that are built on the host: builds under way, their first error, and what is there."""
 
 from __future__ import annotations
 

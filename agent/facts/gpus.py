@@ -63,7 +63,7 @@ class Gpu:
 
 
 PciDevice = Mapping[str, str]
-"""The files ``vendor``, ``class``, ``device`` and ``subsystem_device`` of a folder in /sys/bus/pci/devices."""
+"""Files in a folder of /sys/bus/pci/devices: ``vendor``, ``class``, ``device``, ``subsystem_device``."""
 
 
 def pci_bus_id(text: str) -> str:

@@ -1,8 +1,8 @@
 """GPUs by their PCI device number: what they are called, and the first driver that knows them.
 
-They are told before any driver is there. Sources: the PCI ID repository (pci.ids, vendor 10de); the lists of GPUs in
-the README of every release of NVIDIA/open-gpu-kernel-modules from 515.43.04 to 595.45.04; for guests with a part of a
-GPU, tseliot/ubuntu-drivers-common.
+They are told before any driver is there. Sources: the PCI ID repository (pci.ids, vendor 10de); the lists of
+GPUs in the README of every release of NVIDIA/open-gpu-kernel-modules from 515.43.04 to 595.45.04; for guests
+with a part of a GPU, tseliot/ubuntu-drivers-common.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _GPUS: dict[int, tuple[str, tuple[str, ...]]] = {
     0x2BB5: ("NVIDIA RTX PRO 6000 Blackwell Server Edition", ("575.57.08",)),
     0x2C3A: ("NVIDIA RTX PRO 4500 Blackwell Server Edition", ("580.142",)),
 }
-"""Name as the driver gives it; and the first release that knows it, of each branch that did not from its start."""
+"""Name as the driver gives it; the first release that knows it, of branches that did not from their start."""
 
 _VGPUS = frozenset({(0x2236, 0x14BB), (0x1DB6, 0x1396)})
 """Device and subsystem of parts of a GPU that were seen in guests: Azure's NVadsA10_v5, a GRID V100D."""
@@ -83,5 +83,5 @@ def first_driver(pci_id: str | None, branch: str = "") -> str:
 
 
 def is_vgpu(pci_id: str | None, subsystem: str | None) -> bool:
-    """Whether it is a part of a GPU (vGPU): its device number is that of the whole one, its subsystem tells."""
+    """Whether it is a part of a GPU (vGPU): only its subsystem differs from that of the whole one."""
     return (_number(pci_id), _number(subsystem)) in _VGPUS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from agent.facts.base import Fact, Host
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["PackageSolution", "apt_preferences", "apt_solution", "dnf_solution", "read_apt", "read_dnf"]
 
@@ -102,9 +102,9 @@ def apt_solution(command: Sequence[str], pins: Mapping[str, str]) -> Fact[Packag
 def read_dnf(text: str | None) -> PackageSolution:
     """Read the table that dnf shows before it asks.
 
-    A row begins with one blank: name, architecture, version, repository, size; where a name is long, the rest
-    of its row is on the next line, further in. While another process has dnf's lock nobody knows: it is solved
-    again when the lock is free.
+    A row begins with one blank: name, architecture, version, repository, size; where a name is long, the
+    rest of its row is on the next line, further in. While another process has dnf's lock nobody knows: it is
+    solved again when the lock is free.
     """
     if text is None:
         return PackageSolution(problem=("dnf gave no answer",))
@@ -116,26 +116,32 @@ def read_dnf(text: str | None) -> PackageSolution:
         return PackageSolution(problem=tuple(lines[start:][:_SHOWN]) or ("dnf gave no answer",))
     changes: dict[str, str] = {}
     removed: list[str] = []
-    title = pending = ""
-    for line in text.splitlines():
-        if re.match(r"\S", line):
-            title, pending = line.split(" ")[0].rstrip(":"), ""
-            continue
-        fields = line.split()
-        if not fields or not (title in _INSTALLING or title in _ERASING):
-            continue
+    for title, fields in _rows(text):
         if fields[0] == "replacing":
             removed.append(re.sub(r"\.[^.]+$", "", fields[1]))
-        elif pending or re.match(r" \S", line):
-            name, *rest = [pending, *fields] if pending else fields
-            pending = ""
-            if not rest:
-                pending = name
-            elif title in _ERASING:
-                removed.append(name)
-            else:
-                changes[name] = rest[1]
+        elif title in _ERASING:
+            removed.append(fields[0])
+        else:
+            changes[fields[0]] = fields[2]
     return PackageSolution(changes, tuple(dict.fromkeys(removed)))
+
+
+def _rows(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The rows of dnf's table, each with the title of its part; one that is broken in two is whole."""
+    title = pending = ""
+    for line in text.splitlines():
+        fields = line.split()
+        if re.match(r"\S", line):
+            title, pending = fields[0].rstrip(":"), ""
+        elif not fields or title not in (*_INSTALLING, *_ERASING):
+            continue
+        elif pending:
+            yield title, [pending, *fields]
+            pending = ""
+        elif len(fields) == 1:
+            pending = fields[0]
+        elif fields[0] == "replacing" or re.match(r" \S", line):
+            yield title, fields
 
 
 def dnf_solution(command: Sequence[str]) -> Fact[PackageSolution]:

@@ -317,7 +317,7 @@ class _Selection:
             self._problems.append(f"no headers of the kernel {self._wish.kernel} to build its module with")
 
     def _precompiled(self, installed: InstalledDriver | None) -> PackageOffer | None:
-        """A module that is ready for the kernel that runs, where it must be signed or the host has such ones."""
+        """A module that is ready for the kernel, where it must be signed or the host has such ones."""
         has_such = installed is not None and any(map(precompiled_module, installed.packages))
         if not (self._wish.prebuilt or has_such):
             return None

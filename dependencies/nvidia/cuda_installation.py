@@ -298,7 +298,7 @@ def _foreign_owner(packages: DriverPackages, module: NvidiaModule | None, facts:
     if other and module is None:
         raise HostError(
             f"a driver of {other.name} is installed ({other.package}), and it is not loaded",
-            remedy=f"load it (modprobe nvidia) or build its module; or remove it ({other.removal}), then run again",
+            remedy=f"load it (modprobe nvidia), build its module, or remove it ({other.removal}); run again",
         )
     if other:
         return other.name
@@ -337,7 +337,8 @@ def _accept_foreign(wish: DriverWish, module: NvidiaModule, owner: str, facts: F
     if objection:
         remedies = {_RUNFILE: "nvidia-uninstall, then run again", _CONTAINER: "change it on that host"}
         raise HostError(
-            f"driver {module.version} was installed by {owner}, no package known here owns it, and {objection}",
+            f"driver {module.version} was installed by {owner}, no package known here owns it, "
+            f"and {objection}",
             remedy=remedies.get(owner, "change it as it was installed, or remove it and run again"),
         )
     require_answer(facts)

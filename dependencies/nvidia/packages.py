@@ -235,8 +235,8 @@ class PrecompiledModule:
 def precompiled_module(name: str) -> PrecompiledModule | None:
     """Read the name of a precompiled module's package; None for any other.
 
-    NVIDIA's are ``kmod-nvidia-570.124.06-5.14.0-503.33.1``, RHEL's own ``kmod-nvidia-open-580.178.04-6.12.0-…``
-    (NVIDIA/yum-packaging-precompiled-kmod); AlmaLinux has one ``kmod-nvidia-open`` for several kernels.
+    NVIDIA's are ``kmod-nvidia-570.124.06-5.14.0-503.33.1`` (NVIDIA/yum-packaging-precompiled-kmod), RHEL's
+    own ``kmod-nvidia-open-580.178.04-6.12.0-…``; AlmaLinux has one ``kmod-nvidia-open`` for several kernels.
     """
     match = re.fullmatch(r"kmod(?:-64k)?-nvidia(-open)?(?:-(\d{3,}(?:\.\d+)+)-(\d.*))?", name)
     if not match or name == "kmod-nvidia":

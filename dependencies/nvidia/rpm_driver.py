@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RpmDriverPackages", "removed_by", "version_lock_file"]
 
+_EPEL = "https://dl.fedoraproject.org/pub/epel"
 _PLUGIN = "dnf-command(versionlock)"
 """What every distribution's package of that plugin provides."""
 
@@ -49,6 +50,7 @@ class RpmDriverPackages(DriverPackages):
         return dnf_install("dnf", [(name, None)])
 
     def run_manager(self, context: StepContext, command: Sequence[str]) -> None:
+        """See DriverPackages."""
         run_dnf(context, command, self.lock_timeout_s)
 
     def _fetching_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - dnf fetches by itself
@@ -75,7 +77,8 @@ class RpmDriverPackages(DriverPackages):
             )
             raise HostError(
                 "the driver's module is built by dkms, and no repository of this host has dkms: EPEL has it",
-                remedy=f"dnf install {by_hand}, then run again; or take a precompiled module (KernelModule=prebuilt)",
+                remedy=f"dnf install {by_hand}, then run again; or take a precompiled module "
+                "(KernelModule=prebuilt)",
             )
         command = dnf_install("dnf", [(release, None)])
 

@@ -78,7 +78,7 @@ _NETWORK = (
 _REMEDIES = (
     (
         r"Conflicting values set for option Signed-By regarding source (\S+)",
-        "two files of /etc/apt/sources.list.d name {0} with different keys: remove one (grep -r {0} /etc/apt)",
+        "two files name {0} with different keys: remove one (grep -r {0} /etc/apt/sources.list*)",
     ),
     (
         r"is not valid yet",
@@ -98,21 +98,22 @@ _REMEDIES = (
     ),
     (
         r"SHA1 is not considered secure|Policy rejected",
-        "the repository's key is too weak for this apt: take the repository made for this release "
-        "(NVIDIA's debian13 instead of debian12)",
+        "this apt refuses the repository's old key: take NVIDIA's debian13 instead of debian12, say",
     ),
     (
         r"[Cc]ertificate (?:verification failed|is NOT trusted|.*issuer)|self[- ]signed certificate",
-        "something between this host and the mirror inspects TLS: add its authority "
-        "(/usr/local/share/ca-certificates, update-ca-certificates), or use another mirror",
+        (
+            "something on the way inspects TLS: put its authority into /usr/local/share/ca-certificates, and "
+            "run update-ca-certificates"
+        ),
     ),
     (
         r"[Rr]ead-only file system",
         "a file system became read-only: see dmesg, mend it and mount it writable again",
     ),
     (
-        r"(?:Package )?(\S+) is a virtual package|select installed nor candidate version from package '(\S+)'",
-        "ask for a package that provides it: from branch 580 on NVIDIA's fabric manager is nvidia-fabricmanager",
+        r"\S+ is a virtual package|select installed nor candidate version from package",
+        "ask for what provides it: from branch 580 on NVIDIA's fabric manager is nvidia-fabricmanager",
     ),
     (
         r"Packages were downgraded and -y",
@@ -148,7 +149,7 @@ _REMEDIES = (
     (r"[Hh]eld packages were changed", "see apt-mark showhold"),
     (
         r"(\S+) : Depends: (\S+) \(= [^)]*\) but (\S+) is to be installed",
-        "{1} is wanted in another version than {2}: name it with its version too, or pin it (apt_preferences(5))",
+        "{1} is wanted in another version than {2}: name its version too, or pin it (apt_preferences(5))",
     ),
     (
         r"held broken packages|unmet dependencies",

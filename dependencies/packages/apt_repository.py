@@ -44,7 +44,7 @@ def require_readable_sources(facts: Facts) -> None:
         raise HostError(
             f"apt cannot read its sources: {one.uri} {one.suite} is in {one.file} and in {other.file}, with "
             f"different Signed-By ({keys})",
-            remedy=f"remove it from {other.file if other.file != one.file else one.file}, or write one Signed-By",
+            remedy=f"remove it from {other.file}, or write the same Signed-By in both",
         )
 
 
@@ -84,8 +84,8 @@ class AptRepositoryWish:
         """The file's text, in the format deb822 (sources.list(5)), which apt reads since 1.1.
 
         Args:
-            signed_by: what it is checked with, where other entries of the address tell that; empty for apt's own
-                keyrings.
+            signed_by: what it is checked with, where other entries of the address tell that; empty for apt's
+                own keyrings.
         """
         keyring = str(self.keyring) if signed_by is None else signed_by
         checked = f"Signed-By: {keyring}\n" if keyring else ""
@@ -152,12 +152,12 @@ class AptRepositoryWish:
         kin = next(same, None)
         if kin and kin.signed_by == "inline":
             raise HostError(
-                f"{kin.file} has {self.uri} {self.suite} with a key of its own, but not {self._described(kin)}",
+                f"{self.uri} {self.suite} is in {kin.file} with a key of its own, without {self._lacks(kin)}",
                 remedy=f"add that to the entry in {kin.file}: a second one would have to repeat its key",
             )
         return kin
 
-    def _described(self, kin: AptRepository) -> str:
+    def _lacks(self, kin: AptRepository) -> str:
         """What an entry of the address lacks."""
         if kin.kind != "deb":
             return "its packages (Types: deb)"

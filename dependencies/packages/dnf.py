@@ -32,21 +32,25 @@ REMEDIES = (
     ),
     (
         r"filtered out by modular filtering",
-        "a module stream hides it: dnf module reset nvidia-driver, or module_hotfixes=1 in the repository's file",
+        "a module stream hides it: dnf module reset nvidia-driver, or module_hotfixes=1 for its repository",
     ),
     (
-        r"filtered out by exclude filtering|filtering kernel .* no precompiled modules|Skipping kernel installation",
-        "an exclude hides it (dnf-plugin-nvidia does so until a kernel module is there for the kernel): wait for "
-        "the module, take a dkms stream, or see exclude= in /etc/dnf/dnf.conf",
+        r"filtered out by exclude filtering|filtering kernel .* no precompiled|Skipping kernel installation",
+        (
+            "an exclude hides it (dnf-plugin-nvidia does until a module is there for the kernel): wait for "
+            "the module, take a dkms stream, or see exclude= in /etc/dnf/dnf.conf"
+        ),
     ),
     (
         r"conflicts with kmod-nvidia-(?:open|latest)-dkms",
-        "two kernel modules of NVIDIA's exclude each other: swap them in one call (dnf install --allowerasing)",
+        "two kernel modules of NVIDIA's exclude each other: swap them in one call (--allowerasing)",
     ),
     (
         r"SSL certificate problem|certificate verify failed|Peer certificate cannot be authenticated",
-        "something between this host and the mirror inspects TLS: add its authority "
-        "(/etc/pki/ca-trust/source/anchors, update-ca-trust)",
+        (
+            "something between this host and the mirror inspects TLS: add its authority "
+            "(/etc/pki/ca-trust/source/anchors, update-ca-trust)"
+        ),
     ),
     (
         r"[Rr]ead-only file system",

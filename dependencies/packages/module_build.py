@@ -1,4 +1,4 @@
-"""A kernel module that a package builds while it is installed: shown as it goes on, explained where it fails."""
+"""A kernel module that a package builds: shown as it goes on, explained where it fails."""
 
 from __future__ import annotations
 
@@ -28,20 +28,26 @@ _REMEDIES = (
         "install the compiler that built the kernel: see /proc/version",
     ),
     (
-        r"unrecognized command[- ]line option|compiler differs|[Cc]ompiler version check|cc: error|gcc: error",
+        r"unrecognized command[- ]line option|compiler differs|[Cc]ompiler version check|cc: error",
         "install the compiler version that built the kernel (see /proc/version) and make it the default gcc",
     ),
     (
-        r"kernel (?:headers|source).*(?:not be found|not found|does not seem|missing)|[Hh]eaders for"
-        r"|No rule to make target|modules: No such file|Kernel configuration is invalid",
-        "install the headers of the running kernel: apt-get install linux-headers-$(uname -r), "
-        "or dnf install kernel-devel-$(uname -r)",
+        (
+            r"kernel (?:headers|source).*(?:not be found|not found|does not seem|missing)|[Hh]eaders for"
+            r"|No rule to make target|modules: No such file|Kernel configuration is invalid"
+        ),
+        (
+            "install the headers of the running kernel: apt-get install linux-headers-$(uname -r), "
+            "or dnf install kernel-devel-$(uname -r)"
+        ),
     ),
     (r"[Nn]o space left", "free some space in /var/lib/dkms and /tmp, then run again"),
     (
-        r"implicit declaration|incompatible (?:pointer|integer)|has no member|too (?:few|many) arguments"
-        r"|undeclared|unknown type|conflicting types|redefinition",
-        "this driver is too old for this kernel: ask for a newer release of the branch, or boot an older kernel",
+        (
+            r"implicit declaration|incompatible (?:pointer|integer)|has no member|too (?:few|many) arguments"
+            r"|undeclared|unknown type|conflicting types|redefinition"
+        ),
+        "this driver is too old for this kernel: ask for a newer release, or boot an older kernel",
     ),
     (r"[Kk]illed|internal compiler error", "the compiler ran out of memory: see dmesg, then run again"),
 )

@@ -1,7 +1,7 @@
-"""An apt of its own: repositories made of definitions, and a status file; the real apt solves, nothing is built.
+"""An apt of its own: repositories made of definitions, and a status file; the real apt solves.
 
-The definitions in ``tests/lab/host/driver_definitions`` have the names, versions and relations of real packages.
-What they need besides, such as ``dkms`` and ``libgl1``, is there in a version that satisfies everybody.
+The definitions in ``tests/lab/host/driver_definitions`` have the names, versions and relations of real
+packages. What they need besides, such as ``dkms`` and ``libgl1``, is there in a version that satisfies all.
 """
 
 from __future__ import annotations
@@ -113,8 +113,9 @@ def apt_host(root: Path, *definitions: str, without: tuple[str, str] = ("", ""))
     stubs += [{"name": "linux-headers-6.8.0-1-generic", "version": "6.8.0-1.1"}]
     stubs += [{"name": "xserver-xorg-core", "version": "1:99"}] if "xserver-xorg-core" not in asked else []
     origins["Debian"] = [*origins.get("Debian", []), *stubs]
-    for folder in ("etc/apt/sources.list.d", "etc/apt/preferences.d", "etc/apt/apt.conf.d", "var/lib/apt/lists/partial",
-                   "var/cache/apt/archives/partial", "var/lib/dpkg", "updates", "info"):  # fmt: skip
+    parts = (f"etc/apt/{name}.d" for name in ("sources.list", "preferences", "apt.conf"))
+    caches = ("var/lib/apt/lists/partial", "var/cache/apt/archives/partial", "updates", "info")
+    for folder in (*parts, *caches):
         (root / folder).mkdir(parents=True)
     (root / "apt.conf").write_text(_CONF.format(root=root))
     (root / "status").touch()

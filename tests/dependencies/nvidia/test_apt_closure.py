@@ -1,4 +1,4 @@
-"""A driver's whole closure by the real apt, among several branches and releases, as real repositories have them."""
+"""A driver's whole closure by the real apt, among several branches and releases in one repository."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from agent.facts.linux import Distribution
 from agent.facts.package_solutions import apt_preferences, read_apt
 from agent.facts.services import ServiceState
 from agent.facts.unattended_upgrades import UnattendedUpgrades
-from dependencies.nvidia.candidates import Candidate
 from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
 from dependencies.nvidia.driver_packages import DriverPackages
 from dependencies.nvidia.packages import upstream
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.component.component import Plan
+    from dependencies.nvidia.candidates import Candidate
 
 pytestmark = pytest.mark.skipif(not shutil.which("apt-get"), reason="needs apt")
 
@@ -73,7 +73,7 @@ def solved(facts: Facts, version: str, **parameters: Any) -> Candidate:
     values = {"LinuxDriverVersion": version, **parameters}
     component = NvidiaCudaInstallation(NvidiaCudaInstallation.Parameters.model_validate(values))
     fresh = facts.fresh()
-    wish, _ = wish_of(component._wish_parameters(), fresh)  # noqa: SLF001 - what the component asks for
+    wish, _ = wish_of(component._wish_parameters(), fresh)
     chosen = DriverPackages(wish).chosen(fresh)
     assert chosen, DriverPackages(wish).refusal(fresh).details
     return chosen
@@ -158,7 +158,7 @@ def wish_of_version(facts: Facts, version: str) -> Any:
     component = NvidiaCudaInstallation(
         NvidiaCudaInstallation.Parameters.model_validate({"LinuxDriverVersion": version})
     )
-    return wish_of(component._wish_parameters(), facts)[0]  # noqa: SLF001 - as above
+    return wish_of(component._wish_parameters(), facts)[0]
 
 
 def test_a_pin_of_nvidia_s_package_does_not_stand_in_the_way(tmp_path: Path) -> None:
