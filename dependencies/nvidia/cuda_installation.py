@@ -24,7 +24,7 @@ from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.users import ROOT
 from dependencies.nvidia.cuda_runfile import ToolkitWish, toolkit_path, toolkit_steps
 from dependencies.nvidia.cuda_versions import driver_key, runfile_versions
-from dependencies.nvidia.distributors import other_distributor
+from dependencies.nvidia.distributors import by_hand, other_distributor
 from dependencies.nvidia.driver_loading import FABRIC_MANAGER, loading_steps, require_answer, service_steps
 from dependencies.nvidia.driver_packages import DriverPackages
 from dependencies.nvidia.packages import NVIDIA_ORIGINS
@@ -212,7 +212,7 @@ class NvidiaCudaInstallation(Dependency):
                 f"{'; '.join(wrong)}; drivers are installed by apt, and by dnf on RHEL's family and Amazon "
                 f"Linux 2023; this host is {facts[DISTRIBUTION].name or facts[DISTRIBUTION].id} with "
                 f"{facts[PACKAGE_MANAGER] or 'no package manager that is known'}",
-                remedy="install it as NVIDIA's Driver Installation Guide says; vcagent will accept it",
+                remedy=f"{by_hand(facts[DISTRIBUTION].id)}; vcagent will accept it",
             )
         steps = packages.steps(facts) if able else []
         without_gpu = facts[GPU_COUNT] == 0

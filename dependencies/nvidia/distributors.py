@@ -15,7 +15,31 @@ if TYPE_CHECKING:
 
     from agent.facts.packages import InstalledPackage
 
-__all__ = ["Distributor", "other_distributor"]
+__all__ = ["Distributor", "by_hand", "other_distributor"]
+
+_BY_HAND = (
+    (
+        r"sles|sled|opensuse.*|suse",
+        (
+            "zypper install nvidia-open-driver-G06-signed-cuda-kmp-default, then nvidia-compute-utils-G06 of the "
+            "version that rpm -q tells of it up to the first _"
+        ),
+    ),
+    (r"azurelinux|mariner", "tdnf install cuda-open, which holds driver and signed modules for the kernel"),
+    (
+        r"fedora",
+        (
+            "dnf install kernel-devel-matched, add NVIDIA's repository (dnf config-manager addrepo), then "
+            "dnf install nvidia-open"
+        ),
+    ),
+    (r"amzn", "move to Amazon Linux 2023, or take an image with the driver"),
+    (
+        r"ubuntu",
+        "use an LTS release, whose packages NVIDIA and Ubuntu keep; or ubuntu-drivers install --gpgpu",
+    ),
+)
+"""Source: NVIDIA's Driver Installation Guide; Azure/azhpc-images; openSUSE/nvidia-open-driver-G06."""
 
 _DISTRIBUTORS = (
     ("ELRepo", r"nvidia-x11-drv(?:-\d+xx)?", "dnf remove 'nvidia-x11-drv*' 'kmod-nvidia*'"),
@@ -44,6 +68,12 @@ class Distributor:
     name: str
     package: str
     removal: str
+
+
+def by_hand(identifier: str) -> str:
+    """How a driver is installed on a distribution where vcagent does not."""
+    guide = "install it as NVIDIA's Driver Installation Guide says"
+    return next((told for pattern, told in _BY_HAND if re.fullmatch(pattern, identifier)), guide)
 
 
 def other_distributor(installed: Mapping[str, InstalledPackage]) -> Distributor | None:
