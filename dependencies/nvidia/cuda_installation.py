@@ -134,6 +134,7 @@ class NvidiaCudaInstallation(Dependency):
     What is there and right is left alone. Nothing is touched while something runs on a GPU.
     """
 
+    changes_host = True
     Parameters = NvidiaCudaInstallationParameters
     parameters: NvidiaCudaInstallationParameters
 

@@ -185,7 +185,8 @@ def failed_sources(lines: Iterable[str]) -> tuple[list[str], list[str]]:
     Args:
         lines: its output: ``Hit:2 address suite InRelease``, ``Get:``, ``Err:``; and its errors.
     """
-    good, bad = [], []
+    good: list[str] = []
+    bad: list[str] = []
     for line in lines:
         if match := re.match(r"(Hit|Get|Err):\d+ (\S+) (\S+)", line):
             (bad if match.group(1) == "Err" else good).append(f"{match.group(2)} {match.group(3)}")

@@ -38,7 +38,8 @@ def require_readable_sources(facts: Facts) -> None:
     Raises:
         HostError: if it cannot; with the two files.
     """
-    if both := conflicting_keys(facts[APT_REPOSITORIES], deb_architecture(facts[ARCHITECTURE])):
+    repositories = facts[APT_REPOSITORIES]
+    if both := conflicting_keys(repositories, deb_architecture(facts[ARCHITECTURE])):
         one, other = both
         keys = f"{one.signed_by or 'none'} and {other.signed_by or 'none'}"
         raise HostError(
