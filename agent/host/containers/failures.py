@@ -29,8 +29,8 @@ FAILURES = (
     Failure(
         "old_client",
         r"client version (\S+) is too old. Minimum supported API version is \S+",
-        "the engine (29 and later) does not answer clients of API {0}: update the client (docker-ce-cli, pip's "
-        "docker), or let dockerd take it: DOCKER_MIN_API_VERSION in a drop-in of docker.service",
+        "the engine (29 and later) does not answer clients of API {0}: update the client (docker-ce-cli), or "
+        "let dockerd take it: DOCKER_MIN_API_VERSION in a drop-in of docker.service",
     ),
     Failure(
         "old_engine",

@@ -252,12 +252,12 @@ def test_restoring_would_end_containers() -> None:
         ),
         ("Failed to start docker.service: Unit docker.service is masked.", "systemctl unmask"),
         (
-            "client version 1.41 is too old. Minimum supported API version is 1.44, please upgrade your client",
+            "client version 1.41 is too old. Minimum supported API version is 1.44, please upgrade",
             "DOCKER_MIN_API_VERSION",
         ),
         ("client version 1.52 is too new. Maximum supported API version is 1.41", "DOCKER_API_VERSION=1.41"),
         (
-            "Get https://registry-1.docker.io/v2/: proxyconnect tcp: dial tcp 10.0.0.1:3128: i/o timeout",
+            "Get https://x.io/v2/: proxyconnect tcp: dial tcp 10.0.0.1:3128: i/o timeout",
             "proxies",
         ),
         ("something else", "is in the log"),
