@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DKMS_BUILDS", "NVIDIA_MODULE_FILE", "ModuleBuild", "first_error", "last_line"]
 
+_MODULE_NAMES = ("nvidia", "nvidia-current", "nvidia-current-open")
+"""Debian's modules have names of their own; ``nvidia`` is an alias that modprobe knows of them."""
+
 _TREE = "/var/lib/dkms"
 _ERROR = re.compile(
     r"\berror:|: command not found|: not found\b|\*\*\* |[Nn]o space left|\bERROR\b|Unable to|unable to"
@@ -50,8 +53,10 @@ def first_error(text: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """What a build is at."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    """What a build is at: the file that is compiled, or its last line."""
+    line = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    compiled = re.search(r"/([^/\s]+\.c)(?=\s|$)(?!.*\.c(?:\s|$))", line)
+    return f"compiling {compiled.group(1)}" if compiled else line
 
 
 def _builds(host: Host) -> Iterator[ModuleBuild]:
@@ -69,7 +74,8 @@ def _module_file(host: Host) -> str | None:
     programs = {name for folder in ("/usr/sbin", "/sbin", "/usr/bin", "/bin") for name in host.names(folder)}
     if "modinfo" not in programs or "modules.dep" not in host.names(f"/lib/modules/{kernel}"):
         return None  # a container has the kernel of another host
-    return (host.output(["modinfo", "-k", kernel, "-F", "version", "nvidia"]) or "").strip()
+    told = (host.output(["modinfo", "-k", kernel, "-F", "version", name]) for name in _MODULE_NAMES)
+    return next((version.strip() for version in told if version and version.strip()), "")
 
 
 DKMS_BUILDS: Fact[tuple[ModuleBuild, ...]] = Fact(

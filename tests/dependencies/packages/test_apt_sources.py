@@ -12,7 +12,7 @@ import pytest
 from agent.component.component import StepContext
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts import Facts
-from agent.facts.dkms import ModuleBuild, first_error
+from agent.facts.dkms import ModuleBuild, first_error, last_line
 from agent.facts.repositories import conflicting_keys, deb822_repositories, one_line_repositories
 from agent.host.processes import LocalProcesses
 from dependencies.packages.apt import failed_sources, remedy_for, update_step
@@ -243,5 +243,8 @@ def test_the_first_error_of_a_build_is_told(line: str, told: str) -> None:
     facts._modelled["dkms_builds"] = (ModuleBuild("nvidia", "550.90.07", log, line),)
     failure = build_failure(facts)
     assert failure
+    compiling = " gcc-12 -O2 -c -o /b/nvidia/nv.o /b/nvidia/nv.c ; ./objtool /b/nv.o\n"
+    assert last_line(compiling) == "compiling nv.c"
+    assert last_line(" CONFTEST: error_injection\n\n") == "CONFTEST: error_injection"
     assert line in failure[0]
     assert build_failure(facts_of({})) is None
