@@ -347,7 +347,11 @@ class DriverPackages:
             command = f"apt-mark hold {told}"
             # A package that was held may not be when it was changed.
             holds = None if self._held(facts) else self._held
-            undo = {"unhold": sorted(held), "lock_timeout_s": self.lock_timeout_s}
+            undo = {
+                "unhold": sorted(held),
+                "kernel": sorted(names & self._kernel_names(facts)),
+                "lock_timeout_s": self.lock_timeout_s,
+            }
             steps.append(Step("hold", reason, self._hold, command, holds, undo=undo))
         return steps
 
@@ -357,7 +361,8 @@ class DriverPackages:
         if chosen is None:
             return set()
         gone = self._superseded(facts, chosen)
-        return {*chosen.packages, *(name for name in self._names(facts) if name not in gone)}
+        kept = (name for name in self._names(facts) if name not in gone)
+        return {*chosen.packages, *kept, *(self._kernel_names(facts) if chosen.prebuilt else ())}
 
     def _excluded(self, facts: Facts) -> bool:
         return facts[text_of(_exclusions(facts))] == _exclusion_text(self._names(facts))
@@ -367,8 +372,21 @@ class DriverPackages:
         return bool(names) and names <= held
 
     def _names(self, facts: Facts) -> set[str]:
+        """What is held: all of the driver, and with a prebuilt module what would bring another kernel."""
         driver = self.installed(facts)
-        return set(driver.packages) if driver else set()
+        names = set(driver.packages) if driver else set()
+        prebuilt = any(name.startswith("linux-modules-nvidia-") for name in names)
+        return names | (self._kernel_names(facts) if prebuilt else set())
+
+    def _kernel_names(self, facts: Facts) -> set[str]:
+        """The packages that bring a new kernel: a module of one kernel has to wait for them."""
+        flavour = self.wish.kernel.partition("-")[2].partition("-")[2]
+        pattern = rf"linux(?:-image|-headers)?-{re.escape(flavour)}(?:-(?:hwe|lts)-[\d.]+)?"
+        return {
+            name
+            for name, package in facts[INSTALLED_PACKAGES].items()
+            if flavour and package.installed and re.fullmatch(pattern, name)
+        }
 
     def _exclude(self, context: StepContext) -> StepOutcome:
         path = _exclusions(context.facts)

@@ -81,7 +81,8 @@ def _driver(values: Mapping[str, Any], facts: Facts) -> Plan:
 def _unhold(values: Mapping[str, Any], facts: Facts) -> Plan:
     driver = find_installed(facts[INSTALLED_PACKAGES], facts[KERNEL])
     held = facts[HELD_PACKAGES]
-    names = sorted((set(driver.packages if driver else ()) & held) - set(values["unhold"]))
+    ours = {*(driver.packages if driver else ()), *values.get("kernel", ())}
+    names = sorted((ours & held) - set(values["unhold"]))
     if not names:
         return Plan(nothing_to_do="none of the driver's packages is held any more")
     command = ["apt-mark", "unhold", *names]

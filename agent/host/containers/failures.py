@@ -40,8 +40,8 @@ FAILURES = (
     Failure(
         "proxy_of_the_engine",
         r"proxyconnect tcp: (?:dial tcp:? )?(.+)",
-        "the engine cannot reach its proxy ({0}): correct proxies in /etc/docker/daemon.json or HTTP_PROXY of "
-        "its service, and restart Docker",
+        "the engine cannot reach its proxy ({0}): correct proxies in /etc/docker/daemon.json or HTTP_PROXY "
+        "of its service, and restart Docker",
     ),
     Failure(
         "cdi_vendor",
