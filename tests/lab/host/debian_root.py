@@ -106,6 +106,11 @@ class DebianRoot:
         plan = json.loads(result.stdout)
         return [step["name"] for part in plan["components"] for step in part["steps"]]
 
+    def offered(self, package: str) -> list[str]:
+        """The versions of a package that the repositories have, newest first."""
+        lines = self.run("apt-cache", "madison", package).stdout.splitlines()
+        return list(dict.fromkeys(line.split("|")[1].strip() for line in lines if line.endswith("Packages")))
+
     def versions(self) -> dict[str, str]:
         """The installed packages that have a driver's version, by name."""
         shown = self.run("dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\\n").stdout
