@@ -29,7 +29,14 @@ from dependencies.nvidia.packages import (
 )
 from dependencies.nvidia.repository import NvidiaRepository, debian_components
 from dependencies.nvidia.wish import enrolment
-from dependencies.packages.apt import APT_GET, repair_step, run_apt, simulated_changes, update_step
+from dependencies.packages.apt import (
+    APT_GET,
+    known_remedy,
+    repair_step,
+    run_apt,
+    simulated_changes,
+    update_step,
+)
 from dependencies.packages.apt_repository import require_readable_sources
 from dependencies.packages.module_build import build_failure
 from dependencies.packages.package_folder import write_whole
@@ -196,12 +203,13 @@ class DriverPackages:
 
     def refusal(self, facts: Facts) -> HostError:
         """Why no offered driver will do, with those that come near, and those of other branches."""
-        unsolved = [str(candidate) for candidate in self._solved(facts) if candidate.problems]
-        near = unsolved + [str(one) for one in self._candidates(facts, self.wish) if one.problems]
+        unsolved = [candidate for candidate in self._solved(facts) if candidate.problems]
+        near = [str(one) for one in (*unsolved, *self._candidates(facts, self.wish)) if one.problems]
+        refused = {one.version for one in unsolved}
         others = [
             str(candidate)
             for candidate in self._candidates(facts, replace(self.wish, version=""))
-            if not candidate.problems
+            if not candidate.problems and candidate.version not in refused
         ]
         origin = f" of {', '.join(sorted(self.origins))}" if self.origins else ""
         lines = [f"not {line}" for line in near[:_SHOWN]] + [f"whole: {line}" for line in others[:_SHOWN]]
@@ -210,6 +218,9 @@ class DriverPackages:
         remedy = f"see {look}; NVIDIA's repository has more versions than the distribution's"
         if versions:
             remedy = f"ask for one that is whole, such as {versions[0]}; or add the repository that has it"
+        elif unsolved:
+            told = "\n".join(line for one in unsolved for line in one.problems)
+            remedy = self._remedy(told) or f"see above what the package manager lacks; {remedy}"
         if not others and not self.non_free and debian_components(facts, 0):
             remedy = "give NonFree=true: Debian has the driver in contrib and non-free, which are not enabled"
         if not (self.wish.headers or self._has_headers(facts)):
@@ -224,6 +235,10 @@ class DriverPackages:
             remedy=remedy,
             details=tuple(lines),
         )
+
+    def _remedy(self, told: str) -> str | None:
+        """What to do about the package manager's words."""
+        return known_remedy(told)
 
     def _candidates(self, facts: Facts, wish: DriverWish) -> list[Candidate]:
         return candidates(wish, self._offers(facts), origins=self.origins, installed=self.installed(facts))

@@ -17,7 +17,8 @@ from agent.facts.rpm_offers import NVIDIA_HOST, RPM_DRIVER_OFFERS, every_stream
 from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.nvidia.driver_packages import DriverPackages
 from dependencies.nvidia.packages import belongs_to_driver
-from dependencies.packages.dnf import dnf_install, run_dnf, simulate_dnf
+from dependencies.packages.dnf import REMEDIES, dnf_install, run_dnf, simulate_dnf
+from dependencies.packages.package_lock import remedy_among
 from dependencies.packages.system_file import write_system_file
 from dependencies.packages.version_lock import foreign_locks, with_locks
 
@@ -45,6 +46,9 @@ class RpmDriverPackages(DriverPackages):
 
     def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
         return dnf_solution(self._install_command(facts, candidate))
+
+    def _remedy(self, told: str) -> str | None:
+        return remedy_among(REMEDIES, told)
 
     def _headers_install(self, name: str) -> list[str]:
         return dnf_install("dnf", [(name, None)])

@@ -27,6 +27,7 @@ __all__ = [
     "FIX_BROKEN",
     "apt_progress",
     "failed_sources",
+    "known_remedy",
     "remedy_for",
     "repair_step",
     "require_known",
@@ -165,7 +166,12 @@ _REMEDIES = (
 
 def remedy_for(output: str, log: object) -> str:
     """What to do about apt's output; where nothing is known of it, the log."""
-    return remedy_among(_REMEDIES, output) or f"all of apt's output is in {log}"
+    return known_remedy(output) or f"all of apt's output is in {log}"
+
+
+def known_remedy(output: str) -> str | None:
+    """What to do about apt's output; None where nothing is known of it."""
+    return remedy_among(_REMEDIES, output)
 
 
 def apt_progress(line: str) -> tuple[str, float] | None:

@@ -32,7 +32,10 @@ APT::Sandbox::User "root";
 APT::Get::AllowUnauthenticated "true";
 Acquire::Languages "none";
 Debug::NoLocking "true";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
 """
+"""Without caches: a state that is written twice in one second would not be read the second time."""
 
 
 def _stanza(package: Mapping[str, str], extra: str = "") -> str:

@@ -174,6 +174,8 @@ def test_apt_s_own_words_are_in_the_refusal(tmp_path: Path) -> None:
     with pytest.raises(HostError, match=r"no repository has driver 580 as a whole") as error:
         plan_of(facts_of(host, "debian"), "580")
     assert "nvidia-kernel-support" in "\n".join(error.value.details)
+    assert "such as 610.43.02" in (error.value.remedy or "")
+    assert not any(line.startswith("whole: 580") for line in error.value.details)
 
 
 def test_what_apt_says() -> None:

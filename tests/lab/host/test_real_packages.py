@@ -36,7 +36,7 @@ def root_of(release: Release, tmp_path: Path) -> DebianRoot:
 def older_release(host: DebianRoot) -> str:
     """A release that is offered beside a newer one of its branch: 535.216.03 of backports, in late 2026."""
     offered = host.offered("nvidia-kernel-dkms")
-    if len(offered) < 2:  # noqa: PLR2004 - two beside each other
+    if len(offered) < 2:
         pytest.skip(f"Debian has one release alone: {offered}")
     return offered[-1].partition("-")[0]
 
