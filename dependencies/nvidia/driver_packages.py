@@ -223,18 +223,15 @@ class DriverPackages:
             remedy = self._remedy(told) or f"see above what the package manager lacks; {remedy}"
         if not others and not self.non_free and debian_components(facts, 0):
             remedy = "give NonFree=true: Debian has the driver in contrib and non-free, which are not enabled"
+        message = f"no repository{origin} has {self._asked} as a whole for this host"
         if not (self.wish.headers or self._has_headers(facts)):
-            remedy = (
-                f"install the headers of the kernel {self.wish.kernel}, or boot one whose headers are offered"
-            )
+            kernel = self.wish.kernel
+            message = f"{self._asked} needs the headers of the kernel {kernel}, which no repository has"
+            remedy = f"install the headers of the kernel {kernel}, or boot one whose headers are offered"
         if self.why_prebuilt:
             how = enrolment(rpm=self.wish.rpm)
             remedy = f"{self.why_prebuilt}: enrol a key ({how}), or turn Secure Boot off"
-        return HostError(
-            f"no repository{origin} has {self._asked} as a whole for this host",
-            remedy=remedy,
-            details=tuple(lines),
-        )
+        return HostError(message, remedy=remedy, details=tuple(lines))
 
     def _remedy(self, told: str) -> str | None:
         """What to do about the package manager's words."""
