@@ -136,6 +136,7 @@ def debian_root(release: Release, folder: Path) -> DebianRoot:
     wheel = next((folder / "opt").glob("vcagent-*.whl")).name
     root.run("/opt/vcagent/bin/pip", "install", "--quiet", "--no-index", "--no-deps", f"/opt/{wheel}")
     root.run("ln", "-s", "/opt/vcagent/bin/vcagent", "/usr/local/bin/vcagent")
+    root.run("apt-get", "update", "-qq")  # those of the cache may be old
     return root
 
 

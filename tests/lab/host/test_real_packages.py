@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.lab.host.debian_root import DebianRoot, Release
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.lab
 in_the_whole_lab = pytest.mark.skipif(
     os.environ.get("VCAGENT_LAB") != "all", reason="takes minutes: make lab runs it"
 )
