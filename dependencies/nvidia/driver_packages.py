@@ -112,7 +112,9 @@ class DriverPackages:
                 if not loose:
                     break
                 asked = replace(asked, packages={**asked.packages, **loose})
-            yield asked.solved(solution)
+            # As long as packages are half installed apt finds no way: it is solved again when they are repaired.
+            unsure = solution.problem and broken_packages(facts[INSTALLED_PACKAGES])
+            yield asked if unsure else asked.solved(solution)
 
     def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
         """What the package manager says to a candidate."""

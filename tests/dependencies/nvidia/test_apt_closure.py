@@ -141,6 +141,19 @@ def test_a_drift_of_one_package_is_seen_and_repaired(tmp_path: Path) -> None:
         assert plan_of(facts, "580.173.02").nothing_to_do
 
 
+def test_what_is_only_unpacked_is_repaired_before_it_is_solved(tmp_path: Path) -> None:
+    """apt finds no way while a package lacks what it needs: the plan repairs first, and solves then."""
+    host = apt_host(tmp_path / "root", "nvidia_ubuntu_580")
+    facts = facts_of(host, "ubuntu")
+    host.install({"nvidia-dkms-580-open": "580.173.02-1ubuntu1"})
+    status = host.root / "status"
+    status.write_text(status.read_text().replace("install ok installed", "install ok unpacked"))
+    assert [step.name for step in plan_of(facts, "580.173.02").steps][:2] == ["repair", "driver"]
+    status.write_text("")
+    apply(host, facts, "580.173.02")
+    assert plan_of(facts, "580.173.02").nothing_to_do
+
+
 def test_from_one_branch_to_another_and_back(tmp_path: Path) -> None:
     """Names change at 590: what has the branch in its name goes in the same call."""
     host = apt_host(tmp_path / "root", "nvidia_ubuntu_580", "nvidia_ubuntu_590")
