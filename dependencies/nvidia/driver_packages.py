@@ -112,7 +112,7 @@ class DriverPackages:
                 if not loose:
                     break
                 asked = replace(asked, packages={**asked.packages, **loose})
-            # As long as packages are half installed apt finds no way: it is solved again when they are repaired.
+            # While packages are half installed apt finds no way: it is solved again after their repair.
             unsure = solution.problem and broken_packages(facts[INSTALLED_PACKAGES])
             yield asked if unsure else asked.solved(solution)
 
