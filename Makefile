@@ -4,12 +4,16 @@ VENV ?= .venv
 PROFILE ?= PERF-CPU-MLPERF.yaml
 ARGS ?=
 
-.PHONY: run test check schemas clean
+.PHONY: run test check lab schemas clean
 run: $(VENV)/installed
 	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
 
 test: $(VENV)/installed-test
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+# All of the labs, also what takes minutes: real NVIDIA packages of Debian, built by DKMS. As root.
+lab: $(VENV)/installed-dev
+	VCAGENT_LAB=all VCAGENT_TEST_LAB=required $(VENV)/bin/python -m pytest tests/lab $(ARGS)
 
 check: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .

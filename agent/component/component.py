@@ -275,7 +275,14 @@ class _Planned(Component):
 
 
 class Dependency(_Planned):
-    """Brings the host to a state. Planned again from fresh facts, it must have nothing to do."""
+    """Brings the host to a state. Planned again from fresh facts, it must have nothing to do.
+
+    Attributes:
+        changes_host: whether its steps change what all agents of a host share: packages, disks, services.
+            Only one agent at a time runs such a step.
+    """
+
+    changes_host: ClassVar[bool] = False
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:  # noqa: ARG003 - for those that know how

@@ -18,7 +18,9 @@ def write_system_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
-    with part.open("wb") as file:
+    part.unlink(missing_ok=True)
+    # Nobody else reads it before it has the permissions of what it replaces.
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
