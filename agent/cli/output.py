@@ -41,5 +41,5 @@ def print_error(error: VcagentError) -> None:
     from agent.core.secrets import Secrets
 
     text = Text("error: ", style="bold red")
-    text.append(Secrets(mappings=[os.environ]).mask(str(error)), style="not bold default")
+    text.append(Secrets(environment=os.environ).mask(str(error)), style="not bold default")
     Console(stderr=True, highlight=False, soft_wrap=True).print(text)

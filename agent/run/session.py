@@ -312,7 +312,7 @@ def _session(
         modelled[PACKAGE_DIR.name] = request.package_dir.absolute()
     facts = Facts(LocalHost(), modelled)
     variables = run_variables(facts, run_dir, context.experiment_id, context.client_id)
-    secrets = Secrets(mappings=[os.environ, request.parameters, request.metadata])
+    secrets = Secrets(mappings=[request.parameters, request.metadata], environment=os.environ)
     for scope in profile.scopes:
         for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
             secrets.add_from(parameters)

@@ -82,4 +82,4 @@ def _run(run_dir: Path, values: dict[str, Any]) -> FinishedRun:
 def _masked(text: str, values: dict[str, Any]) -> str:
     from agent.core.secrets import Secrets
 
-    return Secrets(mappings=[os.environ, values["request"]["parameters"]]).mask(text)
+    return Secrets(mappings=[values["request"]["parameters"]], environment=os.environ).mask(text)
