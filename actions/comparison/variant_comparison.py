@@ -17,9 +17,9 @@ from agent.component.component import Action, ComponentParameters, Plan, Step, S
 from agent.component.parameter_types import Share  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ActionFailedError
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
-from agent.report.case_summary import SUMMARY_FILE
-from agent.report.exhibits import write_exhibits
-from agent.report.run_folder import METRICS_FILE, read_records
+from agent.store.exhibits import write_exhibits
+from agent.store.metric_lines import read_records
+from agent.store.results import METRICS_FILE, SUMMARY_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ def report(
     """Show a run's result, and write its report and rollup anew from what is in its folder."""
     from agent.core.errors import UsageError
     from agent.report import render_result, write_report, write_rollup
-    from agent.report.run_folder import read_records
+    from agent.store.metric_lines import read_records
     from agent.store.results import RUN_FILE, ResultsFolder
 
     folder = ResultsFolder(results_dir).find(run)

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.records import verdict_to_json
 from agent.report.headline import headline_json
-from agent.store.results import write_json
+from agent.store.results import SUMMARY_FILE, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.core.records import Metric, ParsedOutput
 
-__all__ = ["SCHEMA_VERSION", "SUMMARY_FILE", "metric_json", "write_case_summary"]
+__all__ = ["SCHEMA_VERSION", "metric_json", "write_case_summary"]
 
 SCHEMA_VERSION = 1
-SUMMARY_FILE = "summary.json"
 
 
 def metric_json(metric: Metric) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.records import verdict_to_json
 from agent.report.case_summary import metric_json
-from agent.report.exhibits import read_exhibits
 from agent.report.headline import headline_json
 from agent.report.run_folder import CaseResult, RunResult, read_run
+from agent.store.exhibits import read_exhibits
 from agent.store.results import write_json
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agent.core.secrets import Secrets
     from agent.facts import Facts
     from agent.profile import Profile, Variables
-    from agent.run.engine import Outcome
+    from agent.run.outcome import Outcome
     from agent.run.recorder import RunContext
     from agent.store.journal import Journal, StepRow
 

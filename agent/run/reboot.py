@@ -25,7 +25,7 @@ from agent.run.resume_unit import ResumeUnit, kept_environment, program
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.run.engine import Outcome
+    from agent.run.outcome import Outcome
     from agent.store.journal import Journal
 
 __all__ = ["MOST_REBOOTS", "RebootDoor", "Reboots", "SystemdDoor", "allows_reboot", "requested"]
