@@ -20,6 +20,7 @@ from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydant
 from agent.core.errors import ActionFailedError
 from agent.core.file_hash import sha256_of
 from agent.core.records import Metric, Relativity
+from agent.core.safe_files import write_to
 from parsers.llamacpp.quantize import (
     quantization_details,
     quantization_metrics,
@@ -179,7 +180,7 @@ class LlamaCppQuantize(VariantAction):
 
 
 def _write_tensors(path: Path, tensors: Sequence[Tensor]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with write_to(path, newline="") as file:
         table = csv.writer(file)
         table.writerow(["name", "shape", "type_before", "type_after", "bytes_before", "bytes_after"])
         for tensor in tensors:

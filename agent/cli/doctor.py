@@ -39,7 +39,7 @@ def doctor(
         from agent.run.session import plan
 
         read, planned = plan(
-            request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir)
+            request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir), folders=False
         )
         checks += check_secrets(read) + check_plan(planned) + check_servers(planned, facts)
     if as_json:

@@ -1,4 +1,4 @@
-"""Writing files as root in folders that others may reach: no link is followed, nothing planted is written to.
+"""Writing files as root in folders that others may reach: no link is followed.
 
 A file is opened by its name below a descriptor of its folder, and each folder on the way likewise. An account
 that can neither write to these folders nor own them cannot turn a file of a run into another file of the host.
@@ -13,7 +13,7 @@ import pwd
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from agent.core.errors import HostError
 
@@ -32,6 +32,7 @@ __all__ = [
     "require_trust",
     "touch",
     "trusted_accounts",
+    "write_to",
     "written_by_root",
 ]
 
@@ -221,11 +222,17 @@ def open_file(path: Path, flags: int, mode: int = 0o666, *, other_names: bool = 
     return descriptor
 
 
-def append_to(path: Path, *, errors: str = "replace", buffering: int = -1) -> IO[str]:
+def append_to(path: Path, *, errors: str = "replace", buffering: int = -1) -> TextIO:
     """Open a log for appending, in a folder that is made if it is missing; see ``open_file``."""
     make_folder(path.parent)
     descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, other_names=True)
-    return os.fdopen(descriptor, "a", encoding="utf-8", errors=errors, buffering=buffering)
+    return open(descriptor, "a", encoding="utf-8", errors=errors, buffering=buffering)  # noqa: PTH123 - no path
+
+
+def write_to(path: Path, *, newline: str | None = None) -> TextIO:
+    """Open a text file for writing, its old text gone; see ``open_file``."""
+    descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    return open(descriptor, "w", encoding="utf-8", newline=newline)  # noqa: PTH123 - no path
 
 
 def append_text(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agent.core.records import verdict_to_json
+from agent.core.safe_files import make_folder
 from agent.report.case_summary import metric_json
 from agent.report.headline import headline_json
 from agent.report.run_folder import CaseResult, RunResult, read_run
@@ -35,7 +36,7 @@ def write_rollup(run_dir: Path) -> Path:
         UsageError: if the folder holds no readable run.json.
     """
     path = run_dir / ROLLUP_FILE
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent)
     write_json(path, _rollup(read_run(run_dir)))
     return path
 

@@ -7,10 +7,11 @@ all of them or none. Sinks are fed from here and remember how far they came.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
 from agent.core.records import MetadataValue, MetricRecord, Relativity
+from agent.core.safe_files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -110,6 +112,7 @@ class Journal:
         self.path = path
         self._lock = threading.RLock()
         self._recent: deque[MetricRecord] = deque(maxlen=_RECENT)
+        _require_ordinary(path)
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         try:
             self._database.row_factory = sqlite3.Row
@@ -345,6 +348,18 @@ def record_from_json(record_id: int, text: str) -> MetricRecord:
 _written = lru_cache(maxsize=64)(datetime.isoformat)
 _read = lru_cache(maxsize=64)(datetime.fromisoformat)
 # A monitor's records have few different times.
+
+
+def _require_ordinary(path: Path) -> None:
+    """See that a database and what SQLite keeps beside it are files of this account, and no links.
+
+    Raises:
+        OSError: if one of them is something else.
+    """
+    os.close(open_file(path, os.O_RDWR | os.O_CREAT))
+    for suffix in ("-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            os.close(open_file(path.with_name(path.name + suffix), os.O_RDWR))
 
 
 def _remember(database: sqlite3.Connection, values: Mapping[str, Any]) -> None:
