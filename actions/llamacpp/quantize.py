@@ -21,6 +21,7 @@ from agent.core.errors import ActionFailedError
 from agent.core.file_hash import sha256_of
 from agent.core.records import Metric, Relativity
 from agent.core.safe_files import write_to
+from agent.core.terminal import plain_cell
 from parsers.llamacpp.quantize import (
     quantization_details,
     quantization_metrics,
@@ -188,7 +189,7 @@ def _write_tensors(path: Path, tensors: Sequence[Tensor]) -> None:
             sizes = [
                 "" if size is None else round(size) for size in (tensor.bytes_before, tensor.bytes_after)
             ]
-            table.writerow([tensor.name, shape, tensor.type_before, tensor.type_after, *sizes])
+            table.writerow([plain_cell(tensor.name), shape, tensor.type_before, tensor.type_after, *sizes])
 
 
 def _bits(name: str) -> int | None:

@@ -79,6 +79,7 @@ def _believed(runs: list[Path]) -> list[Path]:
     import os
 
     from agent.core.safe_files import distrust, written_by_root
+    from agent.core.terminal import printable
     from agent.store.results import JOURNAL
 
     if os.geteuid() != 0:
@@ -86,7 +87,7 @@ def _believed(runs: list[Path]) -> list[Path]:
     believed = []
     for run in runs:
         if why := distrust(run):
-            print(f"left {run}: {why}")
+            print(printable(f"left {run}: {why}"))
         elif not written_by_root(run / JOURNAL):
             print(f"left {run}: its journal was not written by root, or others may write to it")
         else:
@@ -107,20 +108,22 @@ def clean_up(targets: str, results_dir: Path, package_dir: Path | None, *, yes: 
         UsageError: if nobody is there to ask.
     """
     from agent.core.errors import UsageError
+    from agent.core.terminal import printable
     from agent.run.cleaning import survey
 
     found = survey(targets, results_dir, package_dir)
     for path, why in found.left:
-        print(f"left   {path}: {why}")
+        print(printable(f"left   {path}: {why}"))
     for removal in found.removals:
-        print(f"remove {removal.path}: {removal.files} files, {removal.size_bytes / 2**20:.1f} MiB")
+        size = f"{removal.files} files, {removal.size_bytes / 2**20:.1f} MiB"
+        print(printable(f"remove {removal.path}: {size}"))
     if not found.removals:
         print("Nothing to remove.")
         return
     if not yes and not sys.stdin.isatty():
         raise UsageError("nobody is here to ask", remedy="add --yes to remove what is shown above")
-    size = sum(removal.size_bytes for removal in found.removals) / 2**20
-    if not yes and not typer.confirm(f"Remove these {len(found.removals)} folders, {size:.1f} MiB?"):
+    mib = sum(removal.size_bytes for removal in found.removals) / 2**20
+    if not yes and not typer.confirm(f"Remove these {len(found.removals)} folders, {mib:.1f} MiB?"):
         raise typer.Exit
     found.carry_out()
 
@@ -136,9 +139,10 @@ def _all_locked(todo: list[Undoing]) -> ExitStack:
 
 
 def _show(found: list[Undoing]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from agent.core.terminal import safe_console
 
     table = Table("", "run", "step", "what and why", box=None, pad_edge=False, header_style="bold")
     for undoing in found:
@@ -150,4 +154,4 @@ def _show(found: list[Undoing]) -> None:
             why = Text(undoing.plan.nothing_to_do)
             table.add_row(Text("leave", "dim"), undoing.run_dir.name, Text(name), why)
     if found:
-        Console(highlight=False).print(table)
+        safe_console(highlight=False).print(table)

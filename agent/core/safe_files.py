@@ -1,7 +1,7 @@
 """Writing files as root in folders that others may reach: no link is followed.
 
-A file is opened by its name below a descriptor of its folder, and each folder on the way likewise. An account
-that can neither write to these folders nor own them cannot turn a file of a run into another file of the host.
+A file is opened by its name below a descriptor of its folder, and each folder on the way likewise. An
+account that neither owns these folders nor can write to them cannot have another file of the host replaced.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = [
     "append_text",
     "append_to",
     "distrust",
+    "distrust_file",
     "make_folder",
     "open_file",
     "remedy_for",
@@ -71,6 +72,23 @@ def distrust(folder: Path) -> str:
             return f"every account may write to {path}"
         if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid):
             return f"the group {_group(status.st_gid)} may write to {path}"
+    return ""
+
+
+def distrust_file(path: Path) -> str:
+    """Say why root must not believe a file; empty if it may, or if this process is not root."""
+    if os.geteuid() != 0:
+        return ""
+    if reason := distrust(path.parent):
+        return reason
+    try:
+        status = path.stat()
+    except OSError as error:
+        return f"it cannot be looked at: {error.strerror or error}"
+    if status.st_uid not in trusted_accounts():
+        return f"it belongs to {_user(status.st_uid)}"
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)):
+        return "others may write to it"
     return ""
 
 

@@ -153,7 +153,7 @@ def _response(uri: str, login: str | None) -> tuple[bytes, str]:
     class WebOnly(HTTPRedirectHandler):
         """Follows redirects to http and https, never from https to http."""
 
-        def redirect_request(
+        def redirect_request(  # noqa: PLR0917 - its base's parameters
             self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
         ) -> Request | None:
             target = urlsplit(newurl)

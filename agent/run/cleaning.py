@@ -139,12 +139,7 @@ def survey(targets: str, results_dir: Path, package_dir: Path | None) -> Cleanin
                 runs.append(run)
         if wanted & {"packages", "all"} and (packages / PACKAGE_MARKER).is_file():
             require_trust(packages, "package folder", "--package-dir")
-            made = _made_packages(packages, runs)
-            for entry in sorted(packages.iterdir()):
-                if entry.name in made and not entry.is_symlink():
-                    removals.append(_measured([entry], entry))
-                elif entry.name not in {PACKAGE_MARKER, _MADE}:
-                    left.append((entry, "no journal and no marker says that vcagent made it"))
+            _survey_packages(packages, runs, removals, left)
         if wanted & {"logs", "state", "temp", "all"}:
             gone = [removal.path for removal in removals]
             for run in runs:
@@ -160,6 +155,17 @@ def survey(targets: str, results_dir: Path, package_dir: Path | None) -> Cleanin
                     if entry.name not in own
                 ]
     return Cleaning(tuple(removals), tuple(left), folder.path, packages, frozenset(of_runs))
+
+
+def _survey_packages(
+    packages: Path, runs: Iterable[Path], removals: list[Removal], left: list[tuple[Path, str]]
+) -> None:
+    made = _made_packages(packages, runs)
+    for entry in sorted(packages.iterdir()):
+        if entry.name in made and not entry.is_symlink():
+            removals.append(_measured([entry], entry))
+        elif entry.name not in {PACKAGE_MARKER, _MADE}:
+            left.append((entry, "no journal and no marker says that vcagent made it"))
 
 
 def _own_names(run: Path) -> set[str]:

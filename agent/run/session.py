@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import platform
 import sys
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ from agent.planning.planner import PlannedComponent, Planner, Standing
 from agent.planning.variables import run_variables
 from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, repeat, select
 from agent.run.cleaning import own_package_dir, package_dir_in_use
+from agent.run.clock import HostClock
 from agent.run.description import describe
 from agent.run.engine import Engine, EngineOptions
 from agent.run.outcome import Outcome
@@ -143,7 +146,7 @@ def resume(
     door: RebootDoor | None = None,
     sources: Sequence[Source] = (),
 ) -> FinishedRun:
-    """Go on with a run that was killed, interrupted, or failed.
+    """Go on with a run that was killed, interrupted, or failed; a complete one ends as it ended.
 
     Args:
         results_dir: the folder of all runs.
@@ -156,7 +159,7 @@ def resume(
         sources: the texts of its profiles, where they are at hand: those that hold a secret were not kept.
 
     Raises:
-        UsageError: if there is no such run, it is complete, or a secret is to be given again.
+        UsageError: if there is no such run, or a secret is to be given again.
         HostError: if another agent is at it.
     """
     run_dir = ResultsFolder(results_dir).find(run)
@@ -166,9 +169,8 @@ def resume(
     with host_errors("the run's folder"), folder.locked(run_dir.name), Journal(run_dir / JOURNAL) as journal:
         if journal.recall("exit_code") in (ExitCode.OK, ExitCode.RESULT_INVALID):
             Reboots(journal, door or SystemdDoor(), run_dir).disarm()
-            raise UsageError(
-                f"run {run_dir.name} is complete", remedy="start the profile anew for another result"
-            )
+            progress.note(f"run {run_dir.name} is complete; for another result start the profile anew")
+            return _finished(run_dir, ExitCode(journal.recall("exit_code")))
         if journal.recall("context") is None:
             raise UsageError(
                 f"run {run_dir.name} was killed before it had begun", remedy="start the profile anew"
@@ -186,6 +188,17 @@ def resume(
         with masking(session.secrets.mask):
             session.require_trusted_folders()
             return session.execute(journal, progress, reboots, session.preview())
+
+
+def _finished(run_dir: Path, exit_code: ExitCode) -> FinishedRun:
+    """A complete run as it ended."""
+    from agent.report import REPORT_FILE
+
+    description: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        description = json.loads((run_dir / RUN_FILE).read_text(encoding="utf-8"))
+    report = run_dir / REPORT_FILE
+    return FinishedRun(run_dir, Outcome(exit_code), description, report if report.is_file() else None)
 
 
 @dataclass(frozen=True)
@@ -229,8 +242,11 @@ class Session:
         """
         progress.expect(_estimates(planned, journal, self.options))
         interruption = Interruption()
+        clock = HostClock()
         with interruption.listening(), package_dir_in_use(self.facts[PACKAGE_DIR]):
             outcome = self._carry_out(journal, progress, interruption, reboots)
+            if warning := clock.warning():
+                outcome.warnings.append(warning)
             finished = self._finish(journal, outcome)
         reboots.conclude(outcome)
         return finished
@@ -300,6 +316,7 @@ class Session:
 
         report, description = None, {}
         try:
+            journal.require_in_place()
             journal.remember(ended=now().isoformat())
             description = self._describe(journal, outcome)
             write_json(self.run_dir / RUN_FILE, description)
@@ -314,7 +331,10 @@ class Session:
                     where=str(self.run_dir),
                     remedy=f"see whether the disk is full, then: vcagent resume {self.run_dir.name}",
                 )
-            outcome.exit_code = outcome.exit_code or ExitCode.HOST_CANNOT_RUN
+            if outcome.exit_code in (ExitCode.OK, ExitCode.RESULT_INVALID):
+                outcome.exit_code = ExitCode.HOST_CANNOT_RUN
+            with suppress(Exception):  # what is told agrees with the exit code
+                description = self._describe(journal, outcome)
         finally:
             journal.close()
         return FinishedRun(self.run_dir, outcome, description, report)

@@ -6,6 +6,7 @@ all of them or none. Sinks are fed from here and remember how far they came.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -119,6 +120,8 @@ class Journal:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=FULL")
             self._database.executescript(_SCHEMA)
+            status = path.stat()
+            self._identity = (status.st_dev, status.st_ino)
         except sqlite3.DatabaseError as error:
             self._database.close()
             raise UsageError(
@@ -133,6 +136,16 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
+
+    def require_in_place(self) -> None:
+        """See that the file that is written to is still the one at its path.
+
+        Raises:
+            OSError: if it was removed or replaced: what was noted since is lost.
+        """
+        status = self.path.stat()
+        if (status.st_dev, status.st_ino) != self._identity:
+            raise FileNotFoundError(errno.ENOENT, "it was removed while the run went on", str(self.path))
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""
