@@ -11,6 +11,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from agent import __version__
 from agent.core.errors import ContainerError, ExitCode, HostError, UsageError, host_errors, masking
@@ -349,6 +350,9 @@ def _session(
 ) -> Session:
     profile = load_sources(sources, overrides=request.parameters, metadata=request.metadata)
     secrets = Secrets(mappings=[request.parameters, request.metadata], environment=os.environ)
+    for reference in request.profiles:
+        if "://" in reference:
+            secrets.add(unquote(urlsplit(reference).password or ""), declared=True)
     for scope in profile.scopes:
         for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
             secrets.add_from(parameters)

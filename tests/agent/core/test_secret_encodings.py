@@ -126,6 +126,7 @@ LETTERS = st.characters(
     min_codepoint=33, max_codepoint=0x2FFF, exclude_categories=["Cs", "Zs", "Zl", "Zp", "Cn"]
 )
 
+
 @given(
     st.text(LETTERS, min_size=8, max_size=40),
     st.sampled_from(sorted(ENCODINGS)),
