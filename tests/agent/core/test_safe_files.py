@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +21,7 @@ from dependencies.packages.system_file import write_system_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -91,9 +91,8 @@ def test_root_follows_no_link_to_a_folder(tmp_path: Path) -> None:
 def test_a_pipe_and_a_folder_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "."):
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match=r"not an ordinary file|Is a directory"):
             open_file(tmp_path / name, os.O_RDWR)
-    assert len(os.listdir("/proc/self/fd")) < 200
 
 
 @as_root

@@ -76,7 +76,9 @@ ENCODINGS: dict[str, Encoding] = {
     "JSON": json.dumps,
     "JSON, not ASCII": lambda text: json.dumps(text, ensure_ascii=False),
     "JSON, escaped slashes": lambda text: json.dumps(text).replace("/", "\\/"),
-    "JSON, every letter": lambda text: escaped(text, "\\u{:04x}" if max(text) < "\U00010000" else "\\U{:08x}"),
+    "JSON, every letter": lambda text: escaped(
+        text, "\\u{:04x}" if max(text) < "\U00010000" else "\\U{:08x}"
+    ),
     "JSON within JSON": lambda text: json.dumps(json.dumps({"key": text})),
     "Python": repr,
     "Python bytes": lambda text: repr(text.encode()),
@@ -90,9 +92,18 @@ ENCODINGS: dict[str, Encoding] = {
 }  # fmt: skip
 
 SECRETS = (
-    "p@ss'w\"ord/+1", "aB3dE5gH7jK9mN1pQ3sT5", "orange", "hunter2", "31415926", 
-    "correct horse/battery+staple", "ключ-от-двери", "pässwörd%41&amp;", "a\\b\\n%2Fc", "key=value;other&more", "🔑secret🔑",
-)  # fmt: skip
+    "p@ss'w\"ord/+1",
+    "aB3dE5gH7jK9mN1pQ3sT5",
+    "orange",
+    "hunter2",
+    "31415926",
+    "correct horse/battery+staple",
+    "ключ-от-двери",
+    "pässwörd%41&amp;",
+    "a\\b\\n%2Fc",
+    "key=value;other&more",
+    "🔑secret🔑",
+)
 """Of many kinds: a word, digits alone, blanks, other scripts, what looks like an escape."""
 
 

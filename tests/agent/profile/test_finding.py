@@ -140,7 +140,7 @@ def test_a_login_is_sent_to_its_own_host_alone(server: str) -> None:
     assert find(f"http://{user}@{server}/redirect?/login.yaml").text == TEXT
     other = server.replace("127.0.0.1", "localhost")
     for address in (f"{server}/login.yaml", f"{user}@{server}/redirect?http://{other}/login.yaml"):
-        with pytest.raises(ProfileError, match="Unauthorized|401") as caught:
+        with pytest.raises(ProfileError, match=r"Unauthorized|401") as caught:
             find(f"http://{address}")
         assert "p%40ss" not in str(caught.value)
 

@@ -178,9 +178,7 @@ def test_a_repair_configures_and_then_brings_what_is_missing() -> None:
     step = repair_step(["a", "b"], 60)
     assert step.name == "repair"
     assert step.reason == "an earlier installation was cut short: a, b"
-    assert step.command == (
-        f"dpkg --configure -a --force-confdef --force-confold; {' '.join(FIX_BROKEN)}"
-    )
+    assert step.command == (f"dpkg --configure -a --force-confdef --force-confold; {' '.join(FIX_BROKEN)}")
     outcome = step.run(host.context)
     assert outcome
     assert outcome.message == "done"
