@@ -4,7 +4,7 @@ VENV ?= .venv
 PROFILE ?= PERF-CPU-MLPERF.yaml
 ARGS ?=
 
-.PHONY: run test check mutants clean
+.PHONY: run test check schemas mutants clean
 run: $(VENV)/installed
 	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
 
@@ -22,6 +22,9 @@ mutants: $(VENV)/installed-dev
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8,<4'
 	$(VENV)/bin/mutmut run $(ARGS)
 	$(VENV)/bin/mutmut results
+
+schemas: $(VENV)/installed
+	$(VENV)/bin/python -c 'import pathlib, agent.store.documents as d; [pathlib.Path("docs/schemas", n).write_text(t) for n, t in d.schemas().items()]'
 
 clean:
 	rm -rf $(VENV) build *.egg-info

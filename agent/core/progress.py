@@ -50,7 +50,7 @@ def duration(seconds: float) -> str:
 
 
 @dataclass
-class StepProgress:
+class StepProgress(Progress):
     """One running step; what ``StepContext.progress`` is."""
 
     title: str

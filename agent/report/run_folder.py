@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.core.errors import UsageError
 from agent.core.records import (
     SUMMARY_TAG,
     Metric,
@@ -19,8 +17,9 @@ from agent.core.records import (
 )
 from agent.report.headline import headline_metrics
 from agent.report.host_usage import HostUsage, is_monitor
+from agent.store.documents import RunDocument
 from agent.store.metric_lines import moment, read_records
-from agent.store.results import METRICS_FILE, RUN_FILE
+from agent.store.results import METRICS_FILE
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -123,17 +122,9 @@ def read_run(run_dir: Path) -> RunResult:
     Raises:
         UsageError: if it holds no readable run.json.
     """
-    path = run_dir / RUN_FILE
-    try:
-        run = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"the run cannot be reported: {error}",
-            where=str(path),
-            remedy="name the folder of a run, such as results/latest",
-        ) from error
+    run = RunDocument.read(run_dir).to_json()
     unread: list[str] = []
-    return run_result(_mapping(run), read_records(run_dir / METRICS_FILE, unread), run_dir, unread)
+    return run_result(run, read_records(run_dir / METRICS_FILE, unread), run_dir, unread)
 
 
 def run_result(

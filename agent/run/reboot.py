@@ -58,7 +58,7 @@ class RebootDoor(Protocol):
         """
 
 
-class SystemdDoor:
+class SystemdDoor(RebootDoor):
     """The host that the agent runs on, by systemd.
 
     A unit is armed and disarmed by its file and its link alone, as ``systemctl enable`` makes them: systemd
