@@ -208,8 +208,9 @@ def _paths_in(values: Any) -> Iterator[str]:
     if isinstance(values, str) and values.startswith("/"):
         yield values
     elif isinstance(values, dict):
-        for value in values.values():
-            yield from _paths_in(value)
+        for name, value in values.items():
+            if name != "uri":  # where it came from
+                yield from _paths_in(value)
     elif isinstance(values, list):
         for value in values:
             yield from _paths_in(value)

@@ -141,7 +141,7 @@ class ResultsFolder:
     def forget_latest(self) -> None:
         """Remove ``latest`` if it points to no run any more."""
         latest = self.path / LATEST
-        if latest.is_symlink() and not latest.exists():
+        if latest.is_symlink() and not (latest / JOURNAL).is_file():
             latest.unlink()
 
     def runs(self) -> list[Path]:

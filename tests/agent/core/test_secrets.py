@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.secret_shapes import secret_reference
 from agent.core.secrets import MASK, LineMasker, Secrets, is_secret_name
 
 if TYPE_CHECKING:
@@ -399,3 +400,31 @@ def test_a_line_without_end_is_passed_on_without_cutting_a_secret(padding: int, 
     parts = [masker.feed(text[at : at + piece]) for at in range(0, len(text), piece)]
     output = "".join([*parts, masker.close()])
     assert output == "x" * padding + MASK + "y" * 300 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("apiKeyEnv", "environment"),
+        ("PasswordEnvironmentVariable", "environment"),
+        ("TokenFile", "file"),
+        ("key_path", "file"),
+        ("KeyFileName", "file"),
+        ("SecretName", ""),
+        ("public_key_path", ""),
+        ("apiKey", ""),
+        ("PATH", ""),
+        ("DB_PASS_FILE", "file"),
+        ("KeyFileCount", ""),
+    ],
+)
+def test_parameters_that_name_a_secret(name: str, kind: str) -> None:
+    assert secret_reference(name) == kind
+
+
+def test_tuples_stay_tuples_and_bytes_need_not_be_text() -> None:
+    secrets = Secrets(["planted-secret"])
+    assert secrets.mask_value(("planted-secret", 1)) == (MASK, 1)
+    assert secrets.mask_value(b"\xffplanted-secret") == f"\ufffd{MASK}".encode()
+    assert secrets.mask_value({"password": ""}) == {"password": ""}
+    assert Secrets(mappings=[{"key": "abc"}]).mask("abc_ abc") == f"abc_ {MASK}"

@@ -216,6 +216,7 @@ def test_where_a_later_step_can_repair_nothing_is_removed(
 def test_what_a_simulation_says() -> None:
     output = "Inst gcc:amd64 (1)\nRemv make [1]\nPurg make [1]\nConf gcc (1)\n Inst no\nRemv old:i386 [2]\n"
     assert simulated_changes(output) == (["make", "old"], {"make", "old", "gcc"})
+    assert simulated_changes("Note\nInst one (1)\nInst two (1)\n") == ([], {"one", "two"})
     assert simulated_changes("") == ([], set())
 
 
