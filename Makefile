@@ -4,7 +4,7 @@ VENV ?= .venv
 PROFILE ?= PERF-CPU-MLPERF.yaml
 ARGS ?=
 
-.PHONY: run test check lab schemas clean
+.PHONY: run test check lab mutants schemas clean
 run: $(VENV)/installed
 	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
 
@@ -20,6 +20,12 @@ check: $(VENV)/installed-dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+# Changes lines one by one and sees whether a test notices; takes hours, and is no part of CI.
+mutants: $(VENV)/installed-dev
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8,<4'
+	$(VENV)/bin/mutmut run $(ARGS)
+	$(VENV)/bin/mutmut results
 
 schemas: $(VENV)/installed
 	$(VENV)/bin/python -c 'import pathlib, agent.store.documents as d; [pathlib.Path("docs/schemas", n).write_text(t) for n, t in d.schemas().items()]'

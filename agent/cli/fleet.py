@@ -234,9 +234,9 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
             }
         )
         return
-    from agent.cli.output import console
+    from agent.core.terminal import safe_console
 
-    console().print(host_table(statuses))
+    safe_console().print(host_table(statuses))
     print(run_dir)
     if not is_alive and any(not host.phase.is_final or host.may_go_on for host in statuses.values()):
         print("no controller is at work: hosts may be further than this tells, or have ended;")
@@ -260,7 +260,7 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
         return
     from rich.table import Table
 
-    from agent.cli.output import console
+    from agent.core.terminal import safe_console
 
     table = Table("host", "address", "port", "user", "groups", "parameters")
     for host in found:
@@ -269,7 +269,7 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
             host["name"], host["address"], str(host["port"] or ""), host["user"] or "",
             ", ".join(host["groups"]), parameters,
         )  # fmt: skip
-    console().print(table)
+    safe_console().print(table)
 
 
 def _warn(text: str) -> None:
@@ -326,10 +326,10 @@ def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
 
         print_json({**finished.description, "exit_code": int(finished.exit_code), "folder": str(run_dir)})
     else:
-        from agent.cli.output import console
+        from agent.core.terminal import safe_console
         from agent.fleet.terminal import render_fleet
 
-        render_fleet(finished.description, console())
+        render_fleet(finished.description, safe_console())
         print(f"{run_dir}/report.html")
         if finished.exit_code is ExitCode.INTERRUPTED:
             print(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")

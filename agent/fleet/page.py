@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ExitCode
+from agent.core.safe_files import replace_text
 from agent.report.html import page_environment
 from agent.report.page_filters import agent_version, moment
 from agent.report.quantities import count_of, format_duration, quantity
@@ -59,9 +60,7 @@ def write_page(
         distributions=[_distribution(one) for one in found],
         elapsed={host["name"]: _elapsed(host) for host in hosts},
     )  # fmt: skip
-    part = run_dir / f"{PAGE_FILE}.part"
-    part.write_text(text, encoding="utf-8")
-    part.replace(run_dir / PAGE_FILE)
+    replace_text(run_dir / PAGE_FILE, text)
 
 
 def _status(description: Mapping[str, Any]) -> str:

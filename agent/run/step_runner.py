@@ -31,6 +31,7 @@ from agent.core.errors import (
     unexpected,
 )
 from agent.core.names import canonical
+from agent.core.safe_files import append_text
 from agent.host.host_lock import host_for_itself
 from agent.run.reboot import requested
 from agent.store.journal import Journal, StepRow, StepStatus, now
@@ -192,9 +193,7 @@ class StepRunner:
                 raise HostError(
                     f"{step.name}: {error}", remedy="see whether the disk is full or read-only"
                 ) from error
-            context.log.parent.mkdir(parents=True, exist_ok=True)
-            with context.log.open("a", encoding="utf-8") as file:
-                file.write(self.processes.secrets.mask(traceback.format_exc()))
+            append_text(context.log, self.processes.secrets.mask(traceback.format_exc()))
             raise unexpected(error, step.name) from error
         return outcome
 

@@ -20,7 +20,8 @@ def write_system_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     part = target.with_name(f".{target.name}.part")
     part.unlink(missing_ok=True)
     # Nobody else reads it before it has the permissions of what it replaces.
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(part, flags, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

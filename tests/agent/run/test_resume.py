@@ -195,10 +195,27 @@ def test_a_failed_action_is_tried_again(tmp_path: Path) -> None:
     assert len(records_of(second)) == 1
 
 
-def test_a_complete_run_has_nothing_to_resume(tmp_path: Path) -> None:
-    start(request_for(tmp_path, {"Actions": [element("Measuring")]}), RunProgress())
-    with pytest.raises(UsageError, match="is complete"):
-        resume(tmp_path / "results", None, RunProgress())
+@pytest.mark.parametrize("kept", ["exit_code", ""])
+def test_a_complete_run_resumes_to_the_same_code(kept: str, tmp_path: Path) -> None:
+    first = start(request_for(tmp_path, {"Actions": [element("Measuring")]}), RunProgress())
+    if not kept:  # killed after its result was noted, before its end was
+        with Journal(first.run_dir / JOURNAL) as journal:
+            journal.remember(exit_code=None)
+    again = resume(tmp_path / "results", None, RunProgress())
+    assert again.outcome.exit_code is first.outcome.exit_code
+    assert again.report == first.report
+    assert again.description["verdict"] == first.description["verdict"]
+    assert records_of(again) == records_of(first)
+
+
+def test_a_folder_that_vanishes_in_the_middle_is_no_valid_run(tmp_path: Path) -> None:
+    command = f"rm -rf {tmp_path}/results/2*"
+    profile = {"Actions": [element("Measuring"), element("ExecuteCommand", "c", Command=command)]}
+    finished = start(request_for(tmp_path, profile), RunProgress())
+    assert finished.outcome.exit_code is ExitCode.HOST_CANNOT_RUN
+    assert finished.description["verdict"]["validity"] == "FAILED"
+    assert finished.description["exit_code"] == ExitCode.HOST_CANNOT_RUN
+    assert finished.report is None
 
 
 def test_the_profile_is_kept_with_the_run(tmp_path: Path) -> None:
