@@ -4,12 +4,16 @@ VENV ?= .venv
 PROFILE ?= PERF-CPU-MLPERF.yaml
 ARGS ?=
 
-.PHONY: run test check schemas clean
+.PHONY: run test check lab mutants schemas clean
 run: $(VENV)/installed
 	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
 
-test: $(VENV)/installed-dev
+test: $(VENV)/installed-test
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+# All of the labs, also what takes minutes: real NVIDIA packages of Debian, built by DKMS. As root.
+lab: $(VENV)/installed-dev
+	VCAGENT_LAB=all VCAGENT_TEST_LAB=required $(VENV)/bin/python -m pytest tests/lab $(ARGS)
 
 check: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
@@ -17,22 +21,29 @@ check: $(VENV)/installed-dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
+# Changes lines one by one and sees whether a test notices; takes hours, and is no part of CI.
+mutants: $(VENV)/installed-dev
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8,<4'
+	$(VENV)/bin/mutmut run $(ARGS)
+	$(VENV)/bin/mutmut results
+
 schemas: $(VENV)/installed
 	$(VENV)/bin/python -c 'import pathlib, agent.store.documents as d; [pathlib.Path("docs/schemas", n).write_text(t) for n, t in d.schemas().items()]'
 
 clean:
 	rm -rf $(VENV) build *.egg-info
 
-$(VENV)/installed: setup.cfg pyproject.toml
+# Each has what those before it have.
+$(VENV)/installed-test: extras = [test]
+$(VENV)/installed-test: also = $(VENV)/installed
+$(VENV)/installed-dev: extras = [dev]
+$(VENV)/installed-dev: also = $(VENV)/installed $(VENV)/installed-test
+$(VENV)/installed $(VENV)/installed-test $(VENV)/installed-dev: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "vcagent needs Python 3.10 or newer with venv: apt-get install python3-venv, or make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test ! -e $(VENV) || test -e $(VENV)/pyvenv.cfg || { \
 	  echo "$(VENV) is there and is no virtual environment: move it away, or make VENV=another" >&2; exit 1; }
 	@# A venv that was cut short has no pip yet: it is made anew.
 	$(VENV)/bin/python -I -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
-	@touch $@
-
-$(VENV)/installed-dev: $(VENV)/installed
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.$(extras)'
+	@touch $@ $(also)

@@ -11,6 +11,7 @@ from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
 from agent.component.component import ComponentParameters, StepOutcome
 from agent.core.records import Reason, Validity, Verdict
+from agent.core.safe_files import replace_text
 from parsers.llamacpp.timings import timing_metrics
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class LlamaCppGenerate(VariantAction):
         program = self.program(context)
         log = case_dir / f"{program.name}.log"
         result = run_program(self.command(variant, program, case_dir), context, log)
-        (case_dir / "output.txt").write_text(result.stdout, encoding="utf-8")
+        replace_text(case_dir / "output.txt", result.stdout)
         faults = tuple(text_faults(result.stdout, self.parameters.expected))
         verdict = Verdict(Validity.INVALID if faults else Validity.VALID, faults)
         metrics = timing_metrics(read_log(log))

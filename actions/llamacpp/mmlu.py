@@ -19,6 +19,7 @@ from agent.component.component import ComponentParameters, Plan, StepOutcome
 from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ActionFailedError, HostError
 from agent.core.records import Metric, Relativity
+from agent.core.safe_files import replace_bytes, write_to
 from agent.facts.base import Fact
 from parsers.llamacpp.multiple_choice import multiple_choice_metrics, task_results, tasks_done
 from parsers.llamacpp.timings import timing_metrics
@@ -136,7 +137,7 @@ class LlamaCppMMLU(VariantAction):
         program = self.program(context)
         questions, examples = self._questions(context, case_dir)
         tasks = task_file(questions, self.parameters.answers, examples)
-        (case_dir / _TASKS).write_bytes(tasks)
+        replace_bytes(case_dir / _TASKS, tasks)
         log = case_dir / "llama-perplexity.log"
 
         def show(line: str) -> None:
@@ -152,7 +153,7 @@ class LlamaCppMMLU(VariantAction):
                 f"{len(results)} of {len(questions)} questions were scored",
                 remedy=f"raise context if a question is too long; see {log}",
             )
-        with (case_dir / "answers.jsonl").open("w", encoding="utf-8") as file:
+        with write_to(case_dir / "answers.jsonl") as file:
             for question, right in zip(questions, results, strict=True):
                 file.write(
                     json.dumps({"subject": question.subject, "question": question.text, "right": right})

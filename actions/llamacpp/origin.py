@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ActionFailedError
+from agent.core.safe_files import replace_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,5 +44,5 @@ def check_origin(variant: Variant, origin: str) -> None:
 
 def keep_made(variant: Variant, origin: str) -> None:
     """Give the finished part its name, with a note of what it was made from."""
-    _note(variant).write_text(origin, encoding="utf-8")
+    replace_text(_note(variant), origin)
     variant.part.replace(variant.path)

@@ -12,6 +12,7 @@ from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
 from agent.component.component import ComponentParameters, StepOutcome
 from agent.core.errors import ActionFailedError
+from agent.core.safe_files import replace_text
 from parsers.llamacpp.perplexity import chunks_done, perplexity_metrics
 from parsers.llamacpp.timings import timing_metrics
 
@@ -69,7 +70,7 @@ class LlamaCppPerplexity(VariantAction):
         self.file_of(variant)
         program = self.program(context)
         text = self._text()
-        (case_dir / _TEXT).write_text(text, encoding="utf-8")
+        replace_text(case_dir / _TEXT, text)
         log = case_dir / "llama-perplexity.log"
 
         def show(line: str) -> None:

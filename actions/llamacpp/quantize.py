@@ -20,6 +20,8 @@ from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydant
 from agent.core.errors import ActionFailedError
 from agent.core.file_hash import sha256_of
 from agent.core.records import Metric, Relativity
+from agent.core.safe_files import write_to
+from agent.core.terminal import plain_cell
 from parsers.llamacpp.quantize import (
     quantization_details,
     quantization_metrics,
@@ -179,7 +181,7 @@ class LlamaCppQuantize(VariantAction):
 
 
 def _write_tensors(path: Path, tensors: Sequence[Tensor]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with write_to(path, newline="") as file:
         table = csv.writer(file)
         table.writerow(["name", "shape", "type_before", "type_after", "bytes_before", "bytes_after"])
         for tensor in tensors:
@@ -187,7 +189,7 @@ def _write_tensors(path: Path, tensors: Sequence[Tensor]) -> None:
             sizes = [
                 "" if size is None else round(size) for size in (tensor.bytes_before, tensor.bytes_after)
             ]
-            table.writerow([tensor.name, shape, tensor.type_before, tensor.type_after, *sizes])
+            table.writerow([plain_cell(tensor.name), shape, tensor.type_before, tensor.type_after, *sizes])
 
 
 def _bits(name: str) -> int | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from actions.monitors.interval import IntervalMonitor
 from agent.component.component import MonitorSummary
 from agent.core.records import Metric, Relativity
+from agent.core.safe_files import append_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -269,6 +270,5 @@ class HostMonitor(IntervalMonitor):
         """See IntervalMonitor."""
         missing = getattr(self.sensors, "missing", {})
         if missing:
-            context.log.parent.mkdir(parents=True, exist_ok=True)
-            with context.log.open("a", encoding="utf-8") as log:
+            with append_to(context.log) as log:
                 log.writelines(f"not measured: {name}: {cause}\n" for name, cause in missing.items())

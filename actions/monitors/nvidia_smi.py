@@ -17,6 +17,7 @@ from actions.monitors.kernel_log import KernelLog
 from actions.monitors.xid import xid_of
 from agent.component.component import MonitorSummary
 from agent.core.records import MetadataValue, Metric, Relativity
+from agent.core.safe_files import append_to
 from agent.facts.nvml_library import NvmlError, NvmlSession
 
 if TYPE_CHECKING:
@@ -348,6 +349,5 @@ def _growth(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
 
 
 def _note(context: MonitorContext, text: str) -> None:
-    context.log.parent.mkdir(parents=True, exist_ok=True)
-    with context.log.open("a", encoding="utf-8") as log:
+    with append_to(context.log) as log:
         log.write(f"{datetime.now(timezone.utc).isoformat(timespec='milliseconds')} {text}\n")

@@ -14,7 +14,7 @@ from agent.cli.options import PackageDir, ResultsDir
 if TYPE_CHECKING:
     from agent.run.undoing import Undoing
 
-__all__ = ["clean"]
+__all__ = ["clean", "clean_up"]
 
 
 def clean(
@@ -49,6 +49,7 @@ def clean(
         )
     folder = ResultsFolder(results_dir)
     runs = sorted({folder.find(name) for name in run}, key=lambda path: path.name) if run else folder.runs()
+    runs = _believed(runs)
     facts = Facts(LocalHost(), {PACKAGE_DIR.name: package_dir.absolute()} if package_dir else {})
     found = undoings(runs, facts)
     todo = [undoing for undoing in found if undoing.plan.steps]
@@ -73,6 +74,60 @@ def clean(
         raise typer.Exit(ExitCode.DEPENDENCY_FAILED)
 
 
+def _believed(runs: list[Path]) -> list[Path]:
+    """The runs whose journals root may act upon: nobody else could write what they say."""
+    import os
+
+    from agent.core.safe_files import distrust, written_by_root
+    from agent.core.terminal import printable
+    from agent.store.results import JOURNAL
+
+    if os.geteuid() != 0:
+        return runs
+    believed = []
+    for run in runs:
+        if why := distrust(run):
+            print(printable(f"left {run}: {why}"))
+        elif not written_by_root(run / JOURNAL):
+            print(f"left {run}: its journal was not written by root, or others may write to it")
+        else:
+            believed.append(run)
+    return believed
+
+
+def clean_up(targets: str, results_dir: Path, package_dir: Path | None, *, yes: bool) -> None:
+    """Remove what earlier runs left: show what and how much, ask, do it.
+
+    Args:
+        targets: as ``--clean`` takes them.
+        results_dir: the folder of all runs.
+        package_dir: the package folder; None for the default.
+        yes: whether not to ask.
+
+    Raises:
+        UsageError: if nobody is there to ask.
+    """
+    from agent.core.errors import UsageError
+    from agent.core.terminal import printable
+    from agent.run.cleaning import survey
+
+    found = survey(targets, results_dir, package_dir)
+    for path, why in found.left:
+        print(printable(f"left   {path}: {why}"))
+    for removal in found.removals:
+        size = f"{removal.files} files, {removal.size_bytes / 2**20:.1f} MiB"
+        print(printable(f"remove {removal.path}: {size}"))
+    if not found.removals:
+        print("Nothing to remove.")
+        return
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("nobody is here to ask", remedy="add --yes to remove what is shown above")
+    mib = sum(removal.size_bytes for removal in found.removals) / 2**20
+    if not yes and not typer.confirm(f"Remove these {len(found.removals)} folders, {mib:.1f} MiB?"):
+        raise typer.Exit
+    found.carry_out()
+
+
 def _all_locked(todo: list[Undoing]) -> ExitStack:
     """Hold the folders of all these runs, so that none of them goes on meanwhile."""
     from agent.store.results import ResultsFolder
@@ -84,9 +139,10 @@ def _all_locked(todo: list[Undoing]) -> ExitStack:
 
 
 def _show(found: list[Undoing]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from agent.core.terminal import safe_console
 
     table = Table("", "run", "step", "what and why", box=None, pad_edge=False, header_style="bold")
     for undoing in found:
@@ -98,4 +154,4 @@ def _show(found: list[Undoing]) -> None:
             why = Text(undoing.plan.nothing_to_do)
             table.add_row(Text("leave", "dim"), undoing.run_dir.name, Text(name), why)
     if found:
-        Console(highlight=False).print(table)
+        safe_console(highlight=False).print(table)

@@ -112,10 +112,10 @@ def _rules(path: Path | None) -> tuple[Rule, ...]:
 def _show(diagnosis: Diagnosis) -> None:
     from rich.text import Text
 
-    from agent.cli.output import console
+    from agent.core.terminal import safe_console
     from agent.diagnosis.table import print_defects
 
-    screen = console()
+    screen = safe_console()
     print_defects(diagnosis, screen)
     sick = sum(not host.is_good for host in diagnosis.hosts)
     judged = sum(host.judged for host in diagnosis.hosts)

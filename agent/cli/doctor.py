@@ -39,7 +39,7 @@ def doctor(
         from agent.run.session import plan
 
         read, planned = plan(
-            request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir)
+            request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir), folders=False
         )
         checks += check_secrets(read) + check_plan(planned) + check_servers(planned, facts)
     if as_json:
@@ -49,15 +49,16 @@ def doctor(
 
         print_json([dataclasses.asdict(check) for check in checks])
     else:
-        from rich.console import Console
         from rich.table import Table
         from rich.text import Text
+
+        from agent.core.terminal import safe_console
 
         styles = {Status.OK: "green", Status.WARNING: "yellow", Status.PROBLEM: "bold red"}
         table = Table("", "check", "found", "what to do", box=None, pad_edge=False, header_style="bold")
         for check in checks:
             status = Text(check.status.value, styles[check.status])
             table.add_row(status, Text(check.name), Text(check.message), Text(check.remedy))
-        Console(highlight=False).print(table)
+        safe_console(highlight=False).print(table)
     if any(check.status is Status.PROBLEM for check in checks):
         raise typer.Exit(ExitCode.HOST_CANNOT_RUN)

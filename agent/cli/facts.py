@@ -44,13 +44,14 @@ def facts(
 
         print_json(values)
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from agent.core.terminal import safe_console
 
     table = Table("fact", "value", "source", box=None, pad_edge=False, header_style="bold")
     for fact in chosen:
         table.add_row(fact.name, _brief(values[fact.name], whole=bool(names)), fact.source)
-    Console(highlight=False, markup=False).print(table)
+    safe_console(highlight=False, markup=False).print(table)
 
 
 def _brief(value: Any, *, whole: bool) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.core.records import MetricRecord
     from agent.run.session import FinishedRun
 
 __all__ = ["finish"]
@@ -17,30 +20,30 @@ __all__ = ["finish"]
 def finish(finished: FinishedRun, *, as_json: bool) -> None:
     """Print the result and end with the run's exit code."""
     outcome = finished.outcome
-    try:
-        if not finished.description:
-            _tell_without_report(finished)
-        elif as_json:
-            from agent.cli.output import print_json
+    if not finished.description:
+        _tell_without_report(finished)
+    elif as_json:
+        from agent.cli.output import print_json
 
-            print_json({**finished.description, "report": str(finished.report) if finished.report else None})
-        else:
-            from agent.cli.output import console
-            from agent.report import render_result
-            from agent.store.metric_lines import read_records
+        print_json({**finished.description, "report": str(finished.report) if finished.report else None})
+    else:
+        from agent.core.errors import UsageError
+        from agent.core.terminal import safe_console
+        from agent.report import render_result
+        from agent.store.metric_lines import read_records
 
-            records = read_records(finished.run_dir / "metrics.jsonl")
-            render_result(finished.description, records, console(), run_dir=finished.run_dir)
-        sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads the result: it is what it is
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        records: Iterable[MetricRecord] = ()
+        with suppress(OSError, UsageError):  # the run's folder is gone: its verdict says so
+            records = list(read_records(finished.run_dir / "metrics.jsonl"))
+        render_result(finished.description, records, safe_console(), run_dir=finished.run_dir)
     raise typer.Exit(outcome.exit_code)
 
 
 def _tell_without_report(finished: FinishedRun) -> None:
     from agent.cli.output import print_error
+    from agent.core.terminal import printable
 
     if finished.outcome.error:
         print_error(finished.outcome.error)
     for warning in finished.outcome.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(printable(f"warning: {warning}"), file=sys.stderr)

@@ -175,48 +175,36 @@ def run(
     _finish(start_fleet(FleetRequest(hosts, request, options, env or ()), wishes), as_json=as_json)
 
 
-@app.command()
-def resume(
-    run: FleetRun = None,
-    results_dir: ResultsDir = Path("results"),
-    parameters: Parameters = None,
-    accept_new_host_keys: AcceptKeys = False,
-    ask_password: AskPassword = False,
-    ask_passphrase: AskPassphrase = False,
-    ask_sudo_password: AskSudo = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Go on with a fleet run whose controller ended: hosts that run are followed, others are started."""
-    from agent.fleet.run import resume_fleet
+def _add_follow_up(name: str, summary: str) -> None:
+    """Add a command that takes a fleet run up again: ``<name>_fleet`` of ``agent.fleet.run``."""
 
-    wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
-    finished = resume_fleet(
-        results_dir, run, pairs(parameters), wishes, accept_new_host_keys=accept_new_host_keys
-    )
-    _finish(finished, as_json=as_json)
+    @app.command(name, help=summary)
+    def follow_up(
+        run: FleetRun = None,
+        results_dir: ResultsDir = Path("results"),
+        parameters: Parameters = None,
+        accept_new_host_keys: AcceptKeys = False,
+        ask_password: AskPassword = False,
+        ask_passphrase: AskPassphrase = False,
+        ask_sudo_password: AskSudo = False,
+        quiet: Quiet = False,
+        as_json: AsJson = False,
+    ) -> None:
+        from agent.fleet.run import resume_fleet, retry_fleet
+
+        act = {"resume": resume_fleet, "retry": retry_fleet}[name]
+        wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
+        finished = act(results_dir, run, pairs(parameters), wishes, accept_new_host_keys=accept_new_host_keys)
+        _finish(finished, as_json=as_json)
 
 
-@app.command()
-def retry(
-    run: FleetRun = None,
-    results_dir: ResultsDir = Path("results"),
-    parameters: Parameters = None,
-    accept_new_host_keys: AcceptKeys = False,
-    ask_password: AskPassword = False,
-    ask_passphrase: AskPassphrase = False,
-    ask_sudo_password: AskSudo = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run again on the hosts that failed, were not reached or not started, as a new fleet run."""
-    from agent.fleet.run import retry_fleet
-
-    wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
-    finished = retry_fleet(
-        results_dir, run, pairs(parameters), wishes, accept_new_host_keys=accept_new_host_keys
-    )
-    _finish(finished, as_json=as_json)
+_add_follow_up(
+    "resume",
+    "Continue a fleet run whose controller ended: running hosts are followed, the others are started.",
+)
+_add_follow_up(
+    "retry", "Run again on the hosts that failed, were not reached or not started, as a new fleet run."
+)
 
 
 @app.command()
@@ -246,9 +234,9 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
             }
         )
         return
-    from agent.cli.output import console
+    from agent.core.terminal import safe_console
 
-    console().print(host_table(statuses))
+    safe_console().print(host_table(statuses))
     print(run_dir)
     if not is_alive and any(not host.phase.is_final or host.may_go_on for host in statuses.values()):
         print("no controller is at work: hosts may be further than this tells, or have ended;")
@@ -272,7 +260,7 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
         return
     from rich.table import Table
 
-    from agent.cli.output import console
+    from agent.core.terminal import safe_console
 
     table = Table("host", "address", "port", "user", "groups", "parameters")
     for host in found:
@@ -281,7 +269,7 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
             host["name"], host["address"], str(host["port"] or ""), host["user"] or "",
             ", ".join(host["groups"]), parameters,
         )  # fmt: skip
-    console().print(table)
+    safe_console().print(table)
 
 
 def _warn(text: str) -> None:
@@ -338,10 +326,10 @@ def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
 
         print_json({**finished.description, "exit_code": int(finished.exit_code), "folder": str(run_dir)})
     else:
-        from agent.cli.output import console
+        from agent.core.terminal import safe_console
         from agent.fleet.terminal import render_fleet
 
-        render_fleet(finished.description, console())
+        render_fleet(finished.description, safe_console())
         print(f"{run_dir}/report.html")
         if finished.exit_code is ExitCode.INTERRUPTED:
             print(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")

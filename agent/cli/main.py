@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
+from typing import Any
 
 import typer
 
@@ -68,6 +70,55 @@ def _arguments(arguments: list[str]) -> list[str]:
     return arguments
 
 
+class _Forgiving(io.RawIOBase):
+    """A stream to which everything can be written: what nobody reads, or a full disk takes, is dropped.
+
+    What a run says is not what it is: a closed or full standard output changes no exit code.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        with suppress(OSError):
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+        return size
+
+
+def _use_streams() -> None:
+    """Have standard streams that are open and never fail."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # closed: the next file that is opened must not take its place
+            os.open(os.devnull, os.O_RDWR)
+    for name in ("stdout", "stderr"):
+        stream, own = getattr(sys, name), getattr(sys, f"__{name}__")
+        if stream is not own:  # somebody listens in: a test
+            continue
+        descriptor = {"stdout": 1, "stderr": 2}[name]
+        with suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        buffer = io.BufferedWriter(_Forgiving(descriptor))
+        line_buffering = name == "stderr" or os.isatty(descriptor)
+        setattr(
+            sys, name, io.TextIOWrapper(buffer, encoding, errors="replace", line_buffering=line_buffering)
+        )
+
+
 def main() -> None:
     """Entry point of the console script; never shows a traceback for what a user can do wrong."""
     from agent.core.errors import ExitCode, VcagentError
@@ -77,9 +128,7 @@ def main() -> None:
 
         print(f"vcagent {__version__}")
         return
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    _use_streams()
     # Bytes that are no text in this locale would end as a traceback wherever they are written later.
     sys.argv[1:] = [os.fsencode(argument).decode("utf-8", "replace") for argument in sys.argv[1:]]
     try:

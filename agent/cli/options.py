@@ -88,7 +88,11 @@ PackageDir = Annotated[
 ]
 AllowReboot = Annotated[
     bool,
-    typer.Option("--yes", "-y", help="Reboot this host where a dependency needs it, and go on by itself."),
+    typer.Option(
+        "--yes",
+        "-y",
+        help="Do not ask: reboot this host where a dependency needs it and go on by itself; clean.",
+    ),
 ]
 Arm = Annotated[
     bool, typer.Option("--arm", help="Go on by itself after a reboot, which is left to you without --yes.")

@@ -7,22 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from agent.core.errors import VcagentError
 
-__all__ = ["console", "print_error", "print_json"]
-
-
-def console() -> Console:
-    """Standard output for people; a reader that has gone is a BrokenPipeError, not rich's own exit code."""
-    from rich.console import Console
-
-    class PipedConsole(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    return PipedConsole()
+__all__ = ["print_error", "print_json"]
 
 
 def print_json(value: Any) -> None:
@@ -35,11 +22,11 @@ def print_error(error: VcagentError) -> None:
     """Print an error with its remedy on standard error, without anything secret of the environment."""
     import os
 
-    from rich.console import Console
     from rich.text import Text
 
     from agent.core.secrets import Secrets
+    from agent.core.terminal import safe_console
 
     text = Text("error: ", style="bold red")
-    text.append(Secrets(mappings=[os.environ]).mask(str(error)), style="not bold default")
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text)
+    text.append(Secrets(environment=os.environ).mask(str(error)), style="not bold default")
+    safe_console(stderr=True, highlight=False, soft_wrap=True).print(text)

@@ -49,9 +49,9 @@ def parse(
 
         print_json([_as_dict(output) for output in outputs])
     else:
-        from rich.console import Console
+        from agent.core.terminal import safe_console
 
-        console = Console(highlight=False, soft_wrap=True)
+        console = safe_console(highlight=False, soft_wrap=True)
         for output in outputs:
             _show(console, output, most=5 if show_all else 1)
     raise typer.Exit(exit_code(outputs))

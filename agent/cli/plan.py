@@ -72,10 +72,9 @@ def plan(
             }
         )
     else:
-        from rich.console import Console
-
+        from agent.core.terminal import safe_console
         from agent.report import render_plan
 
-        render_plan(planned, Console())
+        render_plan(planned, safe_console())
     if any(component.error for component in planned):
         raise typer.Exit(ExitCode.HOST_CANNOT_RUN)

@@ -18,6 +18,7 @@ def profiles(
     import textwrap
 
     from agent.core.errors import ProfileError
+    from agent.core.terminal import printable
     from agent.profile.finding import find, installed
     from agent.profile.structure import read_profile
 
@@ -35,7 +36,7 @@ def profiles(
     indent = max((len(row["name"]) for row in rows), default=0) + 2
     width = max(shutil.get_terminal_size().columns, indent + 30)
     for row in rows:
-        text = " ".join((row["description"] or f"broken: {row['error']}").split())
+        text = printable(" ".join((row["description"] or f"broken: {row['error']}").split()))
         typer.echo(
             textwrap.fill(
                 text, width, initial_indent=row["name"].ljust(indent), subsequent_indent=" " * indent

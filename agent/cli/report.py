@@ -36,6 +36,6 @@ def report(
 
         print_json({**json.loads(rollup.read_text(encoding="utf-8")), "report": str(page)})
         return
-    from rich.console import Console
+    from agent.core.terminal import safe_console
 
-    render_result(description, read_records(folder / "metrics.jsonl"), Console(), run_dir=folder)
+    render_result(description, read_records(folder / "metrics.jsonl"), safe_console(), run_dir=folder)

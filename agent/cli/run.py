@@ -58,7 +58,7 @@ def run(
         str,
         typer.Option(
             "--clean",
-            help="First remove logs, packages, state, temp or all (alone: all).",
+            help="First remove logs, packages, state, temp or all (alone: all); asks unless --yes.",
             show_default=False,
         ),
     ] = "",
@@ -66,9 +66,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a profile: bring the host to its state, run its actions, judge and record the results."""
+    from agent.cli.clean import clean_up
     from agent.core.errors import UsageError
     from agent.run.cleaning import check_targets
-    from agent.run.cleaning import clean as clean_up
 
     check_targets(clean)
     if not profile and not clean:
@@ -76,7 +76,7 @@ def run(
             "no profile is named", remedy="vcagent --profile NAME, where vcagent profiles lists the names"
         )
     if not profile:
-        clean_up(clean, results_dir, package_dir)
+        clean_up(clean, results_dir, package_dir, yes=yes)
         return
     from agent.cli.finish import finish
     from agent.core.progress import run_progress
@@ -102,5 +102,5 @@ def run(
     )
     if clean:
         check(request)
-        clean_up(clean, results_dir, package_dir)
+        clean_up(clean, results_dir, package_dir, yes=yes)
     finish(start(request, run_progress(quiet=quiet or as_json)), as_json=as_json)

@@ -38,8 +38,9 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
 
         print_json(rows)
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from agent.core.terminal import safe_console
 
     table = Table("run", "profile", "start (UTC)", "end", "verdict", "exit code")
     for row in rows:
@@ -48,4 +49,4 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
         state = row["verdict"] or ended.get(row["exit_code"], "unfinished")
         table.add_row(row["run_id"], row["profile"] or "", start, end[11:], state, str(row["exit_code"] or 0)
                       if row["exit_code"] is not None else "")  # fmt: skip
-    Console().print(table if rows else f"there are no runs in {results_dir}")
+    safe_console().print(table if rows else f"there are no runs in {results_dir}")

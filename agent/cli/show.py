@@ -44,8 +44,9 @@ def show(profile: str, parameters: Parameters = None, as_json: AsJson = False) -
         print_json(values)
         return
     import yaml
-    from rich.console import Console
     from rich.syntax import Syntax
 
+    from agent.core.terminal import safe_console
+
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=110)
-    Console().print(Syntax(text, "yaml", background_color="default"))
+    safe_console().print(Syntax(text, "yaml", background_color="default"))

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from agent.core.errors import ActionFailedError
 from agent.core.metric_filters import parse_filters
 from agent.core.names import canonical
+from agent.core.safe_files import make_folder, touch
 
 if TYPE_CHECKING:
     import threading
@@ -148,10 +149,12 @@ class StepContext:
         It belongs to this step: another step that asks for the same case, such as the same action in the
         next iteration, gets ``case-2``; this step gets its own again after a resume.
         """
+        mask = self.processes.secrets.mask
+        workload, case = mask(workload), mask(case)
         for number in itertools.count(1):
             folder = self.run_dir / workload / (case if number == 1 else f"{case}-{number}")
             owner = folder / CASE_OWNER
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             try:
                 with owner.open("x", encoding="utf-8") as file:
                     file.write(self.key)
@@ -166,8 +169,7 @@ class StepContext:
         """Let the step's log be found in its case's folder too: it is one file with two names."""
         if place.exists():
             return
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.log.touch()
+        touch(self.log)
         try:
             place.hardlink_to(self.log)
         except OSError:  # a file system without hard links
@@ -275,7 +277,14 @@ class _Planned(Component):
 
 
 class Dependency(_Planned):
-    """Brings the host to a state. Planned again from fresh facts, it must have nothing to do."""
+    """Brings the host to a state. Planned again from fresh facts, it must have nothing to do.
+
+    Attributes:
+        changes_host: whether its steps change what all agents of a host share: packages, disks, services.
+            Only one agent at a time runs such a step.
+    """
+
+    changes_host: ClassVar[bool] = False
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:  # noqa: ARG003 - for those that know how

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ActionFailedError
+from agent.core.safe_files import make_folder, replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,9 +70,9 @@ def run_script(
     """
     result_path = path.with_name(f"{path.stem}_result.json")
     result_path.unlink(missing_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     asked = {**config, "result": str(result_path)}
-    path.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
+    replace_text(path, json.dumps(asked, indent=2) + "\n", 0o600)
     ended = context.processes.run(
         [*command, str(path)],
         log=context.log,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from agent.core.safe_files import append_to
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -32,8 +34,7 @@ def configure(path: Path, secrets: Secrets) -> Iterator[FilteringBoundLogger]:
     def dropped(_logger: Any, _method: str, _event: Any) -> Any:
         raise structlog.DropEvent
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
+    with append_to(path, errors="backslashreplace", buffering=1) as file:
         structlog.configure(
             processors=[
                 structlog.contextvars.merge_contextvars,

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from agent.core.terminal import printable, safe_console
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -157,7 +159,7 @@ class PlainProgress(RunProgress):
         """See RunProgress."""
         moment = duration(self._clock() - self._begun)
         with suppress(OSError, ValueError):  # nobody reads any more: the run goes on
-            print(f"[{moment:>9}] {text}", file=self._stream, flush=True)
+            print(printable(f"[{moment:>9}] {text}"), file=self._stream, flush=True)
 
     def _started(self, step: StepProgress) -> None:
         usual = f" (usually {duration(step.estimate_s)})" if step.estimate_s else ""
@@ -185,12 +187,11 @@ class LiveProgress(RunProgress):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
-        from rich.console import Console
         from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
         from rich.table import Column
 
-        self._console = Console(file=stream)
+        self._console = safe_console(file=stream)
         self._bars: RichProgress = RichProgress(
             SpinnerColumn(),
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),

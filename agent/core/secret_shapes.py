@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["is_secret_name", "shaped", "unfinished_block"]
+__all__ = ["is_secret_name", "secret_reference", "shaped", "unfinished_block"]
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_NOUN = re.compile(r"(?:token|(?:passwd|password|passphrase|secret|credential|key)s?)$")
+_NOUN = re.compile(
+    r"(?:token|(?:passwd|password|passphrase|passcode|secret|credential|key)s?)$"
+    # Short ones end many other words: bypass, cwd, compat.
+    r"|^(?:admin|bind|db|ftp|git|http|https|ldap|login|my|mysql|pg|postgres|proxy|redis|root|smtp|ssh|sudo"
+    r"|user|vnc)?(pass|pwd|creds?|pat)$"
+)
 _DESCRIBED = re.compile(
     r"""algorithm|authentication|bits|board|budget|bytes|column|cost|counts?|data|dir|enabled|endpoint
     |env|environment|error|exchange|expiry|field|file|folder|format|header|host|ids?|index|kind|latency|latencies
@@ -32,29 +37,74 @@ _NO_KEY = re.compile(
     re.VERBOSE,
 )
 _NO_TOKEN = re.compile(
-    r"""avg|bos|completion|eos|first|input|mask|max|mean|min|n|num|output|pad|per|prompt|sep|special|stop
-    |total|unk""",
+    r"""audio|avg|bos|completion|eos|first|input|mask|max|mean|min|n|num|output|pad|per|prompt|sep|special|stop
+    |total|unk|cls|each|eod|eog|eom|eot|fim|image|last|lf|new|newline|next|nl|padding|prev|previous|start|that
+    |this|time|user""",
     re.VERBOSE,
 )
 """Words before the noun by which it is a key of a table, or a token of a language model."""
 
 
+_NO_PASS = re.compile(
+    r"""accuracy|all|any|backward|band|build|bwd|by|can|check|correct|does|each|fail|fast|first|forward|fwd
+    |high|last|low|max|mean|min|multi|must|n|new|num|number|old|one|or|per|pre|prefill|second|single|tests?|two
+    |warmup|work|working""",
+    re.VERBOSE,
+)
+"""Words before ``pass`` by which it is a pass over something, and before ``pwd`` by which it is a folder."""
+
+
 def is_secret_name(name: str) -> bool:
     """Whether a parameter, variable or key of this name holds a secret.
 
-    So ``HF_TOKEN``, ``ApiKey`` and ``db-password`` do; ``max_tokens``, ``tokenizer``, ``key_path``,
-    ``apiKeyEnv`` and ``FirstTokenLimitMs`` do not.
+    So ``HF_TOKEN``, ``ApiKey``, ``MYSQL_PWD`` and ``db-password`` do; ``max_tokens``, ``tokenizer``,
+    ``key_path``, ``apiKeyEnv``, ``PWD``, ``first_pass`` and ``FirstTokenLimitMs`` do not.
     """
     words = [word.lower() for word in _WORDS.findall(name)]
-    for at, word in enumerate(words):
-        noun = _NOUN.search(word)
-        if noun is None or any(map(_DESCRIBED.fullmatch, words[at + 1 :])):
-            continue
-        before = word[: noun.start()] or (words[at - 1] if at else "")
-        ordinary = {"key": _NO_KEY, "keys": _NO_KEY, "token": _NO_TOKEN}.get(noun[0])
-        if ordinary is None or not ordinary.fullmatch(before):
+    return any(_is_secret(words, at, name) and not _described(words[at + 1 :]) for at in range(len(words)))
+
+
+def secret_reference(name: str) -> str:
+    """What a parameter of this name names a secret by.
+
+    Returns:
+        ``environment`` for a variable that holds it (``apiKeyEnv``), ``file`` for a file (``TokenFile``,
+        ``key_path``), or an empty text for any other parameter.
+    """
+    words = [word.lower() for word in _WORDS.findall(name)]
+    for at in range(len(words)):
+        behind = words[at + 1 :]
+        if behind and _is_secret(words, at, name):
+            if all(map(_VARIABLE.fullmatch, behind)) and behind != ["name"]:
+                return "environment"
+            if all(map(_FILE.fullmatch, behind)) and behind != ["name"]:
+                return "file"
+    return ""
+
+
+_VARIABLE = re.compile(r"env|environment|variable|var|name")
+_FILE = re.compile(r"file|path|name")
+
+
+def _described(words: list[str]) -> bool:
+    return any(map(_DESCRIBED.fullmatch, words))
+
+
+def _is_secret(words: list[str], at: int, name: str) -> bool:
+    """Whether a word of a name is a noun for a secret, whatever follows it."""
+    word = words[at]
+    noun = _NOUN.search(word)
+    if noun is None:
+        return False
+    if noun[1]:
+        if word != noun[1]:  # dbpass
             return True
-    return False
+        if len(words) == 1:  # PWD is the folder that a shell is in
+            return word != "pat" and name.lower() == word and name != "PWD"
+        return at > 0 and not _NO_PASS.fullmatch(words[at - 1])
+    before = word[: noun.start()] or (words[at - 1] if at else "")
+    ordinary = {"key": _NO_KEY, "keys": _NO_KEY, "token": _NO_TOKEN}.get(noun[0])
+    return ordinary is None or not ordinary.fullmatch(before)
 
 
 class _Shape(NamedTuple):
@@ -62,7 +112,7 @@ class _Shape(NamedTuple):
 
     Args:
         needles: substrings of the lower-cased text without which the search is not worth its time.
-        pattern: its last group is the secret; a group ``name`` has to be a secret's name.
+        pattern: its last group is the secret; a group ``name`` has to be a secret's name, or the end of one.
         any_case: whether it is written small and searched in the lower-cased text, which is several times as
             fast as to leave the case to the pattern.
     """
@@ -79,6 +129,8 @@ _NOUNS = (
 )
 _QUOTE = r"\\{0,3}[\"']"
 _LINE_END = r"(?=[\r\n]|\Z)"
+_LONGEST_NAME = 80
+_NAME_BEFORE = re.compile(r"(?:[A-Za-z][\w.-]{0,40}[ ])?[\w.-]*\Z")
 _BLOCK = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 
 _SHAPES = (
@@ -131,7 +183,17 @@ _SHAPES = (
     _Shape(
         ("token", "passw", "passphrase", "secret", "credential", "key", "signature"),
         re.compile(
-            rf"{_NOUNS}(?:(?:{_QUOTE})?\s*=\s*|{_QUOTE}\s*:\s*)(?:{_QUOTE})?(?![${{])([^\s\"'&,;]{{6,}})"
+            rf"(?P<name>{_NOUNS})(?:(?:{_QUOTE})?\s*=\s*|{_QUOTE}\s*:\s*)(?:{_QUOTE})?(?![${{])"
+            r"([^\s\"'&,;]{6,})"
+        ),
+        any_case=True,
+    ),
+    # The same of short names: their values may be anything, so the name has to be a secret's.
+    _Shape(
+        ("pass", "pwd", "creds"),
+        re.compile(
+            rf"(?P<name>(?:pass|pwd|creds))(?:(?:{_QUOTE})?=|{_QUOTE}[ \t]*:[ \t]*)(?:{_QUOTE})?(?![${{/])"
+            r"([^\s\"'&,;]{4,})"
         ),
         any_case=True,
     ),
@@ -152,8 +214,14 @@ def shaped(text: str) -> Iterator[tuple[int, int]]:
         if any(needle in lowered for needle in needles):
             named = "name" in pattern.groupindex
             for match in pattern.finditer(lowered if any_case else text):
-                if not named or is_secret_name(match["name"]):
+                if not named or is_secret_name(_whole_name(text, *match.span("name"))):
                     yield match.span(match.lastindex or 0)
+
+
+def _whole_name(text: str, start: int, end: int) -> str:
+    """The name that ends in a text at ``end``, with the word before it: ``EOT token``."""
+    found = _NAME_BEFORE.search(text[max(0, start - _LONGEST_NAME) : start])
+    return (found[0] if found else "") + text[start:end]
 
 
 _BEGINNING = re.compile(_BLOCK)

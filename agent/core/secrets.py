@@ -2,23 +2,25 @@
 
 A secret is known either by its value (from the environment, a parameter, or ``add``) or by its shape
 (the password of a URL, an Authorization header, a Hugging Face token, ``password=…``; see ``secret_shapes``).
+Its value is looked for in the text as it is and as every decoder would read it (see ``text_views``).
 """
 
 from __future__ import annotations
 
 import base64
 import codecs
-import html
-import json
+import os
 import re
 import shlex
+import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, quote_plus
+from typing import Any, NamedTuple
+from urllib.parse import quote_plus
 
-from agent.core.secret_shapes import is_secret_name, shaped, unfinished_block
+from agent.core.secret_shapes import is_secret_name, secret_reference, shaped, unfinished_block
+from agent.core.text_views import TextView, decoded_forms, separated_hex, views
 
 __all__ = ["MASK", "LineMasker", "Secrets", "is_secret_name"]
 
@@ -26,59 +28,98 @@ MASK = "***"
 """What stands in a text where a secret was."""
 
 _SHORTEST = 6
-"""Shorter values occur in ordinary text by chance; they are masked under their names alone."""
+"""Shorter values of the environment occur in ordinary text by chance."""
+
+_SHORTEST_DECLARED = 4
+"""Parameters from this length on are masked anywhere; shorter ones where they stand alone."""
+
+_SHORTEST_ALONE = 3
+"""A shorter parameter is masked under its name alone."""
+
+_SHORTEST_SPLIT = 6
+"""Characters of a value, or of a code of it, that is also recognized over a line break."""
 
 _LONGEST_NUMBER = 15
-"""Digits up to which a value is an ordinary number, which occurs in ordinary text."""
+"""Digits up to which a value of the environment is an ordinary number, which occurs in ordinary text."""
+
+_NO_SECRET = re.compile(r"true|false|none|null|", re.IGNORECASE)
+"""Values that say that there is no secret."""
 
 _PLAIN = re.compile(
     r"true|false|none|null|default|enabled|disabled|required|changeme|passw(?:or)?d|secret|token|api[_-]?key",
     re.IGNORECASE,
 )
-"""Words that are no secret though they may stand in the place of one."""
+"""Words that may stand in the place of a secret and are full of in ordinary text."""
 
 _WORD = re.compile(r"[a-z]{1,20}|[A-Z]{1,20}|[A-Z][a-z]{1,20}")
-"""A value that may be part of other words: it is masked only where it stands alone."""
+"""A value of the environment that may be part of other words: it is masked only where it stands alone."""
+
+_SCHEMA_KEY = re.compile(r"[a-z_]+")
+"""A key that programs look for."""
 
 _SHORT_TEXT = 200
 _KNOWN_LIMIT = 4096
 """How many short texts are remembered with what they are masked to."""
 
-_REFERENCE = re.compile(r"\$\.|\$?\{")
+_LONGEST_BEGINNING = 256
+"""Characters of a secret's beginning that are recognized at the end of a line."""
+
+_WITHHELD = 4
+"""Characters of a secret's beginning that a line is withheld for until the next one is there."""
+
+_LONGEST_KEY_FILE_BYTES = 65_536
+
+_REFERENCE = re.compile(r"\$\.[A-Za-z]|\$?\{[^{}]+\}")
 """A reference to a secret, as profiles and shells write it, tells nothing."""
 
 
-def _base64_cores(value: bytes) -> Iterator[str]:
+class _Needle(NamedTuple):
+    """A text that gives a secret away.
+
+    Args:
+        text: what is looked for.
+        alone: whether it counts only where no letter or digit stands beside it.
+        before: characters before it that hold bits of the secret too.
+        after: likewise behind it.
+    """
+
+    text: str
+    alone: bool = False
+    before: int = 0
+    after: int = 0
+
+
+def _base64_needles(value: bytes) -> Iterator[_Needle]:
     """What every base64 text that contains ``value`` contains, for each of the three alignments."""
     for offset in range(3):
         padded = bytes(offset) + value
-        # Characters that also depend on what stands before or after the value are left out.
-        encoded = base64.b64encode(padded).decode("ascii")[(0, 2, 3)[offset] : len(padded) * 8 // 6]
-        yield encoded
-        yield encoded.replace("+", "-").replace("/", "_")
+        # Characters that also depend on what stands before or after the value are not looked for.
+        whole = len(padded) * 8 // 6
+        core = base64.b64encode(padded).decode("ascii")[(0, 2, 3)[offset] : whole]
+        shared = (int(offset > 0), int(len(padded) % 3 > 0))
+        for text in {core, core.replace("+", "-").replace("/", "_")}:
+            yield _Needle(text, False, *shared)
 
 
-def _patterns(value: str) -> set[str]:
-    """Patterns of a secret in the ways in which other texts may hold it: quoted, escaped, encoded."""
-    encoded = {re.escape(core) for core in _base64_cores(value.encode()) if len(core) > _SHORTEST}
-    if _WORD.fullmatch(value):
-        return {rf"\b{value}\b", *encoded}
-    forms = {
-        value,
-        quote(value),
-        quote(value, safe=""),
-        quote_plus(value),
-        json.dumps(value)[1:-1],
-        json.dumps(value, ensure_ascii=False)[1:-1],
-        repr(value)[1:-1],
-        html.escape(value),
-        shlex.quote(value),
-    }
+def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
+    """What gives a secret away in a text that is decoded already."""
+    encoded = value.encode("utf-8", "surrogatepass")
+    shortest = _SHORTEST_DECLARED if declared else _SHORTEST + 1
+    codes = {needle for needle in _base64_needles(encoded) if len(needle.text) >= shortest}
+    if not alone or len(value) >= _SHORTEST:
+        codes.add(_Needle(encoded.hex()))
+    else:
+        codes.clear()
+    if alone:
+        return {_Needle(value, alone=True), *codes}
+    forms = {value, quote_plus(value), shlex.quote(value)}
+    forms.update(form for form in decoded_forms(value) if len(form) >= _SHORTEST_DECLARED)
+    forms |= {form.rstrip("\\") for form in forms}  # which may escape what stands behind it
     # A secret of several lines, such as a private key, appears in logs line by line.
     lines = [line.strip() for line in value.splitlines()]
     if len(lines) > 1:
         forms.update(line for line in lines if len(line) >= _SHORTEST and not line.startswith("-----"))
-    return {*map(re.escape, forms), *encoded}
+    return {*map(_Needle, forms), *codes}
 
 
 def _is_number(value: str) -> bool:
@@ -95,87 +136,160 @@ class Secrets:
 
     Args:
         values: values to mask.
-        mappings: environments or parameters: the values under secret names are masked
-            (see ``is_secret_name``), at any depth.
+        mappings: parameters: the values under secret names are masked (see ``is_secret_name``), at any
+            depth, and those that parameters such as ``apiKeyEnv`` and ``apiKeyFile`` name.
+        environment: variables that nobody gave to vcagent on purpose: what is likely to be no secret, such
+            as a number, is not masked.
     """
 
-    def __init__(self, values: Iterable[str] = (), mappings: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self,
+        values: Iterable[str] = (),
+        mappings: Iterable[Mapping[str, Any]] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._lock = threading.Lock()
-        self._literals: set[str] = set()
-        self._pattern: re.Pattern[str] | None = None
+        self._needles: frozenset[_Needle] = frozenset()
+        self._sought: list[tuple[str, _Needle]] = []
+        self._spread: frozenset[str] = frozenset()
+        """Codes in hexadecimal, which also appear with separators."""
+        self._beginnings: frozenset[str] | None = None
         self._known: dict[str, str] = {}
         for value in values:
             self.add(value)
+        if environment is not None:
+            self._add_named(environment, declared=False)
         for mapping in mappings:
             self.add_from(mapping)
 
-    def add(self, value: str) -> None:
+    def add(self, value: str, *, declared: bool = False) -> None:
         """Mask this value from now on, in all its forms.
 
-        What ordinary text is full of is not added: a value shorter than 6 characters, a number, ``true``. A
-        value that is one word is masked where it is a word, not within another.
+        Args:
+            value: the value; quotes and blanks around it do not count.
+            declared: whether somebody gave it as a secret: then it is masked wherever it stands. Otherwise
+                what ordinary text is full of is not masked (a value shorter than 6 characters, a number,
+                ``true``), and a value that is one word is masked only where it stands alone.
         """
         value = value.strip().strip("\"'").strip()
-        if len(value) < _SHORTEST or _PLAIN.fullmatch(value) or _is_number(value):
+        if _NO_SECRET.fullmatch(value):
             return
+        if declared:
+            if len(value) < _SHORTEST_ALONE:
+                return
+            alone = len(value) < _SHORTEST_DECLARED or _PLAIN.fullmatch(value) is not None
+        else:
+            if len(value) < _SHORTEST or _PLAIN.fullmatch(value) or _is_number(value):
+                return
+            alone = _WORD.fullmatch(value) is not None
+        found = _needles(value, declared=declared, alone=alone)
         with self._lock:
-            self._literals |= _patterns(value)
-            self._pattern = re.compile("|".join(sorted(self._literals, key=len, reverse=True)))
+            if found <= self._needles:
+                return
+            self._needles |= found
+            self._sought = [(needle.text, needle) for needle in self._needles]
+            self._spread |= {value.encode("utf-8", "surrogatepass").hex()} & {one.text for one in found}
+            self._beginnings = None
             self._known.clear()
 
     def add_from(self, mapping: Mapping[str, Any]) -> None:
-        """Add the values that stand under secret names in an environment or in parameters."""
+        """Add the values that stand under secret names in parameters, and those that parameters name."""
+        self._add_named(mapping, declared=True)
+
+    def _add_named(self, mapping: Mapping[str, Any], *, declared: bool) -> None:
         for name, value in mapping.items():
             if isinstance(value, Mapping):
-                self.add_from(value)
-            elif is_secret_name(str(name)) and value is not None and not isinstance(value, bool):
-                for item in value if isinstance(value, (list, tuple)) else (value,):
-                    if not _REFERENCE.match(str(item)):
-                        self.add(str(item))
+                self._add_named(value, declared=declared)
+                continue
+            items = value if isinstance(value, (list, tuple)) else (value,)
+            for item in items:
+                if isinstance(item, Mapping):
+                    self._add_named(item, declared=declared)
+                elif item is None or isinstance(item, bool) or _REFERENCE.match(str(item)):
+                    continue
+                elif is_secret_name(str(name)):
+                    self.add(str(item), declared=declared)
+                elif declared:
+                    self.add(_named_secret(str(name), str(item)), declared=True)
 
     def mask(self, text: str) -> str:
         """The text with every secret replaced by ``***``; names and descriptions come again and again."""
         if len(text) > _SHORT_TEXT:
             return self._masked(text)
         with self._lock:
-            known, pattern = self._known.get(text), self._pattern
+            known, needles = self._known.get(text), self._needles
         if known is None:
             known = self._masked(text)
             with self._lock:
                 if len(self._known) >= _KNOWN_LIMIT:
                     self._known.clear()
-                if pattern is self._pattern:
+                if needles is self._needles:
                     self._known[text] = known
         return known
 
     def _masked(self, text: str) -> str:
-        parts: list[str] = []
-        done = 0
-        for start, end in self.spans(text):
-            parts += (text[done:start], MASK)
-            done = end
-        return "".join((*parts, text[done:])) if parts else text
+        return _covered(text, self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the secrets stand in a text: pairs of start and end, in order, none overlapping."""
-        found: list[tuple[int, int]] = []
-        if self._pattern:
-            found += (match.span() for match in self._pattern.finditer(text))
-        found += ((start, end) for start, end in shaped(text) if text[start:end] != MASK)
-        merged: list[tuple[int, int]] = []
-        for start, end in sorted(found):
-            if merged and start < merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-            else:
-                merged.append((start, end))
-        return merged
+        found = [(start, end) for start, end in shaped(text) if text[start:end] != MASK]
+        if self._needles:
+            for view in views(text):
+                found += self._found(view)
+        return _merged(found)
+
+    def _found(self, view: TextView) -> Iterator[tuple[int, int]]:
+        text = view.text
+        lowered = text.lower() if text.isascii() else "".join(letter.lower()[:1] for letter in text)
+        present = [needle for code, needle in self._sought if code in text or code in lowered]
+        for needle in present:
+            sought = lowered if needle.text in self._spread else text
+            if view.joined and (needle.alone or len(needle.text) < _SHORTEST_SPLIT):
+                continue
+            start = sought.find(needle.text)
+            while start >= 0:
+                end = start + len(needle.text)
+                if not needle.alone or _stands_alone(text, start, end):
+                    yield view.origin(*_widened(text, start, end, needle))
+                start = sought.find(needle.text, start + 1)
+        for span in separated_hex(lowered, self._spread):
+            yield view.origin(*span)
+
+    def begun(self, text: str) -> tuple[int, int] | None:
+        """Where a secret may begin that the next line goes on with: its start, and characters of it."""
+        beginnings = self._beginnings
+        if beginnings is None:
+            with self._lock:
+                needles = self._needles
+                beginnings = frozenset(
+                    needle.text[:length]
+                    for needle in needles
+                    if not needle.alone and len(needle.text) >= _SHORTEST_SPLIT
+                    for length in range(1, min(len(needle.text), _LONGEST_BEGINNING))
+                )
+                self._beginnings = beginnings
+        if not beginnings:
+            return None
+        end = len(text.rstrip())
+        end -= text[:end].endswith(("\\", "="))
+        cut = max(0, end - 2 * _LONGEST_BEGINNING)
+        best: tuple[int, int] | None = None
+        for view in views(text[cut:end]):
+            tail = view.text
+            for length in range(min(len(tail), _LONGEST_BEGINNING), 0, -1):
+                if best and length <= best[1]:
+                    break
+                if tail[-length:] in beginnings:
+                    best = cut + view.origin(len(tail) - length, len(tail))[0], length
+                    break
+        return best
 
     def mask_value(self, value: Any) -> Any:
         """The same structure of mappings and sequences with every secret masked, by name and by value."""
         if isinstance(value, str):
             return self.mask(value)
         if isinstance(value, Mapping):
-            return {key: self._mask_named(key, item) for key, item in value.items()}
+            return {self._mask_key(key): self._mask_named(key, item) for key, item in value.items()}
         if isinstance(value, (list, tuple, set, frozenset)):
             items = [self.mask_value(item) for item in value]
             return items if isinstance(value, list) else tuple(items)
@@ -185,26 +299,83 @@ class Secrets:
             return self.mask(value.decode(errors="replace")).encode()
         return value
 
+    def _mask_key(self, key: Any) -> Any:
+        return self.mask(key) if isinstance(key, str) and not _SCHEMA_KEY.fullmatch(key) else key
+
     def _mask_named(self, name: Any, value: Any) -> Any:
         if not is_secret_name(str(name)) or value is None or value == "" or isinstance(value, bool):
             return self.mask_value(value)
         if isinstance(value, Mapping):
-            return dict.fromkeys(value, MASK)
+            return dict.fromkeys(map(self._mask_key, value), MASK)
         if isinstance(value, (list, tuple, set, frozenset)):
             return [MASK] * len(value)
         return MASK
 
 
+def _named_secret(name: str, value: str) -> str:
+    """The secret that a parameter such as ``apiKeyEnv`` or ``apiKeyFile`` names; empty if it names none."""
+    kind = secret_reference(name)
+    if kind == "environment":
+        return os.environ.get(value, "")
+    if kind != "file":
+        return ""
+    try:
+        path = Path(value).expanduser()
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_KEY_FILE_BYTES:
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, RuntimeError, ValueError):  # whoever uses it reports it
+        return ""
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    beside = text[start - 1 : start] + text[end : end + 1]
+    return not any(letter.isalnum() or letter == "_" for letter in beside)
+
+
+def _widened(text: str, start: int, end: int, needle: _Needle) -> tuple[int, int]:
+    """The span with the base64 characters beside it that hold bits of the secret."""
+    if needle.before and start and _is_base64(text[start - 1]):
+        start -= 1
+    if needle.after and end < len(text) and _is_base64(text[end]):
+        end += 1
+    return start, end
+
+
+def _is_base64(letter: str) -> bool:
+    return (letter.isascii() and letter.isalnum()) or letter in "+/-_"
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _covered(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    parts: list[str] = []
+    done = 0
+    for start, end in spans:
+        parts += (text[done:start], MASK)
+        done = end
+    return "".join((*parts, text[done:])) if parts else text
+
+
 class LineMasker:
     r"""Masks a stream of bytes that arrives in pieces, whole lines at a time.
 
-    A secret that is split over two pieces is masked too. ``\r`` ends a line like ``\n``, so that a
-    redrawn progress bar becomes lines. Bytes that are not UTF-8 are replaced.
+    A secret that is split over two pieces, or over two lines, is masked too. ``\r`` ends a line like ``\n``,
+    so that a redrawn progress bar becomes lines. Bytes that are not UTF-8 are replaced.
 
     Args:
         secrets: what to mask.
         longest: characters after which a line is passed on in parts; a private key is held back until it
-            ends, up to as many.
+            ends, up to this length, and so is a line that ends like the beginning of a secret.
     """
 
     def __init__(self, secrets: Secrets, longest: int = 65_536) -> None:
@@ -212,6 +383,8 @@ class LineMasker:
         self._longest = longest
         self._decode: Callable[..., str] = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._rest = ""
+        self._before = ""
+        """What was passed on and may be the beginning of a secret."""
 
     def feed(self, data: bytes) -> str:
         """Take bytes; return the text of the lines that are complete now, masked."""
@@ -223,19 +396,33 @@ class LineMasker:
             cut = min(cut, begun)
         elif cut == 0 and len(text) > self._longest:
             cut = self._safe_cut(text)
+        before = ""
+        if cut and (begin := self._secrets.begun(self._before + text[:cut])):
+            start, length = begin[0] - len(self._before), begin[1]
+            if start >= 0 and length >= _WITHHELD and len(text) - start <= self._longest:
+                cut = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
+            else:
+                before = (self._before + text[:cut])[begin[0] :]
         self._rest = text[cut:]
-        return self._finished(text[:cut])
+        shown = self._finished(text[:cut])
+        self._before = before if cut else self._before
+        return shown
 
     def close(self) -> str:
         """The rest, masked, ended by a newline if there is any."""
         text = self._finished(self._rest + self._decode(b"", final=True))
-        self._rest = ""
+        self._rest = self._before = ""
         return text if not text or text.endswith("\n") else text + "\n"
 
     def _finished(self, text: str) -> str:
-        if "\r" in text:
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        return self._secrets.mask(text)
+        if not text:
+            return ""
+        if not self._before:
+            return self._secrets.mask(_with_newlines(text))
+        joined = self._before + text
+        done = len(self._before)
+        spans = [(max(start, done) - done, end - done) for start, end in self._secrets.spans(joined)]
+        return _with_newlines(_covered(text, [span for span in spans if span[1] > 0]))
 
     def _safe_cut(self, text: str) -> int:
         """Where an endless line can be cut so that no secret, whole or begun, is cut with it."""
@@ -244,3 +431,7 @@ class LineMasker:
             if start < cut < end:
                 return start or end
         return cut
+
+
+def _with_newlines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -6,6 +6,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.core.safe_files import distrust, remedy_for
 from agent.doctor.check import Check, Found, Look, Status, look_at_all
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.docker import DOCKER_ENGINE, DOCKER_GROUP, DOCKER_PROBLEM, DOCKER_SERVER
@@ -28,6 +29,10 @@ __all__ = ["check_host", "writable"]
 
 GIB = 1024**3
 LEAST_FREE_BYTES = {"results": GIB, "packages": 4 * GIB, "temporary files": GIB // 2}
+_OPTIONS = {
+    "results": "--results-dir",
+    "packages": "--package-dir or VCAGENT_PACKAGE_DIR",
+}
 LEAST_MEMORY_BYTES = 2 * GIB
 _KNOWN = (
     "debian",
@@ -58,7 +63,7 @@ def check_host(facts: Facts, results_dir: Path, temp_dir: Path) -> list[Check]:
     folders = {"results": results_dir, "packages": facts[PACKAGE_DIR], "temporary files": temp_dir}
     looks: dict[str, Look] = {}
     for what, path in folders.items():
-        looks[f"{what} folder"] = partial(_folder, path)
+        looks[f"{what} folder"] = partial(_folder, path, _OPTIONS.get(what, ""))
         looks[f"space for {what}"] = partial(_space, facts, what, path)
     looks["memory"] = partial(_memory, facts)
     looks["user"] = partial(_user, facts)
@@ -78,7 +83,9 @@ def writable(path: Path) -> bool:
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
-def _folder(path: Path) -> Found:
+def _folder(path: Path, option: str) -> Found:
+    if option and (reason := distrust(path)):
+        return Status.PROBLEM, f"root does not write there: {reason}", remedy_for(path, option)
     if writable(path):
         return Status.OK, f"{path} can be written", ""
     return Status.PROBLEM, f"{path} cannot be written", "choose another folder, or change its owner"

@@ -199,11 +199,12 @@ def docker_server(text: str | None) -> DockerServer | None:
 
 
 def daemon_config(text: str | None) -> DaemonConfig:
-    """Read ``daemon.json``; an empty file says nothing, as it does to dockerd."""
-    if text is None or not text.strip():
+    """Read ``daemon.json``; an empty file says nothing, and a byte order mark is skipped, as dockerd does."""
+    plain = (text or "").removeprefix("\ufeff")
+    if not plain.strip():
         return DaemonConfig(text, {})
     try:
-        settings = json.loads(text)
+        settings = json.loads(plain)
     except ValueError as error:
         return DaemonConfig(text, None, str(error))
     if not isinstance(settings, dict):

@@ -40,7 +40,7 @@ _RANGES = (
     (0x3180, 0x31FF, Generation.BLACKWELL),  # GB110: B300 is 3182, GB300 is 31c2
 )
 _GRACE_HOPPER = frozenset({0x2342, 0x2345, 0x2348})
-_NVLINK_DOMAIN = frozenset({0x2941, 0x31C2})
+_NVLINK_DOMAIN = frozenset({0x2941, 0x31C2, 0x31C3})
 
 
 def _number(pci_id: str | None) -> int | None:

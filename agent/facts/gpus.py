@@ -50,6 +50,7 @@ class Gpu:
         memory_mib: its memory in MiB, as the driver gives it.
         driver: the version of the driver that answers for it.
         mig: whether it is split into instances (MIG).
+        subsystem: its PCI subsystem number, such as ``0x1482``.
     """
 
     bus_id: str
@@ -58,10 +59,11 @@ class Gpu:
     memory_mib: int | None = None
     driver: str | None = None
     mig: bool | None = None
+    subsystem: str | None = None
 
 
 PciDevice = Mapping[str, str]
-"""The files ``vendor``, ``class`` and ``device`` of a folder in /sys/bus/pci/devices."""
+"""Files in a folder of /sys/bus/pci/devices: ``vendor``, ``class``, ``device``, ``subsystem_device``."""
 
 
 def pci_bus_id(text: str) -> str:
@@ -73,7 +75,7 @@ def pci_bus_id(text: str) -> str:
 def pci_gpus(devices: Mapping[str, PciDevice]) -> tuple[Gpu, ...]:
     """The NVIDIA display controllers among the devices of a PCI bus, by address."""
     return tuple(
-        Gpu(bus_id=address, pci_id=device.get("device"))
+        Gpu(bus_id=address, pci_id=device.get("device"), subsystem=device.get("subsystem_device") or None)
         for address, device in sorted(devices.items())
         if device.get("vendor") == _NVIDIA and device.get("class", "").startswith(_DISPLAY_CLASS)
     )
@@ -105,7 +107,8 @@ def merge_gpus(on_bus: tuple[Gpu, ...], answered: tuple[Gpu, ...]) -> tuple[Gpu,
     """What bus and driver say together; a GPU that only one of them knows is kept."""
     merged = {gpu.bus_id: gpu for gpu in on_bus}
     for gpu in answered:
-        merged[gpu.bus_id] = replace(gpu, pci_id=merged[gpu.bus_id].pci_id if gpu.bus_id in merged else None)
+        there = merged.get(gpu.bus_id, gpu)
+        merged[gpu.bus_id] = replace(gpu, pci_id=there.pci_id, subsystem=there.subsystem)
     return tuple(merged[bus_id] for bus_id in sorted(merged))
 
 
@@ -125,7 +128,7 @@ def _devices(host: Host) -> dict[str, PciDevice]:
     return {
         address: {
             name: (host.text(f"{_PCI}/{address}/{name}") or "").strip()
-            for name in ("vendor", "class", "device")
+            for name in ("vendor", "class", "device", "subsystem_device")
         }
         for address in host.names(_PCI)
     }

@@ -16,18 +16,18 @@ __all__ = ["apt_proxies", "origins", "unreachable"]
 
 _LIMIT_S = 5
 _ASK = """\
-import concurrent.futures, json, sys, urllib.error, urllib.request
-proxies = {**urllib.request.getproxies(), **json.loads(sys.argv[1])}
+import concurrent.futures, json, os, sys, urllib.error, urllib.request
+proxies = {**urllib.request.getproxies(), **json.loads(os.environ["VCAGENT_PROXIES"])}
 opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
 def ask(uri):
     try:
-        opener.open(urllib.request.Request(uri, method="HEAD"), timeout=float(sys.argv[2])).close()
+        opener.open(urllib.request.Request(uri, method="HEAD"), timeout=float(sys.argv[1])).close()
     except urllib.error.HTTPError:
         return None
     except OSError as error:
         return str(getattr(error, "reason", error))
 with concurrent.futures.ThreadPoolExecutor(16) as pool:
-    answers = dict(zip(sys.argv[3:], pool.map(ask, sys.argv[3:])))
+    answers = dict(zip(sys.argv[2:], pool.map(ask, sys.argv[2:])))
 print(json.dumps({uri: why for uri, why in answers.items() if why}))
 """
 """Any answer of a server will do, also that it has nothing there."""
@@ -53,8 +53,9 @@ def unreachable(uris: Iterable[str]) -> Fact[Mapping[str, str]]:
         if not servers:
             return {}
         proxies = apt_proxies(host.output(["apt-config", "dump", "Acquire"]))
-        command = [sys.executable, "-I", "-c", _ASK, json.dumps(proxies), str(_LIMIT_S), *servers]
-        answer = host.output(command, timeout_s=4 * _LIMIT_S)
+        command = [sys.executable, "-I", "-c", _ASK, str(_LIMIT_S), *servers]
+        # A proxy's password must not stand in the process list.
+        answer = host.output(command, timeout_s=4 * _LIMIT_S, env={"VCAGENT_PROXIES": json.dumps(proxies)})
         return dict(json.loads(answer)) if answer else {}
 
     return Fact("unreachable", "HEAD to each server", read)

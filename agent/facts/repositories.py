@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from agent.facts.base import Fact, Host
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "APT_REPOSITORIES",
     "RPM_REPOSITORIES",
     "AptRepository",
     "RpmRepository",
+    "conflicting_keys",
     "deb822_repositories",
     "one_line_repositories",
     "repo_file",
@@ -60,11 +61,17 @@ class AptRepository:
         """Whether it is the repository at an address, for an architecture, whatever options it has."""
         return (
             self.kind == "deb"
-            and same_address(self.uri, uri, architecture)
-            and self.suite.strip("/") == suite.strip("/")
+            and self.is_of(uri, suite, architecture)
             and (component is None or component in self.components)
             and (not self.architectures or architecture in self.architectures)
         )
+
+    def is_of(self, uri: str, suite: str, architecture: str) -> bool:
+        """Whether it is at an address, be it for sources, other components or another architecture.
+
+        apt wants one ``Signed-By`` for all that is written of one address and suite.
+        """
+        return same_address(self.uri, uri, architecture) and self.suite.strip("./") == suite.strip("./")
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,28 @@ class RpmRepository:
             for address in self.addresses
         ]
         return any(same_address(address, uri) for address in filled)
+
+
+def conflicting_keys(
+    repositories: Iterable[AptRepository], architecture: str = ""
+) -> tuple[AptRepository, AptRepository] | None:
+    """Two entries of one address and suite with different ``Signed-By``: apt then reads none of its sources.
+
+    It reads the files by their names; one without, after one that has it, differs too.
+
+    Keys that are written into the files themselves are not compared.
+    """
+    first: dict[tuple[str, str], AptRepository] = {}
+    for one in repositories:
+        if not one.enabled or one.signed_by == "inline":
+            continue
+        key = (one.uri.replace("$(ARCH)", architecture).rstrip("/"), one.suite.strip("./"))
+        other = first.setdefault(key, one)
+        if not other.signed_by:  # apt takes the first key that is told
+            first[key] = one
+        elif other.signed_by != one.signed_by:
+            return other, one
+    return None
 
 
 def same_address(one: str, other: str, architecture: str = "") -> bool:

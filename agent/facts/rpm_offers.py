@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["NVIDIA_HOST", "RPM_DRIVER_OFFERS", "every_stream", "repoquery"]
 
 NVIDIA_HOST = "developer.download.nvidia.com"
-_NAMES = ("*nvidia*", "cuda-drivers*", "nvlsm", "kernel-devel")
+_NAMES = (
+    "*nvidia*",
+    "cuda-drivers*",
+    "nvlsm",
+    "kernel-devel",
+    "dkms",
+    "epel-release",
+    "oracle-epel-release-el*",
+)
 _FORMAT = "%{name}\t%{epoch}:%{version}-%{release}\t%{arch}\t%{repoid}"
 _FIELDS = 4
 _TIMEOUT_S = 180

@@ -68,7 +68,8 @@ def assigned(fleet: FleetRequest, sources: Sequence[Source], credentials: Creden
     parameters = (host.parameters for host in fleet.hosts)
     secrets = Secrets(
         [*credentials.values(), *variables.values(), *passwords],
-        [os.environ, fleet.request.parameters, fleet.request.metadata, *parameters],
+        [fleet.request.parameters, fleet.request.metadata, *parameters],
+        os.environ,
     )
     return Assignment(fleet, sources, credentials, variables, secrets)
 

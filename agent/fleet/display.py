@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
 from agent.core.progress import duration
+from agent.core.terminal import printable, safe_console
 from agent.fleet.status import HostPhase, HostStatus
 from agent.store.journal import now
 
@@ -99,7 +100,7 @@ class PlainLines(FleetDisplay):
         """See FleetDisplay."""
         moment = duration(time.monotonic() - self._begun)
         with self._lock, suppress(OSError, ValueError):  # nobody reads any more: the fleet goes on
-            print(f"[{moment:>9}] {text}", file=self._stream, flush=True)
+            print(printable(f"[{moment:>9}] {text}"), file=self._stream, flush=True)
 
     def _changed(self, host: HostStatus, before: HostStatus | None) -> None:
         if before and (before.phase, before.step) == (host.phase, host.step):
@@ -115,10 +116,9 @@ class LiveTable(FleetDisplay):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
-        from rich.console import Console
         from rich.live import Live
 
-        self._console = Console(file=stream)
+        self._console = safe_console(file=stream)
         self._live = Live(
             console=self._console, get_renderable=self._render, auto_refresh=False, transient=True
         )

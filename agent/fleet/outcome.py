@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
 from agent.core.records import Relativity
+from agent.core.safe_files import open_file, replace_text
 from agent.diagnosis.baseline import make_baselines
 from agent.diagnosis.judging import diagnose
 from agent.diagnosis.reading import read_observations
@@ -61,7 +63,7 @@ def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
     failed = run_dir / FAILED_FILE
     failed.unlink(missing_ok=True)
     if any(status.phase.is_final and not status.is_good for status in statuses.values()):
-        failed.write_text(failed_inventory(record.hosts(), statuses), encoding="utf-8")
+        replace_text(failed, failed_inventory(record.hosts(), statuses))
     write_json(run_dir / FLEET_FILE, description)
     write_page(run_dir, description, found, diagnosis)
     return description
@@ -130,8 +132,9 @@ def _distribution(one: Distribution) -> dict[str, Any]:
 def _merge(run_dir: Path, name: str, statuses: Mapping[str, HostStatus]) -> None:
     """Put the hosts' records together; each record names its host (client_id), a CSV has one head."""
     part = run_dir / f"{name}.part"
+    part.unlink(missing_ok=True)
     head = None
-    with part.open("wb") as merged:
+    with os.fdopen(open_file(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as merged:
         for status in statuses.values():
             for number, line in enumerate(_lines(run_dir / HOSTS / status.folder / name)):
                 if name.endswith(".csv") and number == 0:

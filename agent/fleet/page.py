@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import PackageLoader
-
 from agent.core.errors import ExitCode
+from agent.core.safe_files import replace_text
 from agent.report.html import page_environment
 from agent.report.page_filters import agent_version, moment
 from agent.report.quantities import count_of, format_duration, quantity
@@ -47,7 +46,7 @@ def write_page(
         for defect in one.defects
         for row in _rows(defect)
     ]
-    text = page_environment(PackageLoader("agent.fleet")).get_template("fleet.html.j2").render(
+    text = page_environment("agent.fleet").get_template("fleet.html.j2").render(
         run=description,
         agent_version=agent_version({}),
         made=now(),
@@ -61,9 +60,7 @@ def write_page(
         distributions=[_distribution(one) for one in found],
         elapsed={host["name"]: _elapsed(host) for host in hosts},
     )  # fmt: skip
-    part = run_dir / f"{PAGE_FILE}.part"
-    part.write_text(text, encoding="utf-8")
-    part.replace(run_dir / PAGE_FILE)
+    replace_text(run_dir / PAGE_FILE, text)
 
 
 def _status(description: Mapping[str, Any]) -> str:

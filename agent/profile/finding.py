@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from agent.core.errors import ProfileError
 from agent.core.names import did_you_mean
@@ -24,6 +24,8 @@ MAXIMUM_BYTES = 1 << 20
 
 _EXTENSIONS = (".yaml", ".yml", ".json")
 _TIMEOUT_S = 30
+_DEADLINE_S = 60.0
+"""Seconds that a profile may take to arrive, whatever the server sends meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -102,33 +104,81 @@ def _read(file: Traversable, label: str) -> Source:
 
 
 def _fetch(uri: str) -> Source:
-    from http.client import HTTPException
-    from urllib.error import HTTPError
-    from urllib.request import Request, urlopen
-
-    import agent
-
     try:
         parts = urlsplit(uri)
+        host, port = parts.hostname, parts.port
     except ValueError as error:
         raise ProfileError("the profile's URI cannot be read", remedy="check its host name") from error
     label = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    if parts.scheme.lower() not in {"http", "https"}:
+    if parts.scheme.lower() not in {"http", "https"} or not host:
         raise ProfileError(
             f"a profile cannot be read from '{label}'", remedy="use a path, or a URI with http or https"
         )
+    bare = parts._replace(
+        netloc=f"{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
+    ).geturl()
+    login = None
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    content, failure = _received(bare, login)
+    if failure:
+        raise ProfileError(
+            f"the profile cannot be fetched: {failure.replace(uri, label).replace(bare, label)}",
+            where=label,
+            remedy="check the URI and the network",
+        )
+    return _source(content, label, PurePosixPath(parts.path))
+
+
+def _received(uri: str, login: str | None) -> tuple[bytes, str]:
+    """The content behind a URI, or why there is none; never later than the deadline."""
+    import threading
+
+    results: list[tuple[bytes, str]] = []
+    # A server may send a byte now and then for ever: each keeps the connection's own timeout from ending it.
+    worker = threading.Thread(target=lambda: results.append(_response(uri, login)), daemon=True)
+    worker.start()
+    worker.join(_DEADLINE_S)
+    return results[0] if results else (b"", f"it did not come within {_DEADLINE_S:g} s")
+
+
+def _response(uri: str, login: str | None) -> tuple[bytes, str]:
+    import base64
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    import agent
+
+    class WebOnly(HTTPRedirectHandler):
+        """Follows redirects to http and https, never from https to http."""
+
+        def redirect_request(  # noqa: PLR0917 - its base's parameters
+            self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+        ) -> Request | None:
+            target = urlsplit(newurl)
+            if target.scheme not in {"http", "https"} or (req.type == "https" and target.scheme != "https"):
+                raise HTTPError(req.full_url, code, f"redirected to {target.scheme}", headers, fp)
+            new = super().redirect_request(req, fp, code, msg, headers, newurl)
+            if new and login and (new.type, new.host) == (req.type, req.host):
+                new.add_unredirected_header("Authorization", req.get_header("Authorization", ""))
+            return new
+
     try:
-        request = Request(uri, headers={"User-Agent": f"vcagent/{agent.__version__}"})  # noqa: S310 - checked above
-        with urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
-            content = response.read(MAXIMUM_BYTES + 1)
+        request = Request(uri, headers={"User-Agent": f"vcagent/{agent.__version__}"})  # noqa: S310 - checked by the caller
+        if login:
+            code = base64.b64encode(login.encode()).decode("ascii")
+            request.add_unredirected_header("Authorization", f"Basic {code}")
+        with build_opener(WebOnly).open(request, timeout=_TIMEOUT_S) as response:
+            content: bytes = response.read(MAXIMUM_BYTES + 1)
+            length = response.headers.get("Content-Length", "")
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, HTTPError):
             error.close()
-        reason = str(getattr(error, "reason", "") or error).replace(uri, label)
-        raise ProfileError(
-            f"the profile cannot be fetched: {reason}", where=label, remedy="check the URI and the network"
-        ) from error
-    return _source(content, label, PurePosixPath(parts.path))
+        return b"", str(getattr(error, "reason", "") or error) or type(error).__name__
+    if length.isdecimal() and len(content) < min(int(length), MAXIMUM_BYTES + 1):
+        return b"", f"it was cut after {len(content)} of {length} bytes"
+    return content, ""
 
 
 def _source(content: bytes, label: str, path: PurePosixPath) -> Source:

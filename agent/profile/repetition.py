@@ -16,7 +16,7 @@ from agent.profile.schema import GROUPS
 from agent.profile.values import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from agent.profile.schema import Element, Profile
     from agent.profile.variables import Variables
@@ -25,18 +25,22 @@ __all__ = ["repeat"]
 
 _PARAMETER = "ForEach"
 
+_MOST_ELEMENTS = 10_000
+"""Elements that a profile may have once its groups are repeated; more are a mistake, and fill the memory."""
 
-def repeat(profile: Profile, variables: Variables) -> Profile:
+
+def repeat(profile: Profile, variables: Variables, mask: Callable[[str], str] = str) -> Profile:
     """The profile with a group for each value in place of each group that has ``ForEach``.
 
     Args:
         profile: the profile.
         variables: for values that are written as expressions.
+        mask: takes secrets out of a text: a value that holds one names nothing.
 
     Raises:
         ProfileError: if ``ForEach`` is not one name with a list of different values, or is no group's.
     """
-    repeated = _Repetition(profile, variables)
+    repeated = _Repetition(profile, variables, mask)
     return replace(
         profile,
         dependencies=tuple(repeated.all(profile.dependencies)),
@@ -46,9 +50,11 @@ def repeat(profile: Profile, variables: Variables) -> Profile:
 
 
 class _Repetition:
-    def __init__(self, profile: Profile, variables: Variables) -> None:
+    def __init__(self, profile: Profile, variables: Variables, mask: Callable[[str], str]) -> None:
         self.profile = profile
         self.variables = variables
+        self.mask = mask
+        self.count = 0
 
     def all(self, elements: tuple[Element, ...]) -> Iterator[Element]:
         for element in elements:
@@ -68,11 +74,23 @@ class _Repetition:
         kept = {key: value for key, value in element.parameters.items() if key != written}
         for number, value in enumerate(values, 1):
             text = text_of(value)
-            mark = text if re.fullmatch(r"[\w.-]+", text, re.ASCII) else str(number)
+            plain = re.fullmatch(r"[\w.-]{1,60}", text, re.ASCII) and self.mask(text) == text
+            mark = text if plain else str(number)
+            self._count(element, written)
             copy = _given(
                 replace(element, parameters=kept), name, value, element.key, f"{element.key}={mark}"
             )
             yield replace(copy, components=tuple(self.all(copy.components)))
+
+    def _count(self, element: Element, written: str) -> None:
+        """Count a copy of a group with all that stands in it, before it is made."""
+        self.count += _size(element)
+        if self.count > _MOST_ELEMENTS:
+            raise ProfileError(
+                f"{written} makes more than {_MOST_ELEMENTS} elements",
+                where=f"{element.where(written)}: {element.key}.parameters.{written}",
+                remedy="give fewer values, or put fewer groups with ForEach into each other",
+            )
 
     def _values(self, element: Element, written: str) -> tuple[str, list[Any]]:
         where = f"{element.where(written)}: {element.key}.parameters.{written}"
@@ -94,6 +112,10 @@ class _Repetition:
                 f"the values of {name} are not all different", where=where, remedy="name each once"
             )
         return str(name), values
+
+
+def _size(element: Element) -> int:
+    return 1 + sum(map(_size, element.components))
 
 
 def _given(element: Element, name: str, value: Any, before: str, after: str) -> Element:

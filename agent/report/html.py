@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from agent.core.safe_files import replace_text
 from agent.report import page_filters
 from agent.report.figures import Figure, host_figures
 from agent.report.page_sections import CaseSection, case_sections, identity, setting_groups
@@ -67,7 +68,7 @@ def write_report(run_dir: Path) -> Path:
             host=_host_of_case(run, of_folder),
             host_note="While this case ran.",
         )
-        _replace(page, text)
+        replace_text(page, text)
     text = templates.get_template("report.html.j2").render(
         context,
         sections=sections,
@@ -83,14 +84,19 @@ def write_report(run_dir: Path) -> Path:
         longest_step_s=max((step.duration_s or 0 for step in run.steps), default=0),
         files=[run_dir / name for name in RUN_FILES if (run_dir / name).is_file()],
     )
-    _replace(run_dir / REPORT_FILE, text)
+    replace_text(run_dir / REPORT_FILE, text)
     return run_dir / REPORT_FILE
 
 
-def page_environment(*loaders: BaseLoader) -> Environment:
-    """What pages are made with: the common templates, beside those of other loaders."""
+@cache
+def page_environment(*packages: str) -> Environment:
+    """Return the environment that renders pages; it compiles each template once in a process.
+
+    Args:
+        packages: packages with templates of their own, beside the common ones.
+    """
     environment = Environment(
-        loader=ChoiceLoader([*loaders, PackageLoader("agent.report")]),
+        loader=ChoiceLoader([PackageLoader(name) for name in (*packages, "agent.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -119,9 +125,3 @@ def _host_of_case(run: RunResult, sections: list[CaseSection]) -> list[Figure]:
     start_s, end_s = min(band.start for band in bands), max(band.end for band in bands)
     around_s = (end_s - start_s) * AROUND_CASE
     return host_figures(run.host, start_s=start_s - around_s, end_s=end_s + around_s, bands=bands)
-
-
-def _replace(path: Path, text: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)

@@ -3,28 +3,97 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from agent.core.errors import ContainerError, HostError, UsageError, host_errors
+from agent.component.component import CASE_OWNER
+from agent.core.errors import ContainerError, HostError, UsageError, VcagentError, host_errors
 from agent.core.names import did_you_mean
+from agent.core.safe_files import make_folder, replace_text, require_trust, written_by_root
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.host.containers.records import has_containers
-from agent.store.results import ResultsFolder, open_own
+from agent.run.undoing import undoings
+from agent.store.journal import Journal
+from agent.store.results import JOURNAL, METRICS_FILE, RUN_FILE, ResultsFolder, open_own
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["TARGETS", "check_targets", "clean", "own_package_dir", "package_dir_in_use"]
+__all__ = ["TARGETS", "Cleaning", "check_targets", "own_package_dir", "package_dir_in_use", "survey"]
 
 TARGETS = ("logs", "packages", "state", "temp", "all")
 PACKAGE_MARKER = ".vcagent-packages"
 """Stands in every package folder that vcagent made, and is locked while a run uses the folder. A folder
 without it is never emptied."""
+_MADE = ".vcagent-made.json"
+"""Names the folders in a package folder that appeared while runs used it."""
+_LOCKS = ".locks"
+
+_OF_A_RUN = frozenset(
+    {
+        JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm", RUN_FILE, METRICS_FILE, "metrics.csv", "logs", "rollup",
+        "report.html", "containers", "temp",
+    }
+)  # fmt: skip
+"""What vcagent writes into a run's folder, besides the folders of cases."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Something that goes: its path, the files in it and their bytes."""
+
+    path: Path
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What ``--clean`` would do.
+
+    Args:
+        removals: what goes.
+        left: what stays though it stands there too, each with the reason.
+        results: the folder of all runs.
+        packages: the package folder.
+        runs: the folders of runs among the removals.
+    """
+
+    removals: tuple[Removal, ...]
+    left: tuple[tuple[Path, str], ...]
+    results: Path
+    packages: Path
+    runs: frozenset[Path]
+
+    def carry_out(self) -> None:
+        """Remove it.
+
+        Raises:
+            HostError: if a run is going on there, or a file cannot be removed.
+            ContainerError: if a run left containers that cannot be removed; it is left then.
+        """
+        with host_errors("what is to be cleaned"):
+            if self.runs:
+                folder = ResultsFolder(self.results)
+                with folder.locked("--clean"):
+                    for run in sorted(self.runs):
+                        _remove_containers(run)
+                        for name in sorted(_own_names(run)):
+                            _remove(run / name)
+                        with suppress(OSError):  # what is somebody's own stays in it
+                            run.rmdir()
+                    folder.forget_latest()
+            entries = [removal.path for removal in self.removals if removal.path not in self.runs]
+            if entries:
+                with _locked(self.packages, fcntl.LOCK_EX):
+                    for path in entries:
+                        _remove(path)
 
 
 def check_targets(targets: str) -> set[str]:
@@ -39,44 +108,142 @@ def check_targets(targets: str) -> set[str]:
     return wanted
 
 
-def clean(targets: str, results_dir: Path, package_dir: Path | None) -> list[Path]:
-    """Remove the runs (logs, state, temp) or the packages of earlier runs.
+def survey(targets: str, results_dir: Path, package_dir: Path | None) -> Cleaning:
+    """See what ``--clean`` would remove; nothing is removed.
 
     Args:
         targets: names of TARGETS, separated by commas. A run's logs, journal and temporary files are one
             folder, so ``logs``, ``state`` and ``temp`` each remove the runs.
-        results_dir: the folder of all runs; only folders that are runs by their name and content go.
-        package_dir: the package folder; None for the default. Emptied only if vcagent made it.
-
-    Returns:
-        What was removed.
+        results_dir: the folder of all runs; only folders that are runs by their name and journal count.
+        package_dir: the package folder; None for the default. Only what journals or markers say that vcagent
+            made counts.
 
     Raises:
-        UsageError: for an unknown target, before anything is removed.
-        HostError: if a run is going on there, or a file cannot be removed.
-        ContainerError: if a run left containers that cannot be removed; it is left then.
+        UsageError: for an unknown target.
+        HostError: if root cannot trust a folder, or one cannot be read.
     """
     wanted = check_targets(targets)
-    removed: list[Path] = []
+    packages = (package_dir or Facts(LocalHost())[PACKAGE_DIR]).resolve()
+    folder = ResultsFolder(results_dir)
+    removals: list[Removal] = []
+    left: list[tuple[Path, str]] = []
+    of_runs: set[Path] = set()
     with host_errors("what is to be cleaned"):
-        if wanted & {"logs", "state", "temp", "all"} and results_dir.is_dir():
-            folder = ResultsFolder(results_dir)
-            with folder.locked("--clean"):
-                for run in folder.runs():
-                    _remove_containers(run)
-                    shutil.rmtree(run)
-                    removed.append(run)
-                folder.forget_latest()
-        packages = package_dir or Facts(LocalHost())[PACKAGE_DIR]
+        if folder.path.is_dir():
+            require_trust(folder.path, "results folder", "--results-dir")
+        runs = []
+        for run in folder.runs():
+            if os.geteuid() == 0 and not written_by_root(run / JOURNAL):
+                left.append((run, "its journal was not written by root, or others may write to it"))
+            else:
+                runs.append(run)
         if wanted & {"packages", "all"} and (packages / PACKAGE_MARKER).is_file():
-            with _locked(packages, fcntl.LOCK_EX):
-                for entry in sorted(packages.iterdir()):
-                    if entry.is_dir() and not entry.is_symlink():
-                        shutil.rmtree(entry)
-                    elif entry.name != PACKAGE_MARKER:
-                        entry.unlink()
-            removed.append(packages)
-    return removed
+            require_trust(packages, "package folder", "--package-dir")
+            _survey_packages(packages, runs, removals, left)
+        if wanted & {"logs", "state", "temp", "all"}:
+            gone = [removal.path for removal in removals]
+            for run in runs:
+                if why := _why_kept(run, gone):
+                    left.append((run, why))
+                    continue
+                own = _own_names(run)
+                removals.append(_measured([run / name for name in own], run))
+                of_runs.add(run)
+                left += [
+                    (entry, "vcagent did not make it")
+                    for entry in sorted(run.iterdir())
+                    if entry.name not in own
+                ]
+    return Cleaning(tuple(removals), tuple(left), folder.path, packages, frozenset(of_runs))
+
+
+def _survey_packages(
+    packages: Path, runs: Iterable[Path], removals: list[Removal], left: list[tuple[Path, str]]
+) -> None:
+    made = _made_packages(packages, runs)
+    for entry in sorted(packages.iterdir()):
+        if entry.name in made and not entry.is_symlink():
+            removals.append(_measured([entry], entry))
+        elif entry.name not in {PACKAGE_MARKER, _MADE}:
+            left.append((entry, "no journal and no marker says that vcagent made it"))
+
+
+def _own_names(run: Path) -> set[str]:
+    """What in a run's folder is vcagent's: its own files, and folders that hold cases."""
+    return {
+        entry.name
+        for entry in run.iterdir()
+        if entry.name in _OF_A_RUN
+        or (entry.name.endswith(".part") and entry.name.removesuffix(".part") in _OF_A_RUN)
+        or (entry.is_dir() and not entry.is_symlink() and _holds_cases(entry))
+    }
+
+
+def _holds_cases(folder: Path) -> bool:
+    inner = list(folder.iterdir())
+    return bool(inner) and all(
+        _holds_cases(entry) if entry.is_dir() and not (entry / CASE_OWNER).is_file() else entry.is_dir()
+        for entry in inner
+        if not entry.is_symlink()
+    )
+
+
+def _why_kept(run: Path, gone: Collection[Path]) -> str:
+    """Why a run is kept: what it changed on the host stands, and its journal alone knows how to undo it."""
+    try:
+        with Journal(run / JOURNAL) as journal:
+            noted = {number for number, _, values in journal.undos() if not _is_below(values, gone)}
+        if not noted:
+            return ""
+        standing = [one for one in undoings([run], Facts(LocalHost())) if one.number in noted and one.stands]
+    except VcagentError as error:
+        return f"its journal cannot be read: {error.message}"
+    if not standing:
+        return ""
+    names = ", ".join(dict.fromkeys(f"{one.row.type}: {one.row.name}" for one in standing))
+    return f"what it did stands ({names}); first: vcagent clean --dependencies {run.name}"
+
+
+def _paths_in(values: Any) -> Iterator[str]:
+    if isinstance(values, str) and values.startswith("/"):
+        yield values
+    elif isinstance(values, dict):
+        for name, value in values.items():
+            if name != "uri":  # where it came from
+                yield from _paths_in(value)
+    elif isinstance(values, list):
+        for value in values:
+            yield from _paths_in(value)
+
+
+def _is_below(values: Any, folders: Collection[Path]) -> bool:
+    """Whether a step's undo is about what lies in folders, all of which go."""
+    paths = list(_paths_in(values))
+    return bool(paths) and all(any(_within(path, folder) for folder in folders) for path in paths)
+
+
+def _within(path: str, folder: Path) -> bool:
+    return path == str(folder) or path.startswith(f"{folder}/")
+
+
+def _measured(paths: Iterable[Path], named: Path) -> Removal:
+    files = size = 0
+    for path in paths:
+        for where, _, names in os.walk(path):
+            for name in names:
+                with suppress(OSError):
+                    size += os.lstat(os.path.join(where, name)).st_size  # noqa: PTH118 - many files
+                files += 1
+        if not path.is_dir():
+            files, size = files + 1, size + path.lstat().st_size
+    return Removal(named, files, size)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _remove_containers(run: Path) -> None:
@@ -94,14 +261,49 @@ def _remove_containers(run: Path) -> None:
 
 def own_package_dir(package_dir: Path) -> None:
     """Make the package folder, and mark it as vcagent's unless something else was in it before."""
-    package_dir.mkdir(parents=True, exist_ok=True)
+    make_folder(package_dir)
     if not any(package_dir.iterdir()):
-        (package_dir / PACKAGE_MARKER).write_text("Made by vcagent; --clean=packages empties this folder.\n")
+        replace_text(
+            package_dir / PACKAGE_MARKER, "Made by vcagent; --clean=packages removes what runs made.\n"
+        )
+
+
+def _noted(package_dir: Path) -> dict[str, list[str]]:
+    """What is known of a package folder: the folders that runs made, and what was there as one began."""
+    with suppress(OSError, ValueError):
+        values = json.loads((package_dir / _MADE).read_text(encoding="utf-8"))
+        if isinstance(values, dict) and all(isinstance(names, list) for names in values.values()):
+            return values
+    return {}
+
+
+def _note(package_dir: Path, *, begun: bool) -> None:
+    """Note the folders that have appeared since a run began; that of a run that was killed as well."""
+    noted = _noted(package_dir)
+    present = [entry.name for entry in package_dir.iterdir() if entry.is_dir() and not entry.is_symlink()]
+    before = noted.get("before", present)
+    made = {*noted.get("made", []), *(set(present) - set(before))} & set(present)
+    values = {"made": sorted(made), **({"before": sorted(present)} if begun else {})}
+    with suppress(OSError):  # what is not noted is left by --clean
+        replace_text(package_dir / _MADE, json.dumps(values) + "\n")
+
+
+def _made_packages(package_dir: Path, runs: Iterable[Path]) -> set[str]:
+    """The names in a package folder that markers and journals say vcagent made."""
+    trusted = os.geteuid() != 0 or written_by_root(package_dir / _MADE)
+    names = {_LOCKS, *(_noted(package_dir).get("made", []) if trusted else ())}
+    for run in runs:
+        with suppress(VcagentError), Journal(run / JOURNAL) as journal:
+            for _, _, values in journal.undos():
+                for path in _paths_in(values):
+                    if _within(path, package_dir):
+                        names.add(path.removeprefix(f"{package_dir}/").partition("/")[0])
+    return names
 
 
 @contextmanager
 def package_dir_in_use(package_dir: Path) -> Iterator[None]:
-    """Keep ``--clean`` from a package folder while a run uses it.
+    """Keep ``--clean`` from a package folder while a run uses it, and note what appears in it meanwhile.
 
     Raises:
         HostError: if it is being cleaned now.
@@ -110,7 +312,11 @@ def package_dir_in_use(package_dir: Path) -> Iterator[None]:
         yield
         return
     with _locked(package_dir, fcntl.LOCK_SH):
-        yield
+        _note(package_dir, begun=True)
+        try:
+            yield
+        finally:
+            _note(package_dir, begun=False)
 
 
 @contextmanager

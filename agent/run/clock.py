@@ -10,11 +10,41 @@ from typing import TYPE_CHECKING
 from agent.profile import Timeout, TimeoutScope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from agent.store.journal import Journal
 
-__all__ = ["RunClock"]
+__all__ = ["HostClock", "RunClock"]
+
+_WENT_BACK_S = 2.0
+"""Seconds that a clock may be set back by, as time servers do, without a word."""
+
+
+class HostClock:
+    """Notices that the host's clock was set back: times of records are then out of order.
+
+    Args:
+        wall: seconds of the clock that records carry.
+        steady: seconds of a clock that nobody sets and that goes on while the host sleeps.
+    """
+
+    def __init__(
+        self,
+        wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+    ) -> None:
+        self._wall, self._steady = wall, steady
+        self._began = wall(), steady()
+
+    def warning(self) -> str:
+        """Say by how much the clock was set back since this began; empty if it was not."""
+        back_s = (self._steady() - self._began[1]) - (self._wall() - self._began[0])
+        if back_s < _WENT_BACK_S:
+            return ""
+        return (
+            f"the clock of this host went back by {back_s:.1f} s during the run: "
+            "times of steps and records are not in order"
+        )
 
 
 class RunClock:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Monitor, MonitorContext, MonitorSummary
 from agent.core.errors import ProfileError
+from agent.core.safe_files import append_text
 from agent.profile import SWITCHED_OFF
 from agent.run.recorder import MonitorRecords
 from agent.run.step_runner import title_of
@@ -70,8 +71,8 @@ def monitors_beside(
         try:
             monitor.watch(MonitorContext(emit=emit, stop=ended, facts=facts, processes=processes, log=log))
         except Exception as error:  # noqa: BLE001 - a monitor never ends a run; its end is told instead
-            log.write_text(processes.secrets.mask(traceback.format_exc()), encoding="utf-8")
-            notes.append(f"{title_of(element)} ended early: {error}")
+            append_text(log, processes.secrets.mask(traceback.format_exc()))
+            notes.append(processes.secrets.mask(f"{title_of(element)} ended early: {error}"))
 
     threads: list[threading.Thread] = []
     summaries: list[Callable[[datetime, datetime], MonitorRecords]] = []

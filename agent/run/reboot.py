@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.core.errors import DependencyFailedError, RebootPendingError
 from agent.core.names import canonical
+from agent.core.safe_files import make_folder, replace_text
 from agent.core.secrets import MASK
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import BOOT, SYSTEMD
@@ -85,14 +86,9 @@ class SystemdDoor(RebootDoor):
 
     def arm(self, unit: ResumeUnit) -> None:
         """See RebootDoor."""
-        self._wants.mkdir(parents=True, exist_ok=True)
+        make_folder(self._wants)
         file, link = self._units / unit.name, self._wants / unit.name
-        part = file.with_name(f".{unit.name}.part")
-        with part.open("w", encoding="utf-8") as output:
-            output.write(unit.text())
-            output.flush()
-            os.fsync(output.fileno())
-        part.replace(file)
+        replace_text(file, unit.text(), 0o644)
         with suppress(FileExistsError):
             link.symlink_to(file)
 

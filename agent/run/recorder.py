@@ -214,7 +214,7 @@ class Recorder:
         }
 
     def _record(self, metric: Metric, output: ParsedOutput, tags: str) -> MetricRecord:
-        own_tags = _split(tags)
+        own_tags = _split(self._mask(tags))
         start = output.start or now()
         end = output.end or now()
         return MetricRecord(
@@ -242,7 +242,7 @@ class Recorder:
     def _masked_output(self, output: ParsedOutput) -> ParsedOutput:
         """The output without secrets; what JSON cannot carry becomes text."""
         mask = self._mask
-        clean: dict[tuple[str | None, str, int], Metric] = {}
+        clean: dict[tuple[Any, ...], Metric] = {}
         metrics = tuple(self._masked_metric(metric, clean) for metric in output.metrics)
         verdict = output.verdict and Verdict(
             output.verdict.validity,
@@ -252,26 +252,38 @@ class Recorder:
             ),
             tuple(map(mask, output.verdict.warnings)),
         )
-        return replace(output, metrics=metrics, verdict=verdict, details=self._masked(output.details))
-
-    def _masked_metric(self, metric: Metric, clean: dict[tuple[str | None, str, int], Metric]) -> Metric:
-        # A monitor gives thousands a minute, nearly all like one before, down to the same metadata.
-        kind = (metric.scenario, metric.description, id(metric.metadata))
-        if kind in clean:
-            return metric
-        masked = (
-            metric.scenario and self._mask(metric.scenario),
-            self._mask(metric.description),
-            self._masked(metric.metadata),
+        return replace(
+            output,
+            tool_name=mask(output.tool_name),
+            tool_version=mask(output.tool_version),
+            metrics=metrics,
+            verdict=verdict,
+            details=self._masked(output.details),
         )
-        if masked == (metric.scenario, metric.description, metric.metadata):
+
+    def _masked_metric(self, metric: Metric, clean: dict[tuple[Any, ...], Metric]) -> Metric:
+        # A monitor gives thousands a minute, nearly all like one before, down to the same metadata.
+        kind = (metric.scenario, metric.description, metric.unit, metric.tags, id(metric.metadata))
+        if kind in clean and self._mask(metric.name) == metric.name:
+            return metric
+        mask = self._mask
+        masked = replace(
+            metric,
+            name=mask(metric.name),
+            unit=mask(metric.unit),
+            scenario=metric.scenario and mask(metric.scenario),
+            description=mask(metric.description),
+            tags=tuple(map(mask, metric.tags)),
+            metadata=self._masked(metric.metadata),
+        )
+        if masked == metric:
             clean[kind] = metric  # which keeps its metadata alive, and so that number its own
             return metric
-        return replace(metric, scenario=masked[0], description=masked[1], metadata=masked[2])
+        return masked
 
     def _masked(self, values: Mapping[str, Any]) -> dict[str, MetadataValue]:
         return {
-            key: value if isinstance(value, (bool, int, float)) else self._mask(str(value))
+            self._mask(key): value if isinstance(value, (bool, int, float)) else self._mask(str(value))
             for key, value in values.items()
             if value is not None
         }

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import platform
 import sys
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from agent import __version__
 from agent.core.errors import ContainerError, ExitCode, HostError, UsageError, host_errors, masking
 from agent.core.interruption import Interruption
 from agent.core.logs import configure
+from agent.core.safe_files import require_trust
 from agent.core.secrets import Secrets
 from agent.facts import Facts, LocalHost
 from agent.facts.agent_paths import PACKAGE_DIR
@@ -25,6 +29,7 @@ from agent.planning.planner import PlannedComponent, Planner, Standing
 from agent.planning.variables import run_variables
 from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, repeat, select
 from agent.run.cleaning import own_package_dir, package_dir_in_use
+from agent.run.clock import HostClock
 from agent.run.description import describe
 from agent.run.engine import Engine, EngineOptions
 from agent.run.outcome import Outcome
@@ -37,7 +42,7 @@ from agent.store.journal import Journal, StepStatus, now
 from agent.store.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from agent.core.progress import RunProgress
@@ -55,14 +60,20 @@ class FinishedRun:
     report: Path | None
 
 
-def plan(request: RunRequest) -> tuple[Profile, list[PlannedComponent]]:
+def plan(request: RunRequest, *, folders: bool = True) -> tuple[Profile, list[PlannedComponent]]:
     """What a run would do on this host, changing nothing; secrets masked.
+
+    Args:
+        request: what to run, and how.
+        folders: whether to see that root may write to the folders of results and packages.
 
     Raises:
         ProfileError: if the profile cannot be used.
     """
     session = check(request)
     with masking(session.secrets.mask):
+        if folders:
+            session.require_trusted_folders()
         planned = session.preview()
     return session.planner.profile, [component.masked(session.secrets.mask) for component in planned]
 
@@ -103,6 +114,7 @@ def start(
     """
     session = check(request, sources)
     with masking(session.secrets.mask), host_errors("the run's folder"):
+        session.require_trusted_folders()
         planned = session.preview()
         _refuse(planned)
         folder = ResultsFolder(request.results_dir)
@@ -114,7 +126,7 @@ def start(
             kept = dataclasses.replace(request, package_dir=session.facts[PACKAGE_DIR])
             journal.remember(
                 request=secrets.mask_value(kept.to_json()),
-                context=secrets.mask_value(dataclasses.asdict(session.context)),
+                context=dataclasses.asdict(session.context),
                 sources=keep_sources(session.sources, secrets.mask),
                 command_line=[secrets.mask(argument) for argument in sys.argv],
                 versions={"vcagent": __version__, "python": platform.python_version()},
@@ -135,7 +147,7 @@ def resume(
     door: RebootDoor | None = None,
     sources: Sequence[Source] = (),
 ) -> FinishedRun:
-    """Go on with a run that was killed, interrupted, or failed.
+    """Go on with a run that was killed, interrupted, or failed; a complete one ends as it ended.
 
     Args:
         results_dir: the folder of all runs.
@@ -148,18 +160,18 @@ def resume(
         sources: the texts of its profiles, where they are at hand: those that hold a secret were not kept.
 
     Raises:
-        UsageError: if there is no such run, it is complete, or a secret is to be given again.
+        UsageError: if there is no such run, or a secret is to be given again.
         HostError: if another agent is at it.
     """
     run_dir = ResultsFolder(results_dir).find(run)
+    require_trust(run_dir, "run folder", "--results-dir, and start the profile anew")
     folder = ResultsFolder(run_dir.parent)
     folder.prepare()
     with host_errors("the run's folder"), folder.locked(run_dir.name), Journal(run_dir / JOURNAL) as journal:
         if journal.recall("exit_code") in (ExitCode.OK, ExitCode.RESULT_INVALID):
             Reboots(journal, door or SystemdDoor(), run_dir).disarm()
-            raise UsageError(
-                f"run {run_dir.name} is complete", remedy="start the profile anew for another result"
-            )
+            progress.note(f"run {run_dir.name} is complete; for another result start the profile anew")
+            return _finished(run_dir, ExitCode(journal.recall("exit_code")))
         if journal.recall("context") is None:
             raise UsageError(
                 f"run {run_dir.name} was killed before it had begun", remedy="start the profile anew"
@@ -175,7 +187,19 @@ def resume(
         reboots = _reboots(journal, door, session, request)
         journal.remember(resumed=[*journal.recall("resumed", []), now().isoformat()], exit_code=None)
         with masking(session.secrets.mask):
+            session.require_trusted_folders()
             return session.execute(journal, progress, reboots, session.preview())
+
+
+def _finished(run_dir: Path, exit_code: ExitCode) -> FinishedRun:
+    """A complete run as it ended."""
+    from agent.report import REPORT_FILE
+
+    description: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        description = json.loads((run_dir / RUN_FILE).read_text(encoding="utf-8"))
+    report = run_dir / REPORT_FILE
+    return FinishedRun(run_dir, Outcome(exit_code), description, report if report.is_file() else None)
 
 
 @dataclass(frozen=True)
@@ -190,6 +214,17 @@ class Session:
     run_dir: Path
     options: EngineOptions
     sinks: tuple[str, ...] = ()
+
+    def require_trusted_folders(self) -> None:
+        """See that root may write to the folders of results, packages and this run.
+
+        Raises:
+            HostError: if others may write to one, or it belongs to another account.
+        """
+        require_trust(self.run_dir.parent, "results folder", "--results-dir")
+        require_trust(self.facts[PACKAGE_DIR], "package folder", "--package-dir or VCAGENT_PACKAGE_DIR")
+        if self.run_dir.exists():
+            require_trust(self.run_dir, "run folder", "--results-dir, and start the profile anew")
 
     def preview(self) -> list[PlannedComponent]:
         """What would be done now."""
@@ -208,8 +243,11 @@ class Session:
         """
         progress.expect(_estimates(planned, journal, self.options))
         interruption = Interruption()
+        clock = HostClock()
         with interruption.listening(), package_dir_in_use(self.facts[PACKAGE_DIR]):
             outcome = self._carry_out(journal, progress, interruption, reboots)
+            if warning := clock.warning():
+                outcome.warnings.append(warning)
             finished = self._finish(journal, outcome)
         reboots.conclude(outcome)
         return finished
@@ -279,6 +317,7 @@ class Session:
 
         report, description = None, {}
         try:
+            journal.require_in_place()
             journal.remember(ended=now().isoformat())
             description = self._describe(journal, outcome)
             write_json(self.run_dir / RUN_FILE, description)
@@ -293,7 +332,10 @@ class Session:
                     where=str(self.run_dir),
                     remedy=f"see whether the disk is full, then: vcagent resume {self.run_dir.name}",
                 )
-            outcome.exit_code = outcome.exit_code or ExitCode.HOST_CANNOT_RUN
+            if outcome.exit_code in (ExitCode.OK, ExitCode.RESULT_INVALID):
+                outcome.exit_code = ExitCode.HOST_CANNOT_RUN
+            with suppress(Exception):  # what is told agrees with the exit code
+                description = self._describe(journal, outcome)
         finally:
             journal.close()
         return FinishedRun(self.run_dir, outcome, description, report)
@@ -307,20 +349,25 @@ def _session(
     reboots: tuple[str, ...] = (),
 ) -> Session:
     profile = load_sources(sources, overrides=request.parameters, metadata=request.metadata)
-    context = context or _new_context(request, profile)
+    secrets = Secrets(mappings=[request.parameters, request.metadata], environment=os.environ)
+    for reference in request.profiles:
+        if "://" in reference:
+            secrets.add(unquote(urlsplit(reference).password or ""), declared=True)
+    for scope in profile.scopes:
+        for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
+            secrets.add_from(parameters)
+    context = context or _new_context(request, profile, secrets.mask)
     run_dir = results_dir / context.run_id
     modelled: dict[str, Any] = {REBOOTS.name: reboots}
     if request.package_dir:
         modelled[PACKAGE_DIR.name] = request.package_dir.absolute()
+    # Without links: root follows none where it writes.
+    modelled[PACKAGE_DIR.name] = Facts(LocalHost(), modelled)[PACKAGE_DIR].resolve()
     facts = Facts(LocalHost(), modelled)
     variables = run_variables(facts, run_dir, context.experiment_id, context.client_id)
-    secrets = Secrets(mappings=[os.environ, request.parameters, request.metadata])
-    for scope in profile.scopes:
-        for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
-            secrets.add_from(parameters)
     context = dataclasses.replace(context, metadata=secrets.mask_value(context.metadata))
     with masking(secrets.mask):
-        profile = repeat(profile, variables)
+        profile = repeat(profile, variables, secrets.mask)
         if request.scenarios:
             profile = select(profile, request.scenarios, variables)
         planner = Planner(profile, variables, secrets)
@@ -339,12 +386,14 @@ def _reboots(journal: Journal, door: RebootDoor | None, session: Session, reques
     return Reboots(journal, door or SystemdDoor(), session.run_dir, allowed=allowed, arm=request.arm)
 
 
-def _new_context(request: RunRequest, profile: Profile) -> RunContext:
+def _new_context(request: RunRequest, profile: Profile, mask: Callable[[str], str]) -> RunContext:
+    """What the run is called; names that hold a secret are masked before anything is named after them."""
+    name = mask(profile.name)
     return RunContext(
-        experiment_id=request.experiment_id or str(uuid.uuid4()),
-        run_id=new_run_id(profile.name, now()),
-        client_id=request.client(),
-        profile=profile.name,
+        experiment_id=mask(request.experiment_id) or str(uuid.uuid4()),
+        run_id=new_run_id(name, now()),
+        client_id=mask(request.client()),
+        profile=name,
         metadata={
             name: str(value)
             for name, value in profile.metadata.items()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from agent.component.component import (
     Action,
     Component,
     ComponentParameters,
+    Dependency,
     Service,
     ServiceAction,
     Step,
@@ -28,6 +31,8 @@ from agent.core.errors import (
     unexpected,
 )
 from agent.core.names import canonical
+from agent.core.safe_files import append_text
+from agent.host.host_lock import host_for_itself
 from agent.run.reboot import requested
 from agent.store.journal import Journal, StepRow, StepStatus, now
 
@@ -147,7 +152,8 @@ class StepRunner:
         )
         self.log.info("step started", step=key, reason=step.reason)
         try:
-            outcome = self._attempt(step, context)
+            with self._alone(component, context):
+                outcome = self._attempt(step, context)
             self._commit(component.parameters, element, key, outcome, started)
         except VcagentError as error:
             interrupted = isinstance(error, InterruptedRunError) or self.processes.stop.is_set()
@@ -164,6 +170,14 @@ class StepRunner:
             raise RebootPendingError(f"the host must be rebooted: {outcome.reboot}")
         return outcome.service
 
+    @staticmethod
+    def _alone(component: Component, context: StepContext) -> AbstractContextManager[None]:
+        """Keep other agents away while root changes what all of them share."""
+        changes = isinstance(component, Dependency) and component.changes_host
+        if not (changes and os.geteuid() == 0):
+            return nullcontext()
+        return host_for_itself(context.stop, context.progress)
+
     def _attempt(self, step: Step, context: StepContext) -> StepOutcome:
         try:
             outcome = step.run(context) or StepOutcome()
@@ -179,9 +193,7 @@ class StepRunner:
                 raise HostError(
                     f"{step.name}: {error}", remedy="see whether the disk is full or read-only"
                 ) from error
-            context.log.parent.mkdir(parents=True, exist_ok=True)
-            with context.log.open("a", encoding="utf-8") as file:
-                file.write(self.processes.secrets.mask(traceback.format_exc()))
+            append_text(context.log, self.processes.secrets.mask(traceback.format_exc()))
             raise unexpected(error, step.name) from error
         return outcome
 

@@ -35,6 +35,7 @@ class Undoing:
         number: its number among the journal's ``undos``; None where the step noted nothing.
         values: what it noted.
         plan: what is to be done now, or why it is left.
+        unknown: whether it could not be planned.
     """
 
     run_dir: Path
@@ -42,6 +43,12 @@ class Undoing:
     number: int | None
     values: Mapping[str, Any]
     plan: Plan
+    unknown: bool = False
+
+    @property
+    def stands(self) -> bool:
+        """Whether what the step did is still there, or may be."""
+        return bool(self.plan.steps) or self.unknown
 
 
 def undoings(runs: Iterable[Path], facts: Facts) -> list[Undoing]:
@@ -61,20 +68,21 @@ def undoings(runs: Iterable[Path], facts: Facts) -> list[Undoing]:
         plan = Plan(nothing_to_do="the step left nothing that can be taken back")
         found += [Undoing(run_dir, row, None, {}, plan) for row in silent]
         found += [
-            Undoing(run_dir, row, number, values, _plan(row, values, facts)) for number, row, values in noted
+            Undoing(run_dir, row, number, values, *_plan(row, values, facts)) for number, row, values in noted
         ]
     return found[::-1]
 
 
-def _plan(row: StepRow, values: Mapping[str, Any], facts: Facts) -> Plan:
-    """What takes a step back; what cannot be planned is left, with the reason."""
+def _plan(row: StepRow, values: Mapping[str, Any], facts: Facts) -> tuple[Plan, bool]:
+    """What takes a step back; what cannot be planned is left, with the reason, and unknown."""
     try:
         implementation = component_class(row.type)
         if not issubclass(implementation, Dependency):
-            return Plan(nothing_to_do=f"{row.type} is no dependency")
-        return implementation.undo(values, facts)
+            return Plan(nothing_to_do=f"{row.type} is no dependency"), True
+        return implementation.undo(values, facts), False
     except VcagentError as error:
-        return Plan(nothing_to_do=f"{error.message} ({error.remedy})" if error.remedy else error.message)
+        why = f"{error.message} ({error.remedy})" if error.remedy else error.message
+        return Plan(nothing_to_do=why), True
 
 
 def carry_out(undoing: Undoing, facts: Facts, progress: RunProgress) -> str:
@@ -91,7 +99,7 @@ def carry_out(undoing: Undoing, facts: Facts, progress: RunProgress) -> str:
     Raises:
         VcagentError: if it could not be taken back.
     """
-    plan = _plan(undoing.row, undoing.values, facts.fresh())
+    plan, _ = _plan(undoing.row, undoing.values, facts.fresh())
     if plan.nothing_to_do:
         return plan.nothing_to_do
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", undoing.row.key)

@@ -6,6 +6,8 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
+from agent.core.safe_files import open_file
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
@@ -64,7 +66,7 @@ class FileSink(Sink):
 
     def write(self, records: list[MetricRecord], position: int) -> int:
         """See Sink."""
-        with self.path.open("r+b" if self.path.exists() else "w+b") as file:
+        with os.fdopen(open_file(self.path, os.O_RDWR | os.O_CREAT), "r+b") as file:
             file.truncate(position)
             file.seek(position)
             if position == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from agent.core.terminal import plain_cell
 from agent.sinks.base import FileSink
 from agent.store.journal import json_text
 
@@ -73,7 +74,7 @@ class CsvSink(FileSink):
 
 @lru_cache(maxsize=1024)
 def _cells(*values: str) -> str:
-    return ",".join('"' + value.replace('"', '""') + '"' for value in values)
+    return ",".join('"' + plain_cell(value).replace('"', '""') + '"' for value in values)
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from typing_extensions import Self
 
 from agent.core.errors import UsageError
+from agent.core.safe_files import make_folder
 from agent.store.results import RUN_FILE, SUMMARY_FILE, write_json
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Document(_Part):
     def write(self, folder: Path) -> Path:
         """Write it into its folder, whole or not at all; return its path."""
         path = folder / self.FILE
-        path.parent.mkdir(exist_ok=True)
+        make_folder(path.parent)
         write_json(path, self.to_json())
         return path
 

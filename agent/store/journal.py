@@ -6,11 +6,13 @@ all of them or none. Sinks are fed from here and remember how far they came.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
 from agent.core.records import MetadataValue, MetricRecord, Relativity
+from agent.core.safe_files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -110,12 +113,15 @@ class Journal:
         self.path = path
         self._lock = threading.RLock()
         self._recent: deque[MetricRecord] = deque(maxlen=_RECENT)
+        _require_ordinary(path)
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         try:
             self._database.row_factory = sqlite3.Row
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=FULL")
             self._database.executescript(_SCHEMA)
+            status = path.stat()
+            self._identity = (status.st_dev, status.st_ino)
         except sqlite3.DatabaseError as error:
             self._database.close()
             raise UsageError(
@@ -130,6 +136,16 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
+
+    def require_in_place(self) -> None:
+        """See that the file that is written to is still the one at its path.
+
+        Raises:
+            OSError: if it was removed or replaced: what was noted since is lost.
+        """
+        status = self.path.stat()
+        if (status.st_dev, status.st_ino) != self._identity:
+            raise FileNotFoundError(errno.ENOENT, "it was removed while the run went on", str(self.path))
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""
@@ -345,6 +361,18 @@ def record_from_json(record_id: int, text: str) -> MetricRecord:
 _written = lru_cache(maxsize=64)(datetime.isoformat)
 _read = lru_cache(maxsize=64)(datetime.fromisoformat)
 # A monitor's records have few different times.
+
+
+def _require_ordinary(path: Path) -> None:
+    """See that a database and what SQLite keeps beside it are files of this account, and no links.
+
+    Raises:
+        OSError: if one of them is something else.
+    """
+    os.close(open_file(path, os.O_RDWR | os.O_CREAT))
+    for suffix in ("-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            os.close(open_file(path.with_name(path.name + suffix), os.O_RDWR))
 
 
 def _remember(database: sqlite3.Connection, values: Mapping[str, Any]) -> None:

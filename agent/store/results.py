@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
 import re
 import secrets
 import shutil
-import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import HostError, UsageError
 from agent.core.names import did_you_mean
+from agent.core.safe_files import make_folder, open_file, replace_text
 from agent.store.journal import now
 
 if TYPE_CHECKING:
@@ -57,19 +56,13 @@ def open_own(path: Path) -> int:
         OSError: if it is a link or no ordinary file: in a folder that others write to, somebody may have
             put it there so that root would write to another file.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not an ordinary file", str(path))
-    return descriptor
+    return open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file so that a reader finds the old one or the new one, never half of one."""
-    part = path.with_name(path.name + ".part")
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    part.write_text(text, encoding="utf-8", errors="backslashreplace")
-    part.replace(path)
+    replace_text(path, text, errors="backslashreplace")
 
 
 class ResultsFolder:
@@ -89,7 +82,7 @@ class ResultsFolder:
             HostError: if it cannot be made or written to, or its disk is full.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             probe = self.path / f".write-test-{secrets.token_hex(8)}"
             with probe.open("xb") as file:
                 file.write(b"vcagent")
@@ -136,7 +129,8 @@ class ResultsFolder:
     def create(self, run_id: str) -> Path:
         """Make a run's folder and let ``latest`` point to it."""
         run_dir = self.path / run_id
-        (run_dir / "logs").mkdir(parents=True)
+        run_dir.mkdir()
+        make_folder(run_dir / "logs")
         latest = self.path / LATEST
         if latest.is_symlink() or not latest.exists():  # somebody's own file of that name stays
             link = self.path / f".{LATEST}-{secrets.token_hex(8)}"
@@ -147,7 +141,7 @@ class ResultsFolder:
     def forget_latest(self) -> None:
         """Remove ``latest`` if it points to no run any more."""
         latest = self.path / LATEST
-        if latest.is_symlink() and not latest.exists():
+        if latest.is_symlink() and not (latest / JOURNAL).is_file():
             latest.unlink()
 
     def runs(self) -> list[Path]:

@@ -54,6 +54,7 @@ class FormatDisks(Dependency):
     Where that is cut short there is no half-made state: the programs write the superblock last.
     """
 
+    changes_host = True
     Parameters = FormatDisksParameters
     parameters: FormatDisksParameters
 

@@ -68,6 +68,7 @@ class _Volume:
 class MountDisks(Dependency):
     """Has every file system of the chosen disks mounted; those that are mounted stay where they are."""
 
+    changes_host = True
     Parameters = MountDisksParameters
     parameters: MountDisksParameters
 

@@ -136,7 +136,8 @@ def replace_daemon_config(context: StepContext, settings: Mapping[str, Any]) -> 
     path = context.facts[SYSTEM_ROOT] / DAEMON_CONFIG_PATH.lstrip("/")
     data = (json.dumps(settings, indent=4) + "\n").encode()
     candidate = path.with_name(f"{path.name}.candidate")
-    write_system_file(candidate, data)
+    candidate.unlink(missing_ok=True)
+    write_system_file(candidate, data, 0o600)  # it may hold a proxy's password
     try:
         _validate(context, candidate)
         kept = back_up(path)

@@ -110,6 +110,7 @@ class DockerInstallationParameters(ComponentParameters):
 class DockerInstallation(Dependency):
     """Has an engine that answers; one that is there is accepted, whoever packaged it."""
 
+    changes_host = True
     Parameters = DockerInstallationParameters
     parameters: DockerInstallationParameters
 

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dependencies.nvidia.cuda_versions import driver_key
 from dependencies.nvidia.driver import DriverWish, InstalledDriver, needed_services
-from dependencies.nvidia.packages import LAYOUTS, SUBNET_MANAGER, Layout, branch_of, other_branch, upstream
+from dependencies.nvidia.packages import (
+    LAYOUTS,
+    SUBNET_MANAGER,
+    Layout,
+    belongs_to_driver,
+    branch_of,
+    other_branch,
+    precompiled_module,
+    upstream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from agent.facts.package_solutions import PackageSolution
     from agent.facts.package_versions import PackageOffer
     from agent.facts.packages import InstalledPackage
 
-__all__ = ["Candidate", "candidates", "solve", "superseded"]
+__all__ = ["Candidate", "candidates", "superseded"]
 
 _VERSION = re.compile(r"\d{3,}(?:\.\d+)+")
+_SOURCES = ("nvidia-kernel-source-{branch}-server{open}", "nvidia-kernel-source-{branch}{open}")
 _ROLE = re.compile(
-    r"(?:nvidia-(?:driver|dkms|headless(?:-no-dkms)?|kernel-common|kernel-source|utils|compute-utils"
+    r"(?:nvidia-(?:driver|dkms|headless(?:-no-dkms)?|kernel-common|kernel-source|utils|compute-utils|firmware"
     r"|fabricmanager(?:-dev)?|imex|open)|libnvidia-[a-z0-9]+|xserver-xorg-video-nvidia|linux-modules-nvidia"
     r"|cuda-drivers(?:-fabricmanager)?)-(\d{3})(?:-.*)?"
 )
@@ -37,8 +48,11 @@ class Candidate:
         layout: how its packages are named.
         open_module: whether it has the open kernel module.
         prebuilt: whether that was built and signed by the distribution.
-        packages: its packages, each with the exact version to install.
+        packages: its packages, each with the exact version to install: at first those that must be asked for,
+            once it is solved all that the package manager would change.
         unpinned: further packages to install, in any version.
+        pins: the version of every package that somebody offers in the driver's version.
+        changes: all that would be installed or changed, what is not the driver's among it.
         problems: why it does not work as a whole; empty for one that does.
     """
 
@@ -49,6 +63,8 @@ class Candidate:
     prebuilt: bool = False
     packages: Mapping[str, str] = field(default_factory=dict)
     unpinned: tuple[str, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -56,6 +72,25 @@ class Candidate:
         flavour = "open" if self.open_module else "closed"
         text = f"{self.version} from {self.origin} ({self.layout.name} packages, {flavour} kernel module)"
         return f"{text}: {'; '.join(self.problems)}" if self.problems else text
+
+    def loose(self, solution: PackageSolution) -> dict[str, str]:
+        """Packages that would come in another version than the driver's, though it is offered."""
+        return {
+            name: self.pins[name]
+            for name, version in solution.changes.items()
+            if name in self.pins and self.pins[name].removeprefix("0:") != version.removeprefix("0:")
+        }
+
+    def solved(self, solution: PackageSolution) -> Candidate:
+        """The candidate with all that the package manager would change for it; or why it would not."""
+        if solution.problem:
+            return replace(self, problems=solution.problem)
+        driver = {
+            name: new
+            for name, new in solution.changes.items()
+            if belongs_to_driver(name) and _VERSION.fullmatch(upstream(new))
+        }
+        return replace(self, packages={**self.packages, **driver}, changes=solution.changes)
 
 
 def candidates(
@@ -113,13 +148,20 @@ def candidates(
     return sorted(found, key=rank)
 
 
-def solve(found: Iterable[Candidate]) -> Candidate | None:
-    """The first candidate that works as a whole."""
-    return next((candidate for candidate in found if not candidate.problems), None)
+def superseded(
+    installed: Mapping[str, InstalledPackage],
+    chosen: Candidate,
+    kernel: str,
+    before: InstalledDriver | None = None,
+) -> tuple[str, ...]:
+    """Installed packages of another branch, family or kernel module, which the chosen driver replaces.
 
-
-def superseded(installed: Mapping[str, InstalledPackage], chosen: Candidate, kernel: str) -> tuple[str, ...]:
-    """Installed packages of another branch, family or kernel module, which the chosen driver replaces."""
+    Args:
+        installed: what dpkg knows.
+        chosen: the driver that is to be installed.
+        kernel: the kernel that runs.
+        before: the driver that is installed: what the chosen one does not have any more goes with it.
+    """
     branch = branch_of(chosen.version)
     layout = chosen.layout
     other = layout.fill(
@@ -133,7 +175,7 @@ def superseded(installed: Mapping[str, InstalledPackage], chosen: Candidate, ker
         other = (*other, *sources)
     found = []
     for name, package in installed.items():
-        if not package.installed or name in chosen.packages or ":" in name:
+        if not (package.installed or package.broken) or name in chosen.packages or ":" in name:
             continue
         match = _ROLE.fullmatch(name)
         flavoured = match and "-server" in name
@@ -141,7 +183,13 @@ def superseded(installed: Mapping[str, InstalledPackage], chosen: Candidate, ker
         foreign = match and (
             match.group(1) != branch or (not shared and bool(flavoured) != (layout.name == "server"))
         )
-        if foreign or name in other:
+        gone = (
+            before is not None
+            and name in before.packages
+            and upstream(package.version) == before.version != chosen.version
+            and name not in chosen.pins
+        )
+        if foreign or gone or name in other:
             found.append(name)
     return tuple(sorted(found))
 
@@ -157,7 +205,10 @@ def _drivers(
             branch = branch_of(version)
             if not _VERSION.fullmatch(version) or branch_of(wish.version or version) != branch:
                 continue
-            wanted = layout.without_dkms if wish.prebuilt else layout.drivers[0]
+            whole = wish.display or layout.rpm
+            wanted = (
+                layout.without_dkms if wish.prebuilt else (layout.drivers if whole else layout.compute)[0]
+            )
             if name in layout.fill([wanted], branch, wish.kernel, is_open=is_open):
                 found.append(offer)
     return found
@@ -203,13 +254,18 @@ class _Selection:
             self._problems.append(objection)
         self._take([self._driver.name], "driver")
         if not self._problems:
-            if self._wish.prebuilt:
+            if installed and installed.precompiled and installed.version == self._version:
+                pass  # a module that is there and right stays
+            elif self._layout.rpm and (ready := self._precompiled(installed)):
+                self._packages[ready.name] = ready.version
+            elif self._wish.prebuilt:
                 self._take_prebuilt()
             else:
                 self._take_dkms()
             for what, names in needed_services(self._wish, self._layout, self._branch):
                 self._take(names, what)
             self._take_subnet_manager()
+            self._take_what_computes()
             self._take_companions(installed.packages if installed else {})
         return Candidate(
             self._version,
@@ -219,8 +275,14 @@ class _Selection:
             self._wish.prebuilt,
             self._packages,
             tuple(self._unpinned),
-            tuple(self._problems),
+            self._pins(),
+            problems=tuple(self._problems),
         )
+
+    def _pins(self) -> dict[str, str]:
+        """Every package that is offered in the driver's version; of several revisions the driver's own."""
+        pins = {name: offer.version for name in self._offered if (offer := self._of_this_version(name))}
+        return {**pins, **self._packages}
 
     def _fill(self, names: Iterable[str]) -> tuple[str, ...]:
         return self._layout.fill(names, self._branch, self._wish.kernel, is_open=self._is_open)
@@ -254,6 +316,21 @@ class _Selection:
         else:
             self._problems.append(f"no headers of the kernel {self._wish.kernel} to build its module with")
 
+    def _precompiled(self, installed: InstalledDriver | None) -> PackageOffer | None:
+        """A module that is ready for the kernel, where it must be signed or the host has such ones."""
+        has_such = installed is not None and any(map(precompiled_module, installed.packages))
+        if not (self._wish.prebuilt or has_such):
+            return None
+        for name, offers in self._offered.items():
+            module = precompiled_module(name)
+            if (
+                module
+                and (module.version, module.open) == (self._version, self._is_open)
+                and (module.serves(self._wish.kernel))
+            ):
+                return offers[0]
+        return None
+
     def _take_prebuilt(self) -> None:
         """A prebuilt module has its kernel's version; for which driver it is made, its dependencies tell."""
         (name,) = self._fill([self._layout.prebuilt])
@@ -271,13 +348,34 @@ class _Selection:
         else:
             self._problems.append(f"{self._driver.origin} has no {SUBNET_MANAGER}")
 
+    def _take_what_computes(self) -> None:
+        """The tools and libraries beside the first one, where they are offered as packages of their own."""
+        for name in self._fill(self._layout.compute):
+            offer = self._of_this_version(name)
+            if offer and name not in self._packages and not other_branch(offer.depends, self._branch):
+                self._packages[name] = offer.version
+
     def _take_companions(self, present: Mapping[str, str]) -> None:
+        """What is there already changes along; apt brings the rest, dnf would take its newest version."""
         drivers = () if self._wish.prebuilt else self._layout.drivers
         along = self._fill((*drivers, *self._layout.moved_along))
         along = tuple(name for name in along if name in present)
-        for name in (*self._fill(self._layout.companions), *along):
+        companions = self._fill(self._layout.companions)
+        excluded = self._of_another_module()
+        there = tuple(name for name in present if belongs_to_driver(name) and name not in excluded)
+        for name in (*companions, *along, *there):
             offer = self._of_this_version(name)
-            if offer and not other_branch(offer.depends, self._branch):
+            wanted = self._layout.rpm or name in present
+            if offer and wanted and not other_branch(offer.depends, self._branch):
                 self._packages[name] = offer.version
-            elif name in present and name not in along:
+            elif not offer and name in present and name in companions:
                 self._problems.append(f"no {name} {self._version}")
+
+    def _of_another_module(self) -> frozenset[str]:
+        """What only goes with the other flavour of the kernel module, or with one that is built here."""
+        layout = self._layout
+        module = (*layout.drivers, *layout.dkms, layout.prebuilt, *_SOURCES)
+        names = layout.fill(module, self._branch, self._wish.kernel, is_open=not self._is_open)
+        mine = layout.fill(layout.drivers, self._branch, self._wish.kernel, is_open=self._is_open)
+        built = self._fill((*layout.drivers, *layout.dkms, *_SOURCES)) if self._wish.prebuilt else ()
+        return frozenset(names).difference(() if self._wish.prebuilt else mine) | frozenset(built)

@@ -109,6 +109,7 @@ class NvidiaContainerToolkitInstallationParameters(ComponentParameters):
 class NvidiaContainerToolkitInstallation(Dependency):
     """Has Docker start containers with the GPUs, and has seen one do so."""
 
+    changes_host = True
     Parameters = NvidiaContainerToolkitInstallationParameters
     parameters: NvidiaContainerToolkitInstallationParameters
 

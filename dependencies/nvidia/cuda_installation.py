@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,17 @@ from agent.core.errors import HostError
 from agent.facts.containers import IN_CONTAINER
 from agent.facts.files import exists
 from agent.facts.gpu_processes import GPU_PROCESSES
-from agent.facts.gpus import GPU_COUNT
+from agent.facts.gpus import GPU_COUNT, GPUS
+from agent.facts.known_gpus import gpu_name_of, is_vgpu
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
 from agent.facts.nvidia_module import NVIDIA_MODULE, NvidiaModule
-from agent.facts.packages import PACKAGE_MANAGER
+from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER
 from agent.facts.services import service
 from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.users import ROOT
 from dependencies.nvidia.cuda_runfile import ToolkitWish, toolkit_path, toolkit_steps
-from dependencies.nvidia.cuda_versions import runfile_versions
+from dependencies.nvidia.cuda_versions import driver_key, runfile_versions
+from dependencies.nvidia.distributors import by_hand, other_distributor
 from dependencies.nvidia.driver_loading import FABRIC_MANAGER, loading_steps, require_answer, service_steps
 from dependencies.nvidia.driver_packages import DriverPackages
 from dependencies.nvidia.packages import NVIDIA_ORIGINS
@@ -51,7 +54,7 @@ class Repository(str, Enum):
 
 _ORIGINS = {
     Repository.ANY: None,
-    Repository.DISTRIBUTION: frozenset({"Ubuntu", "Debian"}),
+    Repository.DISTRIBUTION: frozenset({"Ubuntu", "Debian", "Debian Backports"}),
     Repository.NVIDIA: NVIDIA_ORIGINS,
 }
 
@@ -83,6 +86,10 @@ class NvidiaCudaInstallationParameters(ComponentParameters):
     add_repository: bool = Field(
         default=True,
         description="NVIDIA's CUDA repository is added where no other has the driver as a whole.",
+    )
+    non_free: bool = Field(
+        default=False,
+        description="Debian's contrib, non-free and non-free-firmware may be enabled for the driver.",
     )
     repository_uri: str = Field(
         CUDA_REPOSITORIES, min_length=1, description="Where the distributions' CUDA repositories are."
@@ -127,6 +134,7 @@ class NvidiaCudaInstallation(Dependency):
     What is there and right is left alone. Nothing is touched while something runs on a GPU.
     """
 
+    changes_host = True
     Parameters = NvidiaCudaInstallationParameters
     parameters: NvidiaCudaInstallationParameters
 
@@ -137,6 +145,7 @@ class NvidiaCudaInstallation(Dependency):
                 "there is no NVIDIA GPU on the PCI bus",
                 remedy="see lspci -d 10de:; give RequireGpu=false to prepare a host without one",
             )
+        _require_whole_gpus(facts)
         self._require_right_runfile(facts)
         wish, why_prebuilt = wish_of(self._wish_parameters(), facts)
         kind = RpmDriverPackages if wish.rpm else DriverPackages
@@ -147,6 +156,7 @@ class NvidiaCudaInstallation(Dependency):
             self.parameters.lock_timeout,
             why_prebuilt,
             self._repository(),
+            self.parameters.non_free,
         )
         driver, standing = self._driver_steps(wish, packages, facts)
         toolkit = self._toolkit_steps(facts)
@@ -203,7 +213,7 @@ class NvidiaCudaInstallation(Dependency):
                 f"{'; '.join(wrong)}; drivers are installed by apt, and by dnf on RHEL's family and Amazon "
                 f"Linux 2023; this host is {facts[DISTRIBUTION].name or facts[DISTRIBUTION].id} with "
                 f"{facts[PACKAGE_MANAGER] or 'no package manager that is known'}",
-                remedy="install it as NVIDIA's Driver Installation Guide says; vcagent will accept it",
+                remedy=f"{by_hand(facts[DISTRIBUTION].id)}; vcagent will accept it",
             )
         steps = packages.steps(facts) if able else []
         without_gpu = facts[GPU_COUNT] == 0
@@ -271,7 +281,11 @@ def _can_install(facts: Facts) -> bool:
 
 
 def _foreign_owner(packages: DriverPackages, module: NvidiaModule | None, facts: Facts) -> str:
-    """Who installed a driver that no package owns; empty for a driver of packages, or none."""
+    """Who installed a driver that is not made of packages known here; empty for one that is, or none.
+
+    Raises:
+        HostError: if it is there and does not work, and would be in the way.
+    """
     if packages.installed(facts) is not None:
         return ""
     if facts[exists(facts[SYSTEM_ROOT] / "usr/bin/nvidia-uninstall")]:
@@ -280,30 +294,72 @@ def _foreign_owner(packages: DriverPackages, module: NvidiaModule | None, facts:
                 "a driver of NVIDIA's runfile is installed, which no package owns, and it is not loaded",
                 remedy="nvidia-uninstall, then run again",
             )
-        return "NVIDIA's runfile"
-    return "the host of this container" if module and facts[IN_CONTAINER] else ""
+        return _RUNFILE
+    other = other_distributor(facts[INSTALLED_PACKAGES])
+    if other and module is None:
+        raise HostError(
+            f"a driver of {other.name} is installed ({other.package}), and it is not loaded",
+            remedy=f"load it (modprobe nvidia), build its module, or remove it ({other.removal}); run again",
+        )
+    if other:
+        return other.name
+    if module and facts[IN_CONTAINER]:
+        return _CONTAINER
+    return _UNKNOWN if module and packages.wish.loaded else ""
+
+
+_RUNFILE = "NVIDIA's runfile"
+_CONTAINER = "the host of this container"
+_UNKNOWN = "somebody else"
 
 
 def _accept_foreign(wish: DriverWish, module: NvidiaModule, owner: str, facts: Facts) -> str:
-    """A driver that packages cannot repair must be right as it is.
+    """A driver that packages cannot repair must be right as it is; one that is newer than asked for is.
 
     Raises:
         HostError: if it is not.
     """
     objection = wish.objection(module.version)
-    if not objection and wish.open_module is not None and module.open not in (None, wish.open_module):
-        objection = f"its kernel module is not the {'open' if wish.open_module else 'closed'} one"
-    if not objection and wish.fabric_manager and owner == "NVIDIA's runfile":
+    told = ""
+    if (
+        objection
+        and not replace(wish, version="").objection(module.version)
+        and (driver_key(module.version) > driver_key(wish.version))
+    ):
+        objection, told = (
+            "",
+            f"; the profile asks for {wish.version}, and this one is newer: it is left alone",
+        )
+    if wish.open_module is not None and module.open not in (None, wish.open_module):
+        told += f"; its kernel module is not the {'open' if wish.open_module else 'closed'} one"
+    if not objection and wish.fabric_manager and owner != _CONTAINER:
         state = facts[service(FABRIC_MANAGER)]
         objection = "" if state and state.active else "the fabric manager does not run"
     if objection:
-        remedy = "nvidia-uninstall, then run again" if "runfile" in owner else "change it on that host"
+        remedies = {_RUNFILE: "nvidia-uninstall, then run again", _CONTAINER: "change it on that host"}
         raise HostError(
-            f"driver {module.version} was installed by {owner}, no package owns it, and {objection}",
-            remedy=remedy,
+            f"driver {module.version} was installed by {owner}, no package known here owns it, "
+            f"and {objection}",
+            remedy=remedies.get(owner, "change it as it was installed, or remove it and run again"),
         )
     require_answer(facts)
-    return f"driver {module.version}, installed by {owner}, is loaded and answers; nothing is held"
+    return f"driver {module.version}, installed by {owner}, is loaded and answers; nothing is held{told}"
+
+
+def _require_whole_gpus(facts: Facts) -> None:
+    """Refuse parts of a GPU that no driver answers for: NVIDIA's repositories have none that would.
+
+    Raises:
+        HostError: if there is one.
+    """
+    parts = [gpu for gpu in facts[GPUS] if gpu.driver is None and is_vgpu(gpu.pci_id, gpu.subsystem)]
+    if parts:
+        name = gpu_name_of(parts[0].pci_id) or "GPU"
+        raise HostError(
+            f"{parts[0].bus_id} is a part of an {name} (vGPU), which the ordinary driver does not start",
+            remedy="install the cloud's GRID driver (Azure: NVIDIA-Linux-x86_64-*-grid-azure.run; AWS: "
+            "*-grid-aws.run); or take a size with whole GPUs. vcagent accepts a driver that answers",
+        )
 
 
 def _require_no_workload(facts: Facts) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError
+from agent.core.safe_files import distrust_file
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.cuda_toolkits import cuda_toolkit
 from agent.facts.files import exists, link_target, names_in, text_of
@@ -162,6 +163,15 @@ def _require_runfile(wish: ToolkitWish, facts: Facts, local: Path) -> None:
         )
     if not wish.is_remote and not facts[exists(local)]:
         raise HostError(f"the runfile {local} is not there", remedy="copy it there, or give its address")
+    if wish.runfile.startswith("http://") and not wish.checksum.lower().startswith("sha256:"):
+        raise HostError(
+            f"{wish.runfile} would be fetched without any proof of where it comes from, and run as root",
+            remedy="give an https address, or Checksum=sha256:… from its publisher",
+        )
+    if not wish.is_remote and not wish.checksum and (reason := distrust_file(local)):
+        raise HostError(
+            f"root does not run {local}: {reason}", remedy="chown root and chmod go-w it, or give Checksum"
+        )
     if wish.is_remote and not (wish.checksum or wish.md5sum_uri or published_list(wish.runfile)):
         raise HostError(
             f"nobody publishes a checksum for {wish.runfile}",
@@ -208,11 +218,7 @@ def _download_step(wish: ToolkitWish, local: Path) -> Step:
         def check_space(size: int) -> None:
             _require_space(wish, context.facts.fresh(), fetched=False, size=size)
 
-        checksum = None
-        if wish.checksum.lower() != "none":
-            listing = wish.md5sum_uri or published_list(wish.runfile) or ""
-            given = wish.checksum
-            checksum = Checksum.parse(given) if given else published_checksum(listing, wish.name)
+        checksum = _checksum(wish)
         download(wish.runfile, local, checksum, context, check_space=check_space)
         checked = f"{checksum.algorithm} as published" if checksum else "unchecked"
         return StepOutcome(f"{local.stat().st_size / 1e9:.2f} GB, {checked}")
@@ -225,6 +231,18 @@ def _download_step(wish: ToolkitWish, local: Path) -> Step:
         lambda after: after[exists(local)],
         estimate_s=120,
     )
+
+
+def _checksum(wish: ToolkitWish) -> Checksum | None:
+    """What the runfile must hash to; None where the profile wants no check, or nobody publishes one.
+
+    Raises:
+        DependencyFailedError: if the published one cannot be read.
+    """
+    if wish.checksum:
+        return None if wish.checksum.lower() == "none" else Checksum.parse(wish.checksum)
+    listing = wish.md5sum_uri or (published_list(wish.runfile) if wish.is_remote else None)
+    return published_checksum(listing, wish.name) if listing else None
 
 
 def _command(wish: ToolkitWish, runfile: Path, temporary: Path) -> list[str]:
@@ -248,8 +266,13 @@ def _install(wish: ToolkitWish, context: StepContext) -> StepOutcome:
     free = before is None and not link.exists()
     ours = before is not None and _line(before) in _text(_profile(context.facts))
     runfile = wish.local(context.facts)
-    if not wish.is_remote and wish.checksum and wish.checksum.lower() != "none":
-        Checksum.parse(wish.checksum).check(runfile, context)
+    # Each time: it may be there from an earlier run, and has not been looked at since.
+    if checksum := _checksum(wish):
+        checksum.check(runfile, context)
+    elif reason := distrust_file(runfile):
+        raise DependencyFailedError(
+            f"root does not run {runfile}: {reason}", remedy="chown root and chmod go-w it, or give Checksum"
+        )
     temporary = context.package_dir / "cuda" / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
     logs = [root / name for name in _LOGS]

@@ -11,10 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dependencies.nvidia.cuda_versions import driver_key
-from dependencies.nvidia.packages import LAYOUTS, SUBNET_MANAGER, Layout, branch_of, upstream
+from dependencies.nvidia.packages import (
+    LAYOUTS,
+    SUBNET_MANAGER,
+    Layout,
+    belongs_to_driver,
+    branch_of,
+    of_another_branch,
+    precompiled_module,
+    upstream,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from agent.facts.packages import InstalledPackage
 
@@ -39,6 +48,8 @@ class DriverWish:
         maximum_branch: the newest branch that knows the GPUs; None for no limit.
         headers: whether the kernel's headers are there.
         rpm: whether its packages are rpm's.
+        display: whether the host shows pictures, and the X driver comes along.
+        loaded: the version of the module that is loaded and answers for every GPU; empty where none does.
     """
 
     version: str
@@ -54,6 +65,8 @@ class DriverWish:
     maximum_branch: int | None = None
     headers: bool = True
     rpm: bool = False
+    display: bool = False
+    loaded: str = ""
 
     def objection(self, version: str) -> str:
         """Why a full version is not what is asked for; empty where it is."""
@@ -75,12 +88,14 @@ class InstalledDriver:
         layout: how its packages are named.
         open_module: whether it has the open kernel module.
         packages: its packages and their versions; also those that have another driver's version.
+        precompiled: those of them that are a kernel module which rpm has ready for the kernel that runs.
     """
 
     version: str
     layout: Layout
     open_module: bool
     packages: Mapping[str, str]
+    precompiled: tuple[str, ...] = ()
 
 
 def find_installed(installed: Mapping[str, InstalledPackage], kernel: str) -> InstalledDriver | None:
@@ -93,7 +108,9 @@ def find_installed(installed: Mapping[str, InstalledPackage], kernel: str) -> In
     present = {
         name: package.version
         for name, package in installed.items()
-        if package.installed and re.match(r"\d{3,}\.", upstream(package.version))
+        if package.installed
+        and re.match(r"\d{3,}\.", upstream(package.version))
+        and not _is_alias(name, package.version)
     }
     prebuilt = {
         name: package.version
@@ -104,18 +121,70 @@ def find_installed(installed: Mapping[str, InstalledPackage], kernel: str) -> In
     for layout in LAYOUTS:
         for branch in branches:
             for is_open in (False, True):
-                drivers = layout.fill(layout.drivers, branch, kernel, is_open=is_open)
-                version = next((upstream(present[name]) for name in drivers if name in present), "")
-                modules = layout.fill(layout.dkms, branch, kernel, is_open=is_open)
-                # Where the driver's name tells nothing, the kernel module's does.
-                told = layout.prebuilt or any(name in present for name in modules)
-                if branch_of(version) == branch and told:
-                    names = _all_names(layout, branch, kernel, is_open=is_open)
-                    found = {name: version for name, version in (present | prebuilt).items() if name in names}
+                version = _driver_version(layout, branch, kernel, present | prebuilt, is_open=is_open)
+                if branch_of(version) == branch:
+                    found = _packages_of(layout, branch, kernel, present, is_open=is_open)
+                    signed = layout.fill([layout.prebuilt], branch, kernel, is_open=is_open)
+                    found |= {name: version for name, version in prebuilt.items() if name in signed}
                     if SUBNET_MANAGER in installed and installed[SUBNET_MANAGER].installed:
                         found[SUBNET_MANAGER] = installed[SUBNET_MANAGER].version
-                    return InstalledDriver(version, layout, is_open, found)
+                    ready = _precompiled(found, version, kernel, is_open=is_open) if layout.rpm else ()
+                    return InstalledDriver(version, layout, is_open, found, ready)
     return None
+
+
+def _driver_version(
+    layout: Layout, branch: str, kernel: str, present: Mapping[str, str], *, is_open: bool
+) -> str:
+    """The version of the package that is the driver; empty where there is none of this layout and branch.
+
+    A library that computes is a driver only with a kernel module, whose name also tells its flavour.
+    """
+    modules = layout.fill((*layout.dkms, layout.prebuilt), branch, kernel, is_open=is_open)
+    has_module = any(name in present for name in modules)
+    if layout.rpm:
+        has_module = has_module or any(
+            module.open == is_open for name in present if (module := precompiled_module(name))
+        )
+    computing = layout.fill(layout.compute, branch, kernel, is_open=is_open)
+    for name in layout.fill(layout.drivers, branch, kernel, is_open=is_open):
+        if name in present and (has_module or (layout.prebuilt and name not in computing)):
+            return upstream(present[name])
+    return ""
+
+
+def _precompiled(packages: Mapping[str, str], version: str, kernel: str, *, is_open: bool) -> tuple[str, ...]:
+    """The precompiled modules of a driver for one kernel."""
+    return tuple(
+        name
+        for name, full in packages.items()
+        if (module := precompiled_module(name))
+        and module.open == is_open
+        and module.serves(kernel)
+        and (module.version or upstream(full)) == version
+    )
+
+
+def _packages_of(
+    layout: Layout, branch: str, kernel: str, present: Mapping[str, str], *, is_open: bool
+) -> dict[str, str]:
+    """The installed packages of a driver, by name: all that are part of one, unless of another branch.
+
+    Some have versions of their own: in Debian ``nvidia-modprobe`` and ``nvidia-persistenced``.
+    """
+    names = _all_names(layout, branch, kernel, is_open=is_open)
+    return {
+        name: version
+        for name, version in present.items()
+        if name in names or (belongs_to_driver(name) and not of_another_branch(name, branch))
+    }
+
+
+def _is_alias(name: str, version: str) -> bool:
+    """Whether a package stands under another name as well: with its architecture, or with its version."""
+    return re.search(r":|\.(?:noarch|x86_64|aarch64|i\d86)$", name) is not None or name.endswith(
+        f"-{version}"
+    )
 
 
 def needed_services(wish: DriverWish, layout: Layout, branch: str) -> list[tuple[str, tuple[str, ...]]]:
@@ -129,8 +198,16 @@ def needed_services(wish: DriverWish, layout: Layout, branch: str) -> list[tuple
     return services
 
 
-def faults(wish: DriverWish, driver: InstalledDriver | None) -> list[str]:
-    """Why the installed driver is not what is asked for; empty where it is, as a whole."""
+def faults(
+    wish: DriverWish, driver: InstalledDriver | None, offered: Container[str] = frozenset()
+) -> list[str]:
+    """Why the installed driver is not what is asked for; empty where it is, as a whole.
+
+    Args:
+        wish: what is asked for.
+        driver: what is installed.
+        offered: names of packages that somebody offers in the driver's version: these must have it.
+    """
     if driver is None:
         return ["no driver is installed"]
     found = []
@@ -142,7 +219,8 @@ def faults(wish: DriverWish, driver: InstalledDriver | None) -> list[str]:
     branch, layout = branch_of(driver.version), driver.layout
     prebuilt = layout.fill([layout.prebuilt], branch, wish.kernel, is_open=driver.open_module)[0]
     modules = layout.fill(layout.dkms, branch, wish.kernel, is_open=driver.open_module)
-    if not any(name in driver.packages for name in (prebuilt, *(() if wish.prebuilt else modules))):
+    ready = any(name in driver.packages for name in (prebuilt, *(() if wish.prebuilt else modules)))
+    if not (ready or driver.precompiled or wish.loaded == driver.version):
         signed = "signed " if wish.prebuilt else ""
         found.append(f"there is no {signed}kernel module for {wish.kernel}")
     if wish.prebuilt:
@@ -153,7 +231,7 @@ def faults(wish: DriverWish, driver: InstalledDriver | None) -> list[str]:
     found += [
         f"{name} is {upstream(version)}, the driver {driver.version}"
         for name, version in sorted(driver.packages.items())
-        if name in exact and upstream(version) != driver.version
+        if (name in exact or name in offered) and upstream(version) != driver.version
     ]
     found += [
         f"the {what} is not installed"

@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError
+from agent.facts.dkms import NVIDIA_MODULE_FILE
 from agent.facts.files import text_of
 from agent.facts.gpus import GPUS
+from agent.facts.kernel_headers import KERNEL_HEADERS
+from agent.facts.linux import KERNEL
 from agent.facts.nvidia_module import COMPETING_MODULES, LOADED_MODULES, NVIDIA_MODULE
 from agent.facts.packages import PACKAGE_MANAGER, RPM_MANAGERS
 from agent.facts.services import service
 from agent.facts.system_paths import SYSTEM_ROOT
+from dependencies.nvidia.packages import branch_of
+from dependencies.packages.module_build import build_failure, shown_builds
 from dependencies.packages.package_folder import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.facts import Facts
-    from dependencies.nvidia.driver import DriverWish
+    from dependencies.nvidia.driver import DriverWish, InstalledDriver
     from dependencies.nvidia.driver_packages import DriverPackages
 
 __all__ = ["FABRIC_MANAGER", "IMEX", "IMEX_NODES", "loading_steps", "require_answer", "service_steps"]
@@ -33,6 +38,9 @@ _BLACKLIST = "# Written by vcagent: these modules take the GPUs from NVIDIA's dr
     f"{line}\n" for line in ("blacklist nouveau", "options nouveau modeset=0", "blacklist nova_core")
 )
 _UMAD = "# Written by vcagent: the fabric manager talks to NVLink 5 switches through it.\nib_umad\n"
+_BUILD_S = 3600
+"""Seconds that a module may take to build on a small host."""
+
 _REJECTED = "Key was rejected by service"
 
 
@@ -56,7 +64,8 @@ def loading_steps(packages: DriverPackages, facts: Facts, *, installing: bool) -
             _reboot_step(packages, _holders(competing)),
         ]
     if module is None:
-        return [_load_step()]
+        building = [] if installing or driver is None else _build_steps(driver, packages, facts)
+        return [*building, _load_step()]
     if version is None:
         return [
             _reboot_step(packages, f"the module {module.version} is loaded, another one may be installed")
@@ -156,6 +165,42 @@ def _reboot_step(packages: DriverPackages, reason: str) -> Step:
         return StepOutcome("a reboot is needed", reboot=reason)
 
     return Step("reboot", reason, run, "reboot")
+
+
+def _build_steps(driver: InstalledDriver, packages: DriverPackages, facts: Facts) -> list[Step]:
+    """What builds the module for a kernel that was booted since: modprobe alone would find none.
+
+    Raises:
+        HostError: if nobody offers the kernel's headers.
+    """
+    kernel, there = facts[KERNEL], facts[NVIDIA_MODULE_FILE]
+    layout, branch = driver.layout, branch_of(driver.version)
+    built_here = any(
+        name in driver.packages
+        for name in layout.fill(layout.dkms, branch, kernel, is_open=driver.open_module)
+    )
+    if there is None or there == driver.version or not built_here:
+        return []
+    told = f"there is {'none' if not there else f'{there}'} for the kernel {kernel}"
+    headers = packages.headers_command(facts) if facts[KERNEL_HEADERS] is False else []
+    command = ["dkms", "autoinstall", "-k", kernel]
+
+    def run(context: StepContext) -> StepOutcome:
+        if headers:
+            packages.run_manager(context, headers)
+        try:
+            with shown_builds(context):
+                context.processes.run(command, log=context.log, uninterruptible=True, timeout_s=_BUILD_S)
+        except ActionFailedError as error:
+            if failure := build_failure(context.facts.fresh()):
+                message, remedy, details = failure
+                raise DependencyFailedError(message, remedy=remedy, details=details) from error
+            raise
+        return StepOutcome(f"built for {kernel}")
+
+    shown = "; ".join(shlex.join(part) for part in (headers, command) if part)
+    reason = f"the module of driver {driver.version} is missing: {told}"
+    return [Step("build", reason, run, shown, lambda after: after[NVIDIA_MODULE_FILE] == driver.version)]
 
 
 def _load_step() -> Step:

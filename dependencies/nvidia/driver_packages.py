@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from dataclasses import dataclass, replace
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import DependencyFailedError, HostError
+from agent.facts.dkms import NVIDIA_MODULE_FILE
 from agent.facts.files import text_of
+from agent.facts.package_solutions import apt_solution
 from agent.facts.package_versions import HELD_PACKAGES, package_offers
 from agent.facts.packages import APT_LISTS_AGE_S, INSTALLED_PACKAGES
 from agent.facts.system_paths import SYSTEM_ROOT
 from agent.facts.unattended_upgrades import UNATTENDED_UPGRADES
-from dependencies.nvidia.candidates import Candidate, candidates, solve, superseded
+from dependencies.nvidia.candidates import Candidate, candidates, superseded
 from dependencies.nvidia.driver import DriverWish, InstalledDriver, faults, find_installed
 from dependencies.nvidia.packages import (
     LAYOUTS,
@@ -22,24 +25,42 @@ from dependencies.nvidia.packages import (
     belongs_to_driver,
     branch_of,
     driver_package_names,
+    upstream,
 )
+from dependencies.nvidia.repository import NvidiaRepository, debian_components
 from dependencies.nvidia.wish import enrolment
-from dependencies.packages.apt import APT_GET, APT_UPDATE, repair_step, run_apt, simulated_changes
+from dependencies.packages.apt import (
+    APT_GET,
+    known_remedy,
+    repair_step,
+    run_apt,
+    simulated_changes,
+    update_step,
+)
+from dependencies.packages.apt_repository import require_readable_sources
+from dependencies.packages.module_build import build_failure
 from dependencies.packages.package_folder import write_whole
+from dependencies.packages.package_lock import wait_for_lock
 from dependencies.packages.package_managers import LISTS_LIFE_S, broken_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from agent.facts import Facts
+    from agent.facts import Fact, Facts
+    from agent.facts.package_solutions import PackageSolution
     from agent.facts.package_versions import PackageOffer
-    from dependencies.nvidia.repository import NvidiaRepository
 
 __all__ = ["DriverPackages"]
 
 _SHOWN = 8
 """Candidates that an error lists."""
+
+_ROUNDS = 4
+"""How often more packages of a driver are named: dnf takes the newest of what is not named."""
+
+_TRIED = 4
+"""Candidates that the package manager is asked about before it counts as finding no way."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +74,7 @@ class DriverPackages:
         lock_timeout_s: seconds to wait for another package manager.
         why_prebuilt: why only a signed kernel module will do, for errors.
         repository: NVIDIA's, which is added where no other has the driver; None to add none.
+        non_free: whether Debian's components that have the driver may be enabled.
     """
 
     wish: DriverWish
@@ -61,6 +83,7 @@ class DriverPackages:
     lock_timeout_s: float = 600
     why_prebuilt: str = ""
     repository: NvidiaRepository | None = None
+    non_free: bool = False
 
     def installed(self, facts: Facts) -> InstalledDriver | None:
         """The driver that is installed."""
@@ -68,11 +91,34 @@ class DriverPackages:
 
     def faults(self, facts: Facts) -> list[str]:
         """What is wrong with the packages that are installed."""
-        return faults(self.wish, self.installed(facts))
+        driver = self.installed(facts)
+        if driver is None:
+            return faults(self.wish, None)
+        offered = {one.name for one in self._offers(facts) if upstream(one.version) == driver.version}
+        return faults(self.wish, driver, offered)
 
     def chosen(self, facts: Facts) -> Candidate | None:
-        """The driver to install."""
-        return solve(self._candidates(facts, self.wish))
+        """The driver to install, with all that the package manager would change for it."""
+        return next((one for one in self._solved(facts) if not one.problems), None)
+
+    def _solved(self, facts: Facts) -> Iterator[Candidate]:
+        """Candidates that look whole, best first, as the package manager solves them."""
+        whole = (one for one in self._candidates(facts, self.wish) if not one.problems)
+        for candidate in itertools.islice(whole, _TRIED):
+            asked = candidate
+            for _ in range(_ROUNDS):
+                solution = facts[self._solution(facts, asked)]
+                loose = asked.loose(solution)
+                if not loose:
+                    break
+                asked = replace(asked, packages={**asked.packages, **loose})
+            # While packages are half installed apt finds no way: it is solved again after their repair.
+            unsure = solution.problem and broken_packages(facts[INSTALLED_PACKAGES])
+            yield asked if unsure else asked.solved(solution)
+
+    def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
+        """What the package manager says to a candidate."""
+        return apt_solution(self._install_command(facts, candidate), candidate.pins)
 
     def steps(self, facts: Facts) -> list[Step]:
         """What makes the packages right.
@@ -82,6 +128,8 @@ class DriverPackages:
         """
         steps: list[Step] = []
         if wrong := self.faults(facts):
+            if not self.wish.rpm:
+                require_readable_sources(facts)
             chosen = self.chosen(facts)
             fetching = self._fetching_steps(facts)
             added = [] if chosen else self._repository_steps(facts)
@@ -100,6 +148,8 @@ class DriverPackages:
         It does nothing where the lists that are fetched before turn out to have the driver.
         """
         offers, wish = self._offers(facts), self.wish
+        if self.non_free and (components := debian_components(facts, self.lock_timeout_s)):
+            return [self._where_needed(step) for step in components]
         unknown_gpus = (
             wish.maximum_branch and wish.version and int(branch_of(wish.version)) > wish.maximum_branch
         )
@@ -137,20 +187,31 @@ class DriverPackages:
     def _fetching_steps(self, facts: Facts) -> list[Step]:
         """What has the package manager know what its repositories offer now."""
         reason = _why_update(facts)
-        return [self._apt_step("update", reason, APT_UPDATE)] if reason else []
+        return [update_step(reason, self.lock_timeout_s)] if reason else []
 
     def _repair_steps(self, facts: Facts) -> list[Step]:
         """What is half installed is configured; what it lacks comes with the driver, in its version."""
-        broken = broken_packages(facts[INSTALLED_PACKAGES])
+        installed = facts[INSTALLED_PACKAGES]
+        broken = broken_packages(installed)
+        chosen = self.chosen(facts)
+        if chosen and all(self._replaced(facts, name, chosen) for name in broken):
+            return []  # to build once more what failed, only to replace it, takes minutes and helps nobody
         return [repair_step(broken, self.lock_timeout_s, fix=False)] if broken else []
+
+    def _replaced(self, facts: Facts, name: str, chosen: Candidate) -> bool:
+        """Whether a package that is half installed gets another version, or goes."""
+        version = facts[INSTALLED_PACKAGES][name].version
+        return chosen.packages.get(name, version) != version or name in self._superseded(facts, chosen)
 
     def refusal(self, facts: Facts) -> HostError:
         """Why no offered driver will do, with those that come near, and those of other branches."""
-        near = [str(candidate) for candidate in self._candidates(facts, self.wish)]
+        unsolved = [candidate for candidate in self._solved(facts) if candidate.problems]
+        near = [str(one) for one in (*unsolved, *self._candidates(facts, self.wish)) if one.problems]
+        refused = {one.version for one in unsolved}
         others = [
             str(candidate)
             for candidate in self._candidates(facts, replace(self.wish, version=""))
-            if not candidate.problems
+            if not candidate.problems and candidate.version not in refused
         ]
         origin = f" of {', '.join(sorted(self.origins))}" if self.origins else ""
         lines = [f"not {line}" for line in near[:_SHOWN]] + [f"whole: {line}" for line in others[:_SHOWN]]
@@ -159,18 +220,24 @@ class DriverPackages:
         remedy = f"see {look}; NVIDIA's repository has more versions than the distribution's"
         if versions:
             remedy = f"ask for one that is whole, such as {versions[0]}; or add the repository that has it"
+        elif unsolved:
+            told = "\n".join(line for one in unsolved for line in one.problems)
+            remedy = self._remedy(told) or f"see above what the package manager lacks; {remedy}"
+        if not others and not self.non_free and debian_components(facts, 0):
+            remedy = "give NonFree=true: Debian has the driver in contrib and non-free, which are not enabled"
+        message = f"no repository{origin} has {self._asked} as a whole for this host"
         if not (self.wish.headers or self._has_headers(facts)):
-            remedy = (
-                f"install the headers of the kernel {self.wish.kernel}, or boot one whose headers are offered"
-            )
+            kernel = self.wish.kernel
+            message = f"{self._asked} needs the headers of the kernel {kernel}, which no repository has"
+            remedy = f"install the headers of the kernel {kernel}, or boot one whose headers are offered"
         if self.why_prebuilt:
             how = enrolment(rpm=self.wish.rpm)
             remedy = f"{self.why_prebuilt}: enrol a key ({how}), or turn Secure Boot off"
-        return HostError(
-            f"no repository{origin} has {self._asked} as a whole for this host",
-            remedy=remedy,
-            details=tuple(lines),
-        )
+        return HostError(message, remedy=remedy, details=tuple(lines))
+
+    def _remedy(self, told: str) -> str | None:
+        """What to do about the package manager's words."""
+        return known_remedy(told)
 
     def _candidates(self, facts: Facts, wish: DriverWish) -> list[Candidate]:
         return candidates(wish, self._offers(facts), origins=self.origins, installed=self.installed(facts))
@@ -179,13 +246,38 @@ class DriverPackages:
         return facts[package_offers("nvidia", driver_package_names(self.wish.kernel))]
 
     def _install_command(self, facts: Facts, chosen: Candidate) -> list[str]:
-        installed = facts[INSTALLED_PACKAGES]
         pinned = (f"{name}={version}" for name, version in chosen.packages.items())
-        removed = (f"{name}-" for name in superseded(installed, chosen, self.wish.kernel))
-        options = ["--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"]
-        if broken_packages(installed):
-            options.append("--fix-broken")
+        removed = (f"{name}-" for name in self._superseded(facts, chosen))
+        # Without it apt refuses everything as long as any package lacks what it needs.
+        options = [
+            *("--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages", "--fix-broken")
+        ]
         return [*APT_GET, "install", *options, *pinned, *chosen.unpinned, *removed]
+
+    def headers_command(self, facts: Facts) -> list[str]:
+        """The command that installs the headers of the kernel that runs.
+
+        Raises:
+            HostError: if nobody offers them.
+        """
+        kernel = self.wish.kernel
+        names = [layout.headers.format(kernel=kernel) for layout in LAYOUTS if layout.rpm == self.wish.rpm]
+        if not self._has_headers(facts):
+            raise HostError(
+                f"the driver has no module for the kernel {kernel}, and no repository has its headers",
+                remedy=f"install {names[0]} by hand, or boot a kernel whose headers are offered",
+            )
+        return self._headers_install(names[0])
+
+    def _headers_install(self, name: str) -> list[str]:
+        return [*APT_GET, "--no-remove", "install", "--no-install-recommends", name]
+
+    def run_manager(self, context: StepContext, command: Sequence[str]) -> None:
+        """Run a command of the package manager."""
+        run_apt(context, command, self.lock_timeout_s)
+
+    def _superseded(self, facts: Facts, chosen: Candidate) -> tuple[str, ...]:
+        return superseded(facts[INSTALLED_PACKAGES], chosen, self.wish.kernel, self.installed(facts))
 
     def _change(self, context: StepContext, chosen: Candidate) -> None:
         """Install, once it is known that nothing else is changed for it."""
@@ -205,6 +297,7 @@ class DriverPackages:
 
     def _install_step(self, facts: Facts, wrong: list[str], chosen: Candidate | None) -> Step:
         def run(context: StepContext) -> StepOutcome:
+            wait_for_lock(context, self.lock_timeout_s)
             now = context.facts.fresh()
             solved = self.chosen(now)
             if solved is None:
@@ -214,6 +307,7 @@ class DriverPackages:
                 ) from refusal
             self._require_no_foreign_hold(now, solved)
             self._change(context, solved)
+            _require_module(context.facts.fresh(), solved)
             return StepOutcome(f"driver {solved.version} from {solved.origin}")
 
         command = (
@@ -267,7 +361,11 @@ class DriverPackages:
             command = f"apt-mark hold {told}"
             # A package that was held may not be when it was changed.
             holds = None if self._held(facts) else self._held
-            undo = {"unhold": sorted(held), "lock_timeout_s": self.lock_timeout_s}
+            undo = {
+                "unhold": sorted(held),
+                "kernel": sorted(names & self._kernel_names(facts)),
+                "lock_timeout_s": self.lock_timeout_s,
+            }
             steps.append(Step("hold", reason, self._hold, command, holds, undo=undo))
         return steps
 
@@ -276,8 +374,9 @@ class DriverPackages:
         chosen = self.chosen(facts)
         if chosen is None:
             return set()
-        gone = superseded(facts[INSTALLED_PACKAGES], chosen, self.wish.kernel)
-        return {*chosen.packages, *(name for name in self._names(facts) if name not in gone)}
+        gone = self._superseded(facts, chosen)
+        kept = (name for name in self._names(facts) if name not in gone)
+        return {*chosen.packages, *kept, *(self._kernel_names(facts) if chosen.prebuilt else ())}
 
     def _excluded(self, facts: Facts) -> bool:
         return facts[text_of(_exclusions(facts))] == _exclusion_text(self._names(facts))
@@ -287,8 +386,21 @@ class DriverPackages:
         return bool(names) and names <= held
 
     def _names(self, facts: Facts) -> set[str]:
+        """What is held: all of the driver, and with a prebuilt module what would bring another kernel."""
         driver = self.installed(facts)
-        return set(driver.packages) if driver else set()
+        names = set(driver.packages) if driver else set()
+        prebuilt = any(name.startswith("linux-modules-nvidia-") for name in names)
+        return names | (self._kernel_names(facts) if prebuilt else set())
+
+    def _kernel_names(self, facts: Facts) -> set[str]:
+        """The packages that bring a new kernel: a module of one kernel has to wait for them."""
+        flavour = self.wish.kernel.partition("-")[2].partition("-")[2]
+        pattern = rf"linux(?:-image|-headers)?-{re.escape(flavour)}(?:-(?:hwe|lts)-[\d.]+)?"
+        return {
+            name
+            for name, package in facts[INSTALLED_PACKAGES].items()
+            if flavour and package.installed and re.fullmatch(pattern, name)
+        }
 
     def _exclude(self, context: StepContext) -> StepOutcome:
         path = _exclusions(context.facts)
@@ -302,13 +414,6 @@ class DriverPackages:
         run_apt(context, ["apt-mark", "hold", *names], self.lock_timeout_s)
         return StepOutcome(f"{len(names)} packages")
 
-    def _apt_step(self, name: str, reason: str, command: Sequence[str]) -> Step:
-        def run(context: StepContext) -> StepOutcome:
-            result = run_apt(context, command, self.lock_timeout_s)
-            return StepOutcome(f"done in {result.duration_s:.0f} s")
-
-        return Step(name, reason, run, shlex.join(command))
-
     def _require_no_foreign_hold(self, facts: Facts, chosen: Candidate) -> None:
         """What somebody else holds is theirs; what the file of exclusions names was held by us."""
         installed = facts[INSTALLED_PACKAGES]
@@ -318,7 +423,7 @@ class DriverPackages:
             if name in installed and installed[name].installed and installed[name].version != version
         }
         held = facts[HELD_PACKAGES]
-        changing |= set(superseded(installed, chosen, self.wish.kernel))
+        changing |= set(self._superseded(facts, chosen))
         if foreign := sorted((changing & held) - self._ours(facts)):
             names = " ".join(foreign)
             raise HostError(
@@ -330,6 +435,19 @@ class DriverPackages:
     def _ours(facts: Facts) -> set[str]:
         """What is held by us."""
         return set(re.findall(r'"\^(\S+)\$";', facts[text_of(_exclusions(facts))] or ""))
+
+
+def _require_module(facts: Facts, chosen: Candidate) -> None:
+    """See that the module was built: rpm ends well where dkms did not.
+
+    Raises:
+        DependencyFailedError: if the build failed; with its first error.
+    """
+    if facts[NVIDIA_MODULE_FILE] == chosen.version:
+        return
+    if failure := build_failure(facts):
+        message, remedy, details = failure
+        raise DependencyFailedError(message, remedy=remedy, details=details)
 
 
 def _exclusions(facts: Facts) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
@@ -11,6 +12,7 @@ from agent.component.component import ComponentParameters, Dependency, Plan
 from agent.component.parameter_types import laid_over
 from agent.core.errors import HostError
 from agent.facts.gpus import GPUS
+from agent.facts.known_gpus import gpu_name_of
 from agent.facts.visible_gpus import VISIBLE_DEVICES, visible_gpus
 from dependencies.nvidia.cuda_versions import driver_key
 from gpu_configs.gpu_model import GpuModel, gpu_model, gpu_models
@@ -88,6 +90,8 @@ class GpuSelection(Dependency):
             )
         gpus = gpus[: asked.gpus]
         self._require_driver(gpus)
+        # Before there is a driver the bus tells what the common ones are.
+        gpus = tuple(replace(gpu, name=gpu.name or gpu_name_of(gpu.pci_id)) for gpu in gpus)
         unnamed = [gpu.bus_id for gpu in gpus if gpu.name is None]
         if unnamed:
             return Plan(

@@ -20,10 +20,13 @@ __all__ = [
     "NVIDIA_ORIGINS",
     "SUBNET_MANAGER",
     "Layout",
+    "PrecompiledModule",
     "belongs_to_driver",
     "branch_of",
     "driver_package_names",
+    "of_another_branch",
     "other_branch",
+    "precompiled_module",
     "upstream",
 ]
 
@@ -36,6 +39,23 @@ SUBNET_MANAGER = "nvlsm"
 _LIBRARIES = ("cfg1", "common", "compute", "decode", "encode", "extra", "fbc1", "gl", "gpucomp")
 _TOOLS = ("nvidia-kernel-common", "nvidia-utils", "nvidia-compute-utils", "xserver-xorg-video-nvidia")
 _BRANCH = r"-(\d{3})(?![\d.])"
+_NOT_OF_A_DRIVER = (
+    r"nvidia-(?:container|docker|cuda|gds|fs|cudnn|driver-pinning|texture|visual|profiler)(?:[-\d]|$)"
+)
+_WITHOUT_ITS_NAME = (
+    r"libcuda1|libcudadebugger1|libnvcuvid1|libnvoptix1|libnvsdm.*|nvlsm|nvlink5.*|cuda-drivers.*"
+)
+
+
+def _computing(suffix: str) -> tuple[str, ...]:
+    """What a host needs that only computes, without an X driver, as Ubuntu and NVIDIA name it.
+
+    Source: NVIDIA's Driver Installation Guide, "Compute-only (Headless)"; Ubuntu's nvidia-headless packages.
+    """
+    tools = ("nvidia-utils", "nvidia-compute-utils")
+    libraries = ("libnvidia-cfg1", "libnvidia-decode", "libnvidia-encode")
+    suffixed = (f"{name}{suffix}" for name in ("libnvidia-compute", *tools, *libraries))
+    return (*suffixed, "nvidia-persistenced")
 
 
 def _of_one_version(suffix: str) -> tuple[str, ...]:
@@ -49,12 +69,13 @@ class Layout:
 
     Args:
         name: the way's own name.
-        drivers: packages that are the driver; the first is the one to install with a module built here.
+        drivers: packages that are the driver; the first also shows pictures, the last ones only compute.
+        compute: what to install on a host without a display: the first must be offered, the others may be.
         without_dkms: the one to install with a prebuilt module: the others bring the sources of an unsigned
             one, which would be loaded in its place.
         dkms: the kernel module, built on the host.
         prebuilt: the kernel module, built and signed by the distribution for one kernel.
-        companions: packages that must have the driver's version.
+        companions: packages that must have the driver's version, whatever the repositories have now.
         fabric_managers: names of the fabric manager, newest scheme last.
         imex: names of the IMEX service, likewise.
         moved_along: packages that must have the driver's version if they are installed.
@@ -64,6 +85,7 @@ class Layout:
 
     name: str
     drivers: tuple[str, ...]
+    compute: tuple[str, ...]
     without_dkms: str
     dkms: tuple[str, ...]
     prebuilt: str
@@ -99,7 +121,9 @@ LAYOUTS = (
             "nvidia-driver-{branch}-server{open}",
             "nvidia-headless-{branch}-server{open}",
             "nvidia-headless-no-dkms-{branch}-server{open}",
+            "libnvidia-compute-{branch}-server",
         ),
+        compute=_computing("-{branch}-server"),
         without_dkms="nvidia-headless-no-dkms-{branch}-server{open}",
         dkms=("nvidia-dkms-{branch}-server{open}",),
         prebuilt="linux-modules-nvidia-{branch}-server{open}-{kernel}",
@@ -111,7 +135,9 @@ LAYOUTS = (
             "nvidia-driver-{branch}{open}",
             "nvidia-headless-{branch}{open}",
             "nvidia-headless-no-dkms-{branch}{open}",
+            "libnvidia-compute-{branch}",
         ),
+        compute=_computing("-{branch}"),
         without_dkms="nvidia-headless-no-dkms-{branch}{open}",
         dkms=("nvidia-dkms-{branch}{open}",),
         prebuilt="linux-modules-nvidia-{branch}{open}-{kernel}",
@@ -119,7 +145,8 @@ LAYOUTS = (
     ),
     Layout(
         name="plain",  # NVIDIA for Ubuntu, since branch 590
-        drivers=("nvidia-driver{open}",),
+        drivers=("nvidia-driver{open}", "libnvidia-compute"),
+        compute=_computing(""),
         without_dkms="",
         dkms=("nvidia-dkms{open}",),
         prebuilt="",
@@ -127,7 +154,18 @@ LAYOUTS = (
     ),
     Layout(
         name="debian",  # Debian, and NVIDIA for Debian
-        drivers=("nvidia-driver",),
+        drivers=("nvidia-driver", "nvidia-driver-cuda", "libcuda1"),
+        compute=(
+            "libcuda1",
+            "nvidia-driver-cuda",
+            "nvidia-smi",
+            "libnvidia-cfg1",
+            "libnvcuvid1",
+            "libnvidia-encode1",
+            "libcudadebugger1",
+            "nvidia-opencl-icd",
+            "nvidia-persistenced",
+        ),
         without_dkms="",
         dkms=("nvidia-kernel{open}-dkms", "nvidia{open}-kernel-dkms"),
         prebuilt="",
@@ -136,6 +174,7 @@ LAYOUTS = (
     Layout(
         name="rpm",  # NVIDIA for RHEL's family and Amazon Linux: what computes, without a display
         drivers=("nvidia-driver-cuda", "nvidia-driver"),
+        compute=("nvidia-driver-cuda",),
         without_dkms="",
         dkms=("kmod-nvidia{flavour}-dkms",),
         prebuilt="",
@@ -174,6 +213,37 @@ LAYOUTS = (
 )
 
 
+@dataclass(frozen=True)
+class PrecompiledModule:
+    """A kernel module of rpm's that somebody built, and maybe signed, for one kernel.
+
+    Args:
+        version: the driver's full version; empty where the package's name does not tell.
+        kernel: the beginning of the kernel's release; empty for several kernels.
+        open: whether it is the open flavour.
+    """
+
+    version: str
+    kernel: str
+    open: bool
+
+    def serves(self, kernel: str) -> bool:
+        """Whether it is for a kernel such as ``5.14.0-503.33.1.el9_5.x86_64``."""
+        return not self.kernel or f"{kernel}.".startswith(f"{self.kernel}.")
+
+
+def precompiled_module(name: str) -> PrecompiledModule | None:
+    """Read the name of a precompiled module's package; None for any other.
+
+    NVIDIA's are ``kmod-nvidia-570.124.06-5.14.0-503.33.1`` (NVIDIA/yum-packaging-precompiled-kmod), RHEL's
+    own ``kmod-nvidia-open-580.178.04-6.12.0-…``; AlmaLinux has one ``kmod-nvidia-open`` for several kernels.
+    """
+    match = re.fullmatch(r"kmod(?:-64k)?-nvidia(-open)?(?:-(\d{3,}(?:\.\d+)+)-(\d.*))?", name)
+    if not match or name == "kmod-nvidia":
+        return None
+    return PrecompiledModule(match.group(2) or "", match.group(3) or "", match.group(1) is not None)
+
+
 def upstream(version: str) -> str:
     """The driver's version in a package's: ``550.90.07`` for ``1:550.90.07-0ubuntu1``.
 
@@ -203,18 +273,22 @@ def other_branch(depends: str, branch: str) -> str | None:
 
 def belongs_to_driver(name: str) -> bool:
     """Whether a package is part of some driver of NVIDIA's, whoever packed it, and may go for another one."""
-    if re.search(r"nvidia-(?:container|docker|cuda|gds|fs)(?:[-\d]|$)", name):
+    if re.search(_NOT_OF_A_DRIVER, name):
         return False
-    others = r"libcuda1|libcudadebugger1|libnvcuvid1|libnvoptix1|libxnvctrl\d*|nvlsm|cuda-drivers.*"
-    return "nvidia" in name or re.fullmatch(others, name) is not None
+    return "nvidia" in name or re.fullmatch(rf"{_WITHOUT_ITS_NAME}|libxnvctrl\d*", name) is not None
+
+
+def of_another_branch(name: str, branch: str) -> bool:
+    """Whether a package's name is that of another branch than a driver's."""
+    found = re.search(_BRANCH, name)
+    return found is not None and found.group(1) != branch
 
 
 def driver_package_names(kernel: str) -> str:
     """A regular expression for all packages that a driver may consist of on a host with this kernel."""
     names = (
-        r"nvidia-(?:driver|dkms|headless|kernel|open|utils|compute-utils|fabricmanager|imex|smi)\b.*",
-        r"libnvidia-(?!container).*|libcuda1|cuda-drivers.*|xserver-xorg-video-nvidia.*",
-        SUBNET_MANAGER,
+        rf"(?!.*{_NOT_OF_A_DRIVER})(?!linux-)(?!kmod-)(?!xserver-xorg-video-nvidia-legacy).*nvidia.*",
+        _WITHOUT_ITS_NAME,
         rf"linux-modules-nvidia-.*-{re.escape(kernel)}",
         rf"linux-headers-{re.escape(kernel)}",
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
 from agent.facts.packages import PACKAGE_MANAGER
+from agent.facts.repositories import APT_REPOSITORIES
 from dependencies.packages.apt_repository import AptRepositoryWish, deb_architecture
 from dependencies.packages.rpm_repository import RpmRepositoryWish
 from dependencies.packages.signing_key import SigningKey
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.linux import Distribution
 
-__all__ = ["CUDA_REPOSITORIES", "NvidiaRepository", "repository_folder"]
+__all__ = ["CUDA_REPOSITORIES", "NvidiaRepository", "debian_components", "repository_folder"]
 
 CUDA_REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
 _ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
@@ -29,6 +30,9 @@ _RHEL = ("rhel", "rocky", "almalinux", "ol", "centos")
 _KEYS = {"debian13": "8793F200", "rhel10": "CDF6BA43"}
 """Keys of folders that are not signed with the format's usual one."""
 _USUAL_KEYS = {"apt": "3bf863cc", "dnf": "D42D0685"}
+_SPLIT_SINCE = 12
+"""Since Debian 12 firmware has a component of its own."""
+
 _FINGERPRINTS = {
     "3bf863cc": "EB69 3B30 35CD 5710 E231  E123 A4B4 6996 3BF8 63CC",
     "8793F200": "0218 2E60 104F CDC2 6EAE  1B85 97A5 D4CB 8793 F200",
@@ -47,6 +51,35 @@ def repository_folder(distribution: Distribution) -> str:
     if distribution.id in _RHEL and release in ("8", "9", "10"):
         return f"rhel{release}"
     return "amzn2023" if distribution.id == "amzn" and release == "2023" else ""
+
+
+def debian_components(facts: Facts, lock_timeout_s: float) -> list[Step]:
+    """What enables Debian's components that have the driver; none where they are, and on other hosts.
+
+    They are added beside the entry of ``main``, with its address and its key.
+    """
+    distribution = facts[DISTRIBUTION]
+    if distribution.id != "debian" or facts[PACKAGE_MANAGER] != "apt":
+        return []
+    entries = [one for one in facts[APT_REPOSITORIES] if one.enabled and one.kind == "deb"]
+    suites = {distribution.codename, "stable", "oldstable", "testing", "sid", "unstable"}
+    main = next((one for one in entries if "main" in one.components and one.suite in suites), None)
+    if main is None:
+        return []
+    release = int(release) if (release := distribution.version.partition(".")[0]).isdigit() else _SPLIT_SINCE
+    wanted = ("non-free", "contrib", *(("non-free-firmware",) if release >= _SPLIT_SINCE else ()))
+    there = {
+        component
+        for one in entries
+        if one.is_of(main.uri, main.suite, deb_architecture(facts[ARCHITECTURE]))
+        for component in one.components
+    }
+    missing = tuple(component for component in wanted if component not in there)
+    if not missing:
+        return []
+    machine = deb_architecture(facts[ARCHITECTURE])
+    wish = AptRepositoryWish("vcagent-debian-non-free", main.uri, main.suite, missing, machine, None)
+    return wish.steps(facts, lock_timeout_s)
 
 
 @dataclass(frozen=True)

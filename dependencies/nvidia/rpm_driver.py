@@ -9,25 +9,31 @@ from typing import TYPE_CHECKING
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.files import text_of
+from agent.facts.linux import DISTRIBUTION
+from agent.facts.package_solutions import dnf_solution
 from agent.facts.packages import INSTALLED_PACKAGES
 from agent.facts.repositories import RPM_REPOSITORIES
 from agent.facts.rpm_offers import NVIDIA_HOST, RPM_DRIVER_OFFERS, every_stream
 from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.nvidia.driver_packages import DriverPackages
 from dependencies.nvidia.packages import belongs_to_driver
-from dependencies.packages.dnf import dnf_install, run_dnf, simulate_dnf
+from dependencies.packages.dnf import REMEDIES, dnf_install, run_dnf, simulate_dnf
+from dependencies.packages.package_lock import remedy_among
 from dependencies.packages.system_file import write_system_file
 from dependencies.packages.version_lock import foreign_locks, with_locks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from agent.facts import Facts
+    from agent.facts import Fact, Facts
+    from agent.facts.package_solutions import PackageSolution
     from agent.facts.package_versions import PackageOffer
     from dependencies.nvidia.candidates import Candidate
 
 __all__ = ["RpmDriverPackages", "removed_by", "version_lock_file"]
 
+_EPEL = "https://dl.fedoraproject.org/pub/epel"
 _PLUGIN = "dnf-command(versionlock)"
 """What every distribution's package of that plugin provides."""
 
@@ -38,8 +44,57 @@ class RpmDriverPackages(DriverPackages):
     def _offers(self, facts: Facts) -> tuple[PackageOffer, ...]:
         return facts[RPM_DRIVER_OFFERS]
 
+    def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
+        return dnf_solution(self._install_command(facts, candidate))
+
+    def _remedy(self, told: str) -> str | None:
+        return remedy_among(REMEDIES, told)
+
+    def _headers_install(self, name: str) -> list[str]:
+        return dnf_install("dnf", [(name, None)])
+
+    def run_manager(self, context: StepContext, command: Sequence[str]) -> None:
+        """See DriverPackages."""
+        run_dnf(context, command, self.lock_timeout_s)
+
     def _fetching_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - dnf fetches by itself
         return []
+
+    def _repository_steps(self, facts: Facts) -> list[Step]:
+        return [*super()._repository_steps(facts), *self._epel_steps(facts)]
+
+    def _epel_steps(self, facts: Facts) -> list[Step]:
+        """EPEL, which has dkms where neither the distribution nor NVIDIA has it.
+
+        Raises:
+            HostError: if nobody here offers it.
+        """
+        offered = {offer.name for offer in self._offers(facts)}
+        known = facts[INSTALLED_PACKAGES]
+        if self.wish.prebuilt or "dkms" in offered or ("dkms" in known and known["dkms"].installed):
+            return []
+        release = next((name for name in sorted(offered) if "epel-release" in name), "")
+        number = facts[DISTRIBUTION].version.partition(".")[0]
+        if not release or self.repository is None:
+            by_hand = (
+                release or f"https://dl.fedoraproject.org/pub/epel/epel-release-latest-{number}.noarch.rpm"
+            )
+            raise HostError(
+                "the driver's module is built by dkms, and no repository of this host has dkms: EPEL has it",
+                remedy=f"dnf install {by_hand}, then run again; or take a precompiled module "
+                "(KernelModule=prebuilt)",
+            )
+        command = dnf_install("dnf", [(release, None)])
+
+        def run(context: StepContext) -> StepOutcome:
+            run_dnf(context, command, self.lock_timeout_s)
+            return StepOutcome("EPEL is known")
+
+        def holds(after: Facts) -> bool:
+            return any(offer.name == "dkms" for offer in self._offers(after))
+
+        reason = "the driver's module is built by dkms, which neither the distribution nor NVIDIA has"
+        return [Step("epel", reason, run, shlex.join(command), holds)]
 
     def _repair_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - rpm has no such state
         return []

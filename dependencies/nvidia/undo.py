@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from agent.facts.package_versions import HELD_PACKAGES
 from agent.facts.packages import INSTALLED_PACKAGES
 from dependencies.docker.undo import undo_plan as undo_repository
 from dependencies.nvidia.driver import find_installed
+from dependencies.nvidia.packages import belongs_to_driver, upstream
 from dependencies.packages.apt import run_apt
 from dependencies.packages.package_folder import write_whole
 from dependencies.packages.package_managers import removal_plan
@@ -57,17 +59,30 @@ def _driver(values: Mapping[str, Any], facts: Facts) -> Plan:
     """Remove the driver's packages, unless there was a driver before: that one is not brought back."""
     if values["driver"]:
         return Plan(nothing_to_do=f"driver {values['driver']} was there before, and is not brought back")
-    driver = find_installed(facts[INSTALLED_PACKAGES], facts[KERNEL])
-    if driver is None:
+    installed = facts[INSTALLED_PACKAGES]
+    driver = find_installed(installed, facts[KERNEL])
+    half = {name for name, package in installed.items() if package.broken and belongs_to_driver(name)}
+    if driver is None and not half:
         return Plan(nothing_to_do="no driver is installed any more")
-    names = sorted(set(driver.packages) - set(values["before"]))
+    there = {*(driver.packages if driver else ()), *(name for name in half if ":" not in name)}
+    if driver is None:  # an installation that was cut short: what it brought so far goes as well
+        there |= {
+            name
+            for name, package in installed.items()
+            if package.installed
+            and ":" not in name
+            and belongs_to_driver(name)
+            and re.match(r"\d{3,}\.", upstream(package.version))
+        }
+    names = sorted(there - set(values["before"]))
     return removal_plan({"packages": names, "lock_timeout_s": values["lock_timeout_s"]}, facts)
 
 
 def _unhold(values: Mapping[str, Any], facts: Facts) -> Plan:
     driver = find_installed(facts[INSTALLED_PACKAGES], facts[KERNEL])
     held = facts[HELD_PACKAGES]
-    names = sorted((set(driver.packages if driver else ()) & held) - set(values["unhold"]))
+    ours = {*(driver.packages if driver else ()), *values.get("kernel", ())}
+    names = sorted((ours & held) - set(values["unhold"]))
     if not names:
         return Plan(nothing_to_do="none of the driver's packages is held any more")
     command = ["apt-mark", "unhold", *names]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -17,10 +18,11 @@ from agent.facts.gpu_generations import (
 )
 from agent.facts.gpus import GPUS, NVSWITCH_COUNT
 from agent.facts.kernel_headers import KERNEL_HEADERS
+from agent.facts.known_gpus import first_driver, gpu_name_of
 from agent.facts.linux import KERNEL
 from agent.facts.nvidia_module import NVIDIA_MODULE
 from agent.facts.nvswitch import NVSWITCH_BRIDGES
-from agent.facts.packages import PACKAGE_MANAGER, RPM_MANAGERS
+from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGERS
 from agent.facts.secure_boot import MODULE_KEY_ENROLLED, SECURE_BOOT
 from dependencies.nvidia.cuda_versions import compatible_driver, driver_key, needed_driver
 from dependencies.nvidia.driver import DriverWish
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
     from agent.facts import Facts
 
 __all__ = ["Choice", "KernelModule", "WishParameters", "enrolment", "wish_of"]
+
+_DISPLAY = (
+    r"xserver-xorg-(?:core|video-nvidia)|xwayland$|xorg-x11-server-Xorg"
+    r"|nvidia-driver-\d{3}|nvidia-driver(?:-open)?$"
+)
+"""Packages of a host that shows pictures."""
 
 OPEN_BY_DEFAULT = 560
 """From this branch on NVIDIA recommends the open kernel module (its guide, "Kernel Modules")."""
@@ -90,7 +98,7 @@ def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
     """
     pci_ids = [gpu.pci_id for gpu in facts[GPUS]]
     generations = [found for found in map(generation, pci_ids) if found is not None]
-    minimum, minimum_for = _minimum(asked, generations)
+    minimum, minimum_for = _minimum(asked, generations, pci_ids)
     _require_new_enough(asked.driver, minimum, minimum_for)
     maximum = min((last for found in generations if (last := last_branch(found))), default=None)
     bridges = bool(facts[NVSWITCH_BRIDGES])
@@ -110,11 +118,28 @@ def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
         maximum_branch=maximum,
         headers=facts[KERNEL_HEADERS] is not False,
         rpm=facts[PACKAGE_MANAGER] in RPM_MANAGERS,
+        display=_has_display(facts),
+        loaded=_working_version(facts),
     )
     return wish, why
 
 
-def _minimum(asked: WishParameters, generations: list[Generation]) -> tuple[str, str]:
+def _working_version(facts: Facts) -> str:
+    """The version of a loaded module through which every GPU answers; empty where there is none."""
+    module, gpus = facts[NVIDIA_MODULE], facts[GPUS]
+    return module.version if module and gpus and all(gpu.driver for gpu in gpus) else ""
+
+
+def _has_display(facts: Facts) -> bool:
+    """Whether the host shows pictures: it has an X server, or the X driver of NVIDIA's already."""
+    return any(
+        package.installed and re.match(_DISPLAY, name) for name, package in facts[INSTALLED_PACKAGES].items()
+    )
+
+
+def _minimum(
+    asked: WishParameters, generations: list[Generation], pci_ids: list[str | None]
+) -> tuple[str, str]:
     """The oldest driver that will do, and who says so."""
     needs: list[tuple[str, str]] = []
     if asked.cuda:
@@ -126,6 +151,8 @@ def _minimum(asked: WishParameters, generations: list[Generation]) -> tuple[str,
     first = max(map(first_branch, generations), default=0)
     if first:
         needs.append((str(first), f"a {max(generations).name.title()} GPU"))
+    branch = branch_of(asked.driver) if asked.driver else ""
+    needs += [(first_driver(one, branch), gpu_name_of(one) or "") for one in pci_ids]
     return max((need for need in needs if need[0]), key=lambda need: driver_key(need[0]), default=("", ""))
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, DependencyFailedError
-from agent.facts.packages import AVAILABLE_PACKAGES, apt_names
+from agent.facts.packages import APT_LISTS_AGE_S, AVAILABLE_PACKAGES, apt_names
+from dependencies.packages.module_build import build_failure, build_words, shown_builds
 from dependencies.packages.package_lock import LONGEST_S, remedy_among, wait_for_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from agent.facts import Facts
     from agent.host.processes import ProcessResult
@@ -25,12 +26,15 @@ __all__ = [
     "ENVIRONMENT",
     "FIX_BROKEN",
     "apt_progress",
+    "failed_sources",
+    "known_remedy",
     "remedy_for",
     "repair_step",
     "require_known",
     "run_apt",
     "simulated_changes",
     "update_command",
+    "update_step",
 ]
 
 ENVIRONMENT = {
@@ -64,12 +68,58 @@ DPKG_REPAIR = ("dpkg", "--configure", "-a", *_KEEP_CONFIGURATION)
 # is the only repair that apt has. What is held or essential stays in any case.
 FIX_BROKEN = (*APT_GET, "--fix-broken", "--no-install-recommends", "install")
 
+_JUST_FETCHED_S = 600
+"""Lists that are younger were fetched by the update that failed for another repository."""
+
 _NETWORK = (
     "see whether this host reaches its package mirrors: network, DNS, proxy (http_proxy, "
     "Acquire::http::Proxy); take out of /etc/apt/sources.list.d what is no more"
 )
 
 _REMEDIES = (
+    (
+        r"Conflicting values set for option Signed-By regarding source (\S+)",
+        "two files name {0} with different keys: remove one (grep -r {0} /etc/apt/sources.list*)",
+    ),
+    (
+        r"is not valid yet",
+        "the clock of this host is behind: set it (timedatectl set-ntp true), then run again",
+    ),
+    (
+        r"Release file for (\S+) is expired",
+        "{0} is an old mirror: take a current one, or see whether the clock of this host is ahead",
+    ),
+    (
+        r"changed its '(\w+)' value from",
+        "see that the repository is still what it was; then apt-get update --allow-releaseinfo-change",
+    ),
+    (
+        r"The repository '(\S+).*' (?:does not have|no longer has) a Release file",
+        "{0} has nothing for this release: correct or remove its file in /etc/apt/sources.list.d",
+    ),
+    (
+        r"SHA1 is not considered secure|Policy rejected",
+        "this apt refuses the repository's old key: take NVIDIA's debian13 instead of debian12, say",
+    ),
+    (
+        r"[Cc]ertificate (?:verification failed|is NOT trusted|.*issuer)|self[- ]signed certificate",
+        (
+            "something on the way inspects TLS: put its authority into /usr/local/share/ca-certificates, and "
+            "run update-ca-certificates"
+        ),
+    ),
+    (
+        r"[Rr]ead-only file system",
+        "a file system became read-only: see dmesg, mend it and mount it writable again",
+    ),
+    (
+        r"\S+ is a virtual package|select installed nor candidate version from package",
+        "ask for what provides it: from branch 580 on NVIDIA's fabric manager is nvidia-fabricmanager",
+    ),
+    (
+        r"Packages were downgraded and -y",
+        "an older version is asked for: install it with --allow-downgrades",
+    ),
     (
         r"Unable to locate package \S+?:(\S+)",
         "no repository of this host has it for {0}: see dpkg --add-architecture, or ask for no architecture",
@@ -88,8 +138,8 @@ _REMEDIES = (
         _NETWORK,
     ),
     (
-        r"[Nn]o space left on device|enough free space",
-        "free some space: apt-get clean, old kernels, old logs",
+        r"[Nn]o space left on device|enough free space|[Dd]isk quota|Dynamic MMap ran out of room",
+        "free some space: apt-get clean (/var/cache/apt), old kernels, old logs",
     ),
     (r"is not signed|NO_PUBKEY|EXPKEYSIG", "renew the key of that repository, or remove the repository"),
     (r"Failed to fetch|index files failed to download", _NETWORK),
@@ -97,7 +147,15 @@ _REMEDIES = (
         r"remove is disabled",
         "it excludes a package that is installed: see apt-get --simulate install for which, and decide",
     ),
-    (r"[Hh]eld packages were changed|held broken packages|unmet dependencies", "see apt-mark showhold"),
+    (r"[Hh]eld packages were changed", "see apt-mark showhold"),
+    (
+        r"(\S+) : Depends: (\S+) \(= [^)]*\) but (\S+) is to be installed",
+        "{1} is wanted in another version than {2}: name its version too, or pin it (apt_preferences(5))",
+    ),
+    (
+        r"held broken packages|unmet dependencies",
+        "see the lines above for what lacks what: apt-cache policy of these, and apt-mark showhold",
+    ),
     (r"dpkg was interrupted|dpkg --configure -a", "run dpkg --configure -a"),
     (
         r"Could not get lock|is held by process",
@@ -108,7 +166,12 @@ _REMEDIES = (
 
 def remedy_for(output: str, log: object) -> str:
     """What to do about apt's output; where nothing is known of it, the log."""
-    return remedy_among(_REMEDIES, output) or f"all of apt's output is in {log}"
+    return known_remedy(output) or f"all of apt's output is in {log}"
+
+
+def known_remedy(output: str) -> str | None:
+    """What to do about apt's output; None where nothing is known of it."""
+    return remedy_among(_REMEDIES, output)
 
 
 def apt_progress(line: str) -> tuple[str, float] | None:
@@ -120,6 +183,48 @@ def apt_progress(line: str) -> tuple[str, float] | None:
 def update_command(*options: str) -> list[str]:
     """``apt-get update`` with further options; it fails if it cannot fetch everything."""
     return [*APT_UPDATE[:-1], *options, APT_UPDATE[-1]]
+
+
+def failed_sources(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The addresses that ``apt-get update`` could read, and those that it could not.
+
+    Args:
+        lines: its output: ``Hit:2 address suite InRelease``, ``Get:``, ``Err:``; and its errors.
+    """
+    good: list[str] = []
+    bad: list[str] = []
+    for line in lines:
+        if match := re.match(r"(Hit|Get|Err):\d+ (\S+) (\S+)", line):
+            (bad if match.group(1) == "Err" else good).append(f"{match.group(2)} {match.group(3)}")
+        elif match := re.match(
+            r"[EW]: (?:The repository|Release file for|Failed to fetch) '?([^\s']+)", line
+        ):
+            bad.append(match.group(1))
+    broken = list(dict.fromkeys(bad))
+    return [one for one in dict.fromkeys(good) if one not in broken], broken
+
+
+def update_step(reason: str, lock_timeout_s: float) -> Step:
+    """The step that fetches apt's lists.
+
+    A repository that cannot be read does not stop those that can: what needs it will be missed by name.
+    """
+
+    def run(context: StepContext) -> StepOutcome:
+        lines: list[str] = []
+        try:
+            result = run_apt(context, APT_UPDATE, lock_timeout_s, on_line=lines.append)
+        except DependencyFailedError as error:
+            good, bad = failed_sources(lines)
+            age_s = context.facts.fresh()[APT_LISTS_AGE_S]
+            if not (good and bad) or age_s is None or age_s > _JUST_FETCHED_S:
+                raise
+            told = f"read {len(good)}, not {', '.join(bad)}: {error.remedy}"
+            context.progress.update(told)
+            return StepOutcome(told)
+        return StepOutcome(f"done in {result.duration_s:.0f} s")
+
+    return Step("update", reason, run, shlex.join(APT_UPDATE))
 
 
 def require_known(facts: Facts, names: Iterable[str]) -> None:
@@ -184,16 +289,30 @@ def simulated_changes(output: str) -> tuple[list[str], set[str]]:
     return list(dict.fromkeys(removed)), {*removed, *changed}
 
 
-def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> ProcessResult:
+def run_apt(
+    context: StepContext,
+    command: Sequence[str],
+    lock_timeout_s: float,
+    *,
+    on_line: Callable[[str], object] | None = None,
+) -> ProcessResult:
     """Run apt or dpkg when its lock is free, and to its end even if the run is told to stop meanwhile.
 
     Killed it would leave packages half installed; an update alone can be made again at any time.
+
+    Args:
+        context: the step's.
+        command: the command.
+        lock_timeout_s: seconds to wait for another package manager.
+        on_line: called with each line of its output.
 
     Raises:
         DependencyFailedError: if it fails; with the end of its output and a remedy.
     """
 
     def show(line: str) -> None:
+        if on_line:
+            on_line(line)
         if told := apt_progress(line):
             context.progress.update(told[0], done=told[1], total=100)
 
@@ -201,17 +320,21 @@ def run_apt(context: StepContext, command: Sequence[str], lock_timeout_s: float)
     try:
         # Somebody may take the lock between the look and the call: apt waits for that, too.
         lock = [f"--option=DPkg::Lock::Timeout={lock_timeout_s:.0f}"] if command[0] == "apt-get" else []
-        return context.processes.run(
-            [command[0], *lock, *command[1:]],
-            log=context.log,
-            env=ENVIRONMENT,
-            on_line=show,
-            timeout_s=lock_timeout_s + LONGEST_S,
-            uninterruptible=command[-1] != "update",
-        )
+        with shown_builds(context):
+            return context.processes.run(
+                [command[0], *lock, *command[1:]],
+                log=context.log,
+                env=ENVIRONMENT,
+                on_line=show,
+                timeout_s=lock_timeout_s + LONGEST_S,
+                uninterruptible=command[-1] != "update",
+            )
     except ActionFailedError as error:
         output = "\n".join(error.details)
         told = [line for line in error.details if not apt_progress(line)]
+        if build_words(output) and (failure := build_failure(context.facts.fresh())):
+            message, remedy, lines = failure
+            raise DependencyFailedError(message, remedy=remedy, details=(*told, *lines)) from error
         raise DependencyFailedError(
             error.message, remedy=remedy_for(output, context.log), details=tuple(told)
         ) from error

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import HostError
 from agent.facts.files import names_in
-from agent.facts.repositories import APT_REPOSITORIES
+from agent.facts.linux import ARCHITECTURE
+from agent.facts.repositories import APT_REPOSITORIES, conflicting_keys
 from dependencies.packages.apt import run_apt, update_command
 from dependencies.packages.system_file import write_system_file
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from agent.facts.repositories import AptRepository
     from dependencies.packages.signing_key import SigningKey
 
-__all__ = ["AptRepositoryWish", "deb_architecture"]
+__all__ = ["AptRepositoryWish", "deb_architecture", "require_readable_sources"]
 
 _LISTS = Path("/var/lib/apt/lists")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -29,6 +30,23 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 def deb_architecture(machine: str) -> str:
     """Debian's name of an architecture: ``x86_64`` is ``amd64``."""
     return _ARCHITECTURES.get(machine, machine)
+
+
+def require_readable_sources(facts: Facts) -> None:
+    """See that apt can read its sources: where two entries differ in their key, it reads none at all.
+
+    Raises:
+        HostError: if it cannot; with the two files.
+    """
+    repositories = facts[APT_REPOSITORIES]
+    if both := conflicting_keys(repositories, deb_architecture(facts[ARCHITECTURE])):
+        one, other = both
+        keys = f"{one.signed_by or 'none'} and {other.signed_by or 'none'}"
+        raise HostError(
+            f"apt cannot read its sources: {one.uri} {one.suite} is in {one.file} and in {other.file}, with "
+            f"different Signed-By ({keys})",
+            remedy=f"remove it from {other.file}, or write the same Signed-By in both",
+        )
 
 
 @dataclass(frozen=True)
@@ -41,7 +59,7 @@ class AptRepositoryWish:
         suite: such as ``noble``; ``/`` for a flat one.
         components: such as ``stable``; none for a flat one.
         architecture: Debian's name of it.
-        key: what it is signed with.
+        key: what it is signed with; None for what the other entries of its address are checked with.
         folder: apt's own.
     """
 
@@ -50,7 +68,7 @@ class AptRepositoryWish:
     suite: str
     components: tuple[str, ...]
     architecture: str
-    key: SigningKey
+    key: SigningKey | None
     folder: Path = Path("/etc/apt")
 
     @property
@@ -63,21 +81,29 @@ class AptRepositoryWish:
         """Where its key goes if the host does not have the repository."""
         return self.folder / "keyrings" / f"{self.name}.gpg"
 
-    def text(self) -> str:
-        """The file's text, in the format deb822 (sources.list(5)), which apt reads since 1.1."""
+    def text(self, signed_by: str | None = None) -> str:
+        """The file's text, in the format deb822 (sources.list(5)), which apt reads since 1.1.
+
+        Args:
+            signed_by: what it is checked with, where other entries of the address tell that; empty for apt's
+                own keyrings.
+        """
+        keyring = str(self.keyring) if signed_by is None else signed_by
+        checked = f"Signed-By: {keyring}\n" if keyring else ""
         components = f"Components: {' '.join(self.components)}\n" if self.components else ""
         return (
             "# Written by vcagent.\n"
             f"Types: deb\nURIs: {self.uri}\nSuites: {self.suite}\n{components}"
-            f"Architectures: {self.architecture}\nSigned-By: {self.keyring}\n"
+            f"Architectures: {self.architecture}\n{checked}"
         )
 
     def steps(self, facts: Facts, lock_timeout_s: float) -> list[Step]:
         """What is to be done that apt has it; nothing where it is there in either format.
 
         Raises:
-            HostError: if somebody has switched it off.
+            HostError: if somebody has switched it off, or apt cannot read its sources.
         """
+        require_readable_sources(facts)
         present = self._present(facts)
         enabled = next((repository for repository in present if repository.enabled), None)
         if present and not enabled:
@@ -88,14 +114,14 @@ class AptRepositoryWish:
         steps = []
         keyring = self.keyring
         # The key of a repository that is there is where that says; one without is checked with apt's own.
-        if enabled:
-            keyring = Path(enabled.signed_by)
-        if (not enabled or (keyring.is_absolute() and not enabled.trusted)) and (
-            reason := self.key.wrong(facts, keyring)
-        ):
+        kin = enabled or self._kin(facts)
+        if kin:
+            keyring = Path(kin.signed_by)
+        checked = not kin or (keyring.is_absolute() and not kin.trusted)
+        if self.key and checked and (reason := self.key.wrong(facts, keyring)):
             steps.append(self.key.step(facts, keyring, reason, text=keyring.suffix == ".asc"))
         if not enabled:
-            steps.append(self._file_step())
+            steps.append(self._file_step(kin.signed_by if kin else None))
         if steps:
             steps.append(self.refresh_step(facts, lock_timeout_s))
         return steps
@@ -113,9 +139,37 @@ class AptRepositoryWish:
             if repository.offers(self.uri, self.suite, component, self.architecture)
         ]
 
-    def _file_step(self) -> Step:
+    def _kin(self, facts: Facts) -> AptRepository | None:
+        """Another entry of the same address, which tells what ours must be checked with too.
+
+        Raises:
+            HostError: if that is a key which is written into its file.
+        """
+        same = (
+            one
+            for one in facts[APT_REPOSITORIES]
+            if one.enabled and one.is_of(self.uri, self.suite, self.architecture)
+        )
+        kin = next(same, None)
+        if kin and kin.signed_by == "inline":
+            raise HostError(
+                f"{self.uri} {self.suite} is in {kin.file} with a key of its own, without {self._lacks(kin)}",
+                remedy=f"add that to the entry in {kin.file}: a second one would have to repeat its key",
+            )
+        return kin
+
+    def _lacks(self, kin: AptRepository) -> str:
+        """What an entry of the address lacks."""
+        if kin.kind != "deb":
+            return "its packages (Types: deb)"
+        missing = [one for one in self.components if one not in kin.components]
+        return f"the component {missing[0]}" if missing else f"the architecture {self.architecture}"
+
+    def _file_step(self, signed_by: str | None) -> Step:
+        text = self.text(signed_by)
+
         def write(_context: StepContext) -> StepOutcome:
-            write_system_file(self.file, self.text().encode())
+            write_system_file(self.file, text.encode())
             return StepOutcome(f"{self.file} written")
 
         return Step(
@@ -124,7 +178,7 @@ class AptRepositoryWish:
             write,
             f"write {self.file}",
             lambda facts: any(repository.enabled for repository in self._present(facts)),
-            undo={"file": str(self.file), "text": self.text()},
+            undo={"file": str(self.file), "text": text},
         )
 
     def refresh_step(self, facts: Facts, lock_timeout_s: float) -> Step:

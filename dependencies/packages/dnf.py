@@ -27,6 +27,36 @@ _BUSY = r"already locked by \d+|another copy is running|[Ff]ailed to obtain .*lo
 
 REMEDIES = (
     (
+        r"nothing provides dkms(?: >= (\S+))? needed",
+        "dkms is in EPEL, in version {0} or newer: dnf install epel-release, dnf makecache; then run again",
+    ),
+    (
+        r"filtered out by modular filtering",
+        "a module stream hides it: dnf module reset nvidia-driver, or module_hotfixes=1 for its repository",
+    ),
+    (
+        r"filtered out by exclude filtering|filtering kernel .* no precompiled|Skipping kernel installation",
+        (
+            "an exclude hides it (dnf-plugin-nvidia does until a module is there for the kernel): wait for "
+            "the module, take a dkms stream, or see exclude= in /etc/dnf/dnf.conf"
+        ),
+    ),
+    (
+        r"conflicts with kmod-nvidia-(?:open|latest)-dkms",
+        "two kernel modules of NVIDIA's exclude each other: swap them in one call (--allowerasing)",
+    ),
+    (
+        r"SSL certificate problem|certificate verify failed|Peer certificate cannot be authenticated",
+        (
+            "something between this host and the mirror inspects TLS: add its authority "
+            "(/etc/pki/ca-trust/source/anchors, update-ca-trust)"
+        ),
+    ),
+    (
+        r"[Rr]ead-only file system",
+        "a file system became read-only: see dmesg, mend it and mount it writable again",
+    ),
+    (
         r"(?:Unable to find a match:|No match for argument:|No package) (\S+)",
         "no repository of this host has {0}; correct its name or add its repository",
     ),

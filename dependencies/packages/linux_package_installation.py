@@ -59,6 +59,7 @@ class LinuxPackageInstallationParameters(ComponentParameters):
 class LinuxPackageInstallation(Dependency):
     """Installs what is missing of a list of packages, and changes nothing else."""
 
+    changes_host = True
     Parameters = LinuxPackageInstallationParameters
     parameters: LinuxPackageInstallationParameters
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from agent.core.errors import DependencyFailedError, InterruptedRunError
+from agent.core.safe_files import make_folder, open_file, replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def locked(folder: Path, name: str, context: StepContext, poll_s: float = 0.2) -
         DependencyFailedError: if what stands in the lock's place is something else.
         InterruptedRunError: if the run was told to stop meanwhile.
     """
-    (folder / _LOCKS).mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_folder(folder / _LOCKS, 0o755)
     with os.fdopen(_open_lock(folder, f"{name}.lock"), "r+", encoding="utf-8") as file:
         while True:
             try:
@@ -55,26 +55,13 @@ def _open_lock(folder: Path, name: str) -> int:
     It is written to as root, so a link to another file would be that file's end.
     """
     path = folder / _LOCKS / name
-    owners = {os.geteuid(), folder.stat().st_uid}
-    descriptor = locks = -1
     try:
-        locks = os.open(folder / _LOCKS, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(name, flags, 0o600, dir_fd=locks)
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid not in owners:
-            raise PermissionError("it is a link, no file, or somebody else's")
+        return open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        if descriptor >= 0:
-            os.close(descriptor)
         raise DependencyFailedError(
             f"{path} cannot be used as a lock: {error.strerror or error}",
             remedy=f"see who made it and who may write to {folder}; then remove it",
         ) from error
-    finally:
-        if locks >= 0:
-            os.close(locks)
-    return descriptor
 
 
 def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
@@ -85,14 +72,7 @@ def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
         text: what it is to hold.
         mode: who may read it, from its first byte on.
     """
-    part = path.with_name(f"{path.name}.part")
-    part.unlink(missing_ok=True)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    replace_text(path, text, mode)
 
 
 def point_link(link: Path, target: Path) -> None:

@@ -21,7 +21,7 @@ from agent.facts.packages import (
     installed_as,
 )
 from agent.facts.users import ROOT
-from dependencies.packages.apt import APT_GET, APT_UPDATE, repair_step, require_known, run_apt
+from dependencies.packages.apt import APT_GET, repair_step, require_known, run_apt, update_step
 from dependencies.packages.dnf import dnf_install, run_dnf
 from dependencies.packages.zypper import run_zypper, zypper_install
 
@@ -232,7 +232,7 @@ def installation_steps(
     steps = []
     if manager.name == "apt":
         if reason := _why_update(facts, missing, refreshed=refreshed):
-            steps.append(manager.step("update", reason, APT_UPDATE, lock_timeout_s))
+            steps.append(update_step(reason, lock_timeout_s))
         if broken := broken_packages(installed):
             steps.append(repair_step(broken, lock_timeout_s))
     reason = "; ".join(why_missing(wish, installed) for wish in missing)
@@ -263,7 +263,7 @@ def removal_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
 
     def holds(fresh: Facts) -> bool:
         left = fresh[INSTALLED_PACKAGES]
-        return not any(name in left and left[name].installed for name in names)
+        return not any(name in left and (left[name].installed or left[name].broken) for name in names)
 
     return Plan((replace(step, holds=holds),))
 
@@ -274,7 +274,7 @@ def _name_to_remove(asked: str, installed: Mapping[str, InstalledPackage]) -> st
     One that another provides has no version, and the other may have been there before.
     """
     package = installed_as(asked, installed)
-    if package is None or not package.installed or not package.version:
+    if package is None or not (package.installed or package.broken) or not package.version:
         return ""
     plain = asked.partition(":")[0]
     return plain if installed.get(plain) == package else f"{plain}:{package.architecture}"

@@ -18,7 +18,10 @@ def write_system_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
-    with part.open("wb") as file:
+    part.unlink(missing_ok=True)
+    # Nobody else reads it before it has the permissions of what it replaces.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(part, flags, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

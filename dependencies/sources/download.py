@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.core.errors import DependencyFailedError, InterruptedRunError
+from agent.core.safe_files import make_folder, open_file, replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +107,7 @@ def download(
             wrong; then nothing of it is kept.
         InterruptedRunError: if the run was told to stop.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     part = path.with_name(f"{path.name}.part")
     for attempt in range(1, _ATTEMPTS + 1):
         before = _size(part)
@@ -185,7 +186,8 @@ def _fetch(url: str, part: Path, context: StepContext, check_space: Callable[[in
         if total:
             check_space(total - have)
         _note_validator(tag, answer.headers)
-        with part.open("ab" if resumed else "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if resumed else os.O_TRUNC)
+        with os.fdopen(open_file(part, flags), "ab" if resumed else "wb") as file:
             while block := answer.read(_BLOCK_BYTES):
                 if context.stop.is_set():
                     raise InterruptedRunError(f"told to stop while {url} was fetched")
@@ -204,7 +206,7 @@ def _note_validator(tag: Path, headers: http.client.HTTPMessage) -> None:
     etag = headers.get("ETag")
     validator = etag if etag and not etag.startswith("W/") else headers.get("Last-Modified")
     if validator:
-        tag.write_text(validator, encoding="utf-8")
+        replace_text(tag, validator)
     else:
         tag.unlink(missing_ok=True)
 

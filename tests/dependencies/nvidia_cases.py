@@ -10,21 +10,25 @@ settings for unattended-upgrades, ``version_lock: driver`` our part of dnf's ver
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from agent.facts.cuda_toolkits import CudaToolkit
 from agent.facts.gpu_processes import GpuProcess
 from agent.facts.gpus import Gpu
 from agent.facts.nvidia_module import NvidiaModule
+from agent.facts.package_solutions import PackageSolution
 from agent.facts.package_versions import PackageOffer
 from agent.facts.services import ServiceState
 from agent.facts.unattended_upgrades import UnattendedUpgrades
 from dependencies.packages.version_lock import with_locks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = ["NVIDIA_READERS", "expand"]
+    from agent.facts.packages import InstalledPackage
+
+__all__ = ["NVIDIA_READERS", "expand", "solution_of"]
 
 _LIBRARIES = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-kernel-common", "nvidia-utils")
 _DEBIAN = ("nvidia-driver", "nvidia-kernel-dkms", "nvidia-smi", "libcuda1")
@@ -64,8 +68,39 @@ def _offers(lines: list[str]) -> tuple[PackageOffer, ...]:
     for line in lines:
         name, version, origin, *depends = line.split(maxsplit=3)
         names = _family(name, version) if _FAMILY.fullmatch(name) else (name,)
-        offers += [PackageOffer(each, version, origin, "".join(depends)) for each in names]
+        needs = ", ".join(each for each in names[1:] if not each.startswith("kmod-"))
+        offers += [
+            PackageOffer(each, version, origin, "".join(depends) or (needs if each == names[0] else ""))
+            for each in names
+        ]
     return tuple(offers)
+
+
+def solution_of(
+    command: str, offers: tuple[PackageOffer, ...], installed: Mapping[str, InstalledPackage]
+) -> PackageSolution:
+    """What a package manager would do: what is named, and what that needs in the same version.
+
+    Real ones are asked in ``nvidia/test_apt_closure.py`` and ``test_dnf_driver.py``.
+    """
+    by_name = {(offer.name, offer.version): offer for offer in offers}
+    words = [word for word in shlex.split(command) if not word.startswith("--")]
+    named = [tuple(word.split("=", 1)) for word in words if "=" in word]
+    named += [offer for offer in by_name if f"{offer[0]}-{offer[1]}" in words]
+    changes: dict[str, str] = {}
+    while named:
+        name, version = named.pop()
+        offer = by_name.get((name, version))
+        if name in changes or offer is None:
+            continue
+        changes[name] = version
+        named += [(need, version) for need in offer.depends.split(", ") if need]
+    changes = {
+        name: version
+        for name, version in changes.items()
+        if name not in installed or installed[name].version != version
+    }
+    return PackageSolution(changes, tuple(word[:-1] for word in words if word.endswith("-")))
 
 
 def expand(values: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +141,7 @@ NVIDIA_READERS: dict[str, Callable[[Any], Any]] = {
     "nvidia_module": lambda value: value and NvidiaModule(*value),
     "package_offers": _offers,
     "rpm_driver_offers": _offers,
+    "package_solution": lambda value: PackageSolution(**value),
     "service": lambda value: value and ServiceState(**value),
     "unattended_upgrades": lambda value: UnattendedUpgrades(
         enabled=value["enabled"], excluded=tuple(value.get("excluded", ()))

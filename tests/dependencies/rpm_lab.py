@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from agent.host.processes import ProcessResult, ProcessRunner
     from tests.lab.host.web.apt_repository import SigningKey
 
-__all__ = ["DRIVERS", "NvidiaRpms", "RootedHost", "RootedProcesses", "publish_rpms"]
+__all__ = [
+    "DRIVERS",
+    "NvidiaRpms",
+    "RootedHost",
+    "RootedProcesses",
+    "publish_rpms",
+    "repository_file",
+]
 
 DRIVERS = ("550.90.07", "550.163.01", "580.126.09")
 
@@ -76,24 +83,39 @@ def _parts(version: str) -> dict[str, tuple[str, ...]]:
         "nvidia-fabricmanager": ("Epoch: 0", "Release: 1", "Obsoletes: nvidia-fabric-manager"),
     }
     manager = "nvidia-fabricmanager" if version.startswith("580") else "nvidia-fabric-manager"
-    return {
+    parts = {
         "libnvidia-ml": (),
-        "nvidia-driver-cuda-libs": (f"Requires: libnvidia-ml {same}",),
+        "libnvidia-cfg": (),
+        "nvidia-modprobe": (),
+        "nvidia-persistenced": (f"Requires: libnvidia-cfg >= 3:{version}",),
+        "nvidia-driver-cuda-libs": (f"Requires: libnvidia-ml {same}", f"Requires: libnvidia-cfg {same}"),
         "nvidia-driver-cuda": (
             f"Requires: nvidia-driver-cuda-libs {same}",
             f"Requires: nvidia-kmod-common {same}",
+            f"Requires: nvidia-persistenced {same}",
+            "Requires: opencl-filesystem",
+            "Requires: ocl-icd",
         ),
-        "nvidia-kmod-common": (f"Requires: nvidia-kmod {same}",),
+        "nvidia-kmod-common": (
+            f"Requires: nvidia-kmod {same}",
+            "Requires: nvidia-modprobe",
+            "Requires: linux-firmware",
+        ),
         **{
             name: (
                 f"Provides: nvidia-kmod {same}",
                 f"Conflicts: {other}",
                 f"Requires: nvidia-kmod-common {same}",
+                "Requires: dkms",
             )
             for name, other in modules.items()
         },
         manager: fabric[manager],
     }
+    if version.startswith("580"):
+        parts["libnvidia-gpucomp"] = ()
+        parts["nvidia-driver-cuda-libs"] += (f"Requires: libnvidia-gpucomp {same}",)
+    return parts
 
 
 @dataclass(frozen=True)
@@ -103,10 +125,14 @@ class NvidiaRpms:
     Args:
         uri: above the distributions' folders.
         key: the address of its public key.
+        base: the distribution's own repository: firmware, and how EPEL is added.
+        epel: EPEL's, which alone has dkms.
     """
 
     uri: str
     key: str
+    base: str
+    epel: str
 
 
 def publish_rpms(folder: Path, key: SigningKey, user: str) -> NvidiaRpms:
@@ -131,9 +157,35 @@ def publish_rpms(folder: Path, key: SigningKey, user: str) -> NvidiaRpms:
     modules.write_text("".join(map(_stream, DRIVERS)) + _DEFAULTS)
     index = repository / "repodata"
     subprocess.run(["modifyrepo_c", "--mdtype=modules", modules, index], check=True, capture_output=True)
+    for name in ("base", "epel"):
+        _publish_others(folder, name)
     public = folder / "key.pub"
     public.write_bytes(key.public())
-    return NvidiaRpms((folder / "repos").as_uri(), public.as_uri())
+    base, epel = ((folder / name).as_uri() for name in ("base", "epel"))
+    return NvidiaRpms((folder / "repos").as_uri(), public.as_uri(), base, epel)
+
+
+def repository_file(name: str, uri: str) -> str:
+    """A ``.repo`` file of a repository that is not signed."""
+    return f"[{name}]\nname={name}\nbaseurl={uri}\nenabled=1\ngpgcheck=0\n"
+
+
+def _publish_others(folder: Path, name: str) -> None:
+    """What does not come from NVIDIA; ``epel-release`` brings the address of EPEL."""
+    names = {"base": ("linux-firmware", "epel-release"), "epel": ("dkms", "opencl-filesystem", "ocl-icd")}
+    spec = folder / f"{name}.spec"
+    text = _SPEC.format(version="3.1.8").replace("Name: nvidia-driver", f"Name: {name}-others")
+    text += "".join(_PART.format(name=one, relations="") for one in names[name])
+    if name == "base":
+        content = repository_file("epel", (folder / "epel").as_uri()).replace("\n", "\\n")
+        written = "%install\nmkdir -p %{buildroot}/etc/yum.repos.d\n"
+        written += f"printf '{content}' >%{{buildroot}}/etc/yum.repos.d/epel.repo\n"
+        listed = "%files -n epel-release\n/etc/yum.repos.d/epel.repo\n"
+        text = text.replace("%files -n epel-release\n", listed) + written
+    spec.write_text(text)
+    defines = [f"--define=_topdir {folder}/top", f"--define=_rpmdir {folder / name}"]
+    subprocess.run(["rpmbuild", "-bb", "--quiet", *defines, spec], check=True, capture_output=True)
+    subprocess.run(["createrepo_c", "--quiet", folder / name], check=True)
 
 
 def _stream(version: str) -> str:
@@ -156,6 +208,9 @@ _DEFAULTS = (
 
 def _rooted(root: Path, command: Sequence[str]) -> list[str]:
     program, *rest = command
+    if program == "sh" and "dnf" in rest:  # sh -c script dnf, and then the command
+        start = rest.index("dnf") + 1
+        return [program, *rest[:start], *_rooted(root, rest[start:])]
     if program == "dnf":
         return [
             program, f"--installroot={root}", f"--setopt=reposdir={root}/etc/yum.repos.d", "--releasever=9",

@@ -8,7 +8,7 @@ are laid over those of ``_name.yaml`` beside it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 import yaml
@@ -21,7 +21,7 @@ from agent.facts.git import GitCheckout
 from agent.facts.gpu_memory import GpuMemory, MemoryHolder
 from agent.facts.linux import Distribution
 from agent.facts.memory import Memory
-from agent.facts.packages import InstalledPackage
+from agent.facts.packages import INSTALLED_PACKAGES, InstalledPackage
 from agent.facts.processor import Processor
 from agent.facts.python import PythonInterpreter
 from agent.facts.python_environments import PythonEnvironment
@@ -41,13 +41,15 @@ from dependencies.sources.git_repo_clone import GitRepoClone
 from dependencies.system.reboot_system import RebootSystem
 from parsers.llamacpp.build import Build
 from tests.dependencies.docker_facts import DOCKER_READERS
-from tests.dependencies.nvidia_cases import NVIDIA_READERS, expand
+from tests.dependencies.nvidia_cases import NVIDIA_READERS, expand, solution_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.component.component import ComponentParameters, Dependency
+    from agent.facts import Fact
 
+T = TypeVar("T")
 INSTALLERS: dict[str, type[Dependency]] = {
     "docker_installation": DockerInstallation,
     "format_disks": FormatDisks,
@@ -109,13 +111,33 @@ READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+class ModelledFacts(Facts):
+    """A modelled host, whose package manager also says what it would do."""
+
+    def __getitem__(self, fact: Fact[T]) -> T:
+        if fact.name.startswith("package_solution[") and fact.name not in self._modelled:
+            rpm = self._modelled.get("package_manager") == "dnf"
+            offers = self._modelled["rpm_driver_offers" if rpm else "package_offers[nvidia]"]
+            solution = solution_of(fact.name.partition("[")[2][:-1], offers, self[INSTALLED_PACKAGES])
+            return cast("T", solution)
+        return super().__getitem__(fact)
+
+    def fresh(self) -> Facts:
+        return ModelledFacts(None, self._modelled)
+
+
 def facts_of(*written: dict[str, Any]) -> Facts:
-    values: dict[str, Any] = {"visible_devices": None}
+    values: dict[str, Any] = {
+        "visible_devices": None,
+        "dkms_builds": (),
+        "apt_repositories": (),
+        "nvidia_module_file": None,
+    }
     merged = {key: value for part in written for key, value in part.items()}
     for name, value in expand(merged).items():
         read = READERS.get(name.partition("[")[0], lambda plain: plain)
         values[name] = read(value)
-    return Facts(None, values)
+    return ModelledFacts(None, values)
 
 
 def read_case(path: Path) -> dict[str, Any]:

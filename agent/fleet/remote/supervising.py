@@ -38,7 +38,7 @@ def supervise(run_dir: Path, pipe: Path | None) -> int:
     source = pipe.open("rb") if pipe else sys.stdin.buffer
     with source:
         values = json.loads(source.read())
-    output = os.open(run_dir / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    output = os.open(run_dir / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, target)
@@ -82,4 +82,4 @@ def _run(run_dir: Path, values: dict[str, Any]) -> FinishedRun:
 def _masked(text: str, values: dict[str, Any]) -> str:
     from agent.core.secrets import Secrets
 
-    return Secrets(mappings=[os.environ, values["request"]["parameters"]]).mask(text)
+    return Secrets(mappings=[values["request"]["parameters"]], environment=os.environ).mask(text)

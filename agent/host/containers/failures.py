@@ -27,6 +27,23 @@ class Failure:
 
 FAILURES = (
     Failure(
+        "old_client",
+        r"client version (\S+) is too old. Minimum supported API version is \S+",
+        "the engine (29 and later) does not answer clients of API {0}: update the client (docker-ce-cli), or "
+        "let dockerd take it: DOCKER_MIN_API_VERSION in a drop-in of docker.service",
+    ),
+    Failure(
+        "old_engine",
+        r"client version \S+ is too new. Maximum supported API version is (\S+)",
+        "the engine is older than the client: update it, or call with DOCKER_API_VERSION={0}",
+    ),
+    Failure(
+        "proxy_of_the_engine",
+        r"proxyconnect tcp: (?:dial tcp:? )?(.+)",
+        "the engine cannot reach its proxy ({0}): correct proxies in /etc/docker/daemon.json or HTTP_PROXY "
+        "of its service, and restart Docker",
+    ),
+    Failure(
         "cdi_vendor",
         r"failed to discover GPU vendor from CDI|no known GPU vendor found",
         "install nvidia-container-toolkit, then: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",

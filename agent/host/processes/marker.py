@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.core.safe_files import make_folder
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -19,6 +21,8 @@ _WRAPPER = """\
 "$@"
 code=$?
 if [ "$code" -eq 0 ] || kill -0 "$PPID" 2>/dev/null; then
+  rm -f "$0.part"
+  set -C # never through a link that somebody put there
   printf '%s %s\\n' "$code" "$VCAGENT_MARK" > "$0.part" && mv -f "$0.part" "$0"
 fi
 exit "$code"
@@ -48,7 +52,7 @@ def fingerprint(argv: Sequence[str], cwd: Path | None) -> str:
 
 def wrapped(argv: Sequence[str], marker: Path, mark: str) -> tuple[list[str], dict[str, str]]:
     """The command in a shell that writes the marker, and the variables that this shell needs."""
-    marker.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(marker.parent)
     return (
         ["/bin/sh", "-c", _WRAPPER, str(marker.resolve()), *argv],
         {"VCAGENT_MARK": f"{mark} {time.time():.3f}"},

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from agent.core.safe_files import append_to
 from agent.core.secrets import LineMasker, Secrets
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ class OutputLog:
     def __init__(
         self, path: Path, command: str, secrets: Secrets, on_line: Callable[[str], None] | None = None
     ) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8", errors="replace")
+        self._file = append_to(path)
         self._lock = threading.Lock()
         self._on_line = on_line
         self._maskers = {name: LineMasker(secrets) for name in ("stdout", "stderr")}

@@ -238,3 +238,47 @@ def test_undo(case: str) -> None:
 
 def test_a_step_notes_nothing_unless_it_says_so() -> None:
     assert Step("x", "y", lambda _: None).undo is None
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="no git")
+def test_a_run_is_kept_while_what_it_did_stands(tmp_path: Path, cloned: Path) -> None:
+    (run,) = cloned.glob("2*")
+    removed = vcagent(tmp_path, "--clean=logs", "--yes", f"--results-dir={cloned}")
+    assert removed.returncode == 0
+    assert "what it did stands (GitRepoClone: " in removed.stdout
+    assert f"first: vcagent clean --dependencies {run.name}" in removed.stdout
+    assert (run / JOURNAL).is_file()
+    assert vcagent(tmp_path, "clean", "-d", "-y", f"--results-dir={cloned}").returncode == 0
+    assert vcagent(tmp_path, "--clean=logs", "--yes", f"--results-dir={cloned}").returncode == 0
+    assert not run.exists()
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="no git")
+def test_packages_and_the_runs_that_made_them_go_together(tmp_path: Path, cloned: Path) -> None:
+    (run,) = cloned.glob("2*")
+    removed = vcagent(tmp_path, "--clean", "--yes", f"--results-dir={cloned}")
+    assert removed.returncode == 0, removed.stderr
+    assert not (tmp_path / "packages/code").exists()
+    assert not run.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(not shutil.which("git"), reason="no git")
+def test_root_believes_only_journals_that_root_wrote(tmp_path: Path, cloned: Path) -> None:
+    (run,) = cloned.glob("2*")
+    os.chown(run / JOURNAL, 65534, 65534)
+    done = vcagent(tmp_path, "clean", "-d", "-y", f"--results-dir={cloned}")
+    assert "its journal was not written by root" in done.stdout
+    assert "Nothing to take back." in done.stdout
+    removed = vcagent(tmp_path, "--clean=logs", "--yes", f"--results-dir={cloned}")
+    assert "its journal was not written by root" in removed.stdout
+    assert run.exists()
+    assert (tmp_path / "packages/code").exists()
+    os.chown(run / JOURNAL, 0, 0)
+    cloned.chmod(0o777)
+    refused = vcagent(tmp_path, "resume", f"--results-dir={cloned}")
+    assert refused.returncode == ExitCode.HOST_CANNOT_RUN
+    assert "every account may write to" in refused.stderr
+    planned = vcagent(tmp_path, "-p", "EXECUTE-COMMAND", "--pm", "Command=true", f"--results-dir={cloned}")
+    assert planned.returncode == ExitCode.HOST_CANNOT_RUN
+    assert "chmod go-w" in planned.stderr

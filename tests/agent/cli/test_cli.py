@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -186,7 +187,8 @@ def test_a_run_prints_json(
     code, out, _ = vcagent(capsys, monkeypatch, "report")
     assert "report.html" in out
     code, out, err = vcagent(capsys, monkeypatch, "resume")
-    assert (code, "is complete" in err) == (ExitCode.USAGE, True)
+    assert (code, "is complete" in err) == (ExitCode.OK, True)
+    assert "Result:" in out
 
 
 def test_a_plan_is_shown_and_nothing_is_done(
@@ -254,15 +256,30 @@ def test_clean_removes_runs_and_packages_of_ours_alone(
     (tmp_path / "results/mine").mkdir()
     (tmp_path / "results/mine/journal.sqlite").write_text("somebody's own diary")
     assert len(list((tmp_path / "results").glob("2*"))) == 1
-    code, _, _ = vcagent(capsys, monkeypatch, "--clean")
+    (run,) = (tmp_path / "results").glob("2*")
+    (run / "notes.txt").write_text("mine")
+    (packages / "precious").write_text("mine")
+    (packages / "own-folder").mkdir()
+    code, out, err = vcagent(capsys, monkeypatch, "--clean")
+    assert code == ExitCode.USAGE
+    assert "add --yes" in err
+    assert f"remove {run}: " in out
+    assert " files, 0." in out
+    assert (run / "journal.sqlite").exists()
+    code, out, _ = vcagent(capsys, monkeypatch, "--clean", "--yes")
     assert code == 0
+    for kept in (packages / "precious", packages / "own-folder", run / "notes.txt"):
+        assert f"left   {kept}: " in out
+        assert kept.exists()
+    assert [path.name for path in run.iterdir()] == ["notes.txt"]
+    shutil.rmtree(run)
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [".vcagent.lock", "mine"]
-    assert [path.name for path in packages.iterdir()] == [".vcagent-packages"]
+    code, out, _ = vcagent(capsys, monkeypatch, "--clean=logs")
+    assert (code, out) == (0, "Nothing to remove.\n")
 
     (packages / ".vcagent-packages").unlink()
-    (packages / "precious").write_text("not vcagent's")
     vcagent(capsys, monkeypatch, "--profile", "EXECUTE-COMMAND", "--parameters", "Command=true", "-q")
-    vcagent(capsys, monkeypatch, "--clean=packages")
+    vcagent(capsys, monkeypatch, "--clean=packages", "--yes")
     assert (packages / "precious").exists()
     assert len(list((tmp_path / "results").glob("2*"))) == 1
 
@@ -301,12 +318,22 @@ def test_help_and_version_start_without_the_heavy_imports() -> None:
     assert result.stdout.endswith("HEAVY []\n")
 
 
-@pytest.mark.parametrize(("command", "code"), [("true", ExitCode.OK), ("false", ExitCode.ACTION_FAILED)])
-def test_nobody_reading_changes_nothing(command: str, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("output", "command", "code"),
+    [
+        ("2> >(true) | true", "true", ExitCode.OK),
+        ("2> >(true) | true", "false", ExitCode.ACTION_FAILED),
+        (">&- 2>&-", "true", ExitCode.OK),
+        (">&-", "true", ExitCode.OK),
+        (">/dev/full 2>/dev/full", "true", ExitCode.OK),
+        ("--json >/dev/full", "false", ExitCode.ACTION_FAILED),
+    ],
+)
+def test_nobody_reading_changes_nothing(output: str, command: str, code: int, tmp_path: Path) -> None:
     program = f"{sys.executable} -c 'from agent.cli.main import main; main()'"
     arguments = f"--profile EXECUTE-COMMAND --parameters Command={command}"
     result = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {program} {arguments} 2> >(true) | true; exit ${{PIPESTATUS[0]}}"],
+        ["bash", "-c", f"set -o pipefail; {program} {arguments} {output}; exit ${{PIPESTATUS[0]}}"],
         cwd=tmp_path,
         env={**os.environ, "VCAGENT_PACKAGE_DIR": str(tmp_path / "packages")},
         check=False,

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.secret_shapes import secret_reference
 from agent.core.secrets import MASK, LineMasker, Secrets, is_secret_name
 
 if TYPE_CHECKING:
@@ -45,6 +46,15 @@ SECRET = "p@ss'w\"ord/+1 é"
         "AccountKey",
         "PGPASSWORD",
         "api_keys",
+        "MYSQL_PWD",
+        "DB_PASS",
+        "dbPass",
+        "SMTPPASS",
+        "pass",
+        "Pwd",
+        "AWS_CREDS",
+        "GITHUB_PAT",
+        "passcode",
     ],
 )
 def test_secret_names(name: str) -> None:
@@ -84,6 +94,16 @@ def test_secret_names(name: str) -> None:
         "PasswordFile",
         "public_key",
         "sortkey",
+        "ms_per_token",
+        "EOT token",
+        "PWD",
+        "OLDPWD",
+        "pass@1",
+        "pass_rate",
+        "first_pass",
+        "TestsPass",
+        "bypass",
+        "compat",
     ],
 )
 def test_names_that_only_look_like_it(name: str) -> None:
@@ -131,6 +151,10 @@ PLANTED = "aB3dE5gH7jK9mN1pQ3sT5"
         f"HF_TOKEN={PLANTED} python x.py",
         f'"api_key": "{PLANTED}"',
         f"login --password {PLANTED}",
+        f"MYSQL_PWD={PLANTED} mysqldump",
+        f"DB_PASS='{PLANTED}'",
+        f'{{"smtp_pass": "{PLANTED}"}}',
+        f"Server=x;Uid=me;Pwd={PLANTED};",
         f"login --registry-token '{PLANTED}'",
         f"ghp_{PLANTED}",
         f"nvapi-{PLANTED}",
@@ -176,6 +200,9 @@ def test_secrets_are_known_by_their_shape(text: str) -> None:
         "--token-file /etc/token-of-the-host --sort-key first-name",
         "KeyCount=1000000 TokenLimit=131072 apiKeyEnv=OPENAI_API_KEY",
         "design=modern&signal=strong",
+        "print_info: EOT token        = 151645 '<|im_end|>'",
+        '"ms_per_token": 12.3456, ms_per_token=12.3456789',
+        "PWD=/srv/workplace OLDPWD=/srv/elsewhere pass@1=0.98765 first_pass=1234567",
         "-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBg\n-----END CERTIFICATE-----",
     ],
 )
@@ -183,15 +210,35 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert Secrets(["unrelated"]).mask(text) == text
 
 
-def test_short_and_plain_values_are_not_literals() -> None:
+def test_variables_that_are_short_and_plain_are_not_literals() -> None:
     secrets = Secrets(
-        mappings=[
-            {"TOKEN": "abc", "PASSWORD": "enabled", "API_KEY": True, "X_KEY": None},
-            {"DB_KEY": 1000000, "ADMIN_KEY": "131072.5", "PGPASSWORD": "password", "A_TOKEN": "Secret"},
-        ]
-    )
-    text = "abc enabled True None 1000000 keys 131072.5 password of a Secret"
+        environment={
+            "TOKEN": "abc", "PASSWORD": "enabled", "DB_KEY": "1000000", "ADMIN_KEY": "131072.5",
+            "PGPASSWORD": "password", "A_TOKEN": "Secret", "PWD": "/srv/work",
+        }
+    )  # fmt: skip
+    text = "abc enabled True None 1000000 keys 131072.5 password of a Secret /srv/work"
     assert secrets.mask(text) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "masked"),
+    [
+        ("orange", "xorangey oranges Orange", "x***y ***s Orange"),
+        ("1234", "id 991234.5, 1234", "id 99***.5, ***"),
+        (123456, "a123456b", "a***b"),
+        ("abc", "abc abcd xabc a-abc-b", "*** abcd xabc a-***-b"),
+        ("password", "a password of password1 is Password", "a *** of password1 is Password"),
+        ("ab", "ab", "ab"),
+        (True, "True true", "True true"),
+        ("none", "none None", "none None"),
+        (["first1", {"token": "second2"}], "first1 second2", "*** ***"),
+    ],
+)
+def test_the_value_of_a_secret_parameter_is_masked_wherever_it_stands(
+    value: object, text: str, masked: str
+) -> None:
+    assert Secrets(mappings=[{"Password": value}]).mask(text) == masked
 
 
 def test_a_number_too_long_for_a_count_is_a_secret() -> None:
@@ -201,7 +248,7 @@ def test_a_number_too_long_for_a_count_is_a_secret() -> None:
 def test_a_word_is_masked_only_where_it_stands_alone() -> None:
     secrets = Secrets(["orange"])
     assert secrets.mask("orange oranges --orange-juice ORANGE") == f"{MASK} oranges --{MASK}-juice ORANGE"
-    assert secrets.mask(base64.b64encode(b"user:orange1").decode()) == f"dXNlcjp{MASK}Ux"
+    assert secrets.mask(base64.b64encode(b"user:orange1").decode()) == f"dXNlcj{MASK}x"
 
 
 def test_a_header_s_end_ends_its_secret() -> None:
@@ -353,3 +400,31 @@ def test_a_line_without_end_is_passed_on_without_cutting_a_secret(padding: int, 
     parts = [masker.feed(text[at : at + piece]) for at in range(0, len(text), piece)]
     output = "".join([*parts, masker.close()])
     assert output == "x" * padding + MASK + "y" * 300 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("apiKeyEnv", "environment"),
+        ("PasswordEnvironmentVariable", "environment"),
+        ("TokenFile", "file"),
+        ("key_path", "file"),
+        ("KeyFileName", "file"),
+        ("SecretName", ""),
+        ("public_key_path", ""),
+        ("apiKey", ""),
+        ("PATH", ""),
+        ("DB_PASS_FILE", "file"),
+        ("KeyFileCount", ""),
+    ],
+)
+def test_parameters_that_name_a_secret(name: str, kind: str) -> None:
+    assert secret_reference(name) == kind
+
+
+def test_tuples_stay_tuples_and_bytes_need_not_be_text() -> None:
+    secrets = Secrets(["planted-secret"])
+    assert secrets.mask_value(("planted-secret", 1)) == (MASK, 1)
+    assert secrets.mask_value(b"\xffplanted-secret") == f"\ufffd{MASK}".encode()
+    assert secrets.mask_value({"password": ""}) == {"password": ""}
+    assert Secrets(mappings=[{"key": "abc"}]).mask("abc_ abc") == f"abc_ {MASK}"

@@ -396,7 +396,11 @@ class WithoutProxies(LocalHost):
         hang_is_error: bool = False,
     ) -> str | None:
         unset = [part for name in ("http_proxy", "HTTP_PROXY") for part in ("-u", name)]
-        return None if command[0] == "apt-config" else super().output(["env", *unset, *command], timeout_s=30)
+        return (
+            None
+            if command[0] == "apt-config"
+            else super().output(["env", *unset, *command], timeout_s=30, env=env)
+        )
 
 
 def test_servers_of_addresses() -> None:

@@ -23,7 +23,9 @@ from agent.facts.gpu_processes import (
     compute_apps,
     device_holders,
 )
+from agent.facts.gpus import Gpu, merge_gpus, pci_gpus
 from agent.facts.kernel_headers import KERNEL_HEADERS
+from agent.facts.known_gpus import first_driver, gpu_name_of, is_vgpu
 from agent.facts.nvidia_module import (
     COMPETING_MODULES,
     LOADED_MODULES,
@@ -458,3 +460,19 @@ def test_nvml() -> None:
     assert ask_nvml(lost) == Nvml(error="GPU is lost")
     assert lost.ended
     assert facts()[NVML] is None
+
+
+def test_gpus_are_known_before_their_driver() -> None:
+    assert gpu_name_of("0x1eb8") == "Tesla T4"
+    assert gpu_name_of("0xffff") is None
+    assert first_driver("0x3182") == "580.82.07"
+    assert first_driver("0x232c", "550") == "550.127.08", "a newer branch knew it later"
+    assert first_driver("0x232c") == "535.216.03"
+    assert first_driver("0x20b2", "550") == ""
+    assert is_vgpu("0x2236", "0x14bb")
+    assert not is_vgpu("0x2236", "0x1482")
+    files = {"vendor": "0x10de", "class": "0x030200", "device": "0x2236", "subsystem_device": "0x14bb"}
+    (gpu,) = pci_gpus({"0002:00:00.0": files})
+    assert gpu.subsystem == "0x14bb"
+    answered = Gpu(bus_id="0002:00:00.0", name="NVIDIA A10-8Q", driver="550.144.06")
+    assert merge_gpus((gpu,), (answered,))[0].subsystem == "0x14bb"

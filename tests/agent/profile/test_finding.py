@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.core.errors import ProfileError
-from agent.profile import find, installed
+from agent.profile import find, finding, installed
 from agent.profile.finding import MAXIMUM_BYTES
 
 if TYPE_CHECKING:
@@ -91,13 +93,31 @@ def test_the_format_of_a_file_without_extension(tmp_path: Path, text: str, expec
     assert find(str(file)).format == expected
 
 
+LOGIN = "Basic " + base64.b64encode(b"me:p@ss/w").decode()
+
+
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if "missing" in self.path:
             self.send_error(404)
             return
+        if "redirect" in self.path:
+            self.send_response(302)
+            self.send_header("Location", self.path.partition("?")[2])
+            self.end_headers()
+            return
+        if "login" in self.path and self.headers.get("Authorization") != LOGIN:
+            self.send_error(401)
+            return
         self.send_response(200)
+        if "cut" in self.path:
+            self.send_header("Content-Length", str(len(TEXT) + 1))
         self.end_headers()
+        if "slow" in self.path:
+            while True:  # until the reader goes
+                self.wfile.write(b"#")
+                self.wfile.flush()
+                time.sleep(0.01)
         self.wfile.write(b"a" * (MAXIMUM_BYTES + 1) if "huge" in self.path else TEXT.encode())
 
     def log_message(self, *_: object) -> None:
@@ -112,6 +132,34 @@ def server() -> Iterator[str]:
         yield f"127.0.0.1:{http.server_port}"
         http.shutdown()
         thread.join()
+
+
+def test_a_login_is_sent_to_its_own_host_alone(server: str) -> None:
+    user = "me:p%40ss%2Fw"
+    assert find(f"http://{user}@{server}/login.yaml").text == TEXT
+    assert find(f"http://{user}@{server}/redirect?/login.yaml").text == TEXT
+    other = server.replace("127.0.0.1", "localhost")
+    for address in (f"{server}/login.yaml", f"{user}@{server}/redirect?http://{other}/login.yaml"):
+        with pytest.raises(ProfileError, match=r"Unauthorized|401") as caught:
+            find(f"http://{address}")
+        assert "p%40ss" not in str(caught.value)
+
+
+def test_a_profile_that_was_cut_is_none(server: str) -> None:
+    with pytest.raises(ProfileError, match=r"it was cut after \d+ of \d+ bytes"):
+        find(f"http://{server}/cut.yaml")
+
+
+def test_a_server_that_never_ends_is_left(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "_DEADLINE_S", 0.2)
+    with pytest.raises(ProfileError, match=r"it did not come within 0\.2 s"):
+        find(f"http://{server}/slow.yaml")
+
+
+@pytest.mark.parametrize("target", ["ftp://127.0.0.1/x", "file:///etc/hostname", "gopher://x/"])
+def test_redirects_lead_to_the_web_alone(server: str, target: str) -> None:
+    with pytest.raises(ProfileError, match="redirect"):
+        find(f"http://{server}/redirect?{target}")
 
 
 def test_a_uri(server: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -99,3 +100,31 @@ def test_what_is_no_list_of_values_is_told_with_its_line(wish: str, message: str
     with pytest.raises(ProfileError, match=message) as failure:
         repeated(ONE.replace("{Variant: $.Parameters.Variants}", wish))
     assert "TEST.yaml:6" in str(failure.value)
+
+
+def test_what_is_repeated_is_bounded_before_it_is_made() -> None:
+    values = ", ".join(map(str, range(16)))
+    actions = "- Type: ExecuteCommand\n  Parameters: {Command: 'x'}\n"
+    for number in range(6):
+        inner = "".join(f"  {line}\n" for line in actions.splitlines())
+        actions = (
+            f"- Type: SequentialExecution\n  Parameters: {{ForEach: {{V{number}: [{values}]}}}}\n"
+            f"  Components:\n{inner}"
+        )
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProfileError, match="makes more than 10000 elements") as caught:
+            repeated(actions)
+        assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert "fewer" in str(caught.value)
+
+
+def test_a_secret_value_names_nothing() -> None:
+    profile = load_sources([Source("TEST", "TEST.yaml", HEAD + ONE, "yaml")], overrides={})
+    keys = [
+        one.key for one in repeat(profile, Variables(), lambda text: text.replace("F16", "***")).elements()
+    ]
+    assert any("Q4_0" in key for key in keys)
+    assert not any("F16" in key for key in keys)

@@ -1,6 +1,7 @@
 """No record is lost or doubled, wherever a write is cut."""
 
 import csv
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,21 @@ def test_csv_has_virtualclients_columns_and_quotes_every_field(journal: Journal,
     assert row["PlatformArchitecture"] == "linux-x64"
     assert row["Metadata"] == 'gpu=0;note=say "hi", twice'
     assert row["Tags"] == "a,b"
+
+
+def test_formulas_are_disarmed_in_csv_and_numbers_stay_numbers(journal: Journal, tmp_path: Path) -> None:
+    planted = dataclasses.replace(
+        record(-0.125), tool_name="=HYPERLINK(1)", scenario="@x", metadata={"a": "b"}, tags=("-1+1",)
+    )
+    journal.add_records([planted])
+    feed(journal, [CsvSink(tmp_path / "m.csv", {"version": "-1", "platform": "linux-x64"})])
+    with (tmp_path / "m.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["ToolName"] == "'=HYPERLINK(1)"
+    assert row["ScenarioName"] == "'@x"
+    assert row["Tags"] == "'-1+1"
+    assert row["MetricValue"] == "-0.125"
+    assert row["AppVersion"] == "-1"
 
 
 def test_a_run_without_records_leaves_a_header_and_an_empty_jsonl(journal: Journal, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts import Facts, LocalHost
-from agent.facts.docker import DAEMON_CONFIG_PATH
+from agent.facts.docker import DAEMON_CONFIG_PATH, daemon_config
 from dependencies.docker.cli import REMEDIES, docker_remedy
 from dependencies.docker.daemon import changes, merged, overwritten, without, write_daemon_config
 from dependencies.docker.installation import DockerInstallation
@@ -99,6 +99,19 @@ def dockerd(config: Path, script: str) -> None:
     program = config.parents[2] / "bin" / "dockerd"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
+
+
+def test_a_byte_order_mark_is_skipped_as_moby_does() -> None:
+    assert daemon_config('\ufeff{"debug": true}').settings == {"debug": True}
+    assert daemon_config("\ufeff").settings == {}
+
+
+def test_what_is_checked_can_be_read_by_its_owner_alone(context: StepContext, config: Path) -> None:
+    """It may hold the password of a proxy."""
+    mode = config.parents[2] / "mode"
+    dockerd(config, f'for word in "$@"; do :; done; stat -c %a "${{word#*=}}" >{mode}')
+    write_daemon_config(context, {"proxies": {"http-proxy": "http://user:secret@proxy"}})
+    assert mode.read_text().strip() == "600"
 
 
 def test_dockerd_refuses_what_would_be_written(context: StepContext, config: Path) -> None:
@@ -238,6 +251,15 @@ def test_restoring_would_end_containers() -> None:
             "take hosts out",
         ),
         ("Failed to start docker.service: Unit docker.service is masked.", "systemctl unmask"),
+        (
+            "client version 1.41 is too old. Minimum supported API version is 1.44, please upgrade",
+            "DOCKER_MIN_API_VERSION",
+        ),
+        ("client version 1.52 is too new. Maximum supported API version is 1.41", "DOCKER_API_VERSION=1.41"),
+        (
+            "Get https://x.io/v2/: proxyconnect tcp: dial tcp 10.0.0.1:3128: i/o timeout",
+            "proxies",
+        ),
         ("something else", "is in the log"),
     ],
 )

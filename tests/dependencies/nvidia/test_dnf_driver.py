@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.component.component import StepContext
-from agent.core.errors import DependencyFailedError
+from agent.core.errors import DependencyFailedError, HostError
 from agent.facts import Facts
 from agent.facts.linux import Distribution
 from agent.facts.services import ServiceState
@@ -26,7 +26,13 @@ from dependencies.nvidia.rpm_driver import removed_by
 from dependencies.nvidia.undo import undo_plan
 from dependencies.packages import rpm_repository
 from tests.dependencies.conftest import Messages
-from tests.dependencies.rpm_lab import NvidiaRpms, RootedHost, RootedProcesses, publish_rpms
+from tests.dependencies.rpm_lab import (
+    NvidiaRpms,
+    RootedHost,
+    RootedProcesses,
+    publish_rpms,
+    repository_file,
+)
 from tests.lab.host.web.apt_repository import signing_key
 
 if TYPE_CHECKING:
@@ -99,6 +105,8 @@ def rpm_host(tmp_path: Path, rpms: NvidiaRpms, monkeypatch: pytest.MonkeyPatch) 
     for folder in ("usr/bin", "etc/yum.repos.d", "etc/dnf/plugins"):
         (root / folder).mkdir(parents=True)
     (root / "usr/bin/dnf").touch()
+    for name, uri in (("base", rpms.base), ("epel", rpms.epel)):
+        (root / f"etc/yum.repos.d/{name}.repo").write_text(repository_file(name, uri))
     monkeypatch.setattr(rpm_repository, "_FOLDER", root / "etc/yum.repos.d")
     monkeypatch.setattr(rpm_repository, "_KEYS", root / "etc/pki/rpm-gpg")
     modelled = {
@@ -171,7 +179,7 @@ def test_a_fresh_root_gets_the_driver_and_is_then_left_alone(rpm_host: RpmHost) 
     installed = rpm_host.installed()
     assert {"nvidia-driver-cuda 550.163.01", "nvidia-fabric-manager 550.163.01"} <= installed
     assert "kmod-nvidia-latest-dkms 550.163.01" in installed
-    assert not any("580" in package or "open" in package for package in installed)
+    assert not any("580" in package or "-open-" in package for package in installed)
     assert rpm_host.plan("550").nothing_to_do
     assert "nvidia-driver-cuda-3:550.163.01-1.el9.*" in (rpm_host.root / LOCKS).read_text()
 
@@ -187,7 +195,27 @@ def test_a_fresh_root_gets_the_driver_and_is_then_left_alone(rpm_host: RpmHost) 
                 undoing.run(rpm_host.context)
     assert not any("nvidia" in package for package in rpm_host.installed())
     assert (rpm_host.root / LOCKS).read_text() == ""
-    assert not list((rpm_host.root / "etc/yum.repos.d").iterdir())
+    left = {path.name for path in (rpm_host.root / "etc/yum.repos.d").iterdir()}
+    assert left == {"base.repo", "epel.repo"}
+
+
+def test_dkms_comes_from_epel(rpm_host: RpmHost) -> None:
+    """NVIDIA's repository has no dkms: where EPEL is missing the plan says so, and adds it."""
+    (rpm_host.root / "etc/yum.repos.d/epel.repo").unlink()
+    steps = rpm_host.plan("550").steps
+    assert [step.name for step in steps[:4]] == ["key", "repository", "epel", "driver"]
+    assert "dkms" in steps[2].reason
+    rpm_host.apply("550")
+    assert "dkms 3.1.8" in rpm_host.installed()
+    assert rpm_host.plan("550").nothing_to_do
+
+
+def test_dkms_is_nowhere(rpm_host: RpmHost) -> None:
+    for name in ("base", "epel"):
+        (rpm_host.root / f"etc/yum.repos.d/{name}.repo").unlink()
+    with pytest.raises(HostError, match="dkms") as error:
+        rpm_host.plan("550")
+    assert "epel-release" in (error.value.remedy or "")
 
 
 def test_upgraded_brought_back_and_nothing_else_goes_for_it(rpm_host: RpmHost) -> None:

@@ -89,7 +89,8 @@ def check_working(host: LabHost, version: str) -> None:
     assert host.run("systemctl is-active nvidia-fabricmanager docker").stdout.split() == ["active"] * 2
     assert version in host.run("nv-fabricmanager --version").stdout
     held = host.run("apt-mark showhold").stdout.split()
-    assert any(name.startswith("nvidia-driver-") for name in held)
+    assert any(name.startswith("libnvidia-compute-") for name in held)
+    assert any(name.startswith("nvidia-dkms-") for name in held)
     assert any(name.startswith("nvidia-fabricmanager-") for name in held)
 
 

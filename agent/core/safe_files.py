@@ -1,0 +1,292 @@
+"""Writing files as root in folders that others may reach: no link is followed.
+
+A file is opened by its name below a descriptor of its folder, and each folder on the way likewise. An
+account that neither owns these folders nor can write to them cannot have another file of the host replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from agent.core.errors import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "append_text",
+    "append_to",
+    "distrust",
+    "distrust_file",
+    "make_folder",
+    "open_file",
+    "remedy_for",
+    "replace_bytes",
+    "replace_text",
+    "require_trust",
+    "touch",
+    "trusted_accounts",
+    "write_to",
+    "written_by_root",
+]
+
+_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
+_PART = ".part"
+
+
+def trusted_accounts() -> set[int]:
+    """The user ids that may own what root writes to: root's own and that of the caller of sudo."""
+    caller = os.environ.get("SUDO_UID", "")
+    return {0, os.geteuid(), *([int(caller)] if caller.isdecimal() else [])}
+
+
+def distrust(folder: Path) -> str:
+    """Say why root must not write to a folder; empty if it may, or if this process is not root.
+
+    The folders above count too: whoever can rename one of them can put another in its place.
+
+    Args:
+        folder: the folder; it need not exist yet.
+    """
+    if os.geteuid() != 0:
+        return ""
+    try:
+        real = Path(os.path.realpath(folder))
+    except OSError as error:
+        return f"{folder} cannot be looked at: {error.strerror or error}"
+    nearest = next((path for path in (real, *real.parents) if path.exists()), Path("/"))
+    for path in (nearest, *nearest.parents):
+        status = path.stat()
+        if status.st_uid not in trusted_accounts():
+            return f"{path} belongs to {_user(status.st_uid)}"
+        if path != real and status.st_mode & stat.S_ISVTX:
+            continue  # as in /tmp: others cannot rename what is not theirs
+        if status.st_mode & stat.S_IWOTH:
+            return f"every account may write to {path}"
+        if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid):
+            return f"the group {_group(status.st_gid)} may write to {path}"
+    return ""
+
+
+def distrust_file(path: Path) -> str:
+    """Say why root must not believe a file; empty if it may, or if this process is not root."""
+    if os.geteuid() != 0:
+        return ""
+    if reason := distrust(path.parent):
+        return reason
+    try:
+        status = path.stat()
+    except OSError as error:
+        return f"it cannot be looked at: {error.strerror or error}"
+    if status.st_uid not in trusted_accounts():
+        return f"it belongs to {_user(status.st_uid)}"
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)):
+        return "others may write to it"
+    return ""
+
+
+def require_trust(folder: Path, what: str, option: str) -> None:
+    """Refuse a folder that root must not write to.
+
+    Args:
+        folder: the folder.
+        what: what it is, such as ``results folder``.
+        option: the option that chooses another one.
+
+    Raises:
+        HostError: if others may write to it, or it belongs to somebody else; with the remedy.
+    """
+    if reason := distrust(folder):
+        raise HostError(
+            f"root does not write to the {what} {folder}: {reason}", remedy=remedy_for(folder, option)
+        )
+
+
+def remedy_for(folder: Path, option: str) -> str:
+    """What to do about a folder that root must not write to."""
+    real = os.path.realpath(folder)
+    return (
+        f"chown root {real} and chmod go-w {real}, likewise for the folder that is named; "
+        f"or choose another with {option}"
+    )
+
+
+def written_by_root(path: Path) -> bool:
+    """Return True if a file is root's and nobody else may write to it; it may be no link."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    writable = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISREG(status.st_mode) and status.st_uid == 0 and not writable
+
+
+def _is_private(gid: int) -> bool:
+    """Whether a group is root's, or that of the caller of sudo alone, as Debian and Red Hat make them."""
+    caller = os.environ.get("SUDO_USER", "")
+    if gid == 0:
+        return True
+    try:
+        group = grp.getgrgid(gid)
+        return bool(caller) and group.gr_name == caller and not set(group.gr_mem) - {caller, "root"}
+    except KeyError:
+        return False
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"the user with the number {uid}"
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+@contextmanager
+def _folder(path: Path, *, make: bool = False, mode: int = 0o777) -> Iterator[int]:
+    """A descriptor of a folder; as root reached from ``/`` without following any link.
+
+    Raises:
+        OSError: if a part of the path is a link (as root) or no folder.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    if os.geteuid() != 0:
+        if make:
+            path.mkdir(mode, parents=True, exist_ok=True)
+        descriptor = os.open(path, flags)
+    else:
+        absolute = Path(os.path.abspath(path))  # noqa: PTH100 - resolve would follow links
+        descriptor = os.open("/", flags)
+        for name in absolute.parts[1:]:
+            try:
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, mode, dir_fd=descriptor)
+                inner = os.open(name, flags | os.O_NOFOLLOW, dir_fd=descriptor)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                    raise NotADirectoryError(
+                        errno.ENOTDIR, f"{name} is a link or no folder, and root follows no link", str(path)
+                    ) from error
+                error.filename = str(path)
+                raise
+            finally:
+                os.close(descriptor)
+            descriptor = inner
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Make a folder with its parents if it is missing; as root follow no link.
+
+    Raises:
+        OSError: if it cannot be made, or a part of its path is no folder.
+    """
+    with _folder(path, make=True, mode=mode):
+        pass
+
+
+def open_file(path: Path, flags: int, mode: int = 0o666, *, other_names: bool = False) -> int:
+    """Open an ordinary file; never a link, a pipe or a device, and as root no other account's file.
+
+    Args:
+        path: the file.
+        flags: as ``os.open`` takes them.
+        mode: permissions of a new file, less the umask.
+        other_names: whether the file may have further names (hard links) of its own run.
+
+    Returns:
+        The file's descriptor.
+
+    Raises:
+        OSError: if it cannot be opened, or is something else.
+    """
+    wanted = flags & ~os.O_TRUNC
+    with _folder(path.parent) as folder:
+        try:
+            descriptor = os.open(path.name, wanted | _NO_LINK | os.O_NONBLOCK, mode, dir_fd=folder)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+        if not other_names and status.st_nlink > 1:
+            raise OSError(errno.EMLINK, "the file has another name elsewhere", str(path))
+        if os.geteuid() == 0 and status.st_uid not in trusted_accounts():
+            raise PermissionError(errno.EPERM, f"the file belongs to {_user(status.st_uid)}", str(path))
+        if flags & os.O_TRUNC:
+            os.ftruncate(descriptor, 0)
+        os.set_blocking(descriptor, True)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def append_to(path: Path, *, errors: str = "replace", buffering: int = -1) -> TextIO:
+    """Open a log for appending, in a folder that is made if it is missing; see ``open_file``."""
+    make_folder(path.parent)
+    descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, other_names=True)
+    return open(descriptor, "a", encoding="utf-8", errors=errors, buffering=buffering)  # noqa: PTH123 - no path
+
+
+def write_to(path: Path, *, newline: str | None = None) -> TextIO:
+    """Open a text file for writing, its old text gone; see ``open_file``."""
+    descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    return open(descriptor, "w", encoding="utf-8", newline=newline)  # noqa: PTH123 - no path
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append a text to a log; see ``append_to``."""
+    with append_to(path) as file:
+        file.write(text)
+
+
+def touch(path: Path) -> None:
+    """Make an empty file if there is none; see ``open_file``."""
+    append_to(path).close()
+
+
+def replace_text(path: Path, text: str, mode: int = 0o666, *, errors: str = "strict") -> None:
+    """Write a text so that a reader finds the old file or the new one, never half of one."""
+    replace_bytes(path, text.encode("utf-8", errors), mode)
+
+
+def replace_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file so that a reader finds the old one or the new one, never half of one.
+
+    Args:
+        path: the file; what is there is replaced, a link itself and not what it leads to.
+        data: what it is to hold.
+        mode: permissions, less the umask, from its first byte on.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    part = f"{path.name}{_PART}"
+    with _folder(path.parent) as folder:
+        with suppress(FileNotFoundError):
+            os.unlink(part, dir_fd=folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
+        with os.fdopen(os.open(part, flags, mode, dir_fd=folder), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(part, path.name, src_dir_fd=folder, dst_dir_fd=folder)

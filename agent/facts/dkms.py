@@ -1,0 +1,85 @@
+"""Kernel modules that are built on the host: builds under way, their first error, and what is there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.facts.base import Fact, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["DKMS_BUILDS", "NVIDIA_MODULE_FILE", "ModuleBuild", "first_error", "last_line"]
+
+_MODULE_NAMES = ("nvidia", "nvidia-current", "nvidia-current-open")
+"""Debian's modules have names of their own; ``nvidia`` is an alias that modprobe knows of them."""
+
+_TREE = "/var/lib/dkms"
+_ERROR = re.compile(
+    r"\berror:|: command not found|: not found\b|\*\*\* |[Nn]o space left|\bERROR\b|Unable to|unable to"
+)
+_NOISE = re.compile(r"^\s*(?:CONFTEST|CC|LD|AR|SYMLINK|MODPOST|BTF|make(?:\[\d+\])?: (?:Enter|Leav))\b")
+
+
+@dataclass(frozen=True)
+class ModuleBuild:
+    """A build that runs, or that failed: dkms takes the log elsewhere once a module is built.
+
+    Args:
+        module: such as ``nvidia-current``.
+        version: the driver's.
+        log: the path of ``make.log``.
+        error: its first error; empty where it tells none.
+        at: its last line.
+        lines: how many it has.
+    """
+
+    module: str
+    version: str
+    log: str
+    error: str
+    at: str = ""
+    lines: int = 0
+
+
+def first_error(text: str) -> str:
+    """The first line of a ``make.log`` that tells an error: those after it mostly follow from it."""
+    for line in text.splitlines():
+        if _ERROR.search(line) and not _NOISE.match(line):
+            return line.strip()
+    return ""
+
+
+def last_line(text: str) -> str:
+    """What a build is at: the file that is compiled, or its last line."""
+    line = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    compiled = re.search(r"/([^/\s]+\.c)(?=\s|$)(?!.*\.c(?:\s|$))", line)
+    return f"compiling {compiled.group(1)}" if compiled else line
+
+
+def _builds(host: Host) -> Iterator[ModuleBuild]:
+    for module in host.names(_TREE):
+        for version in host.names(f"{_TREE}/{module}"):
+            log = f"{_TREE}/{module}/{version}/build/make.log"
+            text = host.text(log) if "make.log" in host.names(log.rpartition("/")[0]) else None
+            if text is not None:
+                lines = text.count("\n")
+                yield ModuleBuild(module, version, log, first_error(text), last_line(text), lines)
+
+
+def _module_file(host: Host) -> str | None:
+    kernel = (host.output(["uname", "-r"]) or "").strip()
+    programs = {name for folder in ("/usr/sbin", "/sbin", "/usr/bin", "/bin") for name in host.names(folder)}
+    if "modinfo" not in programs or "modules.dep" not in host.names(f"/lib/modules/{kernel}"):
+        return None  # a container has the kernel of another host
+    told = (host.output(["modinfo", "-k", kernel, "-F", "version", name]) for name in _MODULE_NAMES)
+    return next((version.strip() for version in told if version and version.strip()), "")
+
+
+DKMS_BUILDS: Fact[tuple[ModuleBuild, ...]] = Fact(
+    "dkms_builds", f"{_TREE}/*/*/build/make.log", lambda host: tuple(_builds(host))
+)
+NVIDIA_MODULE_FILE: Fact[str | None] = Fact("nvidia_module_file", "modinfo -k <kernel> nvidia", _module_file)
+"""The version of the module that is there for the kernel that runs; empty for none, None if unknown."""

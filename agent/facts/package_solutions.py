@@ -1,0 +1,156 @@
+"""What the package manager itself would do for a command: asked before anything is changed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.facts.base import Fact, Host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["PackageSolution", "apt_preferences", "apt_solution", "dnf_solution", "read_apt", "read_dnf"]
+
+_TIMEOUT_S = 120
+_SHOWN = 12
+"""Lines of the package manager's refusal that are kept."""
+
+_PRIORITY = 1001
+"""Above 1000 a pin also takes a version back (apt_preferences(5))."""
+
+# apt reads preferences from a regular file alone; those of the host stay in force behind ours.
+_APT_SCRIPT = (
+    "file=$(mktemp) || exit; trap 'rm -f \"$file\"' EXIT; "
+    '{ printf "%s\\n" "$0"; cat /etc/apt/preferences 2>/dev/null; } >"$file"; '
+    '"$@" --option=Dir::Etc::Preferences="$file" --simulate 2>&1 || echo "E: exit $?"'
+)
+_BUSY = r"already locked by \d+|another copy is running|[Ff]ailed to obtain .*lock|rpm transaction lock"
+_ERASING = ("Removing", "Obsoleting", "Erasing")
+_INSTALLING = ("Installing", "Upgrading", "Downgrading", "Reinstalling")
+
+
+@dataclass(frozen=True)
+class PackageSolution:
+    """What the package manager would change.
+
+    Args:
+        changes: versions that would be installed, by name without architecture; what is there and stays is
+            left out.
+        removed: names of packages that would be removed.
+        problem: the lines of its refusal; empty where it finds a way.
+    """
+
+    changes: Mapping[str, str] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
+    problem: tuple[str, ...] = ()
+
+
+def apt_preferences(pins: Mapping[str, str]) -> str:
+    """Preferences that make one version of each package the candidate, also where that is an older one."""
+    return "\n".join(
+        f"Package: {name}\nPin: version {version}\nPin-Priority: {_PRIORITY}\n"
+        for name, version in sorted(pins.items())
+    )
+
+
+def read_apt(text: str | None) -> PackageSolution:
+    """Read ``apt-get --simulate``: ``Inst name [old] (new origin [architecture])``, ``Remv name [old]``."""
+    if text is None:
+        return PackageSolution(problem=("apt-get gave no answer",))
+    lines = text.splitlines()
+    if any(line.startswith("E: ") for line in lines):
+        return PackageSolution(problem=_refusal(lines))
+    changes = {
+        match.group(1): match.group(2)
+        for line in lines
+        if (match := re.match(r"Inst ([^\s:]+)(?::\S+)? (?:\[[^\]]*\] )?\((\S+) ", line))
+    }
+    removed = [match.group(1) for line in lines if (match := re.match(r"(?:Remv|Purg) ([^\s:]+)", line))]
+    return PackageSolution(changes, tuple(dict.fromkeys(removed)))
+
+
+def _refusal(lines: Sequence[str]) -> tuple[str, ...]:
+    """The lines that say why: unmet dependencies, and errors."""
+    told = [
+        line.rstrip()
+        for line in lines
+        if re.match(r"E: (?!exit \d)|W: |\s+\S.*(?:Depends|Conflicts|Breaks|Recommends)\b|\s+but |N: ", line)
+        or "is to be installed" in line
+        or "is not " in line
+    ]
+    return tuple(told[:_SHOWN]) or tuple(line for line in lines if line.strip())[-_SHOWN:]
+
+
+def apt_solution(command: Sequence[str], pins: Mapping[str, str]) -> Fact[PackageSolution]:
+    """What a command of apt would do while packages are pinned; it needs neither root nor the lock.
+
+    Args:
+        command: such as ``apt-get install …``; ``--simulate`` is added.
+        pins: the one version of each package that may be taken.
+    """
+    asked = ["sh", "-c", _APT_SCRIPT, apt_preferences(pins), *command]
+
+    def read(host: Host) -> PackageSolution:
+        return read_apt(host.output(asked, timeout_s=_TIMEOUT_S, hang_is_error=True))
+
+    return Fact(f"package_solution[{shlex.join(command)}]", "apt-get --simulate", read)
+
+
+def read_dnf(text: str | None) -> PackageSolution:
+    """Read the table that dnf shows before it asks.
+
+    A row begins with one blank: name, architecture, version, repository, size; where a name is long, the
+    rest of its row is on the next line, further in. While another process has dnf's lock nobody knows: it is
+    solved again when the lock is free.
+    """
+    if text is None:
+        return PackageSolution(problem=("dnf gave no answer",))
+    if re.search(_BUSY, text):
+        return PackageSolution()
+    if "Transaction Summary" not in text and "Nothing to do" not in text:
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        start = next((i for i, line in enumerate(lines) if re.match(r"Error|Problem", line)), 0)
+        return PackageSolution(problem=tuple(lines[start:][:_SHOWN]) or ("dnf gave no answer",))
+    changes: dict[str, str] = {}
+    removed: list[str] = []
+    for title, fields in _rows(text):
+        if fields[0] == "replacing":
+            removed.append(re.sub(r"\.[^.]+$", "", fields[1]))
+        elif title in _ERASING:
+            removed.append(fields[0])
+        else:
+            changes[fields[0]] = fields[2]
+    return PackageSolution(changes, tuple(dict.fromkeys(removed)))
+
+
+def _rows(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The rows of dnf's table, each with the title of its part; one that is broken in two is whole."""
+    title = pending = ""
+    for line in text.splitlines():
+        fields = line.split()
+        if re.match(r"\S", line):
+            title, pending = fields[0].rstrip(":"), ""
+        elif not fields or title not in (*_INSTALLING, *_ERASING):
+            continue
+        elif pending:
+            yield title, [pending, *fields]
+            pending = ""
+        elif len(fields) == 1:
+            pending = fields[0]
+        elif fields[0] == "replacing" or re.match(r" \S", line):
+            yield title, fields
+
+
+def dnf_solution(command: Sequence[str]) -> Fact[PackageSolution]:
+    """What a command of dnf would do: it is asked, and told no."""
+    asked = ["--assumeno" if word == "--assumeyes" else word for word in command]
+    # dnf ends with 1 where it was told no.
+    script = ["sh", "-c", '"$@" 2>&1 || :', "dnf", *asked]
+
+    def read(host: Host) -> PackageSolution:
+        return read_dnf(host.output(script, timeout_s=_TIMEOUT_S, hang_is_error=True))
+
+    return Fact(f"package_solution[{shlex.join(command)}]", "dnf --assumeno", read)

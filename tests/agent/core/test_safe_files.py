@@ -1,0 +1,190 @@
+"""Root's files: no planted link is followed, and no folder that others rule is written to."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.core import safe_files
+from agent.core.errors import HostError
+from agent.core.logs import configure
+from agent.core.safe_files import append_text, distrust, distrust_file, open_file, replace_text, require_trust
+from agent.core.secrets import Secrets
+from agent.host.processes import LocalProcesses
+from agent.sinks import CsvSink, JsonlSink
+from agent.store.journal import Journal
+from agent.store.results import ResultsFolder, write_json
+from dependencies.packages.system_file import write_system_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+def by_process(path: Path) -> None:
+    LocalProcesses("run").run(["true"], log=path)
+
+
+def by_marker(path: Path) -> None:
+    LocalProcesses("run").run(["true"], log=path.with_name("log"), marker=path.with_suffix(""))
+
+
+def by_log(path: Path) -> None:
+    with configure(path, Secrets()) as log:
+        log.info("planted")
+
+
+WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "records": ("metrics.csv", lambda path: CsvSink(path, {}).write([], 0)),
+    "lines": ("metrics.jsonl", lambda path: JsonlSink(path).write([], 0)),
+    "JSON": ("run.json.part", lambda path: write_json(path.with_suffix(""), {"a": 1})),
+    "text": ("page.html.part", lambda path: replace_text(path.with_suffix(""), "text")),
+    "a log": ("step.log", lambda path: append_text(path, "text")),
+    "a command's log": ("command.log", by_process),
+    "a command's end": ("marker.part", by_marker),
+    "the agent's log": ("vcagent.jsonl", by_log),
+    "a journal": ("journal.sqlite", Journal),
+    "a journal's own log": ("journal.sqlite-wal", lambda path: Journal(path.with_name("journal.sqlite"))),
+    "a system file": (".file.part", lambda path: write_system_file(path.with_name("file"), b"text")),
+    "the lock of a results folder": (
+        ".vcagent.lock", lambda path: ResultsFolder(path.parent).locked("run").__enter__(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("plant", ["symlink", "hard link", "dangling"])
+def test_nothing_that_was_planted_is_written_through(kind: str, plant: str, tmp_path: Path) -> None:
+    if plant == "hard link" and kind in {"a log", "a command's log", "the agent's log"}:
+        pytest.skip("a step's log has another name in its case's folder")
+    victim = tmp_path / "victim"
+    if plant != "dangling":
+        victim.write_text("precious")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    name, write = WRITERS[kind]
+    (folder / name).hardlink_to(victim) if plant == "hard link" else (folder / name).symlink_to(victim)
+    try:
+        write(folder / name)
+    except (OSError, HostError):
+        assert kind not in {"JSON", "text", "a command's end", "a system file"}  # these replace it
+    assert victim.read_text() == "precious" if plant != "dangling" else not victim.exists()
+
+
+@as_root
+def test_root_follows_no_link_to_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(OSError, match="root follows no link"):
+        append_text(tmp_path / "link/logs/step.log", "text")
+    assert not any((tmp_path / "real").iterdir())
+    append_text(tmp_path / "new/logs/step.log", "text")
+    assert (tmp_path / "new/logs/step.log").read_text() == "text"
+
+
+def test_a_pipe_and_a_folder_are_no_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        with pytest.raises(OSError, match=r"not an ordinary file|Is a directory"):
+            open_file(tmp_path / name, os.O_RDWR)
+
+
+@as_root
+def test_another_accounts_file_is_not_written_to(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("theirs")
+    os.chown(file, NOBODY, NOBODY)
+    with pytest.raises(PermissionError, match="belongs to nobody"):
+        open_file(file, os.O_WRONLY | os.O_TRUNC)
+    assert file.read_text() == "theirs"
+
+
+def test_a_file_is_private_from_its_first_byte_and_whole(tmp_path: Path) -> None:
+    replace_text(tmp_path / "file", "one", 0o600)
+    replace_text(tmp_path / "file", "two", 0o600)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "two"
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "reason"),
+    [
+        (0o755, 0, 0, ""),
+        (0o770, 0, 0, ""),
+        (0o777, 0, 0, "every account may write to"),
+        (0o1777, 0, 0, "every account may write to"),
+        (0o775, 0, NOBODY, "the group nogroup may write to"),
+        (0o755, NOBODY, 0, "belongs to nobody"),
+    ],
+)
+def test_folders_that_root_does_not_write_to(
+    mode: int, owner: int, group: int, reason: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    os.chown(folder, owner, group)
+    folder.chmod(mode)
+    assert reason in distrust(folder)
+    assert bool(distrust(folder)) == bool(reason)
+    below = folder / "results" / "new"
+    if mode & stat.S_ISVTX:
+        below.parent.mkdir()
+        assert not distrust(below)  # nobody can rename root's own folder there
+        return
+    assert bool(distrust(below)) == bool(reason)
+    if reason:
+        with pytest.raises(HostError, match="root does not write to the results folder") as caught:
+            require_trust(below, "results folder", "--results-dir")
+        assert "chmod go-w" in str(caught.value)
+        assert "--results-dir" in str(caught.value)
+    file = folder / "file"
+    file.write_text("x")
+    assert bool(distrust_file(file)) == bool(reason)
+
+
+@as_root
+def test_the_caller_of_sudo_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o755)
+    os.chown(folder, NOBODY, NOBODY)
+    assert distrust(folder)
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    assert not distrust(folder)
+    folder.chmod(0o775)
+    assert "the group nogroup may write" in distrust(folder)  # it is not named like the caller
+    monkeypatch.setenv("SUDO_USER", "nogroup")
+    assert not distrust(folder)
+    file = folder / "file"
+    file.write_text("x")
+    file.chmod(0o666)
+    assert distrust_file(file) == "others may write to it"
+    monkeypatch.setenv("SUDO_UID", "none")
+    assert distrust(folder)
+
+
+def test_who_is_not_root_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(safe_files.os, "geteuid", lambda: 1000)
+    assert not distrust(tmp_path)
+    assert not distrust_file(tmp_path / "missing")
+    tmp_path.chmod(0o700)
+
+
+def test_what_root_wrote(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    assert not safe_files.written_by_root(file)
+    file.write_text("x")
+    file.chmod(0o644)
+    assert safe_files.written_by_root(file) == (os.geteuid() == 0)
+    (tmp_path / "link").symlink_to(file)
+    assert not safe_files.written_by_root(tmp_path / "link")
+    file.chmod(0o664)
+    assert not safe_files.written_by_root(file)

@@ -1,0 +1,213 @@
+"""A secret in every encoding that vcagent writes or a server answers with; ``ENCODINGS`` counts them."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import html
+import json
+import random
+import re
+import shlex
+import textwrap
+from typing import TYPE_CHECKING
+from urllib.parse import quote, quote_plus
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.secrets import MASK, LineMasker, Secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Encoding = Callable[[str], str]
+
+
+def base64_of(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def hex_of(text: str, separator: str = "") -> str:
+    return text.encode().hex(separator) if separator else text.encode().hex()
+
+
+def escaped(text: str, form: str) -> str:
+    return "".join(form.format(ord(letter)) for letter in text)
+
+
+def wrapped(text: str, width: int, line_end: str = "\n") -> str:
+    return line_end.join(text[at : at + width] for at in range(0, len(text), width))
+
+
+ENCODINGS: dict[str, Encoding] = {
+    "plain": str,
+    "percent": quote,
+    "percent, slashes too": lambda text: quote(text, safe=""),
+    "percent, small digits": lambda text: re.sub("%..", lambda code: code[0].lower(), quote(text, safe="")),
+    "percent, every byte": lambda text: "".join(f"%{byte:02X}" for byte in text.encode()),
+    "percent, form": quote_plus,
+    "percent twice": lambda text: quote(quote(text, safe=""), safe=""),
+    "base64": base64_of,
+    "base64 of one byte more": lambda text: base64_of(f"u{text}"),
+    "base64 of two bytes more": lambda text: base64_of(f"u:{text}"),
+    "base64 of a login": lambda text: base64_of(f"user:{text}"),
+    "base64 in the middle": lambda text: base64_of(f"a:{text}:b"),
+    "base64 for addresses": lambda text: base64.urlsafe_b64encode(f"us{text}".encode()).decode(),
+    "base64 without padding": lambda text: base64_of(text).rstrip("="),
+    "base64, lines of 8": lambda text: wrapped(base64_of(text), 8),
+    "base64, lines of 76": lambda text: wrapped(base64_of("x" * 50 + text), 76),
+    "base64, lines for mail": lambda text: wrapped(base64_of(text), 64, "\r\n"),
+    "base64, indented lines": lambda text: textwrap.indent(wrapped(base64_of(text), 16), "    ").strip(),
+    "base64, lines in JSON": lambda text: json.dumps(wrapped(base64_of(text), 8)),
+    "base64 in an address": lambda text: quote(base64_of(text), safe=""),
+    "hex": hex_of,
+    "hex, capitals": lambda text: hex_of(text).upper(),
+    "hex, colons": lambda text: hex_of(text, ":"),
+    "hex, blanks": lambda text: hex_of(text, " "),
+    "hex, pairs as of xxd": lambda text: " ".join(re.findall("..?.?.?", hex_of(text))),
+    "hex, C array": lambda text: ", ".join(f"0x{byte:02x}" for byte in text.encode()),
+    "hex, C string": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
+    "hex, lines": lambda text: wrapped(hex_of(text), 8),
+    "octal": lambda text: "".join(f"\\{byte:03o}" for byte in text.encode() if byte < 0o400),
+    "JSON": json.dumps,
+    "JSON, not ASCII": lambda text: json.dumps(text, ensure_ascii=False),
+    "JSON, escaped slashes": lambda text: json.dumps(text).replace("/", "\\/"),
+    "JSON, every letter": lambda text: escaped(
+        text, "\\u{:04x}" if max(text) < "\U00010000" else "\\U{:08x}"
+    ),
+    "JSON within JSON": lambda text: json.dumps(json.dumps({"key": text})),
+    "Python": repr,
+    "Python bytes": lambda text: repr(text.encode()),
+    "HTML": html.escape,
+    "HTML, decimal": lambda text: escaped(text, "&#{};"),
+    "HTML, hexadecimal": lambda text: escaped(text, "&#x{:x};"),
+    "shell": shlex.quote,
+    "shell, backslashes": lambda text: re.sub(r"([^\w])", r"\\\1", text),
+    "split over lines": lambda text: wrapped(text, max(4, len(text) // 2 + 1)),
+    "split over lines by the shell": lambda text: wrapped(text, max(4, len(text) // 2 + 1), "\\\n"),
+}  # fmt: skip
+
+SECRETS = (
+    "p@ss'w\"ord/+1",
+    "aB3dE5gH7jK9mN1pQ3sT5",
+    "orange",
+    "hunter2",
+    "31415926",
+    "correct horse/battery+staple",
+    "ключ-от-двери",
+    "pässwörd%41&amp;",
+    "a\\b\\n%2Fc",
+    "key=value;other&more",
+    "🔑secret🔑",
+)
+"""Of many kinds: a word, digits alone, blanks, other scripts, what looks like an escape."""
+
+
+def bits_in_common(secret: str, text: str) -> bool:
+    """Whether a part of the secret is readable: as it is, in hex or in base64, whatever stands around."""
+    part = secret[: max(4, len(secret) * 2 // 3)]
+    if part in text or hex_of(part) in text.lower():
+        return True
+    return any(
+        base64.b64encode(bytes(offset) + part.encode()).decode()[offset + 1 : -4] in text
+        for offset in range(3)
+        if len(part.encode()) >= 8
+    )
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_is_masked_in_every_encoding(name: str, secret: str) -> None:
+    text = ENCODINGS[name](secret)
+    secrets = Secrets(mappings=[{"Password": secret}])
+    masked = secrets.mask(f"before ({text}) after")
+    assert masked.startswith("before (")
+    assert masked.endswith(") after")
+    assert MASK in masked
+    assert len(masked) <= len("before () after") + 100
+    assert not bits_in_common(secret, masked)
+    assert secrets.mask(masked) == masked
+
+
+LETTERS = st.characters(
+    min_codepoint=33, max_codepoint=0x2FFF, exclude_categories=["Cs", "Zs", "Zl", "Zp", "Cn"]
+)
+
+
+@given(
+    st.text(LETTERS, min_size=8, max_size=40),
+    st.sampled_from(sorted(ENCODINGS)),
+    st.text(st.sampled_from("ghxyz:, ("), max_size=12),
+)  # fmt: skip
+@hypothesis.settings(max_examples=200, deadline=None)
+def test_any_secret_in_any_encoding(secret: str, name: str, around: str) -> None:
+    bare = secret.strip().strip("\"'").strip()
+    hypothesis.assume(len(bare) >= 8)
+    masked = Secrets(mappings=[{"Password": secret}]).mask(f"{around} {ENCODINGS[name](bare)} {around}")
+    assert MASK in masked
+    assert not bits_in_common(bare, masked)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_a_stream_cut_anywhere_gives_nothing_away(name: str) -> None:
+    secret = "aB3dE5gH7jK9+mN1pQ3/sT5"
+    data = f"one\nsee {ENCODINGS[name](secret)}\nend\n".encode()
+    secrets = Secrets(mappings=[{"Password": secret}])
+    for piece in (1, 3, 7, len(data)):
+        masker = LineMasker(secrets)
+        shown = [masker.feed(data[at : at + piece]) for at in range(0, len(data), piece)]
+        output = "".join([*shown, masker.close()])
+        assert output.startswith("one\nsee ")
+        assert output.endswith("end\n")
+        assert MASK in output
+        assert not bits_in_common(secret, output)
+
+
+def test_a_line_that_begins_no_secret_is_passed_on_at_once() -> None:
+    masker = LineMasker(Secrets(mappings=[{"Password": "aB3dE5gH7jK9"}]))
+    assert masker.feed(b"server is listening\n") == "server is listening\n"
+    assert masker.feed(b"ends with aB\n") == "ends with aB\n"
+    assert masker.feed(b"3dE5gH7jK9 and more\n") == f"{MASK} and more\n"
+    assert masker.feed(b"ends with aB3dE\n") == ""
+    assert masker.feed(b"something else\n") == "ends with aB3dE\nsomething else\n"
+    assert masker.feed(b"ends with aB3dE\n") == ""
+    assert masker.close() == "ends with aB3dE\n"
+
+
+def test_overlapping_secrets_are_covered_as_one() -> None:
+    secrets = Secrets(mappings=[{"A_KEY": "abcdefgh", "B_KEY": "efghijkl", "C_KEY": "ababab"}])
+    assert secrets.mask("<abcdefghijkl>") == f"<{MASK}>"
+    assert secrets.mask("<abababab>") == f"<{MASK}>"
+    assert secrets.mask("password=xxabcdefghyy.") == f"password={MASK}"
+
+
+def test_what_parameters_name_is_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_OWN", "planted-in-a-variable")
+    file = tmp_path / "key.txt"
+    file.write_text("planted-in-a-file\n")
+    secrets = Secrets(mappings=[{"apiKeyEnv": "MY_OWN", "inner": [{"TokenFile": str(file)}]}])
+    assert secrets.mask("planted-in-a-variable planted-in-a-file") == f"{MASK} {MASK}"
+    Secrets(mappings=[{"apiKeyEnv": "NOT_SET", "TokenFile": str(tmp_path), "KeyPath": "\0"}])
+    (tmp_path / "large").write_bytes(b"large-file" * 100_000)
+    assert Secrets(mappings=[{"KeyFile": str(tmp_path / "large")}]).mask("large-file") == "large-file"
+
+
+def test_names_of_parameters_that_programs_read_stay() -> None:
+    secrets = Secrets(mappings=[{"Password": "reasons"}])
+    assert secrets.mask_value({"reasons": ["reasons"], "x-reasons": 1}) == {"reasons": [MASK], f"x-{MASK}": 1}
+
+
+def test_thousands_of_random_secrets() -> None:
+    chance = random.Random(20)  # noqa: S311 - the same texts in every run of the test
+    letters = codecs.decode(bytes(range(33, 127)), "ascii") + "äß€"
+    for _ in range(60):
+        secret = "".join(chance.choices(letters, k=chance.randint(8, 60)))
+        secrets = Secrets(mappings=[{"token": secret}])
+        bare = secret.strip("\"'")
+        for name, encode in ENCODINGS.items():
+            masked = secrets.mask(f"x {encode(bare)} y")
+            assert not bits_in_common(bare, masked), (name, secret, masked)

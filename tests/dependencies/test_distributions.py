@@ -1,0 +1,67 @@
+"""The table of distributions in the documentation says what plans say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.core.errors import HostError
+from agent.facts.linux import Distribution
+from dependencies.docker.sources import DOWNLOADS, docker_source
+from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
+from dependencies.nvidia.repository import repository_folder
+from tests.dependencies.test_cases import facts_of
+
+PAGE = Path(__file__).parents[2] / "docs/distributions.md"
+CASES = Path(__file__).parent / "cases/nvidia_cuda_installation"
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.read_text(encoding="utf-8").splitlines()
+    if re.match(r"\| [a-z]", line) and not line.startswith("| distribution")
+]
+LIKE = {
+    "sles": ("suse",),
+    "ubuntu": ("debian",),
+    "rocky": ("rhel",),
+    "almalinux": ("rhel",),
+    "ol": ("fedora",),
+}
+
+
+def described(identifier: str, version: str) -> Distribution:
+    return Distribution(identifier, version, "codename", LIKE.get(identifier, ()), f"{identifier} {version}")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_a_row_of_the_table(row: list[str]) -> None:
+    identifier, version, manager, driver, docker = row
+    distribution = described(identifier, version)
+    source = docker_source(
+        "auto", distribution, machine="x86_64", manager=manager, downloads=DOWNLOADS, key=None
+    )
+    assert source.kind == docker
+
+    base = yaml.safe_load((CASES / f"_{'fresh' if manager == 'apt' else 'rocky'}.yaml").read_text())
+    offers = {"package_offers[nvidia]": [], "rpm_driver_offers": ["dkms 3.2.1 epel"], "rpm_repositories": {}}
+    facts = facts_of(base, offers, {"nvswitch_count": 0, "package_manager": manager, "apt_lists_age_s": 10})
+    facts._modelled["distribution"] = distribution
+    facts._modelled.setdefault("keyring[/etc/apt/keyrings/vcagent-nvidia-cuda.gpg]", None)
+    parameters = {"LinuxDriverVersion": "580", "CudaRequired": False, "Hold": False}
+    component = NvidiaCudaInstallation(NvidiaCudaInstallation.Parameters.model_validate(parameters))
+    how, _, what = driver.partition(" ")
+    if how == "repository":
+        assert repository_folder(distribution) == what
+        steps = {step.name: step.command for step in component.plan(facts).steps}
+        assert f"/{what}/x86_64" in steps["key"]
+        assert "driver" in steps
+        return
+    with pytest.raises(HostError, match=r"drivers are installed by apt") as error:
+        component.plan(facts)
+    assert driver.removeprefix("by hand: ") in (error.value.remedy or "")
+
+
+def test_the_table_is_read() -> None:
+    assert len(ROWS) > 15

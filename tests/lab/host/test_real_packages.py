@@ -1,0 +1,117 @@
+"""The driver half against Debian's real NVIDIA packages: versions side by side, branches, drifts and builds.
+
+One installation with a real build by DKMS is part of every run; ``make lab`` runs the others as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.conftest import unavailable
+from tests.lab.host.debian_root import BOOKWORM, TRIXIE, debian_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.host.debian_root import DebianRoot, Release
+
+pytestmark = pytest.mark.lab
+in_the_whole_lab = pytest.mark.skipif(
+    os.environ.get("VCAGENT_LAB") != "all", reason="takes minutes: make lab runs it"
+)
+
+
+def root_of(release: Release, tmp_path: Path) -> DebianRoot:
+    if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
+        unavailable("needs root and mmdebstrap")
+    folder = tmp_path / "root"
+    folder.mkdir()
+    return debian_root(release, folder)
+
+
+def older_release(host: DebianRoot) -> str:
+    """A release that is offered beside a newer one of its branch: 535.216.03 of backports, in late 2026."""
+    offered = host.offered("nvidia-kernel-dkms")
+    if len(offered) < 2:
+        pytest.skip(f"Debian has one release alone: {offered}")
+    return offered[-1].partition("-")[0]
+
+
+def test_an_older_release_of_the_branch_is_built_and_held(tmp_path: Path) -> None:
+    """A newer release is offered beside it, and all of the driver comes in the version that is asked for."""
+    host = root_of(BOOKWORM, tmp_path)
+    older = older_release(host)
+    assert host.planned(older) == ["driver", "exclude", "hold"]
+    result = host.vcagent(older)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"nvidia-current/{older}, {host.kernel}, x86_64: installed" in host.run("dkms", "status").stdout
+    versions = host.versions()
+    own = {"nvidia-modprobe", "nvidia-persistenced"}  # Debian gives these versions of their own
+    assert {full.partition("-")[0] for name, full in versions.items() if name not in own} == {older}
+    assert set(versions) <= set(host.run("apt-mark", "showhold").stdout.split())
+    assert not [name for name in versions if name.startswith("xserver")]
+    assert host.planned(older) == []
+
+
+@in_the_whole_lab
+def test_a_build_that_fails_is_told_and_ended_later(tmp_path: Path) -> None:
+    """The compiler is broken, then mended: the second run finishes what dpkg left half configured."""
+    host = root_of(BOOKWORM, tmp_path)
+    older = older_release(host)
+    compiler = host.path / "usr/local/bin/gcc"
+    compiler.write_text("#!/bin/sh\necho 'gcc: error: unrecognized command-line option -fnew' >&2; exit 1\n")
+    compiler.chmod(0o755)
+    for name in ("gcc-12", "cc", "x86_64-linux-gnu-gcc-12"):
+        shutil.copy2(compiler, compiler.with_name(name))
+    result = host.vcagent(older)
+    assert result.returncode == 5
+    assert f"the kernel module nvidia-current/{older} could not be built" in result.stdout + result.stderr
+    assert "built the kernel" in result.stdout + result.stderr
+    assert "nvidia-kernel-dkms" in host.run("dpkg", "--audit").stdout
+    for name in ("gcc", "gcc-12", "cc", "x86_64-linux-gnu-gcc-12"):
+        compiler.with_name(name).unlink()
+    result = host.vcagent(older)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert host.run("dpkg", "--audit").stdout == ""
+    assert host.planned(older) == []
+
+
+@in_the_whole_lab
+def test_from_branch_to_branch_and_back_and_a_drift_repaired(tmp_path: Path) -> None:
+    host = root_of(TRIXIE, tmp_path)
+    for version in ("550", "535", "550"):
+        result = host.vcagent(version)
+        assert result.returncode == 0, result.stdout + result.stderr
+        own = {"nvidia-modprobe", "nvidia-persistenced"}
+        driver = {full for name, full in host.versions().items() if name not in own}
+        assert {full.partition(".")[0] for full in driver} == {version}
+        assert host.planned(version) == []
+    other = next(one for one in host.offered("libnvidia-ml1") if not one.startswith("550."))
+    host.run("sh", "-c", f"cd /tmp && apt-get download -qq libnvidia-ml1={other}")
+    host.run("sh", "-c", "dpkg --force-all --install /tmp/libnvidia-ml1_*.deb")
+    assert host.versions()["libnvidia-ml1"].startswith(other)
+    assert host.planned("550")[0] == "driver"
+    result = host.vcagent("550")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert host.versions()["libnvidia-ml1"].startswith("550.")
+    assert host.planned("550") == []
+
+
+@in_the_whole_lab
+def test_a_kernel_without_headers_is_refused(tmp_path: Path) -> None:
+    host = root_of(BOOKWORM, tmp_path)
+    kernel = "6.1.0-1-custom"
+    (host.path / f"usr/lib/modules/{kernel}/kernel").mkdir(parents=True)
+    uname = host.path / "usr/local/bin/uname"
+    uname.write_text(uname.read_text().replace(host.kernel, kernel))
+    result = host.vcagent("535", "plan")
+    assert result.returncode == 4
+    assert (
+        f"driver 535 needs the headers of the kernel {kernel}, which no repository has"
+        in result.stdout + result.stderr
+    )
+    assert host.versions() == {}
