@@ -122,6 +122,7 @@ def engines_of(options: argparse.Namespace, model: Path) -> dict[str, Any]:
     settings = complete(yaml.safe_load(path.read_text())).vllm["llama3.1-8b"]
     known = settings.model_dump(exclude_none=True)
     quantized = json.loads((model / "config.json").read_text()).get("quantization_config")
+    os.environ.update(known["environment"])  # for the engine alone and the harness
     engines = {}
     for scenario, own in known["scenarios"].items():
         engine = {**known["engine"], **own.get("engine", {})}
@@ -131,6 +132,9 @@ def engines_of(options: argparse.Namespace, model: Path) -> dict[str, Any]:
         if own.get("phases"):
             engine["scheduler_cls"] = "harness.backends.vllm_scheduler.PhasedScheduler"
             engine["additional_config"] = {"phases": own["phases"]}
+        if extension := engine.get("worker_extension_cls"):
+            more = engine.get("additional_config", {})
+            engine["additional_config"] = {**more, "worker_extension_cls": extension}
         engines[scenario] = engine
     return engines
 

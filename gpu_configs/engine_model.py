@@ -61,7 +61,7 @@ def derived_settings(gpu: Mapping[str, Any]) -> dict[str, Any]:
         "Offline": _scenario(offline, tokens, rate, nvidia=major is not None),
         "Server": _scenario(server, tokens // 2, 0.92 * rate, nvidia=major is not None),
         "Interactive": _scenario(
-            interactive, 2048 if rates[operands] >= _FAST else 1024, 0.5 * rate, nvidia=major is not None
+            interactive, 2048 if rates[operands] >= _FAST else 1024, 0.65 * rate, nvidia=major is not None
         ),
         "SingleStream": {"engine": {"max_num_seqs": 8, "max_num_batched_tokens": 4096}},
     }

@@ -45,6 +45,7 @@ class EngineDefaults(BaseModel):
         default_factory=dict,
         description="Further ones for weights that come in fp8 with static scales, one for a tensor.",
     )
+    environment: dict[str, str] = Field(default_factory=dict, description="Variables for vLLM.")
     scenarios: dict[str, ScenarioDefaults] = Field(default_factory=dict)
 
 

@@ -135,17 +135,23 @@ def engine_settings(
         engine.update({name: value for name, value in spread.items() if value > 1})
         origin.append(_spread_in_words(spread, count))
     engine = {name: value for name, value in engine.items() if value is not None or name == _HARNESS_DEFAULT}
+    if extension := engine.get("worker_extension_cls"):
+        # vLLM finds its compiled graphs by its arguments, of which it leaves out this one but not that one.
+        more = engine.get("additional_config") or {}
+        engine["additional_config"] = {**more, "worker_extension_cls": extension}
     phases = (own.phases if own else None) if asked.phases is None else (asked.phases or None)
     if phases and phases is not True and "scheduler_cls" not in engine:
         more = engine.get("additional_config") or {}
         engine |= {"scheduler_cls": _SCHEDULER, "additional_config": {**more, "phases": dict(phases)}}
         origin.append("prompts and answers in steps of their own")
+    variables = known.environment if known else {}
+    origin += [f"{name}={value}" for name, value in variables.items() if name not in asked.environment]
     per_gpu = own.queries_per_s_per_gpu if own else None
     engines = int(engine.get("data_parallel_size", 1))
     return EngineSettings(
         engine=engine,
         sampling=asked.sampling,
-        environment=asked.environment,
+        environment={**variables, **asked.environment},
         start_qps=per_gpu * engines if per_gpu else None,
         origin=tuple(origin),
     )

@@ -92,7 +92,12 @@ def test_the_h200_is_set_up_as_it_was_measured() -> None:
     kind = gpu_model("NVIDIA H200")
     assert kind is not None
     settings = kind.vllm[MODEL]
-    assert settings.static_fp8 == {"linear_backend": "torch"}
+    assert settings.static_fp8 == {
+        "linear_backend": "torch",
+        "worker_extension_cls": "harness.backends.vllm_fast_accumulation.FastAccumulation",
+    }
+    assert settings.environment == {"VLLM_KV_CACHE_LAYOUT": "HND"}
+    assert settings.engine["block_size"] == 192
     assert settings.scenarios["Offline"].engine == {
         "max_num_seqs": 1536, "max_num_batched_tokens": 16384, "max_cudagraph_capture_size": 1536
     }  # fmt: skip

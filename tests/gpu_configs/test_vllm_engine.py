@@ -97,6 +97,39 @@ def test_weights_that_come_quantised_tell_their_own_method(
     assert plain["data_parallel_size" if method else "tensor_parallel_size"] == 2
 
 
+def test_what_vllm_keeps_compiled_tells_the_extension_of_its_workers(tmp_path: Path) -> None:
+    """Its cache would take the graphs of another run: it leaves the extension out of what it looks at."""
+    scheme = {"quant_method": "fp8", "activation_scheme": "static"}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": scheme}))
+
+    def chosen(**asked: Any) -> EngineSettings:
+        parameters = VllmParameters(model=str(tmp_path), **asked)
+        return engine_settings(
+            parameters, model="llama3.1-8b", scenario="Offline", gpus=gpus("NVIDIA H200", 1, 143771)
+        )
+
+    own = chosen(llm_config={"additional_config": {"mine": 1}})
+    extension = own.engine["worker_extension_cls"]
+    assert extension == "harness.backends.vllm_fast_accumulation.FastAccumulation"
+    assert own.engine["additional_config"] == {
+        "mine": 1, "worker_extension_cls": extension, "phases": {"free_share": 0.5}
+    }  # fmt: skip
+    without = chosen(llm_config={"worker_extension_cls": None}).engine
+    assert "worker_extension_cls" not in {**without, **without["additional_config"]}
+
+
+def test_variables_of_the_gpu_are_under_those_asked_for() -> None:
+    def chosen(**asked: Any) -> dict[str, str]:
+        parameters = VllmParameters(model="m", **asked)
+        hosts_gpus = gpus("NVIDIA H200", 1, 143771)
+        settings = engine_settings(parameters, model="llama3.1-8b", scenario="Server", gpus=hosts_gpus)
+        return dict(settings.environment)
+
+    assert chosen() == {"VLLM_KV_CACHE_LAYOUT": "HND"}
+    asked = {"VLLM_KV_CACHE_LAYOUT": "NHD", "VLLM_LOGGING_LEVEL": "DEBUG"}
+    assert chosen(environment=asked) == asked
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -1,0 +1,55 @@
+"""Fast accumulation for the fp8 matrix products that vLLM gives to cuBLAS.
+
+vLLM 0.22 calls ``torch._scaled_mm`` with its default, in which sums of fp8 products leave the tensor cores
+for registers of fp32 every few steps. vLLM's own choice on Hopper, CUTLASS, adds them up in the tensor cores,
+with fewer bits: that is faster and takes less power. cuBLAS does so too once it is allowed to.
+
+The engine imports the class by its name (``worker_extension_cls``) in each of its workers, before the model
+is loaded. Only weights with one scale for each tensor are affected, with ``linear_backend: torch``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["FastAccumulation"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class FastAccumulation:
+    """Extends vLLM's worker by nothing: importing this module is what counts."""
+
+
+def _product(
+    _: Any,
+    *,
+    A: Any,  # noqa: N803  (vLLM's names)
+    B: Any,  # noqa: N803
+    out_dtype: Any,
+    As: Any,  # noqa: N803
+    Bs: Any,  # noqa: N803
+    bias: Any,
+    output_shape: Sequence[int],
+) -> Any:
+    """Multiply as vLLM's method does, with fast accumulation."""
+    output = torch._scaled_mm(  # noqa: SLF001  (PyTorch's only name for it)
+        A, B, out_dtype=out_dtype, scale_a=As, scale_b=Bs, bias=bias, use_fast_accum=True
+    )
+    # Without the rows that vLLM adds, so that there are more than 16.
+    return torch.narrow(output, 0, 0, math.prod(output_shape[:-1])).view(*output_shape)
+
+
+try:
+    from vllm.model_executor.kernels.linear.scaled_mm.pytorch import PerTensorTorchFP8ScaledMMLinearKernel
+except ImportError:
+    _LOG.warning("this vLLM has its fp8 products in another place: they are made without fast accumulation")
+else:
+    PerTensorTorchFP8ScaledMMLinearKernel.apply_scaled_mm = _product
