@@ -1,12 +1,13 @@
 """Facts about NVIDIA's driver, its packages and its GPUs, from recorded answers.
 
 ``apt/jammy_*`` are Ubuntu 22.04's own repositories; ``h100_nvidia_smi_q.xml`` is a real H100, without its
-list of clocks.
+list of clocks; ``h200_x2_*`` are two real H200 (driver 580.159.04), the first under load.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from agent.facts import Facts, cuda_toolkits
 from agent.facts.cuda_toolkits import CUDA_TOOLKITS, CudaToolkit, toolkit_version
 from agent.facts.gpu_generations import Generation, generation, needs_imex, needs_open_module
 from agent.facts.gpu_health import GPU_HEALTH, GpuHealth, smi_xml
+from agent.facts.gpu_memory import GPU_MEMORY
 from agent.facts.gpu_processes import (
     GPU_PROCESSES,
     NVIDIA_DRM_HOLDERS,
@@ -23,7 +25,7 @@ from agent.facts.gpu_processes import (
     compute_apps,
     device_holders,
 )
-from agent.facts.gpus import Gpu, merge_gpus, pci_gpus
+from agent.facts.gpus import CUDA_VERSION, Gpu, merge_gpus, pci_gpus
 from agent.facts.kernel_headers import KERNEL_HEADERS
 from agent.facts.known_gpus import first_driver, gpu_name_of, is_vgpu
 from agent.facts.nvidia_module import (
@@ -338,6 +340,31 @@ def test_health_of_an_h100() -> None:
     assert gpu.throttled == ("hw_thermal_slowdown",)
     assert gpu.graphics_clock_cap_mhz == 1200
     assert smi_xml(text[: len(text) // 2]) == ()
+
+
+def test_health_of_two_h200_of_which_one_is_at_its_power_limit() -> None:
+    text = (HERE / "h200_x2_nvidia_smi_q.xml").read_text()
+    loaded, idle = facts(outputs={"nvidia-smi -q -x": text})[GPU_HEALTH]
+    assert (loaded.bus_id, idle.bus_id) == ("0000:00:06.0", "0000:00:07.0")
+    assert loaded.throttled == ("sw_power_cap",)
+    assert idle.throttled == ()
+    assert replace(loaded, bus_id=idle.bus_id, throttled=()) == idle
+    assert (idle.ecc, idle.uncorrected, idle.mig, idle.persistence) == (True, 0, False, True)
+
+
+def test_memory_of_two_h200_of_which_one_is_busy() -> None:
+    answer = (
+        "0, GPU-892e6585-0e5d-396e-9b84-85d3b8d74b5c, 143771, 6116\n"
+        "1, GPU-b7cbd66a-0f12-03c4-cd08-27345c7ef73a, 143771, 143156\n"
+    )
+    busy, free = facts(outputs={"nvidia-smi --query-gpu": answer})[GPU_MEMORY]
+    assert (busy.index, busy.free_bytes) == (0, 6116 * 1024**2)
+    assert (free.uuid, free.total_bytes) == ("GPU-b7cbd66a-0f12-03c4-cd08-27345c7ef73a", 143771 * 1024**2)
+
+
+def test_cuda_of_two_h200() -> None:
+    host = facts(outputs={"nvidia-smi": (HERE / "h200_x2_nvidia_smi.txt").read_text()})
+    assert host[CUDA_VERSION] == "13.0"
     assert smi_xml("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.") == ()
 
 

@@ -1,9 +1,13 @@
-"""nvidia-smi's output in its shapes; what it could not tell is absent."""
+"""nvidia-smi's output in its shapes; what it could not tell is absent.
+
+``h200_x2`` is of a host with two H200 (driver 580.159.04), the first under load; so is the XML that the tests
+of the facts have, without its lists of clocks.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,9 +16,8 @@ from hypothesis import strategies as st
 from agent.core.errors import ParseError
 from parsers.nvidia_smi import PARSER, gpus, parse_text, virtualclient_metrics
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+H200_X2 = Path(__file__).with_name("h200_x2")
+FACTS = Path(__file__).parents[2] / "agent" / "facts"
 WITH_UNITS = """\
 index, name, uuid, driver_version, memory.total [MiB], memory.used [MiB], utilization.gpu [%], \
 power.draw [W], temperature.gpu, clocks.current.sm [MHz], mig.mode.current
@@ -120,6 +123,45 @@ def test_xml_says_the_same_under_the_same_names() -> None:
         "gpu0_pcie_width": (16, "lanes"),
     }
     assert parse_text(XML).tool_version == "580.95.05"
+
+
+def test_two_h200_of_which_one_is_under_load() -> None:
+    found = values((H200_X2 / "query.csv").read_text())
+    of_one = {name.partition("_")[2] for name in found}
+    assert len(of_one) == 19
+    assert set(found) == {f"gpu{index}_{name}" for index in (0, 1) for name in of_one}
+    assert found["gpu0_utilization"] == (1.0, "ratio")
+    assert found["gpu0_power_draw_average"] == (692.74, "watts")
+    assert found["gpu0_power_draw_instant"] == (705.46, "watts")  # above the limit, for an instant
+    assert found["gpu0_power_limit"] == (700.0, "watts")
+    assert found["gpu0_sm_clock"] == (1770e6, "hertz")
+    assert found["gpu0_max_sm_clock"] == (1980e6, "hertz")
+    assert found["gpu0_memory_used"] == (137041 * 1024**2, "bytes")
+    assert found["gpu0_memory_temperature"] == (63, "celsius")
+    assert found["gpu1_memory_used"] == (0, "bytes")
+    assert found["gpu1_power_draw_average"] == (78.54, "watts")
+    assert parse_text((H200_X2 / "query.csv").read_text()).tool_version == "580.159.04"
+
+
+def test_the_xml_of_two_h200() -> None:
+    found = values((FACTS / "h200_x2_nvidia_smi_q.xml").read_text())
+    assert len(found) == 68
+    assert found["gpu0_power_draw_average"] == (691.1, "watts")
+    assert found["gpu0_memory_power_draw"] == (158.27, "watts")
+    assert found["gpu0_memory_reserved"] == (616 * 1024**2, "bytes")
+    assert found["gpu0_video_clock"] == (1545e6, "hertz")
+    assert found["gpu1_pcie_replays"] == (1, "count")
+    assert found["gpu1_remapped_rows_uncorrected"] == (0, "count")
+
+
+def test_both_shapes_and_the_list_name_the_same_two() -> None:
+    texts = (H200_X2 / "query.csv", FACTS / "h200_x2_nvidia_smi_q.xml", H200_X2 / "list.txt")
+    query, xml, listed = (gpus(path.read_text()) for path in texts)
+    assert query == xml
+    assert [(gpu.name, gpu.memory_bytes, gpu.mig_mode) for gpu in query] == 2 * [
+        ("NVIDIA H200", 143771 * 1024**2, "Disabled")
+    ]
+    assert [gpu.uuid for gpu in listed] == [gpu.uuid for gpu in query]
 
 
 def test_no_entity_of_a_dtd_expands() -> None:
