@@ -109,9 +109,21 @@ def _throttled(gpu: ET.Element) -> tuple[str, ...]:
     for word in ("clocks_event_reason", "clocks_throttle_reason"):
         for reason in gpu.findall(f"{word}s/*"):
             name = reason.tag.removeprefix(f"{word}_")
-            if (reason.text or "").strip() == "Active" and name not in _IDLE:
+            if (reason.text or "").strip() != "Active" or name in _IDLE:
+                continue
+            # Under full load a GPU is at its power limit: a fault only if somebody lowered it.
+            if name != "sw_power_cap" or not _has_the_limit_it_was_delivered_with(gpu):
                 found.append(name)
     return tuple(found)
+
+
+def _has_the_limit_it_was_delivered_with(gpu: ET.Element) -> bool:
+    # Without the prefixes until driver 530.
+    for readings, limit in (("gpu_power_readings", "current_power_limit"), ("power_readings", "power_limit")):
+        delivered = gpu.findtext(f"{readings}/default_power_limit", "").strip()
+        if delivered[:1].isdigit():
+            return gpu.findtext(f"{readings}/{limit}", "").strip() == delivered
+    return False
 
 
 def _read(host: Host) -> tuple[GpuHealth, ...]:

@@ -346,9 +346,19 @@ def test_health_of_two_h200_of_which_one_is_at_its_power_limit() -> None:
     text = (HERE / "h200_x2_nvidia_smi_q.xml").read_text()
     loaded, idle = facts(outputs={"nvidia-smi -q -x": text})[GPU_HEALTH]
     assert (loaded.bus_id, idle.bus_id) == ("0000:00:06.0", "0000:00:07.0")
-    assert loaded.throttled == ("sw_power_cap",)
-    assert idle.throttled == ()
-    assert replace(loaded, bus_id=idle.bus_id, throttled=()) == idle
+    assert "<clocks_event_reason_sw_power_cap>Active<" in text
+    assert loaded.throttled == idle.throttled == ()  # as any GPU at work is: no fault
+    assert replace(loaded, bus_id=idle.bus_id) == idle
+    limit = "<current_power_limit>700.00 W<"
+    for changed in (
+        text.replace(limit, "<current_power_limit>450.00 W<"),
+        text.replace("<default_power_limit>700.00 W<", "<default_power_limit>N/A<"),
+    ):
+        assert [gpu.throttled for gpu in smi_xml(changed)] == [("sw_power_cap",), ()]
+    older = text.replace("gpu_power_readings>", "power_readings>").replace(
+        "current_power_limit>", "power_limit>"
+    )
+    assert smi_xml(older)[0].throttled == ()
     assert (idle.ecc, idle.uncorrected, idle.mig, idle.persistence) == (True, 0, False, True)
 
 
