@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpu_configs.gpu_model import GpuModel
+from gpu_configs.gpu_model import complete
 from gpu_configs.systems import load_system
 
 ROOT = Path(__file__).parents[1]
@@ -86,8 +86,11 @@ def test_its_fact_is_listed(plug_in: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_the_gpu_and_the_system_are_whole(tmp_path: Path) -> None:
-    gpu = GpuModel.model_validate(yaml.safe_load(FILES["gpu_configs/gpus/demo.yaml"]))
+    gpu = complete(yaml.safe_load(FILES["gpu_configs/gpus/demo.yaml"]))
     assert gpu.is_called("NVIDIA Demo GPU")
+    offline, server = (gpu.vllm["llama3.1-8b"].scenarios[name] for name in ("Offline", "Server"))
+    assert offline.queries_per_s_per_gpu == 14
+    assert server.engine["max_num_seqs"] > 0  # follows from the GPU's figures
     path = tmp_path / "demo.yaml"
     path.write_text(FILES["gpu_configs/systems/demo.yaml"], encoding="utf-8")
     assert load_system(path).name == "L40Sx8"
