@@ -1,8 +1,8 @@
 """What a server's replies say against themselves, and what of it spoils a result: a pure function.
 
-A client counts oddities while it measures (``counts``), and adds tokens, parts and bytes up (``sums``). What a
-server says of itself is never believed alone: the stream, the usage, the model's name, the moments and the answers
-to other prompts must fit together.
+A client counts oddities while it measures (``counts``), and adds tokens, parts and bytes up (``sums``). What
+a server says of itself is never believed alone: the stream, the usage, the model's name, the moments and the
+answers to other prompts must fit together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,23 @@ from agent.core.records import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Judgement", "Replies", "judge"]
+__all__ = [
+    "ENOUGH_TOKENS",
+    "LEAST_S_PER_TOKEN",
+    "LONG_PAUSE_S",
+    "SLACK_S",
+    "SLACK_SHARE",
+    "Judgement",
+    "Replies",
+    "judge",
+]
+
+# Of a single reply; the harness, which imports nothing of this, has the same in reply_log.py.
+ENOUGH_TOKENS = 8
+LEAST_S_PER_TOKEN = 20e-6
+LONG_PAUSE_S = 0.02
+SLACK_S, SLACK_SHARE = 0.01, 1.1
+
 
 _PER_CENT = 0.01
 _LEAST_BYTES_PER_TOKEN = (1.0, 2.0)
@@ -50,12 +66,14 @@ class _Oddity:
 _NEVER = 2.0
 _ODDITIES: Mapping[str, _Oddity] = {
     "other_model": _Oddity(
-        "name another model than the one asked for", "see which model answers, and whether a router stands between"
+        "name another model than the one asked for",
+        "see which model answers, and whether a router stands between"
     ),
     "models": _Oddity("name two models", "see whether a router stands between client and engine"),
     "no_model": _Oddity("name no model", "use a server that names the model in each reply", _NEVER),
     "choices": _Oddity(
-        "hold a choice that was not asked for: tokens of both are counted", "remove n and best_of from the request"
+        "hold a choice that was not asked for: tokens of both are counted",
+        "remove n and best_of from the request"
     ),
     "text_after_end": _Oddity(
         "go on behind the end of their stream: time ran for a part of the answer alone",
@@ -67,7 +85,8 @@ _ODDITIES: Mapping[str, _Oddity] = {
         "count other tokens in their timings than in their usage", "see how the server counts tokens"
     ),
     "unfinished": _Oddity(
-        "give no finish_reason: nothing shows that the answer is whole", "see the server's log for requests it ended"
+        "give no finish_reason: nothing shows that the answer is whole",
+        "see the server's log for requests it ended"
     ),
     "withheld": _Oddity(
         "hold something else than the answer", "switch filters and tools off: the answer is to be measured"
@@ -101,25 +120,29 @@ _ODDITIES: Mapping[str, _Oddity] = {
     "echo": _Oddity("repeat their prompt", "read some answers: is there a model at all?", _NEVER, 0.5),
     "one_word": _Oddity("repeat one word", "read some answers: are they the model's?", _NEVER, 0.5),
     "worked_longer": _Oddity(
-        "claim to have been computed for longer than they took", "see whether the answer was stored", _PER_CENT
+        "claim to have been computed for longer than they took",
+        "see whether the answer was stored", _PER_CENT,
     ),
     "too_fast": _Oddity(
-        "came faster than any machine computes", "look for a cache or a stand-in for the model", _PER_CENT
+        "came faster than any machine computes",
+        "look for a cache or a stand-in for the model",
+        _PER_CENT,
     ),
     "burst": _Oddity(
         "came with all of their tokens at one moment: there is no time per token",
         "let the server stream each token, and see that no proxy gathers them", 0.25, 0.05,
     ),
     "paused_blank": _Oddity(
-        "begin with a blank and a pause before the first word: the time to the first token is not the answer's",
+        "begin with a blank and a pause before the first word: the first token is not the answer's",
         "see what the server sends first", 0.05, _PER_CENT,
     ),
     "paused_alike": _Oddity(
-        "begin with the same word and a pause before the next: the time to the first token is not the answer's",
+        "begin with the same word and a pause before the next: the first token is not the answer's",
         "see what the server sends first", 0.25, 0.25,
     ),
     "paused": _Oddity(
-        "pause behind their first token for most of their time", "see what the server does there", _NEVER, 0.25
+        "pause behind their first token for most of their time",
+        "see what the server does there", _NEVER, 0.25,
     ),
     "same_id": _Oddity(
         "have the id of an earlier reply to the same prompt: they were stored",
@@ -218,10 +241,10 @@ def _ratios(replies: Replies) -> Iterator[_Found]:
             yield "text_per_token", f"{text}: it may count too few", "see how the server counts tokens", False
     streamed, parts = sums.get("streamed_tokens", 0), sums.get("parts", 0)
     if parts and streamed / parts > _MOST_TOKENS_PER_PART:
+        text = f"a part of the stream has {streamed / parts:.2g} tokens on average"
         yield (
             "tokens_per_part",
-            f"a part of the stream has {streamed / parts:.2g} tokens on average: times per token are those of "
-            "bundles, or the server counts too many",
+            f"{text}: it is a bundle, or the server counts too many",
             "let the server stream each token (vLLM: --stream-interval 1)",
             False,
         )
@@ -236,20 +259,20 @@ def _ratios(replies: Replies) -> Iterator[_Found]:
             )
     prompt = sums.get("prompt_tokens", 0)
     if prompt and sums.get("prompt_chars", 0) / prompt > _MOST_CHARS_PER_PROMPT_TOKEN:
+        text = f"a prompt token has {sums['prompt_chars'] / prompt:.2g} characters on average"
         yield (
             "prompt_chars",
-            f"a prompt token has {sums['prompt_chars'] / prompt:.2g} characters on average: the prompts may have "
-            "been cut",
+            f"{text}: the prompts may have been cut",
             "raise the server's context",
             False,
         )
     yield from _recounted(replies.recount)
     first_s, again_s = replies.repeats.get("first_s", 0.0), replies.repeats.get("again_s", 0.0)
     if first_s > _CACHED * again_s and first_s - again_s > _CACHED_S:
+        text = f"prompts that come again wait {again_s:.3g} s, new ones {first_s:.3g} s"
         yield (
             "repeats",
-            f"prompts that come again wait {again_s:.3g} s, new ones {first_s:.3g} s: a cache may be at work that "
-            "the server does not tell of",
+            f"{text}: a cache may be at work that the server does not report",
             "switch prefix caching off, or use samples that do not come again",
             False,
         )

@@ -77,8 +77,8 @@ def retried(result: Mapping[str, Any]) -> Iterator[Reason]:
 
 def _dropped(retries: int, issued: int) -> str:
     return (
-        f"the server closed the connection of {retries} of {issued} requests before any reply; each was sent once "
-        "more, while its time ran on"
+        f"the server closed the connection of {retries} of {issued} requests before any reply; each was sent "
+        "once more, while its time ran on"
     )
 
 

@@ -106,7 +106,9 @@ def verdict_of(
     )
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def run(fault: str, *, scenario: str = "Server", server: dict[str, Any] | None = None, **asked: Any) -> Verdict:
+    def run(
+        fault: str, *, scenario: str = "Server", server: dict[str, Any] | None = None, **asked: Any
+    ) -> Verdict:
         url = mock_server(
             fault=fault, model="tiny", echo=False, first_token_s=0.005, token_s=0.005, **(server or {})
         )

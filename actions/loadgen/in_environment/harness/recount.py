@@ -1,4 +1,4 @@
-"""Counts the tokens of some answers anew, by the model's tokenizer: does the engine count as the tokenizer does?"""
+"""Counts the tokens of some answers anew, by a tokenizer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 __all__ = ["recount", "recount_at_server"]
 
 _REPLACED = "�"
-"""What an engine writes where tokens make no whole character: their text no longer tells how many they were."""
+"""What an engine writes where tokens make no whole character: their text does not tell their number."""
 
 
 def recount(texts: Sequence[tuple[str, int]], tokenizer: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Notices when the host's clock is set: LoadGen times by it.
 
-``loadgen/logging.h``: PerfClock is ``std::chrono::high_resolution_clock``, which is the system clock in libstdc++.
+``loadgen/logging.h``: PerfClock is ``std::chrono::high_resolution_clock``, in libstdc++ the system clock.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class BackendStats:
             many samples.
         queue_peak: samples that waited at once, because as many requests were under way as may be.
         queue_wait_max_s: seconds that the longest of them waited; LoadGen's clock ran for it.
-        replies: what the replies say against themselves; None for an engine that is not asked by others' words.
+        replies: what the replies say against themselves; None for an engine in this process.
     """
 
     retries: int = 0

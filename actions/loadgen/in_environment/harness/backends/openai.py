@@ -233,7 +233,9 @@ class OpenAIBackend:
                 if age := response.headers.get("Age"):
                     self._replies.count("stored", f"Age: {age}")
                 if self._stream:
-                    await self._read_stream(response, reader, sample_id, index, sent, sink)
+                    await self._read_stream(
+                        response, reader, sink, sample_id=sample_id, index=index, sent=sent
+                    )
                 else:
                     reader.whole(await response.read())
                     self._complete(reader, sample_id, index, [sent], sink)
@@ -270,10 +272,11 @@ class OpenAIBackend:
         self,
         response: aiohttp.ClientResponse,
         reader: CompletionReader,
+        sink: Sink,
+        *,
         sample_id: int,
         index: int,
         sent: float,
-        sink: Sink,
     ) -> None:
         """Report the first token when its part arrives, and the answer when the stream says it is over."""
         is_complete = False
@@ -362,7 +365,7 @@ class OpenAIBackend:
                 await session.close()
 
     async def _tokens_of(self, text: str) -> int | None:
-        """The tokens of a text by llama.cpp's or vLLM's own tokenizer; None where the server has no such page."""
+        """The tokens of a text by llama.cpp's or vLLM's own tokenizer; None where the server has none."""
         assert self._fresh is not None  # noqa: S101
         asked = {"content": text, "add_special": False}
         if self._owner != "llamacpp":
