@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent.core.records import Metric, Reason, Relativity
+from agent.core.records import Metric, Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["blame_client", "caveats", "client_metrics", "retried"]
+    from agent.core.records import Reason
+
+__all__ = ["blame_client", "caveats", "client_metrics"]
 
 _IN_MS = ("ttft_latency", "tpot_latency", "target_latency", "min_duration")
 _LIMITS = {
@@ -20,7 +22,6 @@ _LIMITS = {
 }
 """The code of a missed limit, and where the parsed log's details hold the limit."""
 _LARGE_SHARE = 0.2
-_MANY_RETRIES = 0.01
 _MS_PER_S = 1000
 _CLIENT = (
     (
@@ -57,29 +58,13 @@ def caveats(result: Mapping[str, Any]) -> Iterator[str]:
     ]
     if missed:
         yield f"not the benchmark's limits, so no MLPerf result: {', '.join(missed)}"
-    if (retries := int(result.get("retries") or 0)) and not [*retried(result)]:
-        yield _dropped(retries, int(result.get("issued") or 0))
+    if retries := result.get("retries"):
+        yield (
+            f"the server closed the connection of {retries} of {result.get('issued')} requests before any "
+            "reply; each was sent once more while its time ran on: it may be shedding load"
+        )
     if found := result.get("tuning"):
         yield from _wide(found)
-
-
-def retried(result: Mapping[str, Any]) -> Iterator[Reason]:
-    """Requests that the server dropped, where they are many."""
-    retries, issued = int(result.get("retries") or 0), int(result.get("issued") or 0)
-    if issued and retries >= _MANY_RETRIES * issued:
-        yield Reason(
-            f"{_dropped(retries, issued)}: it sheds load, and answers the rest faster",
-            "lower the load, or see in the server's log why it closes connections",
-            "max_in_flight",
-            code="retries",
-        )
-
-
-def _dropped(retries: int, issued: int) -> str:
-    return (
-        f"the server closed the connection of {retries} of {issued} requests before any reply; each was sent "
-        "once more, while its time ran on"
-    )
 
 
 def _wide(found: Mapping[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from actions.loadgen.accuracy import not_judged
-from actions.loadgen.caveats import blame_client, caveats, client_metrics, retried
+from actions.loadgen.caveats import blame_client, caveats, client_metrics
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from parsers.loadgen import ACCURACY_NOT_JUDGED
 from parsers.replies import Replies, judge
@@ -143,7 +143,6 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
             "let the clock be right before the test begins (chronyc waitsync), then run it again",
             code="clock_set",
         )
-    yield from retried(result)
     issued = int(result.get("issued", 0))
     if completed != issued:
         yield Reason(

@@ -140,7 +140,7 @@ def _window(requests: Sequence[Request], users: int) -> _Window | None:
 
 
 def _sent(folder: Path, load: Mapping[str, Any], log: LoadLog) -> int:
-    """How many requests were sent, by whoever counted most: the users' processes, load.json, locust's own table."""
+    """Return the requests sent: the most that users' processes, load.json and locust's own table count."""
     counts = [log.sent or 0]
     if isinstance(told := load.get("requests_sent"), int):
         counts.append(told)

@@ -197,14 +197,10 @@ def test_an_error_with_status_200_is_no_answer(verdict_of: Callable[..., Verdict
         verdict_of("error_with_status_200")
 
 
-@pytest.mark.parametrize(("share", "validity"), [(0.02, Validity.INVALID), (0.004, Validity.VALID)])
-def test_requests_that_are_dropped_and_sent_again(
-    verdict_of: Callable[..., Verdict], share: float, validity: Validity
-) -> None:
-    verdict = verdict_of("drop", server={"share": share})
-    assert verdict.validity is validity
-    told = [reason.message for reason in verdict.reasons if reason.code == "retries"] or verdict.warnings
-    assert "closed the connection of" in told[0]
+def test_requests_that_are_dropped_and_sent_again_are_a_warning(verdict_of: Callable[..., Verdict]) -> None:
+    verdict = verdict_of("drop", server={"share": 0.01})
+    assert verdict.validity is Validity.VALID
+    assert "the server closed the connection of 5 of 500 requests before any reply" in verdict.warnings[0]
 
 
 def test_a_few_replies_are_enough_where_none_may_be_so(verdict_of: Callable[..., Verdict]) -> None:
