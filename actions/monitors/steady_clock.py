@@ -16,6 +16,9 @@ __all__ = ["SteadyClock"]
 _SET_S = 0.1
 """From which difference on the host's clock was set, and not only held in step."""
 
+_TOLD_S = 0.5
+"""From which difference on that is told: small ones are corrections that added up."""
+
 
 class SteadyClock:
     """Tells seconds of CLOCK_MONOTONIC, and notices where the host's clock was set meanwhile.
@@ -49,7 +52,7 @@ class SteadyClock:
         return [
             offset_s - before_s
             for (_, before_s), (since_s, offset_s) in pairwise(self._offsets)
-            if start_s <= since_s <= end_s
+            if start_s <= since_s <= end_s and abs(offset_s - before_s) > _TOLD_S
         ]
 
     def seconds_of(self, moment: datetime, latest_s: float = math.inf) -> float:
