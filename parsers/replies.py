@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
+    "ENOUGH_FOR_PACE",
     "ENOUGH_TOKENS",
     "LEAST_S_PER_TOKEN",
     "LONG_PAUSE_S",
@@ -28,6 +29,7 @@ __all__ = [
 
 # Of a single reply; the harness, which imports nothing of this, has the same in reply_log.py.
 ENOUGH_TOKENS = 8
+ENOUGH_FOR_PACE = 16
 LEAST_S_PER_TOKEN = 20e-6
 LONG_PAUSE_S = 0.02
 SLACK_S, SLACK_SHARE = 0.01, 1.1

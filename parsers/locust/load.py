@@ -18,6 +18,7 @@ from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from parsers.locust.requests import LoadLog, Request, read_requests, request_files
 from parsers.replies import (
+    ENOUGH_FOR_PACE,
     ENOUGH_TOKENS,
     LEAST_S_PER_TOKEN,
     LONG_PAUSE_S,
@@ -185,6 +186,8 @@ def _contradictions(request: Request, tokens: int) -> Iterator[str]:
         return
     if request.latency_s < tokens * LEAST_S_PER_TOKEN:
         yield "too_fast"
+    if tokens < ENOUGH_FOR_PACE:
+        return
     if arrivals[-1] - arrivals[0] < tokens * LEAST_S_PER_TOKEN:
         yield "burst"
     elif arrivals[1] - arrivals[0] > max(LONG_PAUSE_S, (arrivals[-1] - arrivals[0]) / 2):

@@ -326,7 +326,7 @@ def test_times_that_run_backwards_are_set_aside(changes: dict[str, Any], told: s
     assert metrics(output)["latency_max"].value == 0.4
 
 
-TEXT = {"text_bytes": 40, "output_tokens": 10, "arrivals_s": [0.04 * number for number in range(1, 11)]}
+TEXT = {"text_bytes": 80, "output_tokens": 20, "arrivals_s": [0.02 * number for number in range(1, 21)]}
 
 
 @pytest.mark.parametrize(
@@ -337,9 +337,9 @@ TEXT = {"text_bytes": 40, "output_tokens": 10, "arrivals_s": [0.04 * number for 
         ({"oddities": ["choices"]}, "choices"),
         ({"oddities": ["unfinished"]}, "unfinished"),
         ({"arrivals_s": [0.4]}, "burst"),
-        ({"arrivals_s": [0.1] + [0.4] * 9, "begins_blank": True}, "paused_blank"),
-        ({"arrivals_s": [0.03 * number for number in range(1, 13)]}, "more_parts"),
-        ({"text_bytes": 4}, "text_per_token"),
+        ({"arrivals_s": [0.1] + [0.4] * 19, "begins_blank": True}, "paused_blank"),
+        ({"arrivals_s": [0.01 * number for number in range(1, 31)]}, "more_parts"),
+        ({"text_bytes": 8}, "text_per_token"),
         ({"text_crc32": 7}, "shared_text"),
         ({"timings": {"predicted_n": 5}}, "timed_tokens"),
         ({"timings": {"predicted_ms": 900.0}}, "worked_longer"),

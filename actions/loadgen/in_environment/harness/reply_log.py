@@ -23,6 +23,8 @@ __all__ = ["Reply", "ReplyLog"]
 
 _ENOUGH_TOKENS = 8
 """Of fewer, a moment or a text that two replies share says nothing."""
+_ENOUGH_FOR_PACE = 16
+"""Of fewer, a client that waits for a processor sees all at one moment."""
 _LEAST_S_PER_TOKEN = 20e-6
 """Seconds per token of one answer that no machine reaches: makers claim 17,000 tokens/s (Taalas, 2026)."""
 _LONG_PAUSE_S = 0.02
@@ -243,7 +245,7 @@ class ReplyLog:
         if took_s < least_s:
             self.count("too_fast", f"{tokens} tokens in {took_s * 1e3:.3g} ms")
         first, second, last = reply.first, reply.second, reply.last
-        if first is None or last is None:
+        if first is None or last is None or tokens < _ENOUGH_FOR_PACE:
             return
         self.sums["streamed"] += 1
         if second is None or last - first < least_s:
