@@ -12,7 +12,8 @@ from pydantic import Field, field_validator, model_validator
 from actions.llamacpp.model_file import PACKAGE_PREFIX
 from actions.llamacpp.ports import any_free, check_port
 from actions.llamacpp.programs import find_program
-from actions.llamacpp.server import PROGRAM, LlamaCppServer, ServerParameters
+from actions.llamacpp.server import PROGRAM, LlamaCppServer
+from actions.llamacpp.server_parameters import ServerParameters
 from actions.llamacpp.variant_action import DEFAULT_PACKAGE
 from actions.llamacpp.variants import DEFAULT_MODELS, Variant
 from agent.component.component import (
@@ -188,7 +189,7 @@ class LlamaCppServerAction(ServiceAction):
         container = self.asked.container
         if container is None:
             return context.processes
-        from agent.host.containers.engine import connect
+        from agent.component.container_engine import connect
 
         wanted = (PROGRAM if self.asked.environment else None, _whole(Path(wish.model)), wish.binary)
         files = [path for path in wanted if path and path.is_absolute() and path.exists()]

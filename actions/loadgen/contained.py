@@ -42,7 +42,7 @@ def in_container(
         ContainerError: if there is no such container to be had.
         HostError: if a secret variable is not set.
     """
-    from agent.host.containers.engine import connect
+    from agent.component.container_engine import connect
 
     key = _key(asked)
     spec = container.spec(

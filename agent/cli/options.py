@@ -26,6 +26,7 @@ __all__ = [
     "Run",
     "Samples",
     "Scenarios",
+    "Sinks",
     "Timeout",
     "pairs",
     "request_of",
@@ -73,6 +74,12 @@ Timeout = Annotated[
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", "-f", help="End at the first failed action.")]
 ExperimentId = Annotated[str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")]
+Sinks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sink", help="Also send records there: NAME or NAME:settings; repeatable.", show_default=False
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 ResultsDir = Annotated[Path, typer.Option("--results-dir", "--log-dir", help="The folder of all runs.")]
 PackageDir = Annotated[

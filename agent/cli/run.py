@@ -22,6 +22,7 @@ from agent.cli.options import (
     ResultsDir,
     Samples,
     Scenarios,
+    Sinks,
     Timeout,
     request_of,
 )
@@ -50,6 +51,7 @@ def run(
         ),
     ] = "",
     metadata: Metadata = None,
+    sink: Sinks = None,
     yes: AllowReboot = False,
     arm: Arm = False,
     clean: Annotated[
@@ -96,6 +98,7 @@ def run(
         client_id=client_id,
         allow_reboot=yes,
         arm=arm,
+        sinks=tuple(sink or ()),
     )
     if clean:
         check(request)

@@ -39,6 +39,7 @@ class RunRequest:
         client_id: this host's name in the records; the host name if empty.
         allow_reboot: whether the host may be rebooted where a dependency asks for it.
         arm: whether the run goes on by itself after a reboot that is left to the user.
+        sinks: destinations of records besides the run's folder: ``NAME`` or ``NAME:settings``.
     """
 
     profiles: tuple[str, ...]
@@ -55,6 +56,7 @@ class RunRequest:
     client_id: str = ""
     allow_reboot: bool = False
     arm: bool = False
+    sinks: tuple[str, ...] = ()
 
     def client(self) -> str:
         """This host's name in the records."""
@@ -94,6 +96,7 @@ class RunRequest:
             **{
                 **values,
                 "profiles": tuple(values["profiles"]),
+                "sinks": tuple(values.get("sinks", ())),
                 "results_dir": Path(values["results_dir"]),
                 "package_dir": Path(values["package_dir"]) if values["package_dir"] else None,
                 "parameters": {**kept, **parameters},

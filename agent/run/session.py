@@ -26,12 +26,13 @@ from agent.planning.variables import run_variables
 from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, repeat, select
 from agent.run.cleaning import own_package_dir, package_dir_in_use
 from agent.run.description import describe
-from agent.run.engine import Engine, EngineOptions, Outcome
+from agent.run.engine import Engine, EngineOptions
+from agent.run.outcome import Outcome
 from agent.run.reboot import RebootDoor, Reboots, SystemdDoor, allows_reboot
 from agent.run.recorder import Recorder, RunContext
 from agent.run.request import RunRequest, keep_sources, kept_sources
 from agent.run.step_runner import StepRunner
-from agent.sinks import CsvSink, JsonlSink, Sink
+from agent.sinks import SinkContext, open_sinks
 from agent.store.journal import Journal, StepStatus, now
 from agent.store.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, write_json
 
@@ -188,6 +189,7 @@ class Session:
     context: RunContext
     run_dir: Path
     options: EngineOptions
+    sinks: tuple[str, ...] = ()
 
     def preview(self) -> list[PlannedComponent]:
         """What would be done now."""
@@ -222,7 +224,7 @@ class Session:
         )
         write_json(run_dir / RUN_FILE, self._describe(journal))
         host = {"version": __version__, "platform": self.facts[PLATFORM]}
-        sinks: list[Sink] = [JsonlSink(run_dir / "metrics.jsonl"), CsvSink(run_dir / "metrics.csv", host)]
+        sinks = open_sinks(self.sinks, SinkContext(run_dir, self.context.run_id, host))
         with configure(run_dir / "logs" / "vcagent.jsonl", secrets) as log, progress:
             log.info(
                 "run started", run_id=self.context.run_id, profile=self.context.profile, version=__version__
@@ -327,7 +329,8 @@ def _session(
         options = EngineOptions(
             request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
         )
-    return Session(tuple(sources), planner, facts, secrets, context, run_dir, options)
+        open_sinks(request.sinks, SinkContext(run_dir, context.run_id))  # refused before anything is changed
+    return Session(tuple(sources), planner, facts, secrets, context, run_dir, options, request.sinks)
 
 
 def _reboots(journal: Journal, door: RebootDoor | None, session: Session, request: RunRequest) -> Reboots:
