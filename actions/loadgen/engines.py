@@ -110,4 +110,5 @@ def _openai(asked: LoadGenParameters, *, url: str, model: str, request: Mapping[
         "api_key_file": None if asked.api_key_file is None else str(asked.api_key_file.absolute()),
         "connect_timeout_s": asked.connect_timeout,
         "max_in_flight": asked.max_in_flight,
+        "tokenizer": None if asked.tokenizer is None else str(asked.tokenizer.absolute()),
     }

@@ -152,7 +152,9 @@ class LoadGenParameters(ComponentParameters):
     timeout: Seconds | None = Field(None, description="Longest time for the test; seconds or hh:mm:ss.")
 
     tokenizer: Path | None = Field(
-        None, description="Accuracy: folder of the tokenizer, where answers are tokens; vLLM's model."
+        None,
+        description="Folder of the model's tokenizer. Accuracy: where answers are tokens; vLLM's model if "
+        "absent. With an endpoint: some answers' tokens are counted anew by it.",
     )
     mlperf_round: str = Field(
         "", description="Accuracy: the round of MLPerf that judges, such as v6.1; newest."

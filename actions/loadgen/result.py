@@ -9,6 +9,7 @@ from actions.loadgen.accuracy import not_judged
 from actions.loadgen.caveats import blame_client, caveats, client_metrics
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from parsers.loadgen import ACCURACY_NOT_JUDGED
+from parsers.replies import Replies, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,10 +56,11 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
     if asked.mode == "accuracy" and verdict.validity is Validity.NOT_APPLICABLE:
         others = tuple(warning for warning in verdict.warnings if warning != ACCURACY_NOT_JUDGED)
         verdict = Verdict(Validity.VALID, warnings=others)  # the score has the word, below
-    spoiled = (*_spoiled(tested), *_above_the_limit(parsed, tested))
+    replies = judge(_replies(tested.result))
+    spoiled = (*_spoiled(tested), *replies.reasons, *_above_the_limit(parsed, tested))
     validity = _worst(verdict.validity, Validity.INVALID) if spoiled else verdict.validity
     reasons = (*blame_client(verdict.reasons, client, parsed.details), *spoiled)
-    warnings = (*verdict.warnings, *caveats(tested.result))
+    warnings = (*verdict.warnings, *caveats(tested.result), *replies.warnings)
     metrics = (*parsed.metrics, *_harness_metrics(parsed, tested.result), *client_metrics(client))
     if asked.mode == "accuracy":
         accuracy = tested.accuracy or not_judged(
@@ -75,6 +77,18 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
         metrics=metrics,
         verdict=Verdict(validity, reasons, warnings),
         details={**parsed.details, **dict(_details(tested))},
+    )
+
+
+def _replies(result: Mapping[str, Any]) -> Replies:
+    """What the harness noted of the replies; nothing of an engine in its own process."""
+    noted = result.get("replies") or {}
+    return Replies(
+        counts=noted.get("counts") or {},
+        sums=noted.get("sums") or {},
+        examples=noted.get("examples") or {},
+        recount=noted.get("recount") or {},
+        repeats=result.get("repeats") or {},
     )
 
 
@@ -111,6 +125,23 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
             "max_output_tokens",
             most,
             "output_tokens",
+        )
+    noted = result.get("replies") or {}
+    shortest, longest = noted.get("tokens_min"), noted.get("tokens_max")
+    if must_be_exact and tokens == completed * most and shortest is not None and shortest != longest:
+        yield Reason(
+            f"answers have {shortest} to {longest} output tokens; exactly {most} each were enforced",
+            "see how the engine counts tokens",
+            "max_output_tokens",
+            most,
+            "output_tokens",
+        )
+    if set_by_s := result.get("clock_set_by_s"):
+        yield Reason(
+            f"the host's clock was set during the test, by {', '.join(f'{step:+g}' for step in set_by_s)} s: "
+            "LoadGen times by it",
+            "let the clock be right before the test begins (chronyc waitsync), then run it again",
+            code="clock_set",
         )
     issued = int(result.get("issued", 0))
     if completed != issued:

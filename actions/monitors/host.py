@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from actions.monitors.coverage import is_enough, share, with_coverage
 from actions.monitors.interval import IntervalMonitor
 from agent.component.component import MonitorSummary
 from agent.core.records import Metric, Relativity
@@ -39,6 +40,9 @@ _SUMMED_UP = {
     "cpu_temperature": "celsius",
 }
 """What a case's summary tells, of the metrics that are emitted."""
+
+_READ_SLOWLY = ("cpu_temperature", "cpu_frequency")
+"""What is read seldom, and holds until it is read again."""
 
 
 @dataclass(frozen=True)
@@ -241,6 +245,7 @@ class HostMonitor(IntervalMonitor):
         self.sensors: Sensors = sensors or PsutilSensors()
         self._before = Snapshot(0.0)
         self._before_s = 0.0
+        self._slowly: dict[str, float] = {}
 
     def begin(self, context: MonitorContext) -> None:  # noqa: ARG002 - nothing is emitted yet
         """See IntervalMonitor."""
@@ -252,18 +257,23 @@ class HostMonitor(IntervalMonitor):
         if after.at_s <= self._before.at_s:
             return
         metrics = metrics_between(self._before, after)
+        values = {metric.name: metric.value for metric in metrics}
+        self._slowly |= {name: values[name] for name in _READ_SLOWLY if name in values}
+        self.history.add(self._before_s, after_s, {**self._slowly, **values})
+        self._before, self._before_s = after, after_s
         measured = datetime.now(timezone.utc)
         context.emit([replace(metric, timestamp=measured) for metric in metrics])
-        self.history.add(self._before_s, after_s, {metric.name: metric.value for metric in metrics})
-        self._before, self._before_s = after, after_s
 
     def sum_up(self, start_s: float, end_s: float) -> MonitorSummary:
         """Mean and maximum of what the host did in a span."""
         metrics = []
         for name, unit in _SUMMED_UP.items():
             if found := self.history.statistic(name, start_s, end_s):
-                metrics.append(_metric(f"{name}_mean", found.mean, unit, "mean while it ran"))
-                metrics.append(_metric(f"{name}_max", found.maximum, unit, "highest while it ran"))
+                seen = share(found.covered_s, start_s, end_s)
+                mean = _metric(f"{name}_mean", found.mean, unit, "mean while it ran")
+                highest = _metric(f"{name}_max", found.maximum, unit, "highest while it ran")
+                both = [mean, highest] if is_enough(seen) else [highest]
+                metrics += [with_coverage(metric, seen) for metric in both]
         return MonitorSummary(tuple(metrics))
 
     def end(self, context: MonitorContext) -> None:

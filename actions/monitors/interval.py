@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
+from actions.monitors.coverage import coverage_warning, share
 from actions.monitors.history import History
 from actions.monitors.steady_clock import SteadyClock
 from agent.component.component import ComponentParameters, Monitor, MonitorContext, MonitorSummary
 from agent.component.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
 from agent.core.names import canonical
+from agent.core.records import Metric, Relativity
 
 if TYPE_CHECKING:
     from datetime import datetime
 
 __all__ = ["SLOW_INTERVAL_S", "IntervalMonitor", "IntervalParameters"]
 
+_STUCK_S = 10.0
+"""How long a case waits for a measurement that is under way: a driver that hangs must not hold the run."""
 SLOW_INTERVAL_S = 10.0
 """What takes long to read, or changes seldom, is read this often at most."""
 
@@ -51,6 +55,8 @@ class IntervalMonitor(Monitor):
 
     Parameters = IntervalParameters
     parameters: IntervalParameters
+    subject = "the host"
+    """What it watches, in words."""
 
     def __init__(self, parameters: ComponentParameters) -> None:
         super().__init__(parameters)
@@ -73,11 +79,16 @@ class IntervalMonitor(Monitor):
     def end(self, context: MonitorContext) -> None:
         """What is done after the last interval."""
 
-    def watch(self, context: MonitorContext) -> None:
+    def prepare(self, context: MonitorContext) -> None:
         """See Monitor."""
         with self._turn:
             self.begin(context)
             self._watching = context
+
+    def watch(self, context: MonitorContext) -> None:
+        """See Monitor."""
+        if self._watching is None:
+            self.prepare(context)
         try:
             self._measure_until_stopped(context)
         finally:
@@ -100,9 +111,29 @@ class IntervalMonitor(Monitor):
 
     def summary(self, start: datetime, end: datetime) -> MonitorSummary:
         """See Monitor."""
-        with self._turn:
-            if self._watching:
+        is_free = self._turn.acquire(timeout=_STUCK_S)
+        try:
+            if self._watching and is_free:
                 # What ends now ended after the last interval: without this a short case was never seen.
                 self.measure(self._watching, slow=True)
             end_s = self.clock.seconds_of(end, self.clock.now_s())
-            return self.sum_up(self.clock.seconds_of(start, end_s), end_s)
+            return self._with_coverage(self.clock.seconds_of(start, end_s), end_s)
+        finally:
+            if is_free:
+                self._turn.release()
+
+    def _with_coverage(self, start_s: float, end_s: float) -> MonitorSummary:
+        """The summary of a span, with how much of it was seen, and whether the host's clock was set in it."""
+        found = self.sum_up(start_s, end_s)
+        if end_s <= start_s:
+            return found
+        seen = share(self.history.covered_s(start_s, end_s), start_s, end_s)
+        name = f"{canonical(type(self).__name__).removesuffix('monitor')}_coverage"
+        text = f"share of the time for which {self.subject} was watched"
+        metric = Metric(name, seen, "ratio", Relativity.HIGHER, text, verbosity=3)
+        set_by_s = self.clock.set_by_s(start_s, end_s)
+        warnings = [
+            *coverage_warning(self.subject, seen, end_s - start_s),
+            *(f"the host's clock was set by {step_s:+.1f} s while this ran" for step_s in set_by_s),
+        ]
+        return MonitorSummary((*found.metrics, metric), (*found.warnings, *warnings))

@@ -19,7 +19,7 @@ _OF_GPU = re.compile(r"gpu(\d+)_(.+)")
 _COLUMNS = {
     "Busy": ("utilization_mean",),
     "Memory, highest": ("memory_used_max",),
-    "Power": ("power_draw_instant_mean", "power_draw_average_mean"),
+    "Power": ("power_mean", "power_draw_instant_mean", "power_draw_average_mean"),
     "Power, highest": ("power_draw_instant_max", "power_draw_average_max"),
     "Temperature, highest": ("temperature_max",),
     "SM clock": ("sm_clock_mean",),

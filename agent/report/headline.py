@@ -43,6 +43,7 @@ _KINDS: Mapping[str, Callable[[Metric], bool]] = {
     "ttft": _is_time(_TTFT),
     "tpot": _is_time(_TPOT),
     "accuracy": lambda metric: bool(_ACCURACY.search(metric.name)),
+    "efficiency": lambda metric: metric.unit == "tokens/J",
 }
 
 
@@ -73,7 +74,7 @@ def headline(metrics: Iterable[Metric]) -> dict[str, Metric]:
 def headline_metrics(metrics: Iterable[Metric]) -> list[Metric]:
     """The metrics to show at a glance: those of verbosity 1, else the headline of each kind.
 
-    The headline of each kind stands first, in the order throughput, latency, TTFT, TPOT, accuracy.
+    The headline of each kind stands first: throughput, latency, TTFT, TPOT, accuracy, efficiency.
     """
     known = list(metrics)
     chosen = {metric.name: metric for metric in headline(known).values()}

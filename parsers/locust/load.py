@@ -6,6 +6,7 @@ StatsEntry._log_response_time), knows nothing of tokens, and may lack the reques
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections import Counter, defaultdict
@@ -16,6 +17,16 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from parsers.locust.requests import LoadLog, Request, read_requests, request_files
+from parsers.replies import (
+    ENOUGH_FOR_PACE,
+    ENOUGH_TOKENS,
+    LEAST_S_PER_TOKEN,
+    LONG_PAUSE_S,
+    SLACK_S,
+    SLACK_SHARE,
+    Replies,
+    judge,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +66,9 @@ def parse(path: Path) -> list[ParsedOutput]:
     window = _window(log.requests, asked.users)
     good = [request for request in log.requests if not request.error]
     counted = [request for request in good if window and window.holds(request)]
-    reasons = tuple(_reasons(log, asked, counted, good))
+    judgement = judge(_replies(good))
+    lost = max(_sent(path, load, log) - len(log.requests), 0)
+    reasons = (*_reasons(log, asked, counted, good, lost=lost), *judgement.reasons)
     return [
         ParsedOutput(
             format="locust_load",
@@ -65,12 +78,12 @@ def parse(path: Path) -> list[ParsedOutput]:
             metrics=(
                 *_throughput(good, counted, asked, window),
                 *_latencies(counted),
-                *_counts(log, good, asked),
+                *_counts(log, good, asked, lost=lost),
             ),
             verdict=Verdict(
                 Validity.FAILED if not good else Validity.INVALID if reasons else Validity.VALID,
                 reasons,
-                tuple(_warnings(log, load, asked)),
+                (*_warnings(log, load, asked), *judgement.warnings),
             ),
             complete=not log.unread,
             details=_details(load, log, window),
@@ -127,9 +140,69 @@ def _window(requests: Sequence[Request], users: int) -> _Window | None:
     return _Window(start_s, end_s) if len(by_user) == users and end_s > start_s else None
 
 
+def _sent(folder: Path, load: Mapping[str, Any], log: LoadLog) -> int:
+    """Return the requests sent: the most that users' processes, load.json and locust's own table count."""
+    counts = [log.sent or 0]
+    if isinstance(told := load.get("requests_sent"), int):
+        counts.append(told)
+    for table in folder.glob("*_stats.csv"):
+        with table.open(encoding="utf-8", errors="replace", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row.get("Type") == "POST"]
+        counts.append(sum(int(row["Request Count"]) for row in rows if str(row["Request Count"]).isdecimal()))
+    return max(counts)
+
+
+def _replies(requests: Sequence[Request]) -> Replies:
+    """What the replies say against themselves, as ``parsers.replies`` judges it."""
+    counts: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    owners: dict[int, int | None] = {}
+    for request in requests:
+        tokens = request.output_tokens or 0
+        sums.update(replies=1, streamed_tokens=tokens, parts=len(request.arrivals_s))
+        if request.text_bytes is not None:
+            sums.update(tokens=tokens, text_bytes=request.text_bytes)
+        counts.update(request.oddities)
+        counts.update(_contradictions(request, tokens))
+        if request.text_crc32 is not None and tokens >= ENOUGH_TOKENS and not request.is_blank:
+            owner = owners.setdefault(request.text_crc32, request.prompt_crc32)
+            counts["shared_text"] += owner != request.prompt_crc32
+    return Replies(counts=counts, sums=sums)
+
+
+def _contradictions(request: Request, tokens: int) -> Iterator[str]:
+    """What in one reply cannot be, by the names of ``parsers.replies``."""
+    timings, arrivals = request.timings, request.arrivals_s
+    if request.is_blank:
+        yield "blank"
+    if len(arrivals) > tokens:
+        yield "more_parts"
+    if timings.get("predicted_n", tokens) != tokens:
+        yield "timed_tokens"
+    worked_s = (timings.get("prompt_ms", 0.0) + timings.get("predicted_ms", 0.0)) / 1000
+    if worked_s > request.latency_s * SLACK_SHARE + SLACK_S:
+        yield "worked_longer"
+    if tokens < ENOUGH_TOKENS:
+        return
+    if request.latency_s < tokens * LEAST_S_PER_TOKEN:
+        yield "too_fast"
+    if tokens < ENOUGH_FOR_PACE:
+        return
+    if arrivals[-1] - arrivals[0] < tokens * LEAST_S_PER_TOKEN:
+        yield "burst"
+    elif arrivals[1] - arrivals[0] > max(LONG_PAUSE_S, (arrivals[-1] - arrivals[0]) / 2):
+        yield "paused_blank" if request.begins_blank else "paused"
+
+
 def _reasons(
-    log: LoadLog, asked: _Asked, counted: Sequence[Request], good: Sequence[Request]
+    log: LoadLog, asked: _Asked, counted: Sequence[Request], good: Sequence[Request], *, lost: int
 ) -> Iterator[Reason]:
+    if lost:
+        yield Reason(
+            f"{lost} of {lost + len(log.requests)} requests were sent and nothing more was heard of them",
+            "see locust's output for processes that ended, and whether the disk is full",
+            code="requests_lost",
+        )
     if failures := len(log.requests) - len(good):
         kinds = Counter(request.error for request in log.requests if request.error)
         told = "; ".join(f"{count} of {error!r}" for error, count in kinds.most_common(_KINDS_OF_FAILURE))
@@ -146,7 +219,7 @@ def _reasons(
             "duration",
             code="users_at_work",
         )
-    if cached := sum(request.cached_tokens or 0 for request in log.requests):
+    if cached := sum(map(_cached, log.requests)):
         yield Reason(
             f"the server took {cached} prompt tokens from a cache of earlier prompts",
             "switch prompt caching off in the server",
@@ -221,8 +294,17 @@ def _latencies(counted: Sequence[Request]) -> Iterator[Metric]:
         yield Metric(f"{name}_max", values[-1], "seconds", _LOWER, f"{text}, largest", 3)
 
 
-def _counts(log: LoadLog, good: Sequence[Request], asked: _Asked) -> Iterator[Metric]:
+def _cached(request: Request) -> int:
+    """Prompt tokens that came from a cache, as the server says or as its timings show."""
+    told, computed = request.cached_tokens or 0, request.timings.get("prompt_n")
+    if request.error or computed is None or request.input_tokens is None:
+        return told
+    return max(told, request.input_tokens - int(computed))
+
+
+def _counts(log: LoadLog, good: Sequence[Request], asked: _Asked, *, lost: int) -> Iterator[Metric]:
     total = len(log.requests)
+    yield Metric("requests_lost", lost, "count", _LOWER, "requests that were sent and never heard of", 2)
     yield Metric("users", asked.users, "count", _PLAIN, "users at once", 2)
     yield Metric("request_count", total, "count", _PLAIN, "requests, failed ones included", 2)
     yield Metric("request_failures", total - len(good), "count", _LOWER, "failed requests", 2)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["LoadLog", "Request", "read_requests", "request_files"]
+
+
+_ROUNDED_S = 1e-4
+"""By how much times of the log may be rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,12 @@ class Request:
         cached_tokens: prompt tokens that it took from a cache; None where it did not say.
         timings: the server's own, as it names them.
         error: what went wrong; empty for nothing.
+        prompt_crc32: of its prompt; None where the log does not say.
+        text_crc32: of the reply's text; likewise.
+        text_bytes: the length of that; likewise.
+        is_blank: whether the reply is whitespace alone.
+        begins_blank: whether its first part is.
+        oddities: what no honest reply has, by the names of ``parsers.replies``.
     """
 
     user: str
@@ -41,6 +52,12 @@ class Request:
     cached_tokens: int | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
+    prompt_crc32: int | None = None
+    text_crc32: int | None = None
+    text_bytes: int | None = None
+    is_blank: bool = False
+    begins_blank: bool = False
+    oddities: tuple[str, ...] = ()
 
     @property
     def ended_s(self) -> float:
@@ -68,12 +85,14 @@ class LoadLog:
         processes: how many wrote.
         client_cpu: the largest share of one CPU that a process used; None where none ended in order.
         unread: lines that were cut or make no sense.
+        sent: how many requests the processes say that they sent; None where not all of them do.
     """
 
     requests: tuple[Request, ...]
     processes: int
     client_cpu: float | None
     unread: int
+    sent: int | None = None
 
 
 def request_files(folder: Path) -> list[Path]:
@@ -96,6 +115,7 @@ def read_requests(folder: Path) -> LoadLog:
         )
     requests: list[Request] = []
     shares: list[float] = []
+    sent: list[int] = []
     unread = 0
     for path in files:
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -105,10 +125,27 @@ def read_requests(folder: Path) -> LoadLog:
                     requests.append(_request(values))
                 elif values["event"] == "client" and (elapsed_s := _number(values["elapsed_s"])):
                     shares.append(_number(values["cpu_s"]) / elapsed_s)
+                    if (count := _count(values.get("sent"))) is not None:
+                        sent.append(count)
             except (ValueError, KeyError, TypeError, RecursionError):
                 unread += 1
     requests.sort(key=lambda request: request.sent_s)
-    return LoadLog(tuple(requests), len(files), max(shares, default=None), unread)
+    all_sent = sum(sent) if len(sent) == len(files) else None
+    return LoadLog(tuple(_in_order(requests)), len(files), max(shares, default=None), unread, all_sent)
+
+
+def _in_order(requests: Iterable[Request]) -> Iterator[Request]:
+    """The requests; one whose times run backwards has failed."""
+    ended_s: dict[str, float] = {}
+    for request in requests:
+        times = (0.0, *request.arrivals_s, request.latency_s + _ROUNDED_S)
+        error = request.error
+        if not error and any(later < earlier for earlier, later in pairwise(times)):
+            error = "its times run backwards"
+        elif not error and request.sent_s + _ROUNDED_S < ended_s.get(request.user, 0.0):
+            error = "it was sent before the same user's last one had ended"
+        ended_s[request.user] = request.ended_s
+        yield replace(request, error=error) if error != request.error else request
 
 
 def _request(values: Mapping[str, Any]) -> Request:
@@ -123,6 +160,12 @@ def _request(values: Mapping[str, Any]) -> Request:
         cached_tokens=_count(values["cached_tokens"]),
         timings={str(name): _number(value) for name, value in dict(values["timings"]).items()},
         error=str(values["error"]),
+        prompt_crc32=_count(values.get("prompt_crc32")),
+        text_crc32=_count(values.get("text_crc32")),
+        text_bytes=_count(values.get("text_bytes")),
+        is_blank=values.get("is_blank") is True,
+        begins_blank=values.get("begins_blank") is True,
+        oddities=tuple(map(str, values.get("oddities") or ())),
     )
     if not request.error and not (request.arrivals_s and request.output_tokens):
         raise ValueError("a request that succeeded has a reply")

@@ -109,6 +109,35 @@ def test_a_clean_test_has_nothing_to_warn_of() -> None:
     assert output.details["token_count_source"] == "usage"
 
 
+def test_a_clock_that_was_set_spoils_what_loadgen_measured() -> None:
+    output = merged(clock_set_by_s=[-3.2])
+
+    assert verdict_of(output).validity is Validity.INVALID
+    (reason,) = verdict_of(output).reasons
+    assert reason.code == "clock_set"
+    assert "by -3.2 s" in reason.message
+
+
+def test_a_sum_of_tokens_that_is_right_by_chance_is_not_enough() -> None:
+    replies = {"tokens_min": 7, "tokens_max": 9}
+
+    assert verdict_of(merged(exact_tokens=True)).validity is Validity.VALID
+    output = merged(exact_tokens=True, replies=replies)
+    assert verdict_of(output).validity is Validity.INVALID
+    assert "answers have 7 to 9 output tokens" in verdict_of(output).reasons[0].message
+
+
+def test_what_replies_say_against_themselves_is_judged() -> None:
+    sums = {"replies": 4, "tokens": 32}
+    bad = merged(replies={"counts": {"choices": 1}, "sums": {**sums, "text_bytes": 99}})
+    odd = merged(replies={"counts": {"echo": 4}, "sums": {**sums, "text_bytes": 99}})
+
+    assert [reason.code for reason in verdict_of(bad).reasons] == ["choices"]
+    assert verdict_of(bad).validity is Validity.INVALID
+    assert verdict_of(odd).validity is Validity.VALID
+    assert "4 of 4 replies repeat their prompt" in verdict_of(odd).warnings[0]
+
+
 def test_a_cache_that_nobody_reported_is_unknown_and_not_none() -> None:
     output = merged(cached_tokens=None, input_tokens=None)
 

@@ -1,9 +1,4 @@
-"""A stand-in for an OpenAI-compatible engine that answers at a set speed, and misbehaves on demand.
-
-It needs Python alone and is run as a file (``python mock_server.py --port 0 --fault hang``), so that any
-client can be tried against it, in any environment. It says where it listens by a JSON line on standard
-output: ``{"event": "listening", "port": 8000}``.
-"""
+"""The server: it says where it listens by a JSON line, ``{"event": "listening", "port": 8000}``."""
 
 from __future__ import annotations
 
@@ -16,7 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
-__all__ = ["FAULTS", "MockOptions", "MockServer"]
+from .answer import Answer, words_of
+from .cheats import CHEATS
+
+__all__ = ["FAULTS", "MockOptions", "MockServer", "main"]
 
 FAULTS = {
     "none": "answer every request",
@@ -44,7 +42,7 @@ class MockOptions:
         tokens: output tokens of an answer; what the request asks for if 0.
         first_token_s: seconds to the first token.
         token_s: seconds between tokens.
-        fault: one of FAULTS.
+        fault: one of FAULTS or CHEATS.
         fault_after: requests answered well before the fault.
         fault_count: requests that meet the fault; all further ones if 0.
         cached_tokens: prompt tokens that it claims to have taken from a cache.
@@ -54,6 +52,8 @@ class MockOptions:
             without a word, as llama.cpp's server does after a stream.
         loading_s: seconds of HTTP 503 after the start, as while a model is loaded.
         api_key: a key that every request must bring.
+        echo: whether the answer repeats the prompt; if not, its words follow from the prompt.
+        share: the share of the requests that meet the fault, of those that may.
     """
 
     model: str = "mock"
@@ -69,6 +69,8 @@ class MockOptions:
     keep_alive: bool = True
     loading_s: float = 0.0
     api_key: str = ""
+    echo: bool = True
+    share: float = 1.0
 
 
 class _CloseConnectionError(Exception):
@@ -127,9 +129,9 @@ class MockServer:
         options = self._options
         number, self._requests = self._requests, self._requests + 1
         past = number - options.fault_after
-        return (
-            options.fault if past >= 0 and (not options.fault_count or past < options.fault_count) else "none"
-        )
+        if past < 0 or (options.fault_count and past >= options.fault_count):
+            return "none"
+        return options.fault if int((past + 1) * options.share) > int(past * options.share) else "none"
 
     async def _completion(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         options, fault = self._options, self._next_fault()
@@ -141,9 +143,21 @@ class MockServer:
         if fault == "drop":
             raise _CloseConnectionError
         tokens = 0 if fault == "no_tokens" else options.tokens or int(request.get("max_tokens", 16))
-        prompt = request["prompt"]
+        answer = self._answer(request["prompt"], tokens)
+        if fault in CHEATS:
+            CHEATS[fault](answer)
+        if answer.body is not None:
+            _reply(writer, 200, answer.body)
+        elif request.get("stream"):
+            await self._stream(answer, fault, writer)
+        else:
+            await self._whole(answer, fault, writer)
+
+    def _answer(self, prompt: str | list[int], tokens: int) -> Answer:
+        """An honest answer."""
+        options = self._options
         words = prompt.split() if isinstance(prompt, str) else [str(token) for token in prompt]
-        parts = [f" {words[number % len(words)]}" for number in range(tokens)]
+        echoed = [f" {words[number % len(words)]}" for number in range(tokens)]
         usage = {
             "prompt_tokens": len(words),
             "completion_tokens": tokens,
@@ -151,39 +165,64 @@ class MockServer:
             if options.cache_report
             else None,
         }
-        if request.get("stream"):
-            await self._stream(parts, usage, fault, writer)
-            return
-        await asyncio.sleep(options.first_token_s + options.token_s * tokens)
+        return Answer(
+            words,
+            echoed if options.echo else words_of(" ".join(words), tokens),
+            usage if options.usage else None,
+            options.model,
+            f"cmpl-{self._requests}",
+            self._requests,
+        )
+
+    async def _whole(self, answer: Answer, fault: str, writer: asyncio.StreamWriter) -> None:
+        options = self._options
+        if not answer.instant:
+            await asyncio.sleep(options.first_token_s + options.token_s * len(answer.parts))
         if fault == "die":
             os._exit(1)
         if fault == "malformed":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nnot JSON!")
             return
-        choice = {"text": "".join(parts), "finish_reason": "abort" if fault == "abort" else "length"}
-        _reply(writer, 200, {"choices": [choice], **({"usage": usage} if options.usage else {})})
+        content = answer.event("".join(answer.parts), "abort" if fault == "abort" else answer.finish)
+        _reply(writer, 200, {**content, **answer.last()}, answer.headers)
 
-    async def _stream(
-        self, parts: list[str], usage: dict[str, Any], fault: str, writer: asyncio.StreamWriter
-    ) -> None:
-        options = self._options
-        writer.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
-        await asyncio.sleep(options.first_token_s)
+    async def _stream(self, answer: Answer, fault: str, writer: asyncio.StreamWriter) -> None:
+        options, parts = self._options, answer.parts
+        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+        writer.write(f"{head}{answer.headers}Transfer-Encoding: chunked\r\n\r\n".encode())
+        for event in answer.begin:
+            _event(writer, event)
+        waits = {} if answer.instant else {0: options.first_token_s, **answer.pauses}
+        token_s = 0.0 if answer.together or answer.instant else options.token_s
         for number, part in enumerate(parts):
-            if number == len(parts) // 2 and fault != "none":
+            if wait := waits.get(number):
+                await writer.drain()
+                await asyncio.sleep(wait)
+            if number == len(parts) // 2 and fault in FAULTS and fault != "none":
                 await self._misbehave(fault, writer)
                 if fault == "cut":
                     return
-            _event(writer, {"choices": [{"text": part, "finish_reason": None}]})
-            if options.token_s:
+            if answer.comments:
+                _chunk(writer, b": keep-alive\n\n")
+            event = answer.event(part)
+            if answer.usage_of_parts:
+                event["usage"] = {"completion_tokens": answer.usage_of_parts[number]}
+            _event(writer, event)
+            if token_s:
                 await writer.drain()
-                await asyncio.sleep(options.token_s)
-        _event(writer, {"choices": [{"text": "", "finish_reason": "length"}]})
-        if options.usage:
-            _event(writer, {"choices": [], "usage": usage})
-        _chunk(writer, b"data: [DONE]\n\n")
+                await asyncio.sleep(token_s)
+        await self._end(answer, writer)
+
+    async def _end(self, answer: Answer, writer: asyncio.StreamWriter) -> None:
+        _event(writer, answer.event("", answer.finish))
+        if last := answer.last():
+            _event(writer, {"choices": [], **last})
+        for _ in range(answer.ends):
+            _chunk(writer, b"data: [DONE]\n\n")
+        for part in answer.late:
+            await writer.drain()
+            await asyncio.sleep(self._options.token_s)
+            _event(writer, answer.event(part))
         writer.write(b"0\r\n\r\n")
 
     async def _misbehave(self, fault: str, writer: asyncio.StreamWriter) -> None:
@@ -206,9 +245,9 @@ class MockServer:
             _event(writer, {"error": {"message": "the slot was lost"}})
 
 
-def _reply(writer: asyncio.StreamWriter, status: int, content: dict[str, Any]) -> None:
+def _reply(writer: asyncio.StreamWriter, status: int, content: dict[str, Any], headers: str = "") -> None:
     body = json.dumps(content).encode()
-    head = f"HTTP/1.1 {status} Mock\r\nServer: mock\r\nContent-Type: application/json\r\n"
+    head = f"HTTP/1.1 {status} Mock\r\nServer: mock\r\n{headers}Content-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
@@ -222,7 +261,7 @@ def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 def main() -> None:
     """Serve until killed; every option of MockOptions is one of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser = argparse.ArgumentParser(prog="mock_engine", description="A stand-in for an engine.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     for option in fields(MockOptions):
@@ -230,13 +269,9 @@ def main() -> None:
         if isinstance(option.default, bool):
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=option.default)
         else:
-            choices = list(FAULTS) if option.name == "fault" else None
+            choices = [*FAULTS, *CHEATS] if option.name == "fault" else None
             parser.add_argument(flag, type=type(option.default), default=option.default, choices=choices)
     values = vars(parser.parse_args())
     host, port = values.pop("host"), values.pop("port")
     with suppress(KeyboardInterrupt):
         asyncio.run(MockServer(MockOptions(**values)).serve(port, host))
-
-
-if __name__ == "__main__":
-    main()
