@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from actions.execute_command import ExecuteCommand, ExecuteCommandParameters, environment_variables
+from actions.commands.execute_command import ExecuteCommand, ExecuteCommandParameters, environment_variables
 from agent.component.component import Action, Dependency, Step, StepContext
 from agent.core.errors import ActionFailedError, InterruptedRunError, ProfileError
 from agent.facts import Facts
