@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from pydantic import Field, model_validator
 
 from actions.llamacpp.model_file import locate_model
-from actions.llamacpp.ports import any_free, check_port
 from actions.llamacpp.programs import (
     GPU_REMEDY,
     computed_on,
@@ -26,6 +25,7 @@ from actions.llamacpp.server_binary import ServerBinary, thread_count
 from agent.component.parameter_types import OptionalCount, OptionalPath, ParameterGroup, Seconds
 from agent.core.errors import ActionFailedError, InterruptedRunError
 from agent.core.file_hash import sha256_of
+from agent.host.ports import any_free, check_port
 from parsers.llamacpp.devices import no_gpu
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path  # noqa: TC003 - pydantic reads it
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from actions.nvidia_harness.layouts import LAYOUTS
 from agent.component.component import ComponentParameters
-from agent.component.parameter_types import Seconds  # noqa: TC001 - likewise
+from agent.component.parameter_types import Seconds, Words  # noqa: TC001 - likewise
 from agent.facts.disk_filter import parse_disk_filter
 
 __all__ = ["MLPerfParameters"]
@@ -18,14 +18,6 @@ __all__ = ["MLPerfParameters"]
 _SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _words(value: Any) -> Any:
-    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-"""A list, or a text with commas."""
 
 
 class MLPerfParameters(ComponentParameters):

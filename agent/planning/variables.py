@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.profile import Variables
@@ -11,7 +12,10 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["run_variables"]
+__all__ = ["SERVICE_LOOKUPS", "run_variables"]
+
+SERVICE_LOOKUPS = ("ServiceUrl", "ServiceHost", "ServicePort", "ServiceModel")
+"""What a command may ask of a service beside it: ``{ServiceUrl:name}``."""
 
 
 def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: str) -> Variables:
@@ -63,5 +67,7 @@ def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: st
             "PackageDir": package,
             "PackageDir/Platform": lambda name: str(facts[PACKAGE_DIR] / name / facts[PLATFORM]),
             "ScriptDir": lambda name: str(facts[PACKAGE_DIR] / "scripts" / name),
+            # Known only when the service runs: ExecuteCommand fills them in then.
+            **{head: partial("{{{}:{}}}".format, head) for head in SERVICE_LOOKUPS},
         },
     )
