@@ -182,9 +182,10 @@ def _regex_matches(rule: MetricRule, file: Path) -> Iterator[tuple[Any, Mapping[
     pattern = regex.compile(rule.regex)
     for line in _read(file).splitlines():
         try:
-            for match in pattern.finditer(line[:_LONGEST_LINE], timeout=_MATCHING_S):
-                if match["value"] is not None:
-                    yield match["value"], {name: text or "" for name, text in match.groupdict().items()}
+            found = pattern.finditer(line[:_LONGEST_LINE], timeout=_MATCHING_S)
+            for place, match in enumerate(match for match in found if match["value"] is not None):
+                groups = {name: text or "" for name, text in match.groupdict().items()}
+                yield match["value"], {"match": str(place), **groups}
         except TimeoutError:
             raise ParseError(
                 f"{rule.kind} took longer than {_MATCHING_S:g} s for one line",

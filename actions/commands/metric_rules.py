@@ -158,7 +158,7 @@ class MetricRule(ParameterGroup):
             for text in (self.name, self.unit, self.description, *self.tags)
             for field in FIELD.findall(text)
         } | set(self.where)
-        if unknown := sorted(used - groups):
+        if unknown := sorted(used - groups - {"match"}):
             raise ValueError(
                 f"<{unknown[0]}> is not a group of {self.regex!r}; it has {', '.join(sorted(groups))}"
             )
