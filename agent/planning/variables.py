@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,9 @@ SERVICE_LOOKUPS = ("ServiceUrl", "ServiceHost", "ServicePort", "ServiceModel")
 """What a command may ask of a service beside it: ``{ServiceUrl:name}``."""
 
 
-def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: str) -> Variables:
+def run_variables(
+    facts: Facts, run_dir: Path, experiment_id: str, client_id: str, scenarios: str = ""
+) -> Variables:
     """Variables that are read from fresh facts whenever they are asked for.
 
     Args:
@@ -26,6 +29,7 @@ def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: st
         run_dir: the run's folder.
         experiment_id: the experiment's identifier.
         client_id: this host's name in the records.
+        scenarios: what ``--scenarios`` asks for.
     """
     from agent.facts.agent_paths import PACKAGE_DIR
     from agent.facts.gpus import CUDA_VERSION, DRIVER_VERSION, GPU_COUNT, GPU_MEMORY_MIB, GPU_NAME
@@ -35,6 +39,8 @@ def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: st
 
     def package(name: str) -> str:
         return str(facts[PACKAGE_DIR] / name)
+
+    selected = [name.strip() for name in scenarios.split(",") if name.strip()]
 
     def memory(unit_bytes: int) -> Any:
         return lambda: facts[MEMORY].total_bytes // unit_bytes
@@ -62,11 +68,13 @@ def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: st
             "GpuMemoryMiB": lambda: facts.fresh()[GPU_MEMORY_MIB],
             "DriverVersion": lambda: facts.fresh()[DRIVER_VERSION],
             "CudaVersion": lambda: facts.fresh()[CUDA_VERSION],
+            "SelectedScenarios": lambda: ",".join(name for name in selected if not name.startswith("-")),
         },
         {
             "PackageDir": package,
             "PackageDir/Platform": lambda name: str(facts[PACKAGE_DIR] / name / facts[PLATFORM]),
             "ScriptDir": lambda name: str(facts[PACKAGE_DIR] / "scripts" / name),
+            "EnvironmentVariable": lambda name: os.environ.get(name, ""),
             # Known only when the service runs: ExecuteCommand fills them in then.
             **{head: partial("{{{}:{}}}".format, head) for head in SERVICE_LOOKUPS},
         },

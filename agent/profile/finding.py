@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent.core.errors import ProfileError
-from agent.core.names import did_you_mean
+from agent.core.names import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from importlib.abc import Traversable
 
 __all__ = ["MAXIMUM_BYTES", "Source", "find", "installed", "source_from_text"]
@@ -93,12 +93,32 @@ def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Sour
         found, is_folder = path.is_file(), path.is_dir()
     except (OSError, RuntimeError) as error:
         raise ProfileError(f"'{reference[:100]}' is no path: {error}") from error
-    if not found:
-        names = sorted({str(PurePosixPath(name).with_suffix("")) for name in known})
-        stem = re.sub(r"\.(ya?ml|json)$", "", path.name, flags=re.IGNORECASE)
-        what = "is a folder, not a profile" if is_folder else "is neither an installed profile nor a file"
-        raise ProfileError(f"'{reference}' {what}", remedy=did_you_mean(stem, names))
-    return _read(path, str(path))
+    if found:
+        return _read(path, str(path))
+    stem = re.sub(r"\.(ya?ml|json)$", "", wanted)
+    by_stem = {str(PurePosixPath(name).with_suffix("")).lower(): file for name, file in known.items()}
+    if stem in by_stem and stem != wanted:  # VirtualClient's name of a profile that is YAML here
+        return _read(by_stem[stem], str(by_stem[stem]))
+    what = "is a folder, not a profile" if is_folder else "is neither an installed profile nor a file"
+    raise ProfileError(f"'{reference}' {what}", remedy=_suggestion(path.name, known))
+
+
+def _suggestion(reference: str, known: Mapping[str, Traversable]) -> str:
+    """The nearest profiles, each with what it is: a name that is close may be another workload's."""
+    stem = re.sub(r"\.(ya?ml|json)$", "", reference, flags=re.IGNORECASE)
+    files = {str(PurePosixPath(name).with_suffix("")): file for name, file in known.items()}
+    if not (close := nearest(stem, files)):
+        return did_you_mean(stem, files)
+    return f"did you mean {' or '.join(f'{name} ({_description(files[name])})' for name in close)}?"
+
+
+def _description(file: Traversable) -> str:
+    match = re.search(
+        r"""^\s*["']?description["']?\s*:\s*["']?(.*?)["']?,?\s*$""",
+        _read(file, str(file)).text,
+        re.IGNORECASE | re.MULTILINE,
+    )
+    return match[1] if match else "no description"
 
 
 def _read(file: Traversable, label: str) -> Source:

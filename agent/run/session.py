@@ -311,7 +311,7 @@ def _session(
     if request.package_dir:
         modelled[PACKAGE_DIR.name] = request.package_dir.absolute()
     facts = Facts(LocalHost(), modelled)
-    variables = run_variables(facts, run_dir, context.experiment_id, context.client_id)
+    variables = run_variables(facts, run_dir, context.experiment_id, context.client_id, request.scenarios)
     secrets = Secrets(mappings=[os.environ, request.parameters, request.metadata])
     for scope in profile.scopes:
         for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
