@@ -244,7 +244,7 @@ def _scratch(parameters: MLPerfParameters, facts: Facts) -> Path:
     found = f"{', '.join(disk.path for disk in disks)} is not mounted" if disks else "no disk fits"
     raise HostError(
         f"there is no place for the scratch space: {found} (DiskFilter {parameters.disk_filter})",
-        remedy="mount a data disk (MountDisks), correct DiskFilter, or give ScratchPath (MLPERF_SCRATCH_PATH)",
+        remedy="mount a data disk, correct DiskFilter, or give a folder: ScratchPath or MLPERF_SCRATCH_PATH",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,12 +26,21 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
 
             print_json({**finished.description, "report": str(finished.report) if finished.report else None})
         else:
+            from rich.console import Console
+
             from agent.cli.output import console
             from agent.report import render_result
             from agent.report.run_folder import read_records
+            from agent.run.session import TERMINAL_LOG
 
             records = read_records(finished.run_dir / "metrics.jsonl")
             render_result(finished.description, records, console(), run_dir=finished.run_dir)
+            with (
+                suppress(OSError),
+                (finished.run_dir / "logs" / TERMINAL_LOG).open("a", encoding="utf-8") as log,
+            ):
+                paper = Console(file=log, width=120, no_color=True, highlight=False)
+                render_result(finished.description, records, paper, run_dir=finished.run_dir)
         sys.stdout.flush()
     except BrokenPipeError:  # nobody reads the result: it is what it is
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

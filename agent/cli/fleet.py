@@ -11,13 +11,18 @@ from agent.cli.options import (
     AsJson,
     ExperimentId,
     FailFast,
+    LogLevel,
     Metadata,
     OnlyDependencies,
     Parameters,
     Profiles,
     Quiet,
     ResultsDir,
+    RunId,
+    Samples,
     Scenarios,
+    Settings,
+    System,
     Timeout,
     pairs,
     request_of,
@@ -62,11 +67,16 @@ def run(
     metadata: Metadata = None,
     scenarios: Scenarios = "",
     dependencies: OnlyDependencies = False,
+    samples: Samples = None,
+    settings: Settings = None,
     iterations: Annotated[
         int | None, typer.Option("--iterations", min=1, help="Rounds of all actions.")
     ] = None,
     timeout: Timeout = "",
     fail_fast: FailFast = False,
+    run_id: RunId = "",
+    system: System = "",
+    log_level: LogLevel = "debug",
     env: Annotated[
         list[str] | None,
         typer.Option("--env", help="Give the agents this variable, such as HF_TOKEN.", show_default=False),
@@ -163,6 +173,11 @@ def run(
         results_dir=results_dir,
         experiment_id=experiment_id,
         allow_reboot=yes,
+        samples=samples,
+        settings=settings,
+        run_id=run_id,
+        system=system,
+        log_level=log_level,
     )
     hosts = limited(_hosts(inventory or [], via, partition, nodelist), limit, _warn)
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)

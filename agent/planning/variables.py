@@ -20,7 +20,13 @@ SERVICE_LOOKUPS = ("ServiceUrl", "ServiceHost", "ServicePort", "ServiceModel")
 
 
 def run_variables(
-    facts: Facts, run_dir: Path, experiment_id: str, client_id: str, scenarios: str = ""
+    facts: Facts,
+    run_dir: Path,
+    experiment_id: str,
+    client_id: str,
+    *,
+    scenarios: str = "",
+    system: str = "",
 ) -> Variables:
     """Variables that are read from fresh facts whenever they are asked for.
 
@@ -30,6 +36,7 @@ def run_variables(
         experiment_id: the experiment's identifier.
         client_id: this host's name in the records.
         scenarios: what ``--scenarios`` asks for.
+        system: what ``--system`` names.
     """
     from agent.facts.agent_paths import PACKAGE_DIR
     from agent.facts.gpus import CUDA_VERSION, DRIVER_VERSION, GPU_COUNT, GPU_MEMORY_MIB, GPU_NAME
@@ -62,7 +69,7 @@ def run_variables(
             "SystemMemoryGigabytes": memory(2**30),
             "ExperimentId": lambda: experiment_id,
             "ClientId": lambda: client_id,
-            "ExecutionSystem": lambda: "",
+            "ExecutionSystem": lambda: system,
             "GpuCount": lambda: facts.fresh()[GPU_COUNT],
             "GpuName": lambda: facts.fresh()[GPU_NAME],
             "GpuMemoryMiB": lambda: facts.fresh()[GPU_MEMORY_MIB],

@@ -23,7 +23,17 @@ from agent.host.containers.records import container_records, has_containers
 from agent.host.processes import LocalProcesses
 from agent.planning.planner import PlannedComponent, Planner, Standing
 from agent.planning.variables import run_variables
-from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, repeat, select
+from agent.profile import (
+    Profile,
+    Source,
+    Timeout,
+    find,
+    load_sources,
+    parse_timeout,
+    repeat,
+    select,
+    set_parameters,
+)
 from agent.run.cleaning import own_package_dir, package_dir_in_use
 from agent.run.description import describe
 from agent.run.engine import Engine, EngineOptions, Outcome
@@ -41,7 +51,10 @@ if TYPE_CHECKING:
 
     from agent.core.progress import RunProgress
 
-__all__ = ["FinishedRun", "Session", "check", "plan", "resume", "start"]
+TERMINAL_LOG = "run.log"
+"""The file below logs/ that has what the terminal shows."""
+
+__all__ = ["TERMINAL_LOG", "FinishedRun", "Session", "check", "plan", "resume", "start"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,8 @@ def check(request: RunRequest, sources: Sequence[Source] = ()) -> Session:
         ProfileError: if the profile cannot be used.
         UsageError: if the options contradict each other or the profile.
     """
+    if request.run_id:
+        ResultsFolder(request.results_dir).check_name(request.run_id)
     sources = sources or [find(reference) for reference in request.profiles]
     return _session(request, sources, None, ResultsFolder(request.results_dir).path)
 
@@ -188,6 +203,7 @@ class Session:
     context: RunContext
     run_dir: Path
     options: EngineOptions
+    request: RunRequest
 
     def preview(self) -> list[PlannedComponent]:
         """What would be done now."""
@@ -206,7 +222,11 @@ class Session:
         """
         progress.expect(_estimates(planned, journal, self.options))
         interruption = Interruption()
-        with interruption.listening(), package_dir_in_use(self.facts[PACKAGE_DIR]):
+        with (
+            interruption.listening(),
+            package_dir_in_use(self.facts[PACKAGE_DIR]),
+            progress.logged(self.run_dir / "logs" / TERMINAL_LOG),
+        ):
             outcome = self._carry_out(journal, progress, interruption, reboots)
             finished = self._finish(journal, outcome)
         reboots.conclude(outcome)
@@ -221,9 +241,10 @@ class Session:
             {row.key for row in journal.steps() if row.status not in (StepStatus.DONE, StepStatus.CUT)}
         )
         write_json(run_dir / RUN_FILE, self._describe(journal))
-        host = {"version": __version__, "platform": self.facts[PLATFORM]}
+        host = {"version": __version__, "platform": self.facts[PLATFORM], "system": self.request.system}
         sinks: list[Sink] = [JsonlSink(run_dir / "metrics.jsonl"), CsvSink(run_dir / "metrics.csv", host)]
-        with configure(run_dir / "logs" / "vcagent.jsonl", secrets) as log, progress:
+        level = self.request.log_level
+        with configure(run_dir / "logs" / "vcagent.jsonl", secrets, level) as log, progress:
             log.info(
                 "run started", run_id=self.context.run_id, profile=self.context.profile, version=__version__
             )
@@ -311,14 +332,21 @@ def _session(
     if request.package_dir:
         modelled[PACKAGE_DIR.name] = request.package_dir.absolute()
     facts = Facts(LocalHost(), modelled)
-    variables = run_variables(facts, run_dir, context.experiment_id, context.client_id, request.scenarios)
+    variables = run_variables(
+        facts,
+        run_dir,
+        context.experiment_id,
+        context.client_id,
+        scenarios=request.scenarios,
+        system=request.system,
+    )
     secrets = Secrets(mappings=[os.environ, request.parameters, request.metadata])
     for scope in profile.scopes:
         for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
             secrets.add_from(parameters)
     context = dataclasses.replace(context, metadata=secrets.mask_value(context.metadata))
     with masking(secrets.mask):
-        profile = repeat(profile, variables)
+        profile = set_parameters(repeat(profile, variables), request.settings, variables)
         if request.scenarios:
             profile = select(profile, request.scenarios, variables)
         planner = Planner(profile, variables, secrets)
@@ -327,7 +355,7 @@ def _session(
         options = EngineOptions(
             request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
         )
-    return Session(tuple(sources), planner, facts, secrets, context, run_dir, options)
+    return Session(tuple(sources), planner, facts, secrets, context, run_dir, options, request)
 
 
 def _reboots(journal: Journal, door: RebootDoor | None, session: Session, request: RunRequest) -> Reboots:
@@ -339,7 +367,7 @@ def _reboots(journal: Journal, door: RebootDoor | None, session: Session, reques
 def _new_context(request: RunRequest, profile: Profile) -> RunContext:
     return RunContext(
         experiment_id=request.experiment_id or str(uuid.uuid4()),
-        run_id=new_run_id(profile.name, now()),
+        run_id=request.run_id or new_run_id(profile.name, now()),
         client_id=request.client(),
         profile=profile.name,
         metadata={

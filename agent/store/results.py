@@ -10,6 +10,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,8 @@ JOURNAL = "journal.sqlite"
 RUN_FILE = "run.json"
 LATEST = "latest"
 LOCK = ".vcagent.lock"
-RUN_ID = re.compile(r"\d{8}T\d{6}Z-[a-z0-9-]+-[0-9a-f]{4}")
+_MADE_UP = re.compile(r"\d{8}T\d{6}Z")
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LEAST_FREE_BYTES = 64 * 2**20
 """Below this a run could not even keep its own logs."""
 
@@ -122,6 +124,24 @@ class ResultsFolder:
             lock.flush()
             yield
 
+    def check_name(self, run_id: str) -> str:
+        """Return a name that somebody wants for a run, if it can be one.
+
+        Raises:
+            UsageError: if it is not a folder's plain name, or there is such a run.
+        """
+        if not _RUN_NAME.fullmatch(run_id) or run_id == LATEST:
+            raise UsageError(
+                f"--run-id: {run_id!r} cannot name a run",
+                remedy="begin with a letter or digit; use letters, digits, . _ - and at most 100 of them",
+            )
+        if (self.path / run_id).exists() or (self.path / run_id).is_symlink():
+            raise UsageError(
+                f"--run-id: {self.path / run_id} is there already",
+                remedy=f"choose another name, or go on with that run: vcagent resume {run_id}",
+            )
+        return run_id
+
     def create(self, run_id: str) -> Path:
         """Make a run's folder and let ``latest`` point to it."""
         run_dir = self.path / run_id
@@ -143,11 +163,12 @@ class ResultsFolder:
         """The folders of all runs, oldest first."""
         if not self.path.is_dir():
             return []
-        return sorted(
+        found = [
             path
             for path in self.path.iterdir()
-            if RUN_ID.fullmatch(path.name) and not path.is_symlink() and (path / JOURNAL).is_file()
-        )
+            if _RUN_NAME.fullmatch(path.name) and not path.is_symlink() and (path / JOURNAL).is_file()
+        ]
+        return sorted(found, key=_begun)
 
     def find(self, run: str | None) -> Path:
         """A run's folder by its id, a unique beginning of it, a path, or ``latest``.
@@ -165,9 +186,22 @@ class ResultsFolder:
         if run in (None, LATEST):
             latest = self.path / LATEST
             return runs.get(latest.resolve().name, list(runs.values())[-1])
+        if run in runs:
+            return runs[str(run)]
         matches = [path for name, path in runs.items() if name.startswith(str(run))]
         if len(matches) == 1:
             return matches[0]
         if matches:
             raise UsageError(f"{run!r} fits several runs: {', '.join(path.name for path in matches)}")
         raise UsageError(f"there is no run {run!r} in {self.path}", remedy=did_you_mean(str(run), runs))
+
+
+def _begun(run_dir: Path) -> tuple[str, str]:
+    """When a run began: as its name says, or, where it was named by hand, as its folder of logs does."""
+    if match := _MADE_UP.match(run_dir.name):
+        return match[0], run_dir.name
+    try:
+        made_s = (run_dir / "logs").stat().st_ctime
+    except OSError:
+        made_s = 0.0
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(made_s)), run_dir.name

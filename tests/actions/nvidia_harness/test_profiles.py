@@ -106,7 +106,7 @@ def test_virtualclient_s_profile_is_planned_as_it_is() -> None:
 
 def planner_of(facts: Facts, scenarios: str = "", **overrides: str) -> Planner:
     profile = load_sources([find("PERF-GPU-MLPERF")], overrides=overrides)
-    variables = run_variables(facts, Path("/results/r"), "experiment", "host", scenarios)
+    variables = run_variables(facts, Path("/results/r"), "experiment", "host", scenarios=scenarios)
     if scenarios:
         profile = select(profile, scenarios, variables)
     planner = Planner(profile, variables, Secrets())
