@@ -162,7 +162,8 @@ def test_what_is_set_counts_after_a_resume(vcagent: Caller, tmp_path: Path) -> N
 def test_plan_takes_what_run_takes(vcagent: Caller) -> None:
     options = [
         "--metadata", "a=1", "--scenarios", "ExecuteCommand", "--iterations", "2", "--fail-fast",
-        "--results-dir", "r", "--package-dir", "p", "--experiment-id", "e", "--client-id", "c", "--run-id", "n", "--system", "s",
+        "--results-dir", "r", "--package-dir", "p", "--experiment-id", "e", "--client-id", "c",
+        "--run-id", "n", "--system", "s",
         "--log-level", "info", "--verbose", "--quiet", "--yes", "--arm",
     ]  # fmt: skip
     assert vcagent("plan", *echo(*options))[0] == 0
