@@ -18,6 +18,7 @@ from actions.lm_eval.parameters import LmEvalParameters
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.core.errors import ActionFailedError, HostError
 from agent.core.records import ParsedOutput
+from agent.facts.visible_gpus import chosen_devices
 from parsers.lm_eval import parse_folder
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class LmEvalExecutor(Action):
         ended = context.processes.run(
             lm_eval_command(asked, url=url, output=case_dir),
             log=context.log,
-            env=lm_eval_environment(asked, key),
+            env=lm_eval_environment(asked, key, chosen_devices(context.facts, asked.gpus)),
             cwd=tasks_folder(asked),
             timeout_s=asked.timeout,
             check=False,

@@ -70,7 +70,7 @@ class StepProgress:
     @property
     def left_s(self) -> float | None:
         """Seconds that are probably left; None if unknown."""
-        if self.total and self.done:
+        if self.total and self.done and (self.done > 1 or self.total <= 1):  # one of many tells nothing yet
             return max(0.0, self.elapsed_s * (self.total / self.done - 1))
         return max(0.0, self.estimate_s - self.elapsed_s) if self.estimate_s else None
 

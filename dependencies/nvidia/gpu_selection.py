@@ -87,7 +87,7 @@ class GpuSelection(Dependency):
                 f"{asked.gpus} GPUs are asked for, and there are {len(gpus)}",
                 remedy="lower gpus; CUDA_VISIBLE_DEVICES may leave some out",
             )
-        gpus = gpus[: asked.gpus]
+        gpus = visible_gpus(facts, asked.gpus)
         self._require_driver(gpus)
         unnamed = [gpu.bus_id for gpu in gpus if gpu.name is None]
         if unnamed:

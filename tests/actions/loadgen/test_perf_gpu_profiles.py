@@ -110,6 +110,22 @@ def test_the_full_form_is_the_benchmark() -> None:
     assert eight.start_qps == 8 * 48
 
 
+@pytest.mark.parametrize("name", ["NVIDIA L4", "NVIDIA GeForce RTX 4090"])
+def test_the_full_form_fits_on_a_card_of_24_gb(name: str) -> None:
+    profile = profile_with(LLAMA3, Form="full")
+    card = Gpu("0000:18:00.0", name=name, memory_mib=23034, driver="580.159.04")
+    for scenario in ("server-performance", "offline-performance"):
+        engine = settings(profile, scenario, card).engine
+        assert (engine["kv_cache_dtype"], engine["max_model_len"]) == ("fp8", 4096)
+        # 8e9 weights of one byte, and a cache of at least 50,000 tokens (64 KiB each in fp8).
+        assert 23034 * 2**20 * engine["gpu_memory_utilization"] - 9e9 > 50_000 * 64 * 2**10
+    values = enabled(profile.dependencies, profile)["SelectGpus"]
+    plan = GpuSelection(GpuSelection.Parameters.model_validate(values)).plan(
+        Facts(modelled={"gpus": (card,), "visible_devices": None})
+    )
+    assert "max_model_len 4096" in plan.nothing_to_do
+
+
 def test_without_data_lengths_are_those_of_the_data_set() -> None:
     profile = profile_with(LLAMA3, Form="full", DataSource="synthetic")
     offline = case(profile, "offline-performance")
