@@ -4,7 +4,7 @@ VENV ?= .venv
 PROFILE ?= PERF-CPU-MLPERF.yaml
 ARGS ?=
 
-.PHONY: run test check clean
+.PHONY: run test check schemas clean
 run: $(VENV)/installed
 	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
 
@@ -15,6 +15,10 @@ check: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+schemas: $(VENV)/installed
+	$(VENV)/bin/python -c 'import pathlib, agent.store.documents as d; [pathlib.Path("docs/schemas", n).write_text(t) for n, t in d.schemas().items()]'
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -17,9 +17,10 @@ from agent.component.component import Action, ComponentParameters, Plan, Step, S
 from agent.component.parameter_types import Share  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ActionFailedError
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
-from agent.report.case_summary import SUMMARY_FILE
-from agent.report.exhibits import write_exhibits
-from agent.report.run_folder import METRICS_FILE, read_records
+from agent.store.documents import SummaryDocument
+from agent.store.exhibits import write_exhibits
+from agent.store.metric_lines import read_records
+from agent.store.results import METRICS_FILE, SUMMARY_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -167,7 +168,7 @@ def _cases(run_dir: Path) -> Iterator[_Case]:
     """The folder and the summary of each case of the run, in the order in which they ended."""
     summaries = run_dir.glob(f"*/*/{SUMMARY_FILE}")
     for path in sorted(summaries, key=lambda path: path.stat().st_mtime_ns):
-        yield path.parent, json.loads(path.read_text(encoding="utf-8"))
+        yield path.parent, SummaryDocument.read(path.parent).to_json()
 
 
 def _of(one: VariantNumbers, cases: Sequence[_Case]) -> list[_Case]:

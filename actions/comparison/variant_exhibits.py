@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.report.exhibits import Cell, Chart, Column, Exhibits, Point, Row, Series, Table
+from agent.store.exhibits import Cell, Chart, Column, Exhibits, Point, Row, Series, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

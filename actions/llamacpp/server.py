@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
-
 from actions.llamacpp.model_file import locate_model
 from actions.llamacpp.programs import (
     GPU_REMEDY,
@@ -22,7 +20,6 @@ from actions.llamacpp.programs import (
     remedy_for,
 )
 from actions.llamacpp.server_binary import ServerBinary, thread_count
-from agent.component.parameter_types import OptionalCount, OptionalPath, ParameterGroup, Seconds
 from agent.core.errors import ActionFailedError, InterruptedRunError
 from agent.core.file_hash import sha256_of
 from agent.host.ports import any_free, check_port
@@ -34,36 +31,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from actions.llamacpp.server_parameters import ServerParameters
     from agent.host.processes import ProcessRunner, RunningProcess
 
-__all__ = ["PROGRAM", "LlamaCppServer", "ServerParameters"]
+__all__ = ["PROGRAM", "LlamaCppServer"]
 
 PROGRAM = Path(__file__).with_name("in_environment") / "server_process.py"
 _POLL_S = 0.05
 _REPLY_TIMEOUT_S = 5.0
 _LAST_LINES = 12
-
-
-class ServerParameters(ParameterGroup):
-    """A llama.cpp server as a profile asks for it."""
-
-    model: str = Field(description="GGUF file, or package:<module> of the environment that carries one.")
-    parallel: int = Field(8, ge=1, description="Requests served at once (llama.cpp's slots).")
-    context: int = Field(512, ge=16, description="Tokens of prompt and output, for each request.")
-    threads: int = Field(0, ge=0, description="Compute threads; 0 for one for each usable CPU.")
-    port: int = Field(0, ge=0, le=65535, description="TCP port on 127.0.0.1; 0 for any free one.")
-    start_timeout: Seconds = Field(120.0, description="Seconds until it must answer; includes loading.")
-    binary: OptionalPath = Field(None, description="A llama-server; without it xllamacpp of the environment.")
-    gpu_layers: OptionalCount = Field(
-        None, description="With binary: layers on GPUs; without it what it chooses."
-    )
-    arguments: tuple[str, ...] = Field((), description="With binary: further arguments of its own.")
-
-    @model_validator(mode="after")
-    def _of_the_binary(self) -> ServerParameters:
-        if self.binary is None and (self.gpu_layers is not None or self.arguments):
-            raise ValueError("gpu_layers and arguments are the binary's: name a llama-server as binary")
-        return self
 
 
 class LlamaCppServer:

@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 
 from actions.llamacpp.model_file import PACKAGE_PREFIX
 from actions.llamacpp.programs import find_program
-from actions.llamacpp.server import PROGRAM, LlamaCppServer, ServerParameters
+from actions.llamacpp.server import PROGRAM, LlamaCppServer
+from actions.llamacpp.server_parameters import ServerParameters
 from actions.llamacpp.variant_action import DEFAULT_PACKAGE
 from actions.llamacpp.variants import DEFAULT_MODELS, Variant
 from agent.component.component import (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from actions.llamacpp.server import ServerParameters
+    from actions.llamacpp.server_parameters import ServerParameters
     from agent.core.records import MetadataValue
     from agent.host.processes import ProcessRunner
 

@@ -24,7 +24,8 @@ from parsers.lm_eval import parse_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.component.component import Progress, StepContext
+    from agent.component.component import StepContext
+    from agent.core.progress import Progress
     from agent.facts import Facts
 
 __all__ = ["LmEvalExecutor", "check_echo", "remedy_of"]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from actions.llamacpp.server import ServerParameters  # noqa: TC001 - likewise
+from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
 from agent.component.component import ComponentParameters
 from agent.component.parameter_types import OptionalCount, Seconds, Share, laid_over
 

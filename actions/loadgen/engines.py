@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from actions.llamacpp.server import LlamaCppServer
-from actions.loadgen.harness_run import OutOfMemoryError, interpreter
-from actions.loadgen.in_environment.harness.backends.vllm_log import NO_ROOM_FOR_CACHE
-from actions.loadgen.vllm_engine import engine_settings, smaller
-from agent.core.errors import ActionFailedError
+from actions.loadgen.engine import Engine
+from agent.component.environment_script import interpreter
 from agent.facts.visible_gpus import chosen_devices, visible_gpus
+from gpu_configs.vllm_engine import engine_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,55 +19,9 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["SMALLER", "Engine", "engine_name", "open_engine"]
-
-SMALLER = "smaller_after_out_of_memory"
-"""The fact that tells with which smaller settings a test was repeated."""
+__all__ = ["engine_name", "open_engine"]
 
 _GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
-
-
-@dataclass(frozen=True)
-class Engine:
-    """An engine that is there for a test.
-
-    Args:
-        backend: what the harness is told of it.
-        exact_tokens: whether every answer must have exactly ``max_output_tokens`` tokens.
-        facts: what is known of it beside what it says itself.
-        start_qps: a load to start from, in queries/s.
-        server: the server that was started for it.
-    """
-
-    backend: Mapping[str, Any]
-    exact_tokens: bool
-    facts: Mapping[str, str | int | float] = field(default_factory=dict)
-    start_qps: float | None = None
-    server: LlamaCppServer | None = None
-
-    def explained(self, error: ActionFailedError) -> ActionFailedError:
-        """The error, with how the server ended if it did: that is the cause, the rest follows from it."""
-        death = self.server.death() if self.server else None
-        if self.server is None or death is None:
-            return error
-        return ActionFailedError(
-            f"llama.cpp's server {death} during the test; {error.message}",
-            remedy=f"its output is in {self.server.log}; signal 9 without a word there: the host had no "
-            "memory left",
-            details=self.server.last_words(),
-        )
-
-    def after(self, error: ActionFailedError) -> Engine | None:
-        """The engine for one more attempt behind this error; None where it would end in the same way."""
-        if self.backend["type"] != "vllm" or not isinstance(error, OutOfMemoryError):
-            return None
-        keep_share = NO_ROOM_FOR_CACHE.search(error.message) is not None
-        settings = smaller(self.backend["engine"], keep_share=keep_share)
-        changed = ", ".join(
-            f"{name} {value}" for name, value in settings.items() if value != self.backend["engine"].get(name)
-        )
-        facts = {**self.facts, SMALLER: changed}
-        return replace(self, backend={**self.backend, "engine": settings}, facts=facts)
 
 
 def engine_name(asked: LoadGenParameters, facts: Facts) -> str:

@@ -9,33 +9,34 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from actions.loadgen.contained import in_container, key_inside
-from actions.loadgen.engines import SMALLER, engine_name, open_engine
+from actions.loadgen.engine import SMALLER
+from actions.loadgen.engines import engine_name, open_engine
 from actions.loadgen.harness_run import (
     CONFIG_NAME,
     harness_command,
     harness_config,
-    interpreter,
     remove_stale,
     run_harness,
 )
 from actions.loadgen.load_trials import trial_metrics
 from actions.loadgen.parameters import LoadGenParameters
 from actions.loadgen.result import Tested, merge
-from actions.loadgen.roofline import limit_of, quantization_config
 from actions.loadgen.sample_sets import SYNTHETIC, SampleSet, open_sample_set
 from actions.loadgen.sample_sets.synthetic import SyntheticSamples
 from actions.loadgen.scorers import check_reference, score_run
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
+from agent.component.environment_script import interpreter
 from agent.core.errors import ActionFailedError, HostError
 from agent.core.records import ParsedOutput, Validity
 from agent.facts.visible_gpus import visible_gpus
+from gpu_configs.roofline import limit_of, quantization_config
 from parsers.loadgen import parse_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from actions.loadgen.accuracy import Accuracy
-    from actions.loadgen.engines import Engine
+    from actions.loadgen.engine import Engine
     from agent.component.component import StepContext
     from agent.facts import Facts
 

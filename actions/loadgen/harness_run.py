@@ -6,28 +6,27 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actions.loadgen.engine import OutOfMemoryError
 from actions.loadgen.in_environment.harness.outputs import remove_outputs
 from actions.loadgen.parameters import AUTO, as_share
-from agent.component.environment_script import read_result
+from agent.component.environment_script import interpreter, read_result
 from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from actions.loadgen.engines import Engine
+    from actions.loadgen.engine import Engine
     from actions.loadgen.parameters import LoadGenParameters
     from actions.loadgen.sample_sets import SampleSet
-    from agent.component.component import Progress, StepContext
+    from agent.component.component import StepContext
+    from agent.core.progress import Progress
 
 __all__ = [
     "CONFIG_NAME",
     "HARNESS",
-    "OutOfMemoryError",
     "harness_command",
     "harness_config",
-    "interpreter",
-    "module_command",
-    "module_environment",
+    "harness_environment",
     "remove_stale",
     "run_harness",
 ]
@@ -63,15 +62,6 @@ _ENGINE_ERRORS = {
 }
 
 
-class OutOfMemoryError(ActionFailedError):
-    """The engine has too little GPU memory with the settings it was given."""
-
-
-def interpreter(environment: Path) -> Path:
-    """The Python of an environment."""
-    return environment / "bin" / "python"
-
-
 def remove_stale(case_dir: Path) -> None:
     """Remove what an interrupted attempt left, so that it is never taken for this one's; nothing else."""
     remove_outputs(case_dir)
@@ -80,20 +70,15 @@ def remove_stale(case_dir: Path) -> None:
             path.unlink()
 
 
-def module_command(environment: Path, module: str) -> list[str]:
-    """The command line of a module of the harness; its configuration's path goes behind it."""
-    return [str(interpreter(environment)), "-m", module]
-
-
-def module_environment() -> dict[str, str]:
-    """The variables with which an environment's Python finds the harness."""
+def harness_environment() -> dict[str, str]:
+    """Return the variables with which an environment's Python finds the harness."""
     # A single entry: the environment's own packages are found behind it.
     return {"PYTHONPATH": str(HARNESS.parent), "PYTHONUNBUFFERED": "1"}
 
 
 def harness_command(parameters: LoadGenParameters, config: Path | str) -> list[str]:
     """The command line of the harness."""
-    return [*module_command(parameters.environment, "harness"), str(config)]
+    return [str(interpreter(parameters.environment)), "-m", "harness", str(config)]
 
 
 def harness_config(
@@ -156,7 +141,7 @@ def run_harness(
     ended = context.processes.run(
         harness_command(parameters, path),
         log=context.log,
-        env=module_environment(),
+        env=harness_environment(),
         timeout_s=parameters.timeout,
         check=False,
         on_line=shown.line,

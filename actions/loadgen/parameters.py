@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from actions.llamacpp.server import ServerParameters  # noqa: TC001 - likewise
+from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
 from actions.loadgen.accuracy_targets import SCORES, rounds
+from actions.loadgen.in_environment.harness.backends.vllm_own import refused
 from actions.loadgen.sample_sets import SYNTHETIC
-from actions.loadgen.vllm_engine import VllmParameters  # noqa: TC001 - likewise
 from agent.component.component import ComponentParameters
 from agent.component.container_parameters import OptionalContainer  # noqa: TC001 - pydantic reads it
 from agent.component.parameter_types import Seconds, Share  # noqa: TC001 - likewise
+from gpu_configs.vllm_engine import SERVER_SCENARIOS, VllmParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["AUTO", "SERVER_SCENARIOS", "LoadGenParameters", "as_share"]
+__all__ = ["AUTO", "HarnessVllmParameters", "LoadGenParameters", "as_share"]
 
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _HUNDRED = 100.0
@@ -54,7 +55,6 @@ def _load(value: Any) -> Any:
 Load = Annotated[float | str, BeforeValidator(_load)]
 """A number, or a percentage of what the warm-up measures."""
 
-SERVER_SCENARIOS = ("Server", "Interactive")
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "target_qps": ("Offline", *SERVER_SCENARIOS),
     "target_latency_ms": ("SingleStream", "MultiStream", *SERVER_SCENARIOS),
@@ -65,6 +65,17 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
 """Parameters that LoadGen would read in these scenarios and ignore in others."""
 
 Milliseconds = Annotated[float, Field(gt=0)]
+
+
+class HarnessVllmParameters(VllmParameters):
+    """vLLM in the harness's process, where some of the engine's arguments are fixed."""
+
+    @field_validator("llm_config")
+    @classmethod
+    def _leaves_fixed_arguments(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if problem := refused(value):
+            raise ValueError(problem)
+        return value
 
 
 class LoadGenParameters(ComponentParameters):
@@ -93,7 +104,7 @@ class LoadGenParameters(ComponentParameters):
         "", description="The model to ask the endpoint for; if empty, it must serve one called as model."
     )
     server: ServerParameters | None = Field(None, description="A llama.cpp server for the test's duration.")
-    vllm: VllmParameters | None = Field(None, description="vLLM in the harness's process, without HTTP.")
+    vllm: HarnessVllmParameters | None = Field(None, description="vLLM in the harness's process.")
     api_key_env: str = Field("", description="Environment variable that holds the endpoint's key.")
     api_key_file: Path | None = Field(None, description="File that holds the endpoint's key.")
     request: dict[str, Any] = Field(default_factory=dict, description="Further fields of every request.")

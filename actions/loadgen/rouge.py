@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from actions.loadgen.accuracy import Accuracy, not_judged
 from actions.loadgen.accuracy_targets import SCORES, AccuracyTargets, Target
-from actions.loadgen.harness_run import module_command, module_environment
-from agent.component.environment_script import run_script
+from actions.loadgen.harness_run import harness_environment
+from agent.component.environment_script import program_command, run_script
 from agent.core.records import Metric, Reason, Relativity, Validity, Verdict
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def rouge_of(
         ActionFailedError: if they cannot be computed; with the remedy.
     """
     result = run_script(
-        module_command(environment, "harness.rouge"),
+        program_command(environment, "harness.rouge"),
         {
             "accuracy_log": str(case_dir / "mlperf_log_accuracy.json"),
             "dataset": str(dataset.absolute()),
@@ -77,7 +77,7 @@ def rouge_of(
         },
         context=context,
         path=case_dir / "rouge.json",
-        env=module_environment(),
+        env=harness_environment(),
     )
     shown = {name: str(value) if name in SCORES else value for name, value in result.items()}
     names = [*SCORES, "gen_len", "gen_num", "gen_tok_len", "tokens_per_sample"]

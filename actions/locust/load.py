@@ -23,7 +23,7 @@ from parsers.locust.requests import read_requests
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.component.component import Progress
+    from agent.core.progress import Progress
     from agent.core.records import MetadataValue
     from agent.facts import Facts
 

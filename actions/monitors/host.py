@@ -71,7 +71,7 @@ class Sensors(Protocol):
         """Read the sensors; the slow ones only if ``slow``. Never raises for one that is missing."""
 
 
-class PsutilSensors:
+class PsutilSensors(Sensors):
     """The sensors of this host; what is missing is noted in ``missing``, once, with the cause.
 
     Args:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from agent.component.component import Progress
+    from agent.core.progress import Progress
 
 __all__ = ["Alive", "gpu_use"]
 

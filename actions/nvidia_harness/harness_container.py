@@ -198,7 +198,7 @@ def harness_container(
     Raises:
         ContainerError: if it cannot be had.
     """
-    from agent.host.containers.engine import connect
+    from agent.component.container_engine import connect
 
     with connect(context) as engine:
         container = engine.ensure_running(container_spec(workspace, parameters))

@@ -91,7 +91,7 @@ def prebuild(workspace: Workspace, parameters: MLPerfParameters, context: StepCo
         ActionFailedError: if it cannot be built; with a remedy.
         HostError: if there is too little room for it.
     """
-    from agent.host.containers.engine import connect
+    from agent.component.container_engine import connect
 
     name, noted = image_name(workspace, parameters), workspace.scratch.path / OWN_FOLDER / "image.json"
     wish = {

@@ -50,7 +50,7 @@ def facts(
     table = Table("fact", "value", "source", box=None, pad_edge=False, header_style="bold")
     for fact in chosen:
         table.add_row(fact.name, _brief(values[fact.name], whole=bool(names)), fact.source)
-    Console(highlight=False).print(table)
+    Console(highlight=False, markup=False).print(table)
 
 
 def _brief(value: Any, *, whole: bool) -> str:

@@ -30,8 +30,8 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
 
             from agent.cli.output import console
             from agent.report import render_result
-            from agent.report.run_folder import read_records
             from agent.run.session import TERMINAL_LOG
+            from agent.store.metric_lines import read_records
 
             records = read_records(finished.run_dir / "metrics.jsonl")
             render_result(finished.description, records, console(), run_dir=finished.run_dir)

@@ -22,18 +22,20 @@ from agent.cli.options import (
     Samples,
     Scenarios,
     Settings,
+    Sinks,
     System,
     Timeout,
     pairs,
     request_of,
 )
-from agent.fleet.options import Via
 
 if TYPE_CHECKING:
     from agent.fleet.inventory import Inventory
     from agent.fleet.run import FinishedFleet, Wishes
 
 __all__ = ["app"]
+
+_SLURM = "slurm"
 
 app = typer.Typer(no_args_is_help=True, help="Run one profile on many hosts.")
 
@@ -77,6 +79,7 @@ def run(
     run_id: RunId = "",
     system: System = "",
     log_level: LogLevel = "debug",
+    sink: Sinks = None,
     env: Annotated[
         list[str] | None,
         typer.Option("--env", help="Give the agents this variable, such as HF_TOKEN.", show_default=False),
@@ -119,7 +122,9 @@ def run(
     ask_password: AskPassword = False,
     ask_passphrase: AskPassphrase = False,
     ask_sudo_password: AskSudo = False,
-    via: Annotated[Via, typer.Option("--via", help="How hosts are reached.")] = Via.SSH,
+    via: Annotated[
+        str, typer.Option("--via", help="How hosts are reached: ssh, slurm, or an installed transport.")
+    ] = "ssh",
     partition: Annotated[
         str,
         typer.Option("--partition", help="Slurm's; its nodes, where none are named.", show_default=False),
@@ -178,6 +183,7 @@ def run(
         run_id=run_id,
         system=system,
         log_level=log_level,
+        sinks=tuple(sink or ()),
     )
     hosts = limited(_hosts(inventory or [], via, partition, nodelist), limit, _warn)
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
@@ -299,7 +305,7 @@ def _warn(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-def _hosts(inventory: list[str], via: Via, partition: str, nodelist: str) -> Inventory:
+def _hosts(inventory: list[str], via: str, partition: str, nodelist: str) -> Inventory:
     """The hosts of an inventory, or those that Slurm's options name.
 
     Raises:
@@ -308,14 +314,14 @@ def _hosts(inventory: list[str], via: Via, partition: str, nodelist: str) -> Inv
     from agent.core.errors import UsageError
     from agent.fleet.inventory import Inventory, read_inventory
 
-    if via is Via.SSH and (partition or nodelist):
+    if via != _SLURM and (partition or nodelist):
         raise UsageError("--partition and --nodelist are Slurm's", remedy="--via slurm")
     if inventory and nodelist:
         raise UsageError("--inventory and --nodelist both name hosts", remedy="leave one of them out")
     if inventory:
         return read_inventory(inventory)
-    if via is Via.SSH or not (partition or nodelist):
-        needed = "--inventory" + (", --nodelist or --partition" if via is Via.SLURM else "")
+    if via != _SLURM or not (partition or nodelist):
+        needed = "--inventory" + (", --nodelist or --partition" if via == _SLURM else "")
         raise UsageError("no hosts are named", remedy=f"name them with {needed}")
     from agent.fleet.slurm.nodes import hosts_of
 
@@ -354,7 +360,7 @@ def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
         print(f"{run_dir}/report.html")
         if finished.exit_code is ExitCode.INTERRUPTED:
             print(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")
-            if finished.description["via"] == Via.SLURM.value:
+            if finished.description["via"] == _SLURM:
                 print(f"or take what is left out of the queue: scancel --name={run_dir.name}")
         elif any(host["may_go_on"] for host in finished.description["hosts"]):
             print(f"runs on lost hosts may go on; bring them home with: vcagent fleet resume {run_dir.name}")

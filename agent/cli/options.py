@@ -31,6 +31,7 @@ __all__ = [
     "Samples",
     "Scenarios",
     "Settings",
+    "Sinks",
     "System",
     "Timeout",
     "Verbose",
@@ -81,6 +82,12 @@ Timeout = Annotated[
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", "-f", help="End at the first failed action.")]
 ExperimentId = Annotated[str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")]
+Sinks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sink", help="Also send records there: NAME or NAME:settings; repeatable.", show_default=False
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 ResultsDir = Annotated[Path, typer.Option("--results-dir", "--log-dir", help="The folder of all runs.")]
 PackageDir = Annotated[

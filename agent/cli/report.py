@@ -18,15 +18,16 @@ def report(
     """Show a run's result, and write its report and rollup anew from what is in its folder."""
     from agent.core.errors import UsageError
     from agent.report import render_result, write_report, write_rollup
-    from agent.report.run_folder import read_records
-    from agent.store.results import RUN_FILE, ResultsFolder
+    from agent.store.documents import RunDocument
+    from agent.store.metric_lines import read_records
+    from agent.store.results import ResultsFolder
 
     folder = ResultsFolder(results_dir).find(run)
     try:
-        description = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        description = RunDocument.read(folder).to_json()
+    except UsageError as error:
         raise UsageError(
-            f"run {folder.name} has no readable {RUN_FILE}: {error}", remedy=f"vcagent resume {folder.name}"
+            f"run {folder.name} cannot be shown: {error.message}", remedy=f"vcagent resume {folder.name}"
         ) from error
     rollup = write_rollup(folder)
     page = write_report(folder)

@@ -28,6 +28,7 @@ from agent.cli.options import (
     Samples,
     Scenarios,
     Settings,
+    Sinks,
     System,
     Timeout,
     Verbose,
@@ -56,6 +57,7 @@ def run(
     log_level: LogLevel = "debug",
     verbose: Verbose = False,
     metadata: Metadata = None,
+    sink: Sinks = None,
     yes: AllowReboot = False,
     arm: Arm = False,
     clean: Annotated[
@@ -107,6 +109,7 @@ def run(
         system=system,
         log_level=log_level,
         settings=settings,
+        sinks=tuple(sink or ()),
     )
     adopt_hub_token(os.environ, Path(".env"))
     if clean:

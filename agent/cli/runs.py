@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,24 @@ __all__ = ["runs"]
 
 def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> None:
     """List the runs in the results folder, the newest last."""
-    from agent.store.results import RUN_FILE, ResultsFolder
+    from agent.core.errors import UsageError
+    from agent.store.documents import RunDocument
+    from agent.store.results import ResultsFolder
 
     rows: list[dict[str, Any]] = []
     for folder in ResultsFolder(results_dir).runs():
         try:
-            run = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            run = {}
+            run = RunDocument.read(folder)
+        except UsageError:
+            run = RunDocument()
         rows.append(
             {
                 "run_id": folder.name,
-                "profile": run.get("profile", {}).get("name"),
-                "start": run.get("start"),
-                "end": run.get("end"),
-                "verdict": run.get("verdict", {}).get("validity"),
-                "exit_code": run.get("exit_code"),
+                "profile": run.profile.name or None,
+                "start": run.start,
+                "end": run.end,
+                "verdict": run.verdict.validity,
+                "exit_code": run.exit_code,
                 "folder": str(folder),
             }
         )

@@ -6,7 +6,7 @@ import itertools
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from agent.core.progress import Progress
     from agent.core.records import MetadataValue, Metric, ParsedOutput
     from agent.facts import Facts
     from agent.host.processes import ProcessRunner
@@ -44,7 +45,6 @@ __all__ = [
     "MonitorContext",
     "MonitorSummary",
     "Plan",
-    "Progress",
     "Service",
     "ServiceAction",
     "Step",
@@ -83,13 +83,6 @@ class ComponentParameters(BaseModel):
     def _filters(cls, value: str) -> str:
         parse_filters(value)
         return value
-
-
-class Progress(Protocol):
-    """Shows that a step is alive; safe to call from any thread."""
-
-    def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        """Tell what happens now; with ``done`` and ``total`` (any unit) an estimate is shown."""
 
 
 @dataclass(frozen=True)

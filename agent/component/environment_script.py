@@ -1,29 +1,47 @@
 """Runs a program of ours with another environment's Python: what it says while it works, and its result.
 
-The program takes the path of a JSON file and finds there what it is asked, with ``result``: where its result
-goes. On standard output it writes a line such as ``{"event": "progress", "message": "…", "done": 1, "total":
-2}`` now and then. Its result is an object with ``status``: ``completed``, or ``failed`` with ``error``
-(``kind``, ``message``, ``remedy``).
+``in_environment/run_program.py`` runs the program. It takes the path of a JSON file that holds the program's
+configuration, and in ``result`` the path for its result. Now and then it writes a progress line to standard
+output, such as ``{"event": "progress", "message": "…", "done": 1, "total": 2}``. The result is an object with
+``status``: ``completed``, or ``failed`` with ``error`` (``kind``, ``message``, ``remedy``).
 """
 
 from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-    from agent.component.component import Progress, StepContext
+    from agent.component.component import StepContext
+    from agent.core.progress import Progress
 
-__all__ = ["read_result", "run_script"]
+__all__ = ["interpreter", "program_command", "read_result", "run_script"]
+
+_RUNNER = Path(__file__).with_name("in_environment") / "run_program.py"
 
 _PROGRESS = '{"event": "progress"'
 _LAST_LINES = 10
+
+
+def interpreter(environment: Path) -> Path:
+    """Return the Python of an environment."""
+    return environment / "bin" / "python"
+
+
+def program_command(environment: Path, module: str) -> list[str]:
+    """Return the command line of a program; the path of its configuration goes behind it.
+
+    Args:
+        environment: the Python environment that runs it.
+        module: its module, which PYTHONPATH must lead to.
+    """
+    return [str(interpreter(environment)), str(_RUNNER), module]
 
 
 def run_script(

@@ -41,7 +41,7 @@ def open_container(
         ContainerError: if there is no such container to be had.
         HostError: if a secret variable is not set.
     """
-    from agent.host.containers.engine import connect
+    from agent.component.container_engine import connect
 
     spec = asked.spec(purpose, mounts=mounts, ports=ports, secret_files=secret_files)
     engine = stack.enter_context(connect(context))

@@ -20,7 +20,6 @@ __all__ = [
     "ParseError",
     "ProfileError",
     "RebootPendingError",
-    "ResultInvalidError",
     "UsageError",
     "VcagentError",
     "host_errors",
@@ -158,13 +157,6 @@ class ParseError(ActionFailedError):
     """Output is missing, cut short, or holds none of the numbers it should."""
 
     reason_number = 316
-
-
-class ResultInvalidError(VcagentError):
-    """The workload finished, but its result does not count."""
-
-    exit_code = ExitCode.RESULT_INVALID
-    reason_number = 400
 
 
 class RebootPendingError(VcagentError):

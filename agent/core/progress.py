@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,10 +17,25 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
     from typing_extensions import Self
 
-__all__ = ["LiveProgress", "PlainProgress", "RunProgress", "StepProgress", "duration", "run_progress"]
+__all__ = [
+    "LiveProgress",
+    "PlainProgress",
+    "Progress",
+    "RunProgress",
+    "StepProgress",
+    "duration",
+    "run_progress",
+]
 
 PLAIN_INTERVAL_S = 15.0
 """How often a line is printed about a step that is still running, where there is no terminal."""
+
+
+class Progress(Protocol):
+    """Shows that a step is alive; safe to call from any thread."""
+
+    def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
+        """Tell what happens now; with ``done`` and ``total`` (any unit) an estimate is shown."""
 
 
 def duration(seconds: float) -> str:
@@ -34,7 +49,7 @@ def duration(seconds: float) -> str:
 
 
 @dataclass
-class StepProgress:
+class StepProgress(Progress):
     """One running step; what ``StepContext.progress`` is."""
 
     title: str
@@ -49,7 +64,7 @@ class StepProgress:
     """The last message that a verbose display has shown."""
 
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        """See agent.component.Progress."""
+        """See Progress."""
         self.message, self.done, self.total = message, done, total
         self.changed(self)
 

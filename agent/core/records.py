@@ -220,3 +220,19 @@ class MetricRecord:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     stored: str = field(default="", compare=False, repr=False)
+
+
+def metric_of(record: MetricRecord) -> Metric:
+    """A record's number, freed of the context of its run."""
+    return Metric(
+        name=record.metric,
+        value=record.value,
+        unit=record.unit,
+        relativity=record.relativity,
+        description=record.description,
+        verbosity=record.verbosity,
+        tags=record.tags,
+        metadata=record.metadata,
+        scenario=record.scenario,
+        timestamp=record.timestamp,
+    )

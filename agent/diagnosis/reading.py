@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import UsageError
 from agent.core.records import Relativity
 from agent.diagnosis.observations import Measured, Observations, observe
+from agent.store.documents import FLEET_FILE, FleetDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["read_observations", "read_text"]
 
 _METRICS = "metrics.jsonl"
-_FLEET = "fleet.json"
 
 
 def read_text(path: Path) -> str:
@@ -73,14 +73,14 @@ def _file(path: Path) -> Path:
 
 def _hosts_of_fleet(path: Path) -> list[str]:
     """All hosts of a fleet run, also those that brought nothing home."""
-    file = path / _FLEET
+    file = path / FLEET_FILE
     if not file.is_file():
         return []
     try:
-        return [str(host["name"]) for host in json.loads(read_text(file))["hosts"]]
-    except (ValueError, KeyError, TypeError) as error:
+        return [host.name for host in FleetDocument.read(path).hosts]
+    except UsageError as error:
         raise UsageError(
-            f"{file} cannot be read: {error}", remedy="vcagent fleet resume writes it anew"
+            error.message, where=error.where, remedy="vcagent fleet resume writes it again"
         ) from error
 
 

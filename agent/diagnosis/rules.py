@@ -11,11 +11,13 @@ from agent.core.errors import ProfileError, UsageError
 from agent.core.names import did_you_mean
 from agent.diagnosis.criteria import LABEL, Criterion, parse_criterion
 from agent.diagnosis.patterns import MetricPattern, own_pattern, superbench_pattern
-from agent.profile.document import Document, Path, read_document
+from agent.profile.document import read_document
 from agent.profile.finding import source_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from agent.profile.syntax import Document, Path
 
 __all__ = ["Function", "Rule", "default_rules", "read_rules"]
 

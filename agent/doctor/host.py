@@ -99,9 +99,8 @@ def _space(facts: Facts, what: str, path: Path) -> Found:
 
 def _memory(facts: Facts) -> Found:
     memory = facts[MEMORY]
-    available = memory.total_bytes if memory.available_bytes is None else memory.available_bytes
-    message = f"{available / GIB:.1f} of {memory.total_bytes / GIB:.1f} GiB available"
-    if available < LEAST_MEMORY_BYTES:
+    message = f"{memory.available_bytes / GIB:.1f} of {memory.total_bytes / GIB:.1f} GiB available"
+    if memory.available_bytes < LEAST_MEMORY_BYTES:
         return Status.WARNING, message, "end what uses the memory, or choose a smaller model"
     return Status.OK, message, ""
 

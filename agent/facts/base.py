@@ -55,7 +55,7 @@ class Host(Protocol):
         """The process whose record lock bars others from writing a file; None where nobody has one."""
 
 
-class LocalHost:
+class LocalHost(Host):
     """The host that the agent runs on."""
 
     def output(

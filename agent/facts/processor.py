@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from agent.core.errors import HostError
 from agent.facts.base import Fact, Host
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["PROCESSOR", "Processor", "cpuinfo"]
-
 _OF_INTEREST = frozenset(
-    {
+    [
         "avx",
         "avx2",
         "f16c",
@@ -29,8 +23,16 @@ _OF_INTEREST = frozenset(
         "avx512_fp16",
         "avx512_vnni",
         "avx_vnni",
-    }
-    | {"amx_tile", "amx_bf16", "amx_int8", "asimd", "asimddp", "bf16", "i8mm", "sve", "sve2"}
+        "amx_tile",
+        "amx_bf16",
+        "amx_int8",
+        "asimd",
+        "asimddp",
+        "bf16",
+        "i8mm",
+        "sve",
+        "sve2",
+    ]
 )
 
 
@@ -41,8 +43,8 @@ class Processor:
     Args:
         model: the name that the processor gives itself; None where it gives none (as on arm64).
         logical_cores: hardware threads that are online.
-        physical_cores: cores; None where the host does not tell.
-        sockets: packages; None where the host does not tell.
+        physical_cores: cores; None if unknown.
+        sockets: packages; None if unknown.
         flags: instruction sets of interest to engines, as the kernel names them. Being listed does
             not mean usable: some virtual machines advertise AMX and trap it.
     """
@@ -54,48 +56,29 @@ class Processor:
     flags: frozenset[str] = frozenset()
 
 
-def cpuinfo(text: str, core_ids: Mapping[str, tuple[str, str]] | None = None) -> Processor:
-    """Read ``/proc/cpuinfo``.
-
-    Args:
-        text: its text.
-        core_ids: the package and core of each logical core, from sysfs, for kernels whose cpuinfo
-            says nothing of them (arm64).
-
-    Raises:
-        HostError: if it names no processor.
-    """
-    cores: list[dict[str, str]] = []
-    for block in text.strip().split("\n\n"):
-        pairs = (line.partition(":") for line in block.splitlines())
-        values = {name.strip(): value.strip() for name, separator, value in pairs if separator}
-        if "processor" in values:
-            cores.append(values)
-    if not cores:
-        raise HostError("/proc/cpuinfo names no processor", remedy="mount /proc")
-    places = {
-        (core["physical id"], core["core id"]) for core in cores if {"physical id", "core id"} <= set(core)
-    }
-    places = places or set((core_ids or {}).values())
-    flags = set((cores[0].get("flags") or cores[0].get("Features") or "").split())
-    return Processor(
-        model=cores[0].get("model name"),
-        logical_cores=len(cores),
-        physical_cores=len(places) or None,
-        sockets=len({package for package, _ in places}) or None,
-        flags=frozenset(flags & _OF_INTEREST),
-    )
+def cpuinfo(text: str) -> tuple[str | None, frozenset[str]]:
+    """Return the model's name, None if it has none, and the flags of interest from ``/proc/cpuinfo``."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        name, separator, value = line.partition(":")
+        if separator:
+            values.setdefault(name.strip(), value.strip())
+    flags = (values.get("flags") or values.get("Features") or "").split()
+    return values.get("model name"), frozenset(flags) & _OF_INTEREST
 
 
 def _read(host: Host) -> Processor:
+    import psutil
+
+    logical = psutil.cpu_count()
+    if logical is None:
+        raise HostError("the number of processors is unknown", remedy="mount /proc")
     folder = "/sys/devices/system/cpu"
-    core_ids = {}
-    for name in host.names(folder):
-        package = host.text(f"{folder}/{name}/topology/physical_package_id")
-        core = host.text(f"{folder}/{name}/topology/core_id")
-        if package and core:
-            core_ids[name] = (package.strip(), core.strip())
-    return cpuinfo(host.text("/proc/cpuinfo") or "", core_ids)
+    packages = {host.text(f"{folder}/{name}/topology/physical_package_id") for name in host.names(folder)}
+    model, flags = cpuinfo(host.text("/proc/cpuinfo") or "")
+    return Processor(model, logical, psutil.cpu_count(logical=False), len(packages - {None}) or None, flags)
 
 
-PROCESSOR: Fact[Processor] = Fact("processor", "/proc/cpuinfo, /sys/devices/system/cpu/*/topology", _read)
+PROCESSOR: Fact[Processor] = Fact(
+    "processor", "psutil, /proc/cpuinfo, /sys/devices/system/cpu/*/topology", _read
+)

@@ -13,8 +13,8 @@ from agent.fleet.errors import HostUnfitError, UnknownHostKeyError
 from agent.fleet.host_run import HostPart, Surroundings
 from agent.fleet.scheduling import Scheduler
 from agent.fleet.status import HostPhase
+from agent.fleet.transports import transport
 from agent.fleet.waves import Waves, share_of
-from agent.fleet.ways import way_of
 from agent.profile import load_sources
 from agent.report.quantities import count_of
 from agent.store.journal import now
@@ -80,7 +80,7 @@ class Controller:
             mask=assignment.secrets.mask,
             mask_value=assignment.secrets.mask_value,
         )
-        self._way = way_of(around, assignment.credentials)
+        self._way = transport(around.options.via).way(around, assignment.credentials)
         statuses = record.statuses()
         self._runs = {
             host.name: self._way.host_run(

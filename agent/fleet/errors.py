@@ -9,8 +9,6 @@ from agent.core.errors import HostError
 if TYPE_CHECKING:
     from paramiko import PKey
 
-    from agent.fleet.ssh.route import Hop
-
 __all__ = [
     "ConnectionLostError",
     "DeadlineError",
@@ -37,16 +35,16 @@ class UnknownHostKeyError(UnreachableError):
     """A server's key is not known.
 
     Args:
-        hop: the server.
-        key: what it showed.
+        server: the server's name in known_hosts files.
+        key: the key that it showed.
         problem: why its certificate does not help, if it showed one.
 
     Attributes:
         line: the server, its key's type and fingerprint, and the problem.
     """
 
-    def __init__(self, hop: Hop, key: PKey, problem: str = "") -> None:
-        self.line = f"{hop.host_key_name} {key.get_name()} {key.fingerprint}" + (problem and f": {problem}")
+    def __init__(self, server: str, key: PKey, problem: str = "") -> None:
+        self.line = f"{server} {key.get_name()} {key.fingerprint}" + (problem and f": {problem}")
         super().__init__(
             f"the host key is not known: {self.line}",
             remedy="compare it with the host's own (ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub), "

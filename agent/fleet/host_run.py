@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.core.errors import ExitCode, VcagentError
+from agent.core.errors import ExitCode, UsageError, VcagentError
 from agent.fleet.errors import UnreachableError
 from agent.fleet.status import HostPhase, HostStatus
+from agent.store.documents import RunDocument
 from agent.store.journal import now
 
 if TYPE_CHECKING:
@@ -162,16 +162,15 @@ class HostRun(ABC):
 
     def judge(self, standing: Standing) -> None:
         """Note how the run ended, its files being at home."""
-        described: dict[str, Any] = {}
-        with suppress(OSError, ValueError):
-            path = self._around.folder / self.status.folder / "run.json"
-            described = json.loads(path.read_text(encoding="utf-8"))
+        described = RunDocument()
+        with suppress(UsageError):
+            described = RunDocument.read(self._around.folder / self.status.folder)
         good = standing.exit_code == ExitCode.OK
         self.set(
             phase=HostPhase.DONE if good else HostPhase.FAILED,
             exit_code=standing.exit_code,
-            verdict=(described.get("verdict") or {}).get("validity"),
-            reason="" if good else self._around.mask(standing.error or described.get("exit_reason") or ""),
+            verdict=described.verdict.validity,
+            reason="" if good else self._around.mask(standing.error or described.exit_reason),
             message="",
             ended=now().isoformat(),
         )

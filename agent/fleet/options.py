@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FleetOptions", "Via"]
-
-
-class Via(str, Enum):
-    """How the hosts are reached."""
-
-    SSH = "ssh"
-    SLURM = "slurm"
+__all__ = ["FleetOptions"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +31,7 @@ class FleetOptions:
         accept_new_host_keys: whether unknown host keys are written down and trusted.
         bundles: bundles made beforehand.
         wheels: a folder of wheels to make bundles from.
-        via: how the hosts are reached.
+        via: the transport that reaches the hosts: ``ssh``, ``slurm``, or one of another distribution.
         partition: the partition of Slurm; empty for its default.
         sbatch: more options for sbatch.
     """
@@ -57,7 +49,7 @@ class FleetOptions:
     accept_new_host_keys: bool = False
     bundles: tuple[Path, ...] = ()
     wheels: Path | None = None
-    via: Via = Via.SSH
+    via: str = "ssh"
     partition: str = ""
     sbatch: tuple[str, ...] = ()
 
@@ -72,7 +64,6 @@ class FleetOptions:
             "bundles": bundles,
             "accept_new_host_keys": False,
             "ssh_config": str(self.ssh_config.expanduser().absolute()),
-            "via": self.via.value,
             "sbatch": list(self.sbatch),
         }
 
@@ -84,4 +75,4 @@ class FleetOptions:
             for name in ("ssh_config", "known_hosts", "wheels")
         }
         lists = {"bundles": tuple(map(Path, values["bundles"])), "sbatch": tuple(values["sbatch"])}
-        return cls(**{**values, **paths, **lists, "via": Via(values["via"])})
+        return cls(**{**values, **paths, **lists})

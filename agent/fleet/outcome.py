@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from agent.diagnosis.rules import default_rules
 from agent.fleet.controller import HOSTS
 from agent.fleet.distribution import Distribution, distribution_of
 from agent.fleet.failed import FAILED_FILE, failed_inventory
-from agent.report.rollup import ROLLUP_FILE
+from agent.store.documents import FLEET_FILE, FleetDocument, RollupDocument
 from agent.store.results import write_json
 
 if TYPE_CHECKING:
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
     from agent.fleet.record import FleetRecord
     from agent.fleet.status import HostStatus
 
-__all__ = ["FLEET_FILE", "distributions", "write_outcome"]
-
-FLEET_FILE = "fleet.json"
+__all__ = ["distributions", "write_outcome"]
 
 
 def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
@@ -45,8 +42,7 @@ def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
     for name in ("metrics.jsonl", "metrics.csv"):
         _merge(run_dir, name, statuses)
     diagnosis, undiagnosed = _diagnosed(run_dir, statuses)
-    description = {
-        "schema_version": 1,
+    document = {
         "run_id": run_dir.name,
         "experiment_id": record.recall("request")["experiment_id"],
         "profiles": [source["name"] for source in record.recall("sources")],
@@ -61,6 +57,7 @@ def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
         "diagnosis": diagnosis.to_json() if diagnosis else None,
         "undiagnosed": undiagnosed,
     }
+    description = FleetDocument.model_validate(document).to_json()
     failed = run_dir / FAILED_FILE
     failed.unlink(missing_ok=True)
     if any(status.phase.is_final and not status.is_good for status in statuses.values()):
@@ -95,10 +92,8 @@ def distributions(run_dir: Path, statuses: Mapping[str, HostStatus]) -> list[Dis
 
 
 def _rollup(run_dir: Path, status: HostStatus) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        text = (run_dir / HOSTS / status.folder / ROLLUP_FILE).read_text(encoding="utf-8")
-        rollup: dict[str, Any] = json.loads(text)
-        return rollup
+    with suppress(UsageError):
+        return RollupDocument.read(run_dir / HOSTS / status.folder).to_json()
     return {}
 
 

@@ -78,7 +78,10 @@ def _identity(description: Mapping[str, Any]) -> list[tuple[str, str]]:
     if description["end"]:
         end = datetime.fromisoformat(description["end"])
         rows.append(("Duration", format_duration((end - start).total_seconds())))
-    return [*rows, ("Reached", "through Slurm" if description["via"] == "slurm" else "over SSH")]
+    return [
+        *rows,
+        ("Transport", {"ssh": "SSH", "slurm": "Slurm"}.get(description["via"], description["via"])),
+    ]
 
 
 def _elapsed(host: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from agent.fleet.options import FleetOptions
 from agent.fleet.outcome import write_outcome
 from agent.fleet.record import FleetRecord, fleet_folder, recorded
 from agent.fleet.status import HostPhase
-from agent.fleet.ways import check_way
+from agent.fleet.transports import transport
 from agent.profile import find, load_sources, set_parameters
 from agent.run.request import RunRequest, kept_sources
 from agent.store.journal import Journal, now
@@ -72,7 +72,7 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
         HostError: if host keys are not known, or Slurm does not take the job.
     """
     request = fleet.request
-    check_way(fleet.options, fleet.hosts, request)
+    transport(fleet.options.via).check(fleet.options, fleet.hosts, request)
     sources = [find(reference) for reference in request.profiles]
     profile = load_sources(sources, overrides=request.parameters, metadata=request.metadata)
     set_parameters(profile, request.settings)
@@ -125,7 +125,7 @@ def resume_fleet(
                 remedy=f"vcagent fleet retry {run_dir.name} tries its failed hosts again",
             )
         fleet = _recalled(record, record.hosts(), parameters, accept_new_host_keys=accept_new_host_keys)
-        check_way(fleet.options, fleet.hosts, fleet.request)
+        transport(fleet.options.via).check(fleet.options, fleet.hosts, fleet.request)
         sources = kept_sources(record.recall("sources"), fleet.request.profiles)
         assignment = assigned(fleet, sources, wishes.credentials)
         record.end(None)

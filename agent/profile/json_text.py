@@ -8,7 +8,7 @@ from bisect import bisect_left
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from agent.profile.document import MAXIMUM_DEPTH, Document, Path, SyntaxProblem, has_half_pair
+from agent.profile.syntax import MAXIMUM_DEPTH, Document, Path, SyntaxProblem, has_half_pair
 
 __all__ = ["read_json"]
 

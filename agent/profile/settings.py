@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import UsageError
 from agent.core.names import canonical, did_you_mean
 from agent.core.secrets import is_secret_name
-from agent.profile.document import SyntaxProblem
 from agent.profile.resolution import resolve_one
+from agent.profile.syntax import SyntaxProblem
 from agent.profile.values import text_of
 from agent.profile.variables import Variables
 

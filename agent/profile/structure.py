@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import ProfileError
 from agent.core.names import canonical, did_you_mean
 from agent.core.timespan import parse_timespan
-from agent.profile.document import Document, Path, read_document
+from agent.profile.document import read_document
 from agent.profile.problems import Problems
 from agent.profile.schema import GROUPS, KINDS, Condition, Element, Location, Profile, Scope
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agent.profile.finding import Source
+    from agent.profile.syntax import Document, Path
 
 __all__ = ["read_profile"]
 

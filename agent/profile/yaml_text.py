@@ -13,7 +13,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from agent.core.timespan import is_timespan
-from agent.profile.document import (
+from agent.profile.syntax import (
     MAXIMUM_CHARACTERS,
     MAXIMUM_DEPTH,
     MAXIMUM_NODES,

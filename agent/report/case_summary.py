@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.records import verdict_to_json
 from agent.report.headline import headline_json
-from agent.store.results import write_json
+from agent.store.documents import SummaryDocument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.core.records import Metric, ParsedOutput
 
-__all__ = ["SCHEMA_VERSION", "SUMMARY_FILE", "metric_json", "write_case_summary"]
-
-SCHEMA_VERSION = 1
-SUMMARY_FILE = "summary.json"
+__all__ = ["metric_json", "write_case_summary"]
 
 
 def metric_json(metric: Metric) -> dict[str, Any]:
@@ -59,10 +56,8 @@ def write_case_summary(
     Returns:
         The file's path.
     """
-    path = case_dir / SUMMARY_FILE
     verdict = verdict_to_json(output.verdict)
     summary = {
-        "schema_version": SCHEMA_VERSION,
         "scenario": output.scenario,
         "tool": {"name": output.tool_name, "version": output.tool_version},
         "format": output.format,
@@ -76,5 +71,4 @@ def write_case_summary(
         "details": dict(output.details),
         "sources": [_source(source, case_dir) for source in output.sources],
     }
-    write_json(path, summary)
-    return path
+    return SummaryDocument.model_validate(summary).write(case_dir)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from agent.report.exhibits import Chart
     from agent.report.host_usage import HostUsage, Panel
     from agent.report.samples import Distribution, Interval, SampleStatistics
+    from agent.store.exhibits import Chart
 
 __all__ = [
     "LATENCIES",

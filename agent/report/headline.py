@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from agent.core.records import Metric, MetricRecord
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["HEADLINE_VERBOSITY", "headline", "headline_json", "headline_metrics", "metric_of"]
+    from agent.core.records import Metric
+
+__all__ = ["HEADLINE_VERBOSITY", "headline", "headline_json", "headline_metrics"]
 
 HEADLINE_VERBOSITY = 1
 
@@ -90,19 +90,3 @@ def headline_json(metrics: Iterable[Metric]) -> dict[str, Any]:
         kind: {"metric": metric.name, "value": metric.value, "unit": metric.unit}
         for kind, metric in headline(metrics).items()
     }
-
-
-def metric_of(record: MetricRecord) -> Metric:
-    """A record's number, freed of the context of its run."""
-    return Metric(
-        name=record.metric,
-        value=record.value,
-        unit=record.unit,
-        relativity=record.relativity,
-        description=record.description,
-        verbosity=record.verbosity,
-        tags=record.tags,
-        metadata=record.metadata,
-        scenario=record.scenario,
-        timestamp=record.timestamp,
-    )

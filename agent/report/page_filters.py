@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from agent.core.records import Metric, Relativity
 from agent.report.figures import PERCENTILES
-from agent.report.quantities import Quantity, count_of, format_duration, quantity, words
+from agent.report.quantities import Quantity, cell_text, count_of, format_duration, quantity, words
 from agent.report.status import setting_to_change
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "below": lambda path, folder: path.relative_to(folder).as_posix(),
     "better": lambda relativity: _BETTER.get(relativity, ""),
     "case_tone": _case_tone,
+    "cell_text": cell_text,
     "count_of": count_of,
     "duration": format_duration,
     "file_size": file_size,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from agent.component.component import CASE_OWNER
 from agent.core.errors import ParseError
-from agent.report.exhibits import Table, read_exhibits
 from agent.report.figures import (
     LATENCIES,
     PERCENTILES,
@@ -24,6 +23,7 @@ from agent.report.gpu_usage import GpuTable, gpu_table
 from agent.report.page_filters import moment, plain
 from agent.report.quantities import Quantity, count_of, format_duration, quantity
 from agent.report.samples import SAMPLES_FILE, SampleStatistics, read_samples
+from agent.store.exhibits import Table, read_exhibits
 
 if TYPE_CHECKING:
     from agent.core.records import Metric

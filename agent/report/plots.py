@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from agent.report.exhibits import Point, Series
+    from agent.store.exhibits import Point, Series
 
 __all__ = ["Axis", "Band", "Line", "Mark", "histogram", "line_plot", "nice_ticks", "point_plot", "unbroken"]
 

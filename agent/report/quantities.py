@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from agent.store.exhibits import Cell
 
 __all__ = [
     "Quantity",
     "Scale",
+    "cell_text",
     "count_of",
     "format_duration",
     "format_number",
@@ -20,6 +24,7 @@ __all__ = [
 ]
 
 SIGNIFICANT_DIGITS = 4
+_ERROR_DIGITS = 2
 NO_BREAK_SPACE = "\u00a0"
 
 
@@ -173,3 +178,18 @@ def words(name: str) -> str:
     parts = [_SPELLED.get(part.lower(), part) for part in name.replace("_", " ").split()]
     text = " ".join(parts)
     return text[:1].upper() + text[1:] if parts and not _PERCENTILE.fullmatch(parts[0]) else text
+
+
+def cell_text(cell: Cell, unit: str) -> str:
+    """Return a cell of an exhibit for people: ``51.7 % ± 3.7 %``.
+
+    Args:
+        cell: the cell.
+        unit: its column's base unit.
+    """
+    if cell.value is None:
+        return cell.note
+    text = str(quantity(cell.value, unit))
+    if cell.error is not None:
+        text += f" ± {quantity(cell.error, unit, like=cell.value, digits=_ERROR_DIGITS)}"
+    return text

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.records import verdict_to_json
 from agent.report.case_summary import metric_json
-from agent.report.exhibits import read_exhibits
 from agent.report.headline import headline_json
 from agent.report.run_folder import CaseResult, RunResult, read_run
-from agent.store.results import write_json
+from agent.store.documents import RollupDocument
+from agent.store.exhibits import read_exhibits
 
 if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-__all__ = ["ROLLUP_FILE", "SCHEMA_VERSION", "write_rollup"]
-
-SCHEMA_VERSION = 1
-ROLLUP_FILE = "rollup/run_rollup.json"
+__all__ = ["write_rollup"]
 
 
 def write_rollup(run_dir: Path) -> Path:
@@ -34,16 +31,12 @@ def write_rollup(run_dir: Path) -> Path:
     Raises:
         UsageError: if the folder holds no readable run.json.
     """
-    path = run_dir / ROLLUP_FILE
-    path.parent.mkdir(exist_ok=True)
-    write_json(path, _rollup(read_run(run_dir)))
-    return path
+    return _rollup(read_run(run_dir)).write(run_dir)
 
 
-def _rollup(run: RunResult) -> dict[str, Any]:
+def _rollup(run: RunResult) -> RollupDocument:
     statuses = [step.status for step in run.steps]
-    return {
-        "schema_version": SCHEMA_VERSION,
+    document = {
         "run_id": run.run_id,
         "experiment_id": run.experiment_id,
         "client_id": run.client_id,
@@ -59,6 +52,7 @@ def _rollup(run: RunResult) -> dict[str, Any]:
         "steps": {status: statuses.count(status) for status in dict.fromkeys(statuses)},
         "cases": [_case(case, run) for case in run.cases],
     }
+    return RollupDocument.model_validate(document)
 
 
 def _case(case: CaseResult, run: RunResult) -> dict[str, Any]:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from agent.core.errors import UsageError
-from agent.core.records import SUMMARY_TAG, Metric, MetricRecord, Reason, Relativity, Validity, Verdict
-from agent.report.headline import headline_metrics, metric_of
+from agent.core.records import (
+    SUMMARY_TAG,
+    Metric,
+    MetricRecord,
+    Reason,
+    Validity,
+    Verdict,
+    metric_of,
+)
+from agent.report.headline import headline_metrics
 from agent.report.host_usage import HostUsage, is_monitor
-from agent.store.results import RUN_FILE
+from agent.store.documents import RunDocument
+from agent.store.metric_lines import moment, read_records
+from agent.store.results import METRICS_FILE
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
-__all__ = ["CaseResult", "RunResult", "StepResult", "as_records", "read_records", "read_run", "run_result"]
-
-METRICS_FILE = "metrics.jsonl"
+__all__ = ["CaseResult", "RunResult", "StepResult", "read_run", "run_result"]
 
 
 @dataclass(frozen=True)
@@ -117,50 +122,16 @@ def read_run(run_dir: Path) -> RunResult:
     Raises:
         UsageError: if it holds no readable run.json.
     """
-    path = run_dir / RUN_FILE
-    try:
-        run = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"the run cannot be reported: {error}",
-            where=str(path),
-            remedy="name the folder of a run, such as results/latest",
-        ) from error
+    run = RunDocument.read(run_dir).to_json()
     unread: list[str] = []
-    return run_result(_mapping(run), read_records(run_dir / METRICS_FILE, unread), run_dir, unread)
-
-
-def read_records(path: Path, unread: list[str] | None = None) -> Iterator[MetricRecord]:
-    """The records of a ``metrics.jsonl``; none where there is no such file.
-
-    Args:
-        path: the file.
-        unread: takes the lines that are no records, such as a last one that was cut.
-    """
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file):
-            try:
-                record = _record({"record_id": number, **json.loads(line)})
-            except (ValueError, KeyError, TypeError):
-                if unread is not None:
-                    unread.append(line)
-                continue
-            yield record
-
-
-def as_records(records: Iterable[Mapping[str, Any] | MetricRecord]) -> Iterator[MetricRecord]:
-    """Records from the values of lines of ``metrics.jsonl``; what is a record already stays as it is."""
-    for number, record in enumerate(records):
-        yield record if isinstance(record, MetricRecord) else _record({"record_id": number, **record})
+    return run_result(run, read_records(run_dir / METRICS_FILE, unread), run_dir, unread)
 
 
 def run_result(
     run: Mapping[str, Any], records: Iterable[MetricRecord], run_dir: Path, unread: list[str] | None = None
 ) -> RunResult:
     """Bring run.json and the records together; see ``read_run``."""
-    start = _moment(run.get("start"))
+    start = moment(run.get("start"))
     cases = tuple(_case(_mapping(case), run_dir) for case in _list(run.get("cases")))
     by_scenario = {case.scenario: case for case in reversed(cases)}
     host = HostUsage(start)
@@ -186,7 +157,7 @@ def run_result(
         profile=_mapping(run.get("profile")),
         values=run,
         start=start,
-        end=_moment(run.get("end")),
+        end=moment(run.get("end")),
         verdict=_verdict(_mapping(run.get("verdict"))),
         cases=cases,
         steps=tuple(_step(_mapping(step), run_dir) for step in _list(run.get("steps"))),
@@ -204,8 +175,8 @@ def _case(case: Mapping[str, Any], run_dir: Path) -> CaseResult:
         tool_name=_text(case.get("tool_name")),
         tool_version=_text(case.get("tool_version")),
         verdict=_verdict(case),
-        start=_moment(case.get("start")),
-        end=_moment(case.get("end")),
+        start=moment(case.get("start")),
+        end=moment(case.get("end")),
         case_dir=folder if folder and folder.is_dir() and folder != run_dir else None,
         details=_mapping(case.get("details")),
         complete=case.get("complete") is not False,
@@ -223,8 +194,8 @@ def _step(step: Mapping[str, Any], run_dir: Path) -> StepResult:
         status=_text(step.get("status")) or "pending",
         reason=_text(step.get("reason")),
         message=_text(step.get("message")),
-        start=_moment(step.get("start")),
-        end=_moment(step.get("end")),
+        start=moment(step.get("start")),
+        end=moment(step.get("end")),
         log=log if log and log.is_file() else None,
     )
 
@@ -259,33 +230,12 @@ def _above(scenario: str) -> Iterator[str]:
         yield scenario
 
 
-def _record(values: dict[str, Any]) -> MetricRecord:
-    for key in ("timestamp", "scenario_start", "scenario_end"):
-        values[key] = _moment(values[key])
-    values["relativity"] = Relativity(values["relativity"])
-    values["value"] = float(values["value"])
-    values["tags"] = tuple(values.get("tags") or ())
-    record = MetricRecord(**values)
-    metric_of(record)  # refuses values that are no numbers
-    return record
-
-
 def _inside(run_dir: Path, name: object) -> Path | None:
     """A path below the run's folder; None for one that leads out of it."""
     if not isinstance(name, str) or not name or "\0" in name:
         return None
     path = run_dir / name
     return path if path.resolve().is_relative_to(run_dir.resolve()) else None
-
-
-def _moment(value: object) -> datetime | None:
-    """A time as run.json writes it, made aware; None where it is none."""
-    if isinstance(value, str):
-        with suppress(ValueError):
-            value = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    if not isinstance(value, datetime):
-        return None
-    return value if value.tzinfo else value.replace(tzinfo=timezone.utc)
 
 
 def _text(value: object) -> str:

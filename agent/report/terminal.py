@@ -10,12 +10,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agent.report.exhibits import Table as Exhibit
-from agent.report.exhibits import read_exhibits
 from agent.report.html import REPORT_FILE
-from agent.report.quantities import quantity, words
-from agent.report.run_folder import CaseResult, RunResult, as_records, run_result
+from agent.report.quantities import cell_text, quantity, words
+from agent.report.run_folder import CaseResult, RunResult, run_result
 from agent.report.status import run_status, setting_to_change
+from agent.store.exhibits import Table as Exhibit
+from agent.store.exhibits import read_exhibits
+from agent.store.metric_lines import as_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -142,7 +143,7 @@ def _exhibit(exhibit: Exhibit) -> Table:
         texts = []
         for row in exhibit.rows:
             cell = row.cells[place]
-            text = Text(cell.shown(column.unit))
+            text = Text(cell_text(cell, column.unit))
             if cell.note and cell.value is not None:
                 text.append(f"\n{cell.note}", style="not bold dim")
             texts.append(text)

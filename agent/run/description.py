@@ -10,12 +10,13 @@ from agent.core.errors import ExitCode, VcagentError
 from agent.core.records import Reason, Validity, Verdict, verdict_to_json
 from agent.facts import known_facts
 from agent.profile import resolve_known
+from agent.store.documents import RunDocument
 
 if TYPE_CHECKING:
     from agent.core.secrets import Secrets
     from agent.facts import Facts
     from agent.profile import Profile, Variables
-    from agent.run.engine import Outcome
+    from agent.run.outcome import Outcome
     from agent.run.recorder import RunContext
     from agent.store.journal import Journal, StepRow
 
@@ -42,8 +43,7 @@ def describe(
     verdict = verdict_to_json(_verdict(cases, outcome) if outcome else None)
     if outcome:  # what monitors saw counts, whether or not there is anything to be judged
         verdict["warnings"] = _warnings(cases, outcome)
-    return {
-        "schema_version": 1,
+    document = {
         "run_id": context.run_id,
         "experiment_id": context.experiment_id,
         "client_id": context.client_id,
@@ -70,6 +70,7 @@ def describe(
         "steps": [_step(row) for row in journal.steps()],
         "cases": cases,
     }  # fmt: skip
+    return RunDocument.model_validate(document).to_json()
 
 
 def _step(row: StepRow) -> dict[str, Any]:

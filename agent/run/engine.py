@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.component.component import Action, ServiceAction
@@ -26,6 +26,7 @@ from agent.planning.planner import Planner, leaves
 from agent.planning.services import GroupServices, is_service
 from agent.run.clock import RunClock
 from agent.run.monitoring import monitors_beside
+from agent.run.outcome import Outcome
 from agent.run.step_runner import StepRunner, of_kind, title_of
 from agent.store.journal import StepStatus
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.profile import Element, Timeout
 
-__all__ = ["Engine", "EngineOptions", "Outcome"]
+__all__ = ["Engine", "EngineOptions"]
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,6 @@ class EngineOptions:
     timeout: Timeout | None = None
     fail_fast: bool = False
     only_dependencies: bool = False
-
-
-@dataclass
-class Outcome:
-    """How a run ended: its exit code, what ended it, what else failed, and what else is to be told."""
-
-    exit_code: ExitCode = ExitCode.OK
-    error: VcagentError | None = None
-    failures: list[tuple[str, VcagentError]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
 
 class Engine:

@@ -25,7 +25,7 @@ from agent.run.resume_unit import ResumeUnit, kept_environment, program
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.run.engine import Outcome
+    from agent.run.outcome import Outcome
     from agent.store.journal import Journal
 
 __all__ = ["MOST_REBOOTS", "RebootDoor", "Reboots", "SystemdDoor", "allows_reboot", "requested"]
@@ -57,7 +57,7 @@ class RebootDoor(Protocol):
         """
 
 
-class SystemdDoor:
+class SystemdDoor(RebootDoor):
     """The host that the agent runs on, by systemd.
 
     A unit is armed and disarmed by its file and its link alone, as ``systemctl enable`` makes them: systemd

@@ -43,6 +43,7 @@ class RunRequest:
         system: the system that started the run, as the records have it (VirtualClient's ExecutionSystem).
         log_level: the least important events that the agent's own log has.
         settings: parameters of single elements, by ``scenario.parameter``.
+        sinks: destinations of records besides the run's folder: ``NAME`` or ``NAME:settings``.
     """
 
     profiles: tuple[str, ...]
@@ -63,6 +64,7 @@ class RunRequest:
     system: str = ""
     log_level: str = "debug"
     settings: Mapping[str, str] = field(default_factory=dict)
+    sinks: tuple[str, ...] = ()
 
     def client(self) -> str:
         """This host's name in the records."""
@@ -102,6 +104,7 @@ class RunRequest:
             **{
                 **values,
                 "profiles": tuple(values["profiles"]),
+                "sinks": tuple(values.get("sinks", ())),
                 "results_dir": Path(values["results_dir"]),
                 "package_dir": Path(values["package_dir"]) if values["package_dir"] else None,
                 "parameters": {**kept, **parameters},

@@ -36,12 +36,13 @@ from agent.profile import (
 )
 from agent.run.cleaning import own_package_dir, package_dir_in_use
 from agent.run.description import describe
-from agent.run.engine import Engine, EngineOptions, Outcome
+from agent.run.engine import Engine, EngineOptions
+from agent.run.outcome import Outcome
 from agent.run.reboot import RebootDoor, Reboots, SystemdDoor, allows_reboot
 from agent.run.recorder import Recorder, RunContext
 from agent.run.request import RunRequest, keep_sources, kept_sources
 from agent.run.step_runner import StepRunner
-from agent.sinks import CsvSink, JsonlSink, Sink
+from agent.sinks import SinkContext, open_sinks
 from agent.store.journal import Journal, StepStatus, now
 from agent.store.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, write_json
 
@@ -242,7 +243,7 @@ class Session:
         )
         write_json(run_dir / RUN_FILE, self._describe(journal))
         host = {"version": __version__, "platform": self.facts[PLATFORM], "system": self.request.system}
-        sinks: list[Sink] = [JsonlSink(run_dir / "metrics.jsonl"), CsvSink(run_dir / "metrics.csv", host)]
+        sinks = open_sinks(self.request.sinks, SinkContext(run_dir, self.context.run_id, host))
         level = self.request.log_level
         with configure(run_dir / "logs" / "vcagent.jsonl", secrets, level) as log, progress:
             log.info(
@@ -355,6 +356,7 @@ def _session(
         options = EngineOptions(
             request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
         )
+        open_sinks(request.sinks, SinkContext(run_dir, context.run_id))  # refused before anything is changed
     return Session(tuple(sources), planner, facts, secrets, context, run_dir, options, request)
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from agent.core.records import MetricRecord
     from agent.store.journal import Journal
 
 __all__ = ["FileSink", "Sink", "feed"]
+
+_T = TypeVar("_T")
 
 
 class Sink(ABC):
@@ -31,7 +33,7 @@ class Sink(ABC):
 
     @abstractmethod
     def write(self, records: list[MetricRecord], position: int) -> int:
-        """Write records that follow those written so far; raises OSError where it cannot.
+        """Write records that follow those written so far; raise an exception if that is not possible.
 
         Args:
             records: the next records.
@@ -76,27 +78,58 @@ class FileSink(Sink):
 def feed(journal: Journal, sinks: Iterable[Sink]) -> list[str]:
     """Bring every sink up to the journal's last record.
 
+    A sink is foreign code: whatever it raises stays here, and the other sinks get their records.
+
     Returns:
-        What went wrong, a line a sink; a sink that fails keeps its place and is fed again next time.
+        What went wrong, one line for each sink; a sink that fails keeps its place and is fed again next time.
     """
     failures = []
     read: dict[int, list[MetricRecord]] = {}
     for sink in sinks:
-        record_id, position = journal.sink_position(sink.name)
         try:
-            if not sink.intact(position):
-                record_id, position = 0, 0
-            while True:
-                records = read[record_id] if record_id in read else journal.records_after(record_id)
-                if not read:  # sinks that are equally far get the same records, read once
-                    read[record_id] = records
-                if not records and position:
-                    break
-                position = sink.write(records, position)
-                record_id = records[-1].record_id if records else record_id
-                journal.move_sink(sink.name, record_id, position)
-                if not records:
-                    break
-        except OSError as error:
-            failures.append(f"records could not be written to {sink.name}: {error}")
+            _feed_one(journal, sink, read)
+        except _SinkError as error:
+            failures.append(str(error))
     return failures
+
+
+class _SinkError(Exception):
+    """A sink did not take its records; says which and why."""
+
+
+def _feed_one(journal: Journal, sink: Sink, read: dict[int, list[MetricRecord]]) -> None:
+    """Feed a sink.
+
+    Args:
+        journal: the run's journal; its own errors pass through.
+        sink: the sink.
+        read: records that were read for another sink that is equally far.
+
+    Raises:
+        _SinkError: if the sink raised anything.
+    """
+    record_id, position = journal.sink_position(sink.name)
+    if not _asked(sink, lambda: sink.intact(position)):
+        record_id, position = 0, 0
+    while True:
+        records = read[record_id] if record_id in read else journal.records_after(record_id)
+        if not read:
+            read[record_id] = records
+        if not records and position:
+            return
+        position = _asked(sink, lambda at=position, new=records: sink.write(new, at))  # type: ignore[misc]
+        record_id = records[-1].record_id if records else record_id
+        journal.move_sink(sink.name, record_id, position)
+        if not records:
+            return
+
+
+def _asked(sink: Sink, call: Callable[[], _T]) -> _T:
+    try:
+        return call()
+    except OSError as error:
+        raise _SinkError(f"records could not be written to {sink.name}: {error}") from error
+    except Exception as error:
+        raise _SinkError(
+            f"records could not be written to {sink.name}: it raised {type(error).__name__}: {error}"
+        ) from error

@@ -23,10 +23,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-__all__ = ["JOURNAL", "RUN_FILE", "ResultsFolder", "new_run_id", "open_own", "write_json"]
+__all__ = [
+    "JOURNAL",
+    "METRICS_FILE",
+    "RUN_FILE",
+    "SUMMARY_FILE",
+    "ResultsFolder",
+    "new_run_id",
+    "open_own",
+    "write_json",
+]
 
 JOURNAL = "journal.sqlite"
 RUN_FILE = "run.json"
+SUMMARY_FILE = "summary.json"
+METRICS_FILE = "metrics.jsonl"
 LATEST = "latest"
 LOCK = ".vcagent.lock"
 _MADE_UP = re.compile(r"\d{8}T\d{6}Z")

@@ -122,7 +122,7 @@ class LlamaCppImage(Dependency):
         return hashlib.sha256(f"{self.parameters.base}\n{_DOCKERFILE}\n{stamp}".encode()).hexdigest()[:16]
 
     def _build(self, context: StepContext) -> StepOutcome:
-        from agent.host.containers.engine import connect
+        from agent.component.container_engine import connect
 
         asked, facts = self.parameters, context.facts.fresh()
         programs = self._folder(facts) / "bin"

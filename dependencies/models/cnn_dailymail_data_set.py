@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from actions.loadgen.harness_run import module_command
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.component.environment_script import program_command
 from agent.core.errors import HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, file_stamp, link_target, text_of
-from dependencies.models.harness_module import require_environment, run_module
+from dependencies.models.environment_module import require_environment, run_module
 from dependencies.packages.package_folder import locked, point_link, write_whole
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class CnnDailyMailDataSet(Dependency):
         for path in (parameters.source, parameters.tokenizer):
             if reason and path is not None and not facts[exists(path)]:
                 raise HostError(f"{path} is not there", remedy="correct the path")
-        command = " ".join(module_command(parameters.environment, "harness.cnn_dailymail"))
+        command = " ".join(program_command(parameters.environment, "model_files.cnn_dailymail"))
         step = Step(
             "prepare",
             reason or f"{link} does not point to {folder}",
@@ -150,7 +150,7 @@ class CnnDailyMailDataSet(Dependency):
             "tokenizer": str(parameters.tokenizer.absolute()) if parameters.tokenizer else "",
             "output": str(folder / _SAMPLES),
         }
-        return run_module(parameters.environment, "harness.cnn_dailymail", asked, context=context)
+        return run_module(parameters.environment, "model_files.cnn_dailymail", asked, context=context)
 
 
 def _wrong(facts: Facts, folder: Path) -> str:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 import gpu_configs
-from actions.loadgen.harness_run import module_command
-from actions.loadgen.in_environment.harness.hub import hub_home
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.component.environment_script import program_command
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
-from dependencies.models.harness_module import require_environment, run_module
+from dependencies.models.environment_module import require_environment, run_module
+from dependencies.models.in_environment.model_files.hub import hub_home
 from dependencies.packages.package_folder import locked, point_link
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class HuggingFaceModel(Dependency):
                 remedy="correct path, or complete the folder",
             )
         self._check_space(facts)
-        command = [*module_command(self._environment, "harness.model_snapshot"), f"{link}.json"]
+        command = [*program_command(self._environment, "model_files.model_snapshot"), f"{link}.json"]
         step = Step(
             "fetch",
             f"{parameters.repository} is not on this host: {problem}",
@@ -194,7 +194,7 @@ class HuggingFaceModel(Dependency):
             "cache_dir": str(self._cache),
         }
         with locked(context.package_dir, parameters.package_name, context):
-            result = run_module(self._environment, "harness.model_snapshot", asked, context=context)
+            result = run_module(self._environment, "model_files.model_snapshot", asked, context=context)
             folder = Path(result["folder"])
             self._check_whole(context, folder)
             point_link(context.package_dir / parameters.package_name, folder)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
-from actions.loadgen.parameters import SERVER_SCENARIOS
-from actions.loadgen.vllm_engine import VllmParameters, engine_settings
 from agent.component.component import ComponentParameters, Dependency, Plan
 from agent.component.parameter_types import laid_over
 from agent.core.errors import HostError
@@ -16,6 +14,7 @@ from agent.facts.gpus import GPUS
 from agent.facts.visible_gpus import VISIBLE_DEVICES, visible_gpus
 from dependencies.nvidia.cuda_versions import driver_key
 from gpu_configs.gpu_model import GpuModel, gpu_model, gpu_models
+from gpu_configs.vllm_engine import SERVER_SCENARIOS, VllmParameters, engine_settings
 
 if TYPE_CHECKING:
     from agent.facts import Facts

@@ -170,7 +170,7 @@ class Connector:
             return
         if standing is KeyStanding.UNKNOWN:
             if not self._accept_new:
-                raise UnknownHostKeyError(hop, key, problem)
+                raise UnknownHostKeyError(hop.host_key_name, key, problem)
             with self._lock:
                 if self.known_hosts.standing(hop, key)[0] is not KeyStanding.KNOWN:
                     self.known_hosts.add(hop, key)

@@ -19,12 +19,12 @@ from agent.fleet.errors import (
     UnknownHostKeyError,
     UnreachableError,
 )
-from agent.fleet.gathering import gathered
 from agent.fleet.host_run import HostRun
 from agent.fleet.remote.standing import RunState, Standing
 from agent.fleet.remote.watching import HEARTBEAT_S
 from agent.fleet.scheduling import Wait
 from agent.fleet.ssh.arriving import EXCHANGE_S, arrived, probed
+from agent.fleet.ssh.gathering import gathered
 from agent.fleet.status import HostPhase
 from agent.store.journal import now
 

@@ -3,7 +3,7 @@
 ::
 
     from agent.host.containers import ContainerSpec, Mount
-    from agent.host.containers.engine import connect          # imports the SDK: where it is used
+    from agent.component.container_engine import connect          # imports the SDK: where it is used
 
     with connect(context) as engine:
         engine.ensure_image(image, progress=context.progress)

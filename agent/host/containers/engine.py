@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pwd
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,7 +29,6 @@ from agent.host.containers.creation import (
 )
 from agent.host.containers.ending import end_others
 from agent.host.containers.failures import engine_error
-from agent.host.containers.records import RECORDS
 from agent.host.containers.secret_files import remove_secret_files, write_secret_files
 from agent.store.journal import now
 from agent.store.results import write_json
@@ -41,36 +39,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from agent.component.component import Progress, StepContext
+    from agent.core.progress import Progress
     from agent.core.secrets import Secrets
     from agent.host.containers.images import Image
     from agent.host.containers.spec import ContainerSpec
 
-__all__ = ["ContainerEngine", "connect", "remove_containers"]
+__all__ = ["ContainerEngine", "remove_containers"]
 
 _PROBE_LIMIT_S = 60
 _NO_SUCH_PROGRAM = 127
-
-
-def connect(context: StepContext, address: str | None = None) -> ContainerEngine:
-    """Connect a step to the engine; use it as a context manager, which ends what was started in background.
-
-    Args:
-        context: the step's.
-        address: the engine's, such as ``unix:///var/run/docker.sock``; by default what the docker command
-            takes: ``DOCKER_HOST``, else the current context's.
-
-    Raises:
-        ContainerError: if no engine answers; with the remedy.
-    """
-    return ContainerEngine(
-        connected(address, _docker_config()),
-        run_id=context.processes.run_id,
-        step=context.processes.step,
-        secrets=context.processes.secrets,
-        stop=context.stop,
-        records=context.run_dir / RECORDS,
-    )
 
 
 class ContainerEngine:
@@ -414,15 +391,3 @@ def _has_gpus(container: Container) -> bool:
             raise
         return True
     return told.exit_code == _NO_SUCH_PROGRAM or (told.exit_code == 0 and "GPU" in told.stdout)
-
-
-def _docker_config() -> Path | None:
-    """The docker configuration of the user who called sudo, where root has none of his own."""
-    caller = os.environ.get("SUDO_USER")
-    if os.geteuid() != 0 or not caller or os.environ.get("DOCKER_CONFIG"):
-        return None
-    try:
-        own, his = (Path(pwd.getpwnam(name).pw_dir) / ".docker" / "config.json" for name in ("root", caller))
-    except KeyError:
-        return None
-    return his if his.is_file() and not own.is_file() else None

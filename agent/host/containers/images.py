@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agent.component.component import Progress
+    from agent.core.progress import Progress
     from agent.core.secrets import Secrets
 
 __all__ = ["Image", "Layers", "build", "find_image", "pull"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent.core.errors import InterruptedRunError
 from agent.core.secrets import Secrets
-from agent.host.processes.contract import ProcessResult, RunningProcess
+from agent.host.processes.contract import ProcessResult, ProcessRunner, RunningProcess
 from agent.host.processes.marker import fingerprint, read_marker, wrapped
 from agent.host.processes.outcome import ERROR_LINES, checked, last_words
 from agent.host.processes.output import OutputLog, last_output
@@ -45,7 +45,7 @@ _PATIENCE_S = 600.0
 """Seconds that an uninterruptible command of an agent that was killed may still take."""
 
 
-class LocalProcesses:
+class LocalProcesses(ProcessRunner):
     """Implements ProcessRunner for this host.
 
     Args:

@@ -11,7 +11,7 @@ from actions.comparison.variant_comparison import VariantComparison, VariantComp
 from agent.core.errors import ActionFailedError
 from agent.core.records import Metric, ParsedOutput, Validity
 from agent.facts import Facts
-from agent.report.exhibits import Exhibits, read_exhibits
+from agent.store.exhibits import Exhibits, read_exhibits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

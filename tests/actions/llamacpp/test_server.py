@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from actions.llamacpp.model_file import locate_model
-from actions.llamacpp.server import LlamaCppServer, ServerParameters
+from actions.llamacpp.server import LlamaCppServer
+from actions.llamacpp.server_parameters import ServerParameters
 from agent.core.errors import ActionFailedError, InterruptedRunError
 from agent.core.file_hash import sha256_of
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actions.llamacpp.server import LlamaCppServer, ServerParameters
+from actions.llamacpp.server import LlamaCppServer
 from actions.llamacpp.server_binary import ServerBinary
+from actions.llamacpp.server_parameters import ServerParameters
 from agent.core.errors import ActionFailedError
 from agent.host.processes import LocalProcesses
 

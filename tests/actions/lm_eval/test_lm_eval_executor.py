@@ -219,7 +219,8 @@ def test_failures_are_explained(said: str, remedy: str) -> None:
 def test_llama_cpps_own_server_is_known_to_echo_nothing(
     bench_python: Path, tiny_gguf: Path, context: StepContext, tmp_path: Path
 ) -> None:
-    from actions.llamacpp.server import LlamaCppServer, ServerParameters
+    from actions.llamacpp.server import LlamaCppServer
+    from actions.llamacpp.server_parameters import ServerParameters
 
     parameters = ServerParameters(model=str(tiny_gguf), parallel=1, context=64)
     with (

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from actions.llamacpp.server import LlamaCppServer, ServerParameters
+from actions.llamacpp.server import LlamaCppServer
+from actions.llamacpp.server_parameters import ServerParameters
 from actions.loadgen.executor import LoadGenExecutor
 from actions.loadgen.parameters import LoadGenParameters
 from agent.component.component import CASE_LOG

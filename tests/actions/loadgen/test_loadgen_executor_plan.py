@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from actions.loadgen.engines import Engine
+from actions.loadgen.engine import Engine
 from actions.loadgen.executor import LoadGenExecutor
 from actions.loadgen.harness_run import harness_config
 from actions.loadgen.in_environment.harness.config import HarnessConfig

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actions.loadgen.executor import LoadGenExecutor
-from actions.loadgen.vllm_engine import EngineSettings, engine_settings
 from agent.component.registry import component_class
 from agent.facts import Facts
 from agent.facts.gpus import Gpu
@@ -21,6 +20,7 @@ from dependencies.models.hugging_face_model import HuggingFaceModelParameters
 from dependencies.nvidia.cuda_versions import compatible_driver
 from dependencies.nvidia.free_gpu_memory import FreeGpuMemory
 from dependencies.nvidia.gpu_selection import GpuSelection
+from gpu_configs.vllm_engine import EngineSettings, engine_settings
 
 if TYPE_CHECKING:
     from actions.loadgen.parameters import LoadGenParameters

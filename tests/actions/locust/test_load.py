@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actions.llamacpp.server import LlamaCppServer, ServerParameters
+from actions.llamacpp.server import LlamaCppServer
+from actions.llamacpp.server_parameters import ServerParameters
 from actions.locust.load import LocustLoad
 from actions.locust.load_parameters import LocustLoadParameters
 from agent.core.errors import ActionFailedError, HostError

@@ -58,7 +58,7 @@ def healthy(folder: Path, **changes: Any) -> Facts:
     values = {
         "package_dir": folder / "packages",
         "mounts": (Mount(Path("/"), "ext4", 100 * GIB, 50 * GIB),),
-        "memory": Memory(16 * GIB, 8 * GIB),
+        "memory": Memory(16 * GIB, 8 * GIB, 0),
         "user": User("root", 0),
         "python": PythonInterpreter("/usr/bin/python3", "3.11.2", "linux-x86_64"),
         "distribution": Distribution("ubuntu", like=("debian",)),
@@ -91,7 +91,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
     "full": (_mounts(GIB, 10), "space for results", "problem", "0.0 GiB", "free some"),
     "narrow": (_mounts(GIB, GIB), "space for packages", "warning", "1.0 GiB", "4.0 GiB"),
     "unknown": ({"mounts": ()}, "space for results", "warning", "nobody can tell", "df"),
-    "memory": ({"memory": Memory(4 * GIB, GIB)}, "memory", "warning", "1.0 of 4.0 GiB", "smaller model"),
+    "memory": ({"memory": Memory(4 * GIB, GIB, 0)}, "memory", "warning", "1.0 of 4.0 GiB", "smaller model"),
     "user": ({"user": User("ann", 1000)}, "user", "warning", "ann is not root", "run as root"),
     "ensurepip": (
         {"python": PythonInterpreter("/p", "3.11.2", "x", ensurepip=False)},

@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from agent.core.errors import HostError
@@ -26,8 +27,8 @@ from agent.facts.gpus import (
     Gpu,
 )
 from agent.facts.linux import PLATFORM, Distribution, os_release, platform_of
-from agent.facts.memory import Memory, meminfo
-from agent.facts.processor import Processor, cpuinfo
+from agent.facts.memory import MEMORY
+from agent.facts.processor import PROCESSOR, cpuinfo
 from agent.facts.python import PYTHON, interpreter, interpreter_answer
 from agent.facts.python_environments import PythonEnvironment, environment_of
 from agent.facts.storage import df_mounts, free_bytes, mount_of
@@ -90,30 +91,33 @@ def _core(number: int, package: int, core: int, flags: str) -> str:
     )
 
 
-def test_cpuinfo_with_two_sockets_and_hyperthreads() -> None:
-    cores = [(package, core) for package in (0, 1) for core in (0, 1)] * 2
-    text = "\n".join(_core(number, *place, "fpu avx2 amx_tile sse") for number, place in enumerate(cores))
-    assert cpuinfo(text) == Processor("Xeon 8480C", 8, 4, 2, frozenset({"avx2", "amx_tile"}))
+def test_cpuinfo_names_model_and_flags_of_interest() -> None:
+    text = "\n".join(_core(number, 0, number, "fpu avx2 amx_tile sse") for number in range(2))
+    assert cpuinfo(text) == ("Xeon 8480C", frozenset({"avx2", "amx_tile"}))
 
 
-def test_cpuinfo_of_arm64_takes_cores_from_sysfs() -> None:
-    text = "\n\n".join(f"processor\t: {n}\nFeatures\t: fp asimd sve" for n in range(2))
-    places = {"cpu0": ("0", "0"), "cpu1": ("0", "1")}
-    assert cpuinfo(text, places) == Processor(None, 2, 2, 1, frozenset({"asimd", "sve"}))
-    assert cpuinfo(text).physical_cores is None
+def test_cpuinfo_of_arm64_has_features_and_no_model() -> None:
+    assert cpuinfo("processor\t: 0\nFeatures\t: fp asimd sve\n") == (None, frozenset({"asimd", "sve"}))
 
 
-def test_without_proc_there_is_a_remedy() -> None:
-    for read in (cpuinfo, meminfo):
+def test_counts_are_those_that_psutil_finds() -> None:
+    processor, memory = Facts(LocalHost())[PROCESSOR], Facts(LocalHost())[MEMORY]
+    assert processor.logical_cores == psutil.cpu_count()
+    assert processor.physical_cores == psutil.cpu_count(logical=False)
+    assert memory.total_bytes == psutil.virtual_memory().total
+    assert 0 < memory.available_bytes < memory.total_bytes
+
+
+def test_without_proc_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise FileNotFoundError("/proc/meminfo")
+
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: None)  # noqa: ARG005
+    monkeypatch.setattr(psutil, "virtual_memory", missing)
+    for fact in (PROCESSOR, MEMORY):
         with pytest.raises(HostError) as error:
-            read("")
+            Facts(LocalHost())[fact]
         assert error.value.remedy == "mount /proc"
-
-
-def test_meminfo() -> None:
-    text = "MemTotal:       16 kB\nMemFree: 1 kB\nMemAvailable:  8 kB\nSwapTotal: 0 kB\nHugePages_Total: 0\n"
-    assert meminfo(text) == Memory(16384, 8192, 0)
-    assert meminfo("MemTotal: 16 kB").available_bytes is None
 
 
 DF = """\

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from agent.report.exhibits import (
+from agent.report.figures import chart_figure
+from agent.report.html import write_report
+from agent.report.rollup import write_rollup
+from agent.report.terminal import render_result
+from agent.store.exhibits import (
     Cell,
     Chart,
     Column,
@@ -22,11 +26,7 @@ from agent.report.exhibits import (
     read_exhibits,
     write_exhibits,
 )
-from agent.report.figures import chart_figure
-from agent.report.html import write_report
-from agent.report.rollup import write_rollup
-from agent.report.run_folder import read_records
-from agent.report.terminal import render_result
+from agent.store.metric_lines import read_records
 
 if TYPE_CHECKING:
     from pathlib import Path

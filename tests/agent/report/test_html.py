@@ -146,7 +146,7 @@ def test_a_run_that_failed_early_has_a_page(failed_run: Path) -> None:
         ({"verdict": {"validity": "VALID"}, "cases": None, "steps": None, "profile": None}, "VALID"),
         ({"verdict": {"validity": "NOT_APPLICABLE"}, "cases": [{}], "steps": [{}], "start": "yesterday"},
          "NOT APPLICABLE"),
-        ({"cases": [{"scenario": "a", "validity": "?", "reasons": [{}], "case_dir": "gone"}], "versions": []},
+        ({"cases": [{"scenario": "a", "validity": None, "reasons": [{}], "case_dir": "gone"}]},
          "NO VERDICT"),
         ({"profile": {"name": "p", "parameters": {"x": [1, {"a": None}], "y": {}}}, "facts": {"x": [[]]}},
          "NO VERDICT"),
@@ -188,10 +188,10 @@ def test_a_folder_outside_the_run_is_not_read(finished_run: Path) -> None:
     assert [path.name for path in outside.iterdir()] == ["secret.txt"]
 
 
-@pytest.mark.parametrize("content", [None, "{", "\x00"])
+@pytest.mark.parametrize("content", [None, "{", "\x00", '{"versions": []}', '{"cases": [{"validity": "?"}]}'])
 def test_a_folder_that_is_no_run_is_an_error_with_a_remedy(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "run.json").write_text(content, encoding="utf-8")
-    with pytest.raises(UsageError, match="cannot be reported") as caught:
+    with pytest.raises(UsageError, match=r"run\.json cannot be read") as caught:
         write_report(tmp_path)
     assert caught.value.remedy

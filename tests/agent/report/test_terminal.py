@@ -4,7 +4,8 @@ import json
 from typing import TYPE_CHECKING
 
 from agent.report import render_result, write_report
-from agent.report.run_folder import as_records, read_records, run_result
+from agent.report.run_folder import run_result
+from agent.store.metric_lines import as_records, read_records
 
 if TYPE_CHECKING:
     from pathlib import Path

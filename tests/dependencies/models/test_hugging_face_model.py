@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from actions.loadgen.in_environment.harness.hub import find_token
 from agent.core.errors import DependencyFailedError, HostError
 from dependencies.models.hugging_face_model import HuggingFaceModel, HuggingFaceModelParameters, hub_cache
+from dependencies.models.in_environment.model_files.hub import find_token
 from tests.lab.hub_server import COMMIT, Hub, serving_hub
 
 if TYPE_CHECKING:

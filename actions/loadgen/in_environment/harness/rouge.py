@@ -1,6 +1,6 @@
 """ROUGE of an accuracy run, as MLPerf's evaluation computes it, from LoadGen's accuracy log.
 
-``python -m harness.rouge config.json`` runs in the benchmark's environment, which has rouge_score and, where
+Runs in the benchmark's environment, which has rouge_score and, where
 answers are token ids, tokenizers. The arithmetic is that of mlcommons/inference,
 language/llama3.1-8b/evaluation.py (and llama2-70b/evaluate-accuracy.py): each sample's first answer counts;
 special tokens are left out; answers and references are stripped and put one sentence a line; a score is the
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from array import array
 from functools import lru_cache
 from importlib import metadata
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import HarnessError
-from .script import needed, run, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,12 +35,15 @@ _CHUNK = 64
 _FEWEST_A_PROCESS = 128
 
 
-def rouge_scores(pairs: Sequence[tuple[str, str]], workers: int | None = None) -> dict[str, Any]:
+def rouge_scores(
+    pairs: Sequence[tuple[str, str]], workers: int | None = None, tell: Callable[..., None] | None = None
+) -> dict[str, Any]:
     """Score answers.
 
     Args:
         pairs: answer and reference of each sample.
         workers: processes; one for each CPU, and no more than the samples are worth, if None.
+        tell: takes the progress: a message, samples done and their total.
 
     Returns:
         the four scores in percent, ``gen_len``, ``gen_num``, and the ``sentence_tokenizer`` that was used.
@@ -53,7 +54,8 @@ def rouge_scores(pairs: Sequence[tuple[str, str]], workers: int | None = None) -
     for scores, length, count in _scored(chunks, workers):
         sums = {name: value + scores[name] for name, value in sums.items()}
         characters, done = characters + length, done + count
-        tell(f"scored {done} of {len(pairs)} answers", done, len(pairs))
+        if tell:
+            tell(f"scored {done} of {len(pairs)} answers", done, len(pairs))
     means = {name: round(100 * value / len(pairs), 4) for name, value in sums.items()}
     return {
         **means,
@@ -118,11 +120,11 @@ def sentence_splitter() -> tuple[Callable[[str], list[str]], str]:
         return PunktSentenceTokenizer().tokenize, UNTRAINED
 
 
-def _program(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str, Any]:
     """Score a run: ``accuracy_log``, ``dataset``, ``encoding`` (utf-8, int32, int64), ``tokenizer``."""
-    for module, distribution in (("rouge_score", "rouge_score"), ("nltk", "nltk")):
+    for module in ("rouge_score", "nltk"):
         if find_spec(module) is None:
-            raise needed(module, distribution, "computes ROUGE")
+            raise ModuleNotFoundError(name=module)
     references = _references(Path(config["dataset"]))
     answers = _answers(Path(config["accuracy_log"]), len(references))
     told: dict[str, Any] = {}
@@ -136,7 +138,7 @@ def _program(config: Mapping[str, Any]) -> Mapping[str, Any]:
         told = {"gen_tok_len": total, "tokens_per_sample": round(total / len(tokens), 1)}
     pairs = [(text, references[index]) for index, text in zip(answers, texts, strict=True)]
     return {
-        **rouge_scores(pairs, config.get("workers")),
+        **rouge_scores(pairs, config.get("workers"), tell),
         **told,
         "versions": {name: metadata.version(name) for name in ("rouge_score", "nltk")},
     }
@@ -187,10 +189,8 @@ def _tokens(data: bytes, encoding: str) -> Sequence[int]:
 
 def _decoded(answers: Sequence[Sequence[int]], folder: str) -> list[str]:
     """Answers as text, by the model's tokenizer, without special tokens."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise needed("tokenizers", "tokenizers", "turns tokens into text") from None
+    from tokenizers import Tokenizer
+
     path = Path(folder) / "tokenizer.json"
     if not folder or not path.is_file():
         raise HarnessError(
@@ -215,7 +215,3 @@ def _cleaned(text: str) -> str:
     for spaced in _CLEANED:
         text = text.replace(spaced, spaced.strip())
     return text
-
-
-if __name__ == "__main__":
-    sys.exit(run(_program, sys.argv[1:]))

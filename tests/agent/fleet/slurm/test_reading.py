@@ -8,10 +8,10 @@ import pytest
 
 from agent.core.errors import UsageError
 from agent.fleet.inventory import FleetHost
-from agent.fleet.options import FleetOptions, Via
+from agent.fleet.options import FleetOptions
 from agent.fleet.slurm.job_array import JobArray, batch_script, read_tasks
 from agent.fleet.slurm.nodes import read_nodes
-from agent.fleet.ways import check_way
+from agent.fleet.transports import transport
 from agent.run.request import RunRequest
 
 SQUEUE = """\
@@ -83,12 +83,12 @@ def test_the_script_bears_any_folder() -> None:
 
 
 def test_options_survive_the_journal() -> None:
-    options = FleetOptions(via=Via.SLURM, partition="gpu", sbatch=("--account=a", "--gres=gpu:8"))
+    options = FleetOptions(via="slurm", partition="gpu", sbatch=("--account=a", "--gres=gpu:8"))
     assert FleetOptions.from_json(options.to_json()).sbatch == options.sbatch
-    assert FleetOptions.from_json(options.to_json()).via is Via.SLURM
+    assert FleetOptions.from_json(options.to_json()).via == "slurm"
 
 
 def test_without_slurm_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UsageError, match="there is no sbatch here"):
-        check_way(FleetOptions(via=Via.SLURM), [FleetHost("a", "a")], RunRequest(("P",)))
+        transport("slurm").check(FleetOptions(via="slurm"), [FleetHost("a", "a")], RunRequest(("P",)))

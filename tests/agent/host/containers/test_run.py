@@ -10,9 +10,9 @@ import pytest
 
 from agent.component import registry
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext
+from agent.component.container_engine import connect
 from agent.core.errors import ExitCode, InterruptedRunError
 from agent.core.progress import RunProgress
-from agent.host.containers.engine import connect
 from agent.run.cleaning import clean
 from agent.run.session import resume
 from tests.agent.host.containers.conftest import wish

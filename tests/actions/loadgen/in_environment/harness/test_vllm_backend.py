@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.actions.loadgen.in_environment.harness.conftest import IN_ENVIRONMENT, LOADGEN
+from tests.actions.loadgen.in_environment.harness.conftest import IN_ENVIRONMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ def test_the_stand_in_has_no_argument_that_vllm_has_not() -> None:
         node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "AsyncEngineArgs"
     )
     names = {ast.unparse(node.target) for node in arguments.body if isinstance(node, ast.AnnAssign)}
-    assert names <= set((LOADGEN / "vllm_arguments.txt").read_text().split())
+    assert names <= set((STAND_IN.parents[2] / "gpu_configs" / "vllm_arguments.txt").read_text().split())
 
 
 @pytest.mark.engine

@@ -10,7 +10,6 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.report.quantities import quantity
 from agent.store.results import write_json
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ __all__ = [
 ]
 
 EXHIBITS_FILE = "exhibits.json"
-_ERROR_DIGITS = 2
 
 
 @dataclass(frozen=True)
@@ -56,15 +54,6 @@ class Cell:
     value: float | None = None
     error: float | None = None
     note: str = ""
-
-    def shown(self, unit: str) -> str:
-        """As people read it: ``51.7 % ± 3.7 %``."""
-        if self.value is None:
-            return self.note
-        text = str(quantity(self.value, unit))
-        if self.error is not None:
-            text += f" ± {quantity(self.error, unit, like=self.value, digits=_ERROR_DIGITS)}"
-        return text
 
 
 @dataclass(frozen=True)

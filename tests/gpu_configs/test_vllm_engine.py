@@ -10,15 +10,15 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from actions.loadgen.engines import SMALLER, Engine
-from actions.loadgen.harness_run import OutOfMemoryError
+from actions.loadgen.engine import SMALLER, Engine, OutOfMemoryError
 from actions.loadgen.in_environment.harness.backends.vllm_log import OUT_OF_MEMORY, last_words
-from actions.loadgen.vllm_engine import EngineSettings, VllmParameters, engine_settings, smaller
+from actions.loadgen.parameters import HarnessVllmParameters
 from agent.core.errors import ActionFailedError
 from agent.facts.gpus import Gpu
 from gpu_configs.gpu_model import gpu_model, gpu_models
+from gpu_configs.vllm_engine import EngineSettings, VllmParameters, engine_settings, smaller
 
-_FOLDER = Path(__file__).parent.parent / "cases" / "vllm_engine"
+_FOLDER = Path(__file__).parent / "cases" / "vllm_engine"
 CASES, LAST_WORDS = (
     yaml.safe_load((_FOLDER / name).read_text(encoding="utf-8"))
     for name in ("settings.yaml", "last_words.yaml")
@@ -108,8 +108,8 @@ def test_weights_that_come_quantised_tell_their_own_method(
 )
 def test_what_the_harness_decides_is_refused(name: str, value: object) -> None:
     with pytest.raises(ValidationError, match=f"{name} is the harness's to set"):
-        VllmParameters(model="m", llm_config={name: value})
-    assert VllmParameters(model="m", llm_config={"enable_prefix_caching": False})
+        HarnessVllmParameters(model="m", llm_config={name: value})
+    assert HarnessVllmParameters(model="m", llm_config={"enable_prefix_caching": False})
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from agent.fleet.errors import ConnectionLostError, DeadlineError, HostUnfitError
-from agent.fleet.gathering import gathered
 from agent.fleet.scheduling import Wait, run_task
+from agent.fleet.ssh.gathering import gathered
 from agent.fleet.ssh.session import Answer, Command
 
 if TYPE_CHECKING:

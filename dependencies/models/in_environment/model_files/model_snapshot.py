@@ -1,7 +1,7 @@
 """Fetches a model from a hub into its cache, by ``huggingface_hub.snapshot_download``.
 
-``python -m harness.model_snapshot config.json`` runs in an environment that has huggingface_hub. Files that
-are whole stay; a connection that breaks is taken up where it broke.
+Runs in an environment that has huggingface_hub. Complete files stay, and a download that broke off is
+continued.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sys
 import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import HarnessError
+from .errors import ModelFilesError
 from .hub import Token, environment_token, explain
-from .script import needed, run, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+__all__ = ["program"]
 
 _GIB = 1024**3
 _MIB = 1024**2
@@ -31,12 +31,12 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 _WITHOUT_WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")
 
 
-def _program(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``repository``, ``revision``, ``weights``, ``exclude``, ``cache_dir``, ``dotenv``."""
-    try:
-        from huggingface_hub import constants
-    except ImportError:
-        raise needed("huggingface_hub", "huggingface_hub", "fetches models") from None
+def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str, Any]:
+    """Fetch a model: ``repository``, ``revision``, ``weights``, ``exclude``, ``cache_dir``, ``dotenv``."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    from huggingface_hub import constants
+
     repository, revision, token = config["repository"], config["revision"], environment_token(config)
     asked: dict[str, Any] = {
         "revision": revision,
@@ -47,12 +47,12 @@ def _program(config: Mapping[str, Any]) -> Mapping[str, Any]:
     if constants.HF_HUB_OFFLINE:
         return {"folder": _offline(repository, asked), "offline": True}
     try:
-        return _fetched(repository, asked, token)
-    except HarnessError:
+        return _fetched(repository, asked, token, tell)
+    except ModelFilesError:
         raise
     except Exception as error:
         if getattr(error, "errno", None) in _DISK_ERRORS:
-            raise HarnessError(
+            raise ModelFilesError(
                 "space",
                 f"the cache cannot be written: {error}",
                 "see whether the disk is full or read-only; what is whole is kept",
@@ -66,7 +66,7 @@ def _offline(repository: str, asked: Mapping[str, Any]) -> str:
     try:
         return str(snapshot_download(repository, **asked, local_files_only=True))
     except Exception as error:
-        raise HarnessError(
+        raise ModelFilesError(
             "hub",
             f"{repository} is not in the cache at {asked['revision']}, and HF_HUB_OFFLINE forbids to "
             "fetch it",
@@ -74,7 +74,9 @@ def _offline(repository: str, asked: Mapping[str, Any]) -> str:
         ) from error
 
 
-def _fetched(repository: str, asked: Mapping[str, Any], token: Token) -> Mapping[str, Any]:
+def _fetched(
+    repository: str, asked: Mapping[str, Any], token: Token, tell: Callable[..., None]
+) -> Mapping[str, Any]:
     from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.utils import filter_repo_objects
@@ -90,7 +92,7 @@ def _fetched(repository: str, asked: Mapping[str, Any], token: Token) -> Mapping
         )
     )
     if "config.json" not in names:
-        raise HarnessError(
+        raise ModelFilesError(
             "hub", f"{repository} has no config.json: it is no model in Hugging Face's layout", "name another"
         )
     cache = Path(asked["cache_dir"] or HF_HUB_CACHE)
@@ -105,7 +107,7 @@ def _fetched(repository: str, asked: Mapping[str, Any], token: Token) -> Mapping
     )
     _check_space(cache, missing, repository)
     total = sum(sizes[name] for name in names)
-    with _progress(blobs, total - missing, total):
+    with _progress(blobs, total - missing, total, tell):
         folder = snapshot_download(repository, **asked, token=key)
     return {
         "folder": str(folder),
@@ -134,7 +136,7 @@ def _check_space(cache: Path, missing: int, repository: str) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache).free
     if free < missing:
-        raise HarnessError(
+        raise ModelFilesError(
             "space",
             f"{repository} needs {missing / _GIB:.1f} GiB more, but {cache} has {free / _GIB:.1f} GiB free",
             "free some space, or put the cache elsewhere: cacheDir or HF_HOME",
@@ -142,7 +144,7 @@ def _check_space(cache: Path, missing: int, repository: str) -> None:
 
 
 @contextmanager
-def _progress(blobs: Path, present: int, total: int) -> Iterator[None]:
+def _progress(blobs: Path, present: int, total: int, tell: Callable[..., None]) -> Iterator[None]:
     """Tell how much is there, from the sizes of the files: of any way in which they are fetched."""
     ended = threading.Event()
     before = _bytes_in(blobs)
@@ -175,9 +177,3 @@ def _bytes_in(folder: Path) -> int:
 @contextmanager
 def _nothing() -> Iterator[tuple[os.DirEntry[str], ...]]:
     yield ()
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    sys.exit(run(_program, sys.argv[1:]))

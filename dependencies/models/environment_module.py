@@ -1,12 +1,11 @@
-"""Runs a module of the harness for a dependency, with the Python of a benchmark's environment."""
+"""Run a program of ``model_files`` with the Python of a benchmark's environment."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actions.loadgen.harness_run import interpreter, module_command, module_environment
-from agent.component.environment_script import run_script
+from agent.component.environment_script import interpreter, program_command, run_script
 from agent.core.errors import ActionFailedError, DependencyFailedError
 
 if TYPE_CHECKING:
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
 
 __all__ = ["require_environment", "run_module"]
+
+_PROGRAMS = Path(__file__).with_name("in_environment")
 
 
 def require_environment(environment: Path) -> None:
@@ -47,11 +48,11 @@ def run_module(
     """
     try:
         return run_script(
-            module_command(environment, module),
+            program_command(environment, module),
             {**config, "dotenv": str(Path(".env").absolute())},
             context=context,
             path=context.log.with_suffix(".json"),
-            env=module_environment(),
+            env={"PYTHONPATH": str(_PROGRAMS)},
         )
     except ActionFailedError as error:
         raise DependencyFailedError(error.message, remedy=error.remedy, details=error.details) from error

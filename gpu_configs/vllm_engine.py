@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from actions.loadgen.in_environment.harness.backends.vllm_own import refused
-from actions.loadgen.roofline import quantization_config
 from agent.component.parameter_types import laid_over
 from gpu_configs.gpu_model import gpu_model
+from gpu_configs.roofline import quantization_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +21,10 @@ if TYPE_CHECKING:
     from agent.facts.gpus import Gpu
     from gpu_configs.gpu_model import GpuModel
 
-__all__ = ["EngineSettings", "VllmParameters", "engine_settings", "smaller"]
+__all__ = ["SERVER_SCENARIOS", "EngineSettings", "VllmParameters", "engine_settings", "smaller"]
+
+SERVER_SCENARIOS = ("Server", "Interactive")
+"""Scenarios in which queries come at a rate."""
 
 _SCHEDULER = "harness.backends.vllm_scheduler.PhasedScheduler"
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
@@ -78,13 +80,6 @@ class VllmParameters(BaseModel):
             raise ValueError(
                 "CUDA_VISIBLE_DEVICES chooses GPUs for the whole run: set it where vcagent starts"
             )
-        return value
-
-    @field_validator("llm_config")
-    @classmethod
-    def _not_the_harness_s(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if problem := refused(value):
-            raise ValueError(problem)
         return value
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import HarnessError
+from .errors import ModelFilesError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +98,7 @@ def _stripped(value: str) -> str:
     return value.strip().strip("\"'").strip()
 
 
-def explain(error: Exception, repository: str, token: Token, revision: str = "") -> HarnessError:
+def explain(error: Exception, repository: str, token: Token, revision: str = "") -> ModelFilesError:
     """What a failure of huggingface_hub means, and what to do.
 
     Args:
@@ -125,15 +125,15 @@ def explain(error: Exception, repository: str, token: Token, revision: str = "")
             _OUT_OF_REACH,
         ),
     )
-    return HarnessError("hub", message, remedy)
+    return ModelFilesError("hub", message, remedy)
 
 
-def _gated(repository: str, page: str, token: Token, status: int) -> HarnessError:
+def _gated(repository: str, page: str, token: Token, status: int) -> ModelFilesError:
     if not token.value:
-        return HarnessError(
+        return ModelFilesError(
             "hub", f"{repository} is gated", f"accept its licence at {page}, then {_ASK_FOR_ONE}"
         )
-    return HarnessError(
+    return ModelFilesError(
         "hub",
         f"{repository} is gated, and the token of {token.source} may not read it ({status})",
         f"accept the licence at {page} with the account of that token; a fine-grained token also needs read "
@@ -141,14 +141,14 @@ def _gated(repository: str, page: str, token: Token, status: int) -> HarnessErro
     )
 
 
-def _refused(repository: str, page: str, token: Token, status: int) -> HarnessError:
+def _refused(repository: str, page: str, token: Token, status: int) -> ModelFilesError:
     if not token.value:
-        return HarnessError(
+        return ModelFilesError(
             "hub",
             f"{repository} is not there, or is private: without a token the hub does not say ({status})",
             f"correct its name, or {_ASK_FOR_ONE}",
         )
-    return HarnessError(
+    return ModelFilesError(
         "hub",
         f"the token of {token.source} is refused for {repository} ({status})",
         f"see whether it is whole, has not expired and may read {page}; {_ASK_FOR_ONE}",
@@ -166,5 +166,5 @@ def _refusal(error: BaseException | None) -> tuple[int, str]:
 
 
 def environment_token(config: Mapping[str, Any]) -> Token:
-    """The token as a program beside the harness finds it; ``dotenv`` is in its configuration."""
+    """Return the token of this process's environment or of the file ``dotenv`` in the configuration."""
     return find_token(os.environ, Path(config.get("dotenv") or ".env"))

@@ -1,0 +1,50 @@
+"""Connect a step to the container engine; import this module where it is used: it loads the Docker SDK."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.host.containers.client import connected
+from agent.host.containers.engine import ContainerEngine
+from agent.host.containers.records import RECORDS
+
+if TYPE_CHECKING:
+    from agent.component.component import StepContext
+
+__all__ = ["connect"]
+
+
+def connect(context: StepContext, address: str | None = None) -> ContainerEngine:
+    """Connect a step to the engine; use it as a context manager, which ends what was started in background.
+
+    Args:
+        context: the step's.
+        address: the engine's, such as ``unix:///var/run/docker.sock``; by default what the docker command
+            takes: ``DOCKER_HOST``, else the current context's.
+
+    Raises:
+        ContainerError: if no engine answers; with the remedy.
+    """
+    return ContainerEngine(
+        connected(address, _docker_config()),
+        run_id=context.processes.run_id,
+        step=context.processes.step,
+        secrets=context.processes.secrets,
+        stop=context.stop,
+        records=context.run_dir / RECORDS,
+    )
+
+
+def _docker_config() -> Path | None:
+    """The docker configuration of the user who called sudo, where root has none of his own."""
+    caller = os.environ.get("SUDO_USER")
+    if os.geteuid() != 0 or not caller or os.environ.get("DOCKER_CONFIG"):
+        return None
+    try:
+        own, his = (Path(pwd.getpwnam(name).pw_dir) / ".docker" / "config.json" for name in ("root", caller))
+    except KeyError:
+        return None
+    return his if his.is_file() and not own.is_file() else None

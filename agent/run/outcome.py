@@ -1,0 +1,23 @@
+"""How a run ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from agent.core.errors import VcagentError
+
+__all__ = ["Outcome"]
+
+
+@dataclass
+class Outcome:
+    """How a run ended: its exit code, what ended it, what else failed, and what else is to be told."""
+
+    exit_code: ExitCode = ExitCode.OK
+    error: VcagentError | None = None
+    failures: list[tuple[str, VcagentError]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)

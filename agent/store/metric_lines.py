@@ -1,0 +1,63 @@
+"""metrics.jsonl as records: a line that was cut short is left out."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from agent.core.records import MetricRecord, Relativity, metric_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["as_records", "moment", "read_records"]
+
+
+def read_records(path: Path, unread: list[str] | None = None) -> Iterator[MetricRecord]:
+    """The records of a ``metrics.jsonl``; none where there is no such file.
+
+    Args:
+        path: the file.
+        unread: takes the lines that are no records, such as a last one that was cut.
+    """
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file):
+            try:
+                record = _record({"record_id": number, **json.loads(line)})
+            except (ValueError, KeyError, TypeError):
+                if unread is not None:
+                    unread.append(line)
+                continue
+            yield record
+
+
+def as_records(records: Iterable[Mapping[str, Any] | MetricRecord]) -> Iterator[MetricRecord]:
+    """Records from the values of lines of ``metrics.jsonl``; what is a record already stays as it is."""
+    for number, record in enumerate(records):
+        yield record if isinstance(record, MetricRecord) else _record({"record_id": number, **record})
+
+
+def _record(values: dict[str, Any]) -> MetricRecord:
+    for key in ("timestamp", "scenario_start", "scenario_end"):
+        values[key] = moment(values[key])
+    values["relativity"] = Relativity(values["relativity"])
+    values["value"] = float(values["value"])
+    values["tags"] = tuple(values.get("tags") or ())
+    record = MetricRecord(**values)
+    metric_of(record)  # refuses values that are no numbers
+    return record
+
+
+def moment(value: object) -> datetime | None:
+    """A time as run.json writes it, made aware; None where it is none."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    if not isinstance(value, datetime):
+        return None
+    return value if value.tzinfo else value.replace(tzinfo=timezone.utc)

@@ -1,0 +1,1 @@
+"""Code that runs in a benchmark's own environment; imports nothing of the agent."""

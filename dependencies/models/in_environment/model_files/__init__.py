@@ -1,0 +1,1 @@
+"""Fetch models and prepare data sets, with the Python of a benchmark's environment."""

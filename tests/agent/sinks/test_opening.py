@@ -1,0 +1,73 @@
+"""Sinks of other distributions: found by entry points, chosen by name, isolated when they fail."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.core.errors import ExitCode, UsageError
+from agent.sinks import SinkContext, open_sinks, opening
+from tests.agent.sinks.listing_sink import TAKEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HERE = "tests.agent.sinks.listing_sink"
+
+
+@pytest.fixture(autouse=True)
+def _sinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    TAKEN.clear()
+    points = {
+        name: EntryPoint(name, value, opening.SINK_GROUP)
+        for name, value in (("list", f"{HERE}:open_list"), ("gone", "no_such_module:open"))
+    }
+    monkeypatch.setattr(opening, "_registered", lambda: points)
+
+
+def test_the_run_s_own_files_are_always_there(tmp_path: Path) -> None:
+    assert [sink.name for sink in open_sinks((), SinkContext(tmp_path, "r"))] == [
+        "metrics.jsonl",
+        "metrics.csv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message", "remedy"),
+    [
+        ("lst", "no sink is called 'lst'", "list"),
+        ("gone", "cannot be loaded: ModuleNotFoundError", "leave --sink gone out"),
+        ("list:wrong", "list takes no 'wrong'", "leave it out"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(asked: str, message: str, remedy: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        open_sinks((asked,), SinkContext(tmp_path, "r"))
+    assert remedy in str(caught.value)
+
+
+def test_it_is_refused_before_anything_runs(run_profile: Callable[..., Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no sink"):
+        run_profile({"Actions": [{"Type": "Measuring"}]}, sinks=("lst",))
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_sink_gets_the_records_of_a_run(run_profile: Callable[..., Any]) -> None:
+    finished = run_profile({"Actions": [{"Type": "Measuring"}]}, sinks=("list:a",))
+    lines = (finished.run_dir / "metrics.jsonl").read_text().splitlines()
+    assert len(TAKEN) == len(lines) > 0
+
+
+def test_a_sink_that_raises_anything_ends_nothing(run_profile: Callable[..., Any]) -> None:
+    finished = run_profile(
+        {"Actions": [{"Type": "Measuring"}, {"Type": "Measuring"}]}, sinks=("list:fails", "list:a")
+    )
+    assert finished.outcome.exit_code is ExitCode.OK
+    assert len(TAKEN) == len((finished.run_dir / "metrics.jsonl").read_text().splitlines()) > 0
+    told = [line for line in finished.outcome.warnings if "list fails" in line]
+    assert told == [
+        "records could not be written to list fails: it raised RuntimeError: the plug-in is broken"
+    ]
