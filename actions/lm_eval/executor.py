@@ -116,6 +116,7 @@ class LmEvalExecutor(Action):
             if asked.backend == "local-completions":
                 check_echo(url, asked.endpoint_model or asked.model, key)
             self._evaluate(context, case_dir, url, key)
+        results_at_the_top(case_dir)
         output = judge(parse_folder(case_dir)[-1], asked)
         return StepOutcome(_sentence(output), (output,), case_dir)
 
@@ -142,6 +143,16 @@ class LmEvalExecutor(Action):
                 remedy=remedy_of(ended.stderr) or f"its output is in {ended.log}",
                 details=tuple(last[:-1]),
             )
+
+
+def results_at_the_top(case_dir: Path) -> None:
+    """Move what lm-eval wrote into the case's folder, out of the one that it names after the model's path."""
+    for path in sorted(case_dir.glob("*/**/*")):
+        if path.is_file() and path.name.startswith(("results_", "samples_")):
+            path.replace(case_dir / path.name)
+    for folder in sorted(case_dir.glob("**/"), reverse=True):
+        if folder != case_dir and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def check_echo(url: str, model: str, key: str = "") -> None:
