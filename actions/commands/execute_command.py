@@ -53,8 +53,8 @@ _OWN_LOG = re.compile(r"vcagent\.|(?:\d+-)?(?:dependencies|actions|monitors)-\d|
 _WORKLOAD = "commands"
 """The folder of a run with the cases of commands."""
 
-_CLOCK_S = 0.05
-"""Seconds by which a file's time may lie before the clock's: file systems take the kernel's coarse one."""
+_CLOCK_S = 1.0
+"""Seconds by which a file's time may lie before the clock's: some programs that copy files keep whole seconds."""
 
 
 class ExecuteCommandParameters(ComponentParameters):

@@ -10,7 +10,6 @@ import re
 import secrets
 import shutil
 import stat
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +39,9 @@ SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.jsonl"
 LATEST = "latest"
 LOCK = ".vcagent.lock"
-_MADE_UP = re.compile(r"\d{8}T\d{6}Z")
+RUN_ID = re.compile(r"\d{8}T\d{6}Z-[a-z0-9-]+-[0-9a-f]{4}")
+NAMED = ".vcagent-run"
+"""The file in the folder of a run that was named by hand: when it began, and its name."""
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LEAST_FREE_BYTES = 64 * 2**20
 """Below this a run could not even keep its own logs."""
@@ -157,6 +158,8 @@ class ResultsFolder:
         """Make a run's folder and let ``latest`` point to it."""
         run_dir = self.path / run_id
         (run_dir / "logs").mkdir(parents=True)
+        if not RUN_ID.fullmatch(run_id):
+            (run_dir / NAMED).write_text(f"{now():%Y%m%dT%H%M%SZ} {run_id}\n", encoding="utf-8")
         latest = self.path / LATEST
         if latest.is_symlink() or not latest.exists():  # somebody's own file of that name stays
             link = self.path / f".{LATEST}-{secrets.token_hex(8)}"
@@ -175,11 +178,11 @@ class ResultsFolder:
         if not self.path.is_dir():
             return []
         found = [
-            path
+            (began, path.name, path)
             for path in self.path.iterdir()
-            if _RUN_NAME.fullmatch(path.name) and not path.is_symlink() and (path / JOURNAL).is_file()
+            if not path.is_symlink() and (path / JOURNAL).is_file() and (began := _begun(path))
         ]
-        return sorted(found, key=_begun)
+        return [path for _, _, path in sorted(found)]
 
     def find(self, run: str | None) -> Path:
         """A run's folder by its id, a unique beginning of it, a path, or ``latest``.
@@ -207,12 +210,15 @@ class ResultsFolder:
         raise UsageError(f"there is no run {run!r} in {self.path}", remedy=did_you_mean(str(run), runs))
 
 
-def _begun(run_dir: Path) -> tuple[str, str]:
-    """When a run began: as its name says, or, where it was named by hand, as its folder of logs does."""
-    if match := _MADE_UP.match(run_dir.name):
-        return match[0], run_dir.name
+def _begun(run_dir: Path) -> str | None:
+    """When a run began, as ``20260401T120000Z``; None for a folder that vcagent did not make.
+
+    A made-up name says so itself; a run that was named by hand has a file that does.
+    """
+    if RUN_ID.fullmatch(run_dir.name):
+        return run_dir.name[:16]
     try:
-        made_s = (run_dir / "logs").stat().st_ctime
-    except OSError:
-        made_s = 0.0
-    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(made_s)), run_dir.name
+        began, name = (run_dir / NAMED).read_text(encoding="utf-8").split()
+    except (OSError, ValueError):
+        return None
+    return began if name == run_dir.name else None

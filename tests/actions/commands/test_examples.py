@@ -99,7 +99,10 @@ def test_with_the_real_program(
 
 
 @pytest.mark.lab
-def test_a_server_and_its_client_in_containers(container_engine: RestartableDocker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", ["host", "bridge"])
+def test_a_server_and_its_client_in_containers(
+    network: str, container_engine: RestartableDocker, tmp_path: Path
+) -> None:
     folder = ROOT / "profiles" / "examples" / "web-server"
     vcagent(
         *("--profile", "examples/WEB-SERVER", "--results-dir", str(tmp_path)),
@@ -107,7 +110,7 @@ def test_a_server_and_its_client_in_containers(container_engine: RestartableDock
             "--parameters",
             f"Dockerfile={folder},,,Base={BUSYBOX},,,Requests=20,,,Expect=requests_per_second > 0",
         ),
-        *("--scenarios", "-InstallDocker"),
+        *("--scenarios", "-InstallDocker", "--set", f"web.container.network={network}"),
         beside=container_engine,
     )
     found = records(tmp_path)

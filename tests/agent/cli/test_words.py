@@ -53,6 +53,19 @@ def test_a_run_has_the_name_that_is_asked_for_and_keeps_it(vcagent: Caller) -> N
     assert "run first is complete" in vcagent("resume", "first")[2]  # not taken for the beginning of another
 
 
+def test_a_run_that_was_named_is_cleaned_like_others_and_nothing_else_is(vcagent: Caller) -> None:
+    assert vcagent(*echo("--run-id", "first"))[0] == 0
+    mine = Path("results/mine")
+    mine.mkdir()
+    (mine / "journal.sqlite").write_text("somebody's own diary")
+    moved = Path("results/moved")
+    moved.mkdir()
+    (moved / "journal.sqlite").write_text("a copy under another name")
+    (moved / ".vcagent-run").write_text(Path("results/first/.vcagent-run").read_text())
+    assert vcagent("--clean=logs")[0] == 0
+    assert sorted(path.name for path in Path("results").iterdir()) == [".vcagent.lock", "mine", "moved"]
+
+
 @pytest.mark.parametrize("name", [".", "..", "a/b", "latest", "-x", "x" * 101, "a b"])
 def test_what_cannot_name_a_run(name: str, vcagent: Caller) -> None:
     code, _, err = vcagent(*echo(f"--run-id={name}"))
