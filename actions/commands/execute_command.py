@@ -54,7 +54,7 @@ _WORKLOAD = "commands"
 """The folder of a run with the cases of commands."""
 
 _CLOCK_S = 1.0
-"""Seconds by which a file's time may lie before the clock's: some programs that copy files keep whole seconds."""
+"""Seconds by which a file's time may lie before the clock's: some programs keep whole seconds."""
 
 
 class ExecuteCommandParameters(ComponentParameters):
