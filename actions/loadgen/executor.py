@@ -72,7 +72,7 @@ class LoadGenExecutor(Action):
         """
         asked = self.asked
         self._check_files()
-        where = f", in a container of {asked.container.image}" if asked.container else ""
+        where = f", in a container of {asked.container.image_name}" if asked.container else ""
         step = Step(
             name=f"{asked.loadgen_scenario}-{asked.mode}".lower(),
             reason=f"measures the {asked.mode} of {asked.model} in LoadGen's {asked.loadgen_scenario} "

@@ -13,7 +13,7 @@ from actions.loadgen.accuracy_targets import SCORES, rounds
 from actions.loadgen.in_environment.harness.backends.vllm_own import refused
 from actions.loadgen.sample_sets import SYNTHETIC
 from agent.component.component import ComponentParameters
-from agent.component.container_parameters import ContainerParameters  # noqa: TC001 - pydantic reads it
+from agent.component.container_parameters import OptionalContainer  # noqa: TC001 - pydantic reads it
 from agent.component.parameter_types import Seconds, Share  # noqa: TC001 - likewise
 from gpu_configs.vllm_engine import SERVER_SCENARIOS, VllmParameters
 
@@ -89,7 +89,7 @@ class LoadGenParameters(ComponentParameters):
     mode: Literal["performance", "accuracy"] = Field("performance", description="What is tested.")
     environment: Path = Field(description="Folder of the Python environment that has LoadGen.")
 
-    container: ContainerParameters | None = Field(
+    container: OptionalContainer = Field(
         None,
         description="The container that the test runs in; environment is the image's own, or one of the "
         "host, which is mounted.",

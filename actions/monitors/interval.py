@@ -7,7 +7,7 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from actions.monitors.coverage import coverage_warning, share
 from actions.monitors.history import History
@@ -37,6 +37,16 @@ class IntervalParameters(ComponentParameters):
     monitor_warmup_period: Seconds = Field(
         0.0, ge=0, description="VirtualClient's; not waited for: monitors start when the host is ready."
     )
+    monitor_iterations: int = Field(
+        -1, ge=-1, description="VirtualClient's: how often it measures at the most; -1 for no limit."
+    )
+
+    @field_validator("monitor_iterations")
+    @classmethod
+    def _some(cls, value: int) -> int:
+        if value == 0:
+            raise ValueError("-1 for no limit, or a number above 0; enabled: false switches the monitor off")
+        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -98,8 +108,9 @@ class IntervalMonitor(Monitor):
 
     def _measure_until_stopped(self, context: MonitorContext) -> None:
         due = slow_at = time.monotonic()
-        stopped = False
-        while not stopped:
+        stopped, count = False, 0
+        while not stopped and count != self.parameters.monitor_iterations:
+            count += 1
             due = max(due + self.parameters.interval, time.monotonic())
             # The time up to the end counts, too, so that a short action is seen at all.
             stopped = context.stop.wait(max(0.0, due - time.monotonic()))

@@ -262,6 +262,7 @@ def _host_request(host: FleetHost, assignment: Assignment) -> dict[str, Any]:
             "parameters": {**request.parameters, **host.parameters},
             "client_id": host.name,
             "package_dir": None,
+            "run_id": "",
         },
         "sources": [vars(source) for source in assignment.sources],
         "environment": dict(assignment.variables),

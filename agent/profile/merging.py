@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import ProfileError
 from agent.core.names import canonical, did_you_mean
 from agent.core.secrets import is_secret_name
+from agent.profile.guide_names import guide_name
 from agent.profile.schema import KINDS, Element, Profile
 from agent.profile.syntax import SyntaxProblem
 
@@ -75,7 +76,7 @@ def override(profile: Profile, overrides: Mapping[str, str], metadata: Mapping[s
             raise ProfileError(
                 f"--parameters: the profile declares no parameter '{name}'",
                 where=", ".join(profile.sources),
-                remedy=did_you_mean(name, declared.values()),
+                remedy=guide_name(name, declared.values()) or did_you_mean(name, declared.values()),
             )
     values = {canonical(name): value for name, value in overrides.items()}
     scopes = tuple(

@@ -124,6 +124,9 @@ class StepRunner:
         if before and before.status is StepStatus.FAILED:
             log.with_suffix(".exit").unlink(missing_ok=True)
         shown = self.progress.start(mask(_step_title(element, component.parameters, step)), step.estimate_s)
+        self.progress.detail(f"      {mask(step.reason)}")
+        if step.command:
+            self.progress.detail(f"      $ {mask(step.command)}")
         context = StepContext(
             facts=facts,
             processes=self.processes.for_step(key),

@@ -36,6 +36,9 @@ class FormatDisksParameters(ComponentParameters):
         default=False, description="VirtualClient's; one after the other here."
     )
     disk_filter: str = Field("", description="VirtualClient's; no filter formats a disk here.")
+    force: bool = Field(
+        default=False, description="VirtualClient's; a disk that is not empty is refused all the same."
+    )
 
     @field_validator("disks", mode="before")
     @classmethod

@@ -135,7 +135,7 @@ class FreeGpuMemory(Dependency):
 
     def _memory(self, facts: Facts) -> tuple[GpuMemory, ...]:
         """Of the GPUs that will be used."""
-        return visible_memory(facts)[: self.parameters.gpus]
+        return visible_memory(facts, self.parameters.gpus)
 
     def share(self, gpus: tuple[Gpu, ...]) -> float:
         """The share of each GPU's memory that vLLM will take: by the last word on it, or its own."""

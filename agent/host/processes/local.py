@@ -95,25 +95,25 @@ class LocalProcesses(ProcessRunner):
         on_line: Callable[[str], None] | None = None,
         marker: Path | None = None,
         uninterruptible: bool = False,
+        copies: Mapping[str, Path] | None = None,
     ) -> ProcessResult:
         """See ProcessRunner."""
         argv, shown = self._spelled(command)
         mark = fingerprint(argv, cwd)
         if marker and (ended := read_marker(marker, mark)):
-            output = last_output(log, shown)
+            said = last_output(log, shown)
             result = ProcessResult(
-                shown, ended.exit_code, output, "", ended.duration_s, timed_out=False, log=log, adopted=True
+                shown, ended.exit_code, said, "", ended.duration_s, timed_out=False, log=log, adopted=True
             )
-            return checked(result, output.splitlines()) if check else result
+            return checked(result, said.splitlines()) if check else result
         refuse_when_stopped(self.stop, shown)
         extra: dict[str, str] = {}
         if marker:
             marker.unlink(missing_ok=True)
             argv, extra = wrapped(argv, marker, mark)
 
-        runner = self._runner(
-            OutputLog(log, shown, self.secrets, on_line), env, extra, cwd, uninterruptible=uninterruptible
-        )
+        output = OutputLog(log, shown, self.secrets, on_line, copies)
+        runner = self._runner(output, env, extra, cwd, uninterruptible=uninterruptible)
         try:
             runner.run_to_end(argv, timeout_s)
         finally:
