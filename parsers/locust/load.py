@@ -6,9 +6,9 @@ StatsEntry._log_response_time), knows nothing of tokens, and may lack the reques
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from parsers.locust.requests import LoadLog, Request, read_requests, request_files
+from parsers.locust.tables import requests_counted
+from parsers.numbers import finite
+from parsers.trees import files_in, json_of, named, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,30 +28,60 @@ if TYPE_CHECKING:
 
 __all__ = ["LOAD_FILE", "parse", "recognise"]
 
+FORMAT = "locust_load"
 LOAD_FILE = "load.json"
 PERCENTILES = (50, 90, 95, 99)
 BUSY_CLIENT = 0.9
 """The share of one CPU above which a process of users measures itself, not the server."""
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 _KINDS_OF_FAILURE = 5
+_MOST = 10**12
+
+
+def _folders(tree: Path) -> Iterator[Path]:
+    """Yield the folders of load tests in a tree."""
+    for file in files_in(tree):
+        if file.name == LOAD_FILE and request_files(file.parent):
+            yield file.parent
 
 
 def recognise(path: Path) -> bool:
-    """Whether a folder is a load test's."""
-    return path.is_dir() and (path / LOAD_FILE).is_file() and bool(request_files(path))
+    """Whether a folder is a load test's, or holds one somewhere below."""
+    return path.is_dir() and next(_folders(path), None) is not None
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Read a load test's folder.
+    """Read a load test's folder, or all below a folder.
+
+    Raises:
+        ParseError: if the only one cannot be read: load.json makes no sense, or no request was sent.
+    """
+    folders = list(_folders(path)) if path.is_dir() else []
+    if len(folders) <= 1:
+        return [parse_folder(folders[0] if folders else path)]
+    outputs = []
+    for folder in folders:
+        try:
+            output = parse_folder(folder)
+        except ParseError as error:
+            output = unreadable(error, FORMAT, "locust", folder)
+        outputs.append(named(output, folder.relative_to(path).as_posix()))
+    return outputs
+
+
+def parse_folder(path: Path) -> ParsedOutput:
+    """Read the folder of one load test.
 
     Raises:
         ParseError: if load.json is not to be read, or no request was sent.
     """
     try:
-        load = json.loads((path / LOAD_FILE).read_text(encoding="utf-8"))
-        asked = _Asked.read(load)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise ParseError(f"{LOAD_FILE} cannot be read: {error!r}", where=str(path)) from error
+        load = json_of(path / LOAD_FILE)
+        if not isinstance(load, dict):
+            raise TypeError("it is not an object")
+        asked = _Asked.read(load, _sent(load, path))
+    except (ParseError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ParseError(f"{LOAD_FILE} cannot be read: {str(error)[:200]}", where=str(path)) from error
     log = read_requests(path)
     if not log.requests:
         raise ParseError("no request was sent", where=str(path), remedy="see locust's output")
@@ -56,27 +89,25 @@ def parse(path: Path) -> list[ParsedOutput]:
     good = [request for request in log.requests if not request.error]
     counted = [request for request in good if window and window.holds(request)]
     reasons = tuple(_reasons(log, asked, counted, good))
-    return [
-        ParsedOutput(
-            format="locust_load",
-            tool_name="locust",
-            tool_version=str(load.get("locust_version", "")),
-            scenario=asked.scenario,
-            metrics=(
-                *_throughput(good, counted, asked, window),
-                *_latencies(counted),
-                *_counts(log, good, asked),
-            ),
-            verdict=Verdict(
-                Validity.FAILED if not good else Validity.INVALID if reasons else Validity.VALID,
-                reasons,
-                tuple(_warnings(log, load, asked)),
-            ),
-            complete=not log.unread,
-            details=_details(load, log, window),
-            sources=(str(path / LOAD_FILE), *map(str, request_files(path))),
-        )
-    ]
+    return ParsedOutput(
+        format=FORMAT,
+        tool_name="locust",
+        tool_version=str(load.get("locust_version", "")),
+        scenario=asked.scenario,
+        metrics=(
+            *_throughput(good, counted, asked, window),
+            *_latencies(counted),
+            *_counts(log, good, asked),
+        ),
+        verdict=Verdict(
+            Validity.FAILED if not good else Validity.INVALID if reasons else Validity.VALID,
+            reasons,
+            tuple(_warnings(log, load, asked)),
+        ),
+        complete=not log.unread,
+        details=_details(load, log, window),
+        sources=(str(path / LOAD_FILE), *map(str, request_files(path))),
+    )
 
 
 @dataclass(frozen=True)
@@ -85,14 +116,25 @@ class _Asked:
     users: int
     input_tokens: int
     output_tokens: int
+    sent: int
 
     @classmethod
-    def read(cls, load: Mapping[str, Any]) -> _Asked:
-        """Raises KeyError, TypeError, ValueError or OverflowError where that makes no sense."""
+    def read(cls, load: Mapping[str, Any], sent: int) -> _Asked:
+        """Raise KeyError, TypeError, ValueError or OverflowError where that makes no sense."""
         counts = [int(load[name]) for name in ("users", "input_tokens", "output_tokens")]
-        if min(counts) < 1:
-            raise ValueError(f"{counts} users, input and output tokens are no load")
-        return cls(str(load["scenario"]), *counts)
+        if min(counts) < 1 or max(counts) > _MOST:
+            raise ValueError("its users, input and output tokens are not a load")
+        users, input_tokens, output_tokens = counts
+        return cls(str(load["scenario"]), users, input_tokens, output_tokens, sent)
+
+
+def _sent(load: Mapping[str, Any], folder: Path) -> int:
+    """Return how many requests were sent: the larger of the test's own count and locust's table."""
+    told = finite(load.get("requests_sent")) or 0
+    for table in sorted(folder.glob("*_stats.csv")):
+        with suppress(ParseError):  # a table that was cut says nothing of the users' logs
+            told = max(told, requests_counted(table))
+    return int(min(told, _MOST))
 
 
 @dataclass(frozen=True)
@@ -163,12 +205,22 @@ def _reasons(
             "client_busy",
         )
     if log.unread:
-        yield Reason(f"{log.unread} lines of the users' logs were cut", "see locust's output", code="cut_log")
+        yield Reason(
+            f"{log.unread} lines of the users' logs were cut or cannot be true, and were left out: {log.why}",
+            "see locust's output, and whether the host's clock was stepped",
+            code="cut_log",
+        )
+    if (lost := asked.sent - len(log.requests) - log.unread) > 0:
+        yield Reason(
+            f"{lost} of {asked.sent} requests were lost: the users' logs do not have them",
+            "see locust's output: a process of users may have been killed, or the disk may be full",
+            code="requests_lost",
+        )
 
 
 def _warnings(log: LoadLog, load: Mapping[str, Any], asked: _Asked) -> Iterator[str]:
     slots = load.get("slots")
-    if isinstance(slots, int) and slots < asked.users:
+    if isinstance(slots, int) and finite(slots) is not None and slots < asked.users:
         yield f"{asked.users} users share {slots} slots of the server: requests wait for a slot"
     if any(not request.error and request.cached_tokens is None for request in log.requests):
         yield "cache use unknown: the server does not say how many prompt tokens it took from a cache"
@@ -251,6 +303,6 @@ def _details(load: Mapping[str, Any], log: LoadLog, window: _Window | None) -> d
     own = {
         name: value
         for name, value in load.items()
-        if isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value))
+        if isinstance(value, str | bool) or finite(value) is not None
     }
     return {**own, "processes": log.processes, **({"window_s": round(window.length_s, 3)} if window else {})}

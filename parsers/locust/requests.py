@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
+from parsers.trees import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["LoadLog", "Request", "read_requests", "request_files"]
+
+
+_ROUNDING_S = 1e-6
+_LARGEST = 1e18
+"""No time, rate or count is as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +74,15 @@ class LoadLog:
         requests: in the order in which they were sent.
         processes: how many wrote.
         client_cpu: the largest share of one CPU that a process used; None where none ended in order.
-        unread: lines that were cut or make no sense.
+        unread: lines that were cut or cannot be true: they are left out.
+        why: what is wrong with the first of them.
     """
 
     requests: tuple[Request, ...]
     processes: int
     client_cpu: float | None
     unread: int
+    why: str = ""
 
 
 def request_files(folder: Path) -> list[Path]:
@@ -96,19 +105,27 @@ def read_requests(folder: Path) -> LoadLog:
         )
     requests: list[Request] = []
     shares: list[float] = []
-    unread = 0
+    wrong: list[str] = []
     for path in files:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        sent_s: dict[str, float] = {}
+        for line in text_of(path).splitlines():
             try:
                 values = json.loads(line)
                 if values["event"] == "request":
-                    requests.append(_request(values))
+                    request = _request(values)
+                    if request.sent_s < sent_s.setdefault(request.user, request.sent_s):
+                        raise ValueError(f"user {request.user} sent it before the request above it")
+                    sent_s[request.user] = request.sent_s
+                    requests.append(request)
                 elif values["event"] == "client" and (elapsed_s := _number(values["elapsed_s"])):
                     shares.append(_number(values["cpu_s"]) / elapsed_s)
-            except (ValueError, KeyError, TypeError, RecursionError):
-                unread += 1
+            except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+                wrong.append(str(error)[:120])
     requests.sort(key=lambda request: request.sent_s)
-    return LoadLog(tuple(requests), len(files), max(shares, default=None), unread)
+    shares = [share for share in shares if math.isfinite(share)]
+    return LoadLog(
+        tuple(requests), len(files), max(shares, default=None), len(wrong), wrong[0] if wrong else ""
+    )
 
 
 def _request(values: Mapping[str, Any]) -> Request:
@@ -126,15 +143,18 @@ def _request(values: Mapping[str, Any]) -> Request:
     )
     if not request.error and not (request.arrivals_s and request.output_tokens):
         raise ValueError("a request that succeeded has a reply")
+    offsets_s = (0.0, *request.arrivals_s, request.latency_s)
+    if any(after < before - _ROUNDING_S for before, after in pairwise(offsets_s)):
+        raise ValueError("its times run backwards")
     return request
 
 
 def _number(value: Any) -> float:
     """A finite number that is not negative; json reads NaN and Infinity as well."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is no number")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{value!r} is no time, rate or count")
+        raise TypeError(f"{str(value)[:40]!r} is not a number")
+    if not 0 <= value < _LARGEST:
+        raise ValueError(f"{str(value)[:40]} is not a time, rate or count")
     return float(value)
 
 
@@ -144,5 +164,5 @@ def _count(value: Any) -> int | None:
         return None
     number = _number(value)
     if not number.is_integer():
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return int(number)
