@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
-from actions.loadgen.accuracy_targets import SCORES, rounds
 from actions.loadgen.in_environment.harness.backends.vllm_own import refused
 from actions.loadgen.sample_sets import SYNTHETIC
 from agent.component.component import ComponentParameters
 from agent.component.container_parameters import OptionalContainer  # noqa: TC001 - pydantic reads it
 from agent.component.parameter_types import Seconds, Share  # noqa: TC001 - likewise
 from gpu_configs.vllm_engine import SERVER_SCENARIOS, VllmParameters
+from parsers.mlperf_accuracy.targets import SCORES, rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

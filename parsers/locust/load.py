@@ -6,10 +6,9 @@ StatsEntry._log_response_time), knows nothing of tokens, and may lack the reques
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from parsers.locust.requests import LoadLog, Request, read_requests, request_files
+from parsers.locust.tables import requests_counted
+from parsers.numbers import finite
 from parsers.replies import (
     ENOUGH_FOR_PACE,
     ENOUGH_TOKENS,
@@ -27,6 +28,7 @@ from parsers.replies import (
     Replies,
     judge,
 )
+from parsers.trees import files_in, json_of, named, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,30 +38,60 @@ if TYPE_CHECKING:
 
 __all__ = ["LOAD_FILE", "parse", "recognise"]
 
+FORMAT = "locust_load"
 LOAD_FILE = "load.json"
 PERCENTILES = (50, 90, 95, 99)
 BUSY_CLIENT = 0.9
 """The share of one CPU above which a process of users measures itself, not the server."""
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 _KINDS_OF_FAILURE = 5
+_MOST = 10**12
+
+
+def _folders(tree: Path) -> Iterator[Path]:
+    """Yield the folders of load tests in a tree."""
+    for file in files_in(tree):
+        if file.name == LOAD_FILE and request_files(file.parent):
+            yield file.parent
 
 
 def recognise(path: Path) -> bool:
-    """Whether a folder is a load test's."""
-    return path.is_dir() and (path / LOAD_FILE).is_file() and bool(request_files(path))
+    """Whether a folder is a load test's, or holds one somewhere below."""
+    return path.is_dir() and next(_folders(path), None) is not None
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Read a load test's folder.
+    """Read a load test's folder, or all below a folder.
+
+    Raises:
+        ParseError: if the only one cannot be read: load.json makes no sense, or no request was sent.
+    """
+    folders = list(_folders(path)) if path.is_dir() else []
+    if len(folders) <= 1:
+        return [parse_folder(folders[0] if folders else path)]
+    outputs = []
+    for folder in folders:
+        try:
+            output = parse_folder(folder)
+        except ParseError as error:
+            output = unreadable(error, FORMAT, "locust", folder)
+        outputs.append(named(output, folder.relative_to(path).as_posix()))
+    return outputs
+
+
+def parse_folder(path: Path) -> ParsedOutput:
+    """Read the folder of one load test.
 
     Raises:
         ParseError: if load.json is not to be read, or no request was sent.
     """
     try:
-        load = json.loads((path / LOAD_FILE).read_text(encoding="utf-8"))
+        load = json_of(path / LOAD_FILE)
+        if not isinstance(load, dict):
+            raise TypeError("it is not an object")
         asked = _Asked.read(load)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise ParseError(f"{LOAD_FILE} cannot be read: {error!r}", where=str(path)) from error
+    except (ParseError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ParseError(f"{LOAD_FILE} cannot be read: {str(error)[:200]}", where=str(path)) from error
     log = read_requests(path)
     if not log.requests:
         raise ParseError("no request was sent", where=str(path), remedy="see locust's output")
@@ -67,29 +99,27 @@ def parse(path: Path) -> list[ParsedOutput]:
     good = [request for request in log.requests if not request.error]
     counted = [request for request in good if window and window.holds(request)]
     judgement = judge(_replies(good))
-    lost = max(_sent(path, load, log) - len(log.requests), 0)
+    lost = max(_sent(load, path, log) - len(log.requests) - log.unread, 0)
     reasons = (*_reasons(log, asked, counted, good, lost=lost), *judgement.reasons)
-    return [
-        ParsedOutput(
-            format="locust_load",
-            tool_name="locust",
-            tool_version=str(load.get("locust_version", "")),
-            scenario=asked.scenario,
-            metrics=(
-                *_throughput(good, counted, asked, window),
-                *_latencies(counted),
-                *_counts(log, good, asked, lost=lost),
-            ),
-            verdict=Verdict(
-                Validity.FAILED if not good else Validity.INVALID if reasons else Validity.VALID,
-                reasons,
-                (*_warnings(log, load, asked), *judgement.warnings),
-            ),
-            complete=not log.unread,
-            details=_details(load, log, window),
-            sources=(str(path / LOAD_FILE), *map(str, request_files(path))),
-        )
-    ]
+    return ParsedOutput(
+        format=FORMAT,
+        tool_name="locust",
+        tool_version=str(load.get("locust_version", "")),
+        scenario=asked.scenario,
+        metrics=(
+            *_throughput(good, counted, asked, window),
+            *_latencies(counted),
+            *_counts(log, good, asked, lost=lost),
+        ),
+        verdict=Verdict(
+            Validity.FAILED if not good else Validity.INVALID if reasons else Validity.VALID,
+            reasons,
+            (*_warnings(log, load, asked), *judgement.warnings),
+        ),
+        complete=not log.unread,
+        details=_details(load, log, window),
+        sources=(str(path / LOAD_FILE), *map(str, request_files(path))),
+    )
 
 
 @dataclass(frozen=True)
@@ -101,11 +131,20 @@ class _Asked:
 
     @classmethod
     def read(cls, load: Mapping[str, Any]) -> _Asked:
-        """Raises KeyError, TypeError, ValueError or OverflowError where that makes no sense."""
+        """Raise KeyError, TypeError, ValueError or OverflowError where that makes no sense."""
         counts = [int(load[name]) for name in ("users", "input_tokens", "output_tokens")]
-        if min(counts) < 1:
-            raise ValueError(f"{counts} users, input and output tokens are no load")
+        if min(counts) < 1 or max(counts) > _MOST:
+            raise ValueError("its users, input and output tokens are not a load")
         return cls(str(load["scenario"]), *counts)
+
+
+def _sent(load: Mapping[str, Any], folder: Path, log: LoadLog) -> int:
+    """Return the requests sent: the most that users' processes, load.json and locust's own table count."""
+    told = max(log.sent or 0, finite(load.get("requests_sent")) or 0)
+    for table in sorted(folder.glob("*_stats.csv")):
+        with suppress(ParseError):  # a table that was cut says nothing of the users' logs
+            told = max(told, requests_counted(table))
+    return int(min(told, _MOST))
 
 
 @dataclass(frozen=True)
@@ -138,18 +177,6 @@ def _window(requests: Sequence[Request], users: int) -> _Window | None:
     start_s = max(own[0].sent_s for own in by_user.values())
     end_s = min(own[-1].ended_s for own in by_user.values())
     return _Window(start_s, end_s) if len(by_user) == users and end_s > start_s else None
-
-
-def _sent(folder: Path, load: Mapping[str, Any], log: LoadLog) -> int:
-    """Return the requests sent: the most that users' processes, load.json and locust's own table count."""
-    counts = [log.sent or 0]
-    if isinstance(told := load.get("requests_sent"), int):
-        counts.append(told)
-    for table in folder.glob("*_stats.csv"):
-        with table.open(encoding="utf-8", errors="replace", newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row.get("Type") == "POST"]
-        counts.append(sum(int(row["Request Count"]) for row in rows if str(row["Request Count"]).isdecimal()))
-    return max(counts)
 
 
 def _replies(requests: Sequence[Request]) -> Replies:
@@ -236,12 +263,16 @@ def _reasons(
             "client_busy",
         )
     if log.unread:
-        yield Reason(f"{log.unread} lines of the users' logs were cut", "see locust's output", code="cut_log")
+        yield Reason(
+            f"{log.unread} lines of the users' logs were cut or cannot be true, and were left out: {log.why}",
+            "see locust's output, and whether the host's clock was stepped",
+            code="cut_log",
+        )
 
 
 def _warnings(log: LoadLog, load: Mapping[str, Any], asked: _Asked) -> Iterator[str]:
     slots = load.get("slots")
-    if isinstance(slots, int) and slots < asked.users:
+    if isinstance(slots, int) and finite(slots) is not None and slots < asked.users:
         yield f"{asked.users} users share {slots} slots of the server: requests wait for a slot"
     if any(not request.error and request.cached_tokens is None for request in log.requests):
         yield "cache use unknown: the server does not say how many prompt tokens it took from a cache"
@@ -333,6 +364,6 @@ def _details(load: Mapping[str, Any], log: LoadLog, window: _Window | None) -> d
     own = {
         name: value
         for name, value in load.items()
-        if isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value))
+        if isinstance(value, str | bool) or finite(value) is not None
     }
     return {**own, "processes": log.processes, **({"window_s": round(window.length_s, 3)} if window else {})}

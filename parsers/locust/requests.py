@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
+from parsers.trees import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadLog", "Request", "read_requests", "request_files"]
 
+
+_LARGEST = 1e18
+"""No time, rate or count is as large."""
 
 _ROUNDED_S = 1e-4
 """By how much times of the log may be rounded."""
@@ -84,7 +88,8 @@ class LoadLog:
         requests: in the order in which they were sent.
         processes: how many wrote.
         client_cpu: the largest share of one CPU that a process used; None where none ended in order.
-        unread: lines that were cut or make no sense.
+        unread: lines that were cut or cannot be true: they are left out.
+        why: what is wrong with the first of them.
         sent: how many requests the processes say that they sent; None where not all of them do.
     """
 
@@ -92,6 +97,7 @@ class LoadLog:
     processes: int
     client_cpu: float | None
     unread: int
+    why: str = ""
     sent: int | None = None
 
 
@@ -116,9 +122,9 @@ def read_requests(folder: Path) -> LoadLog:
     requests: list[Request] = []
     shares: list[float] = []
     sent: list[int] = []
-    unread = 0
+    wrong: list[str] = []
     for path in files:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in text_of(path).splitlines():
             try:
                 values = json.loads(line)
                 if values["event"] == "request":
@@ -127,11 +133,15 @@ def read_requests(folder: Path) -> LoadLog:
                     shares.append(_number(values["cpu_s"]) / elapsed_s)
                     if (count := _count(values.get("sent"))) is not None:
                         sent.append(count)
-            except (ValueError, KeyError, TypeError, RecursionError):
-                unread += 1
+            except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+                wrong.append(str(error)[:120])
     requests.sort(key=lambda request: request.sent_s)
     all_sent = sum(sent) if len(sent) == len(files) else None
-    return LoadLog(tuple(_in_order(requests)), len(files), max(shares, default=None), unread, all_sent)
+    shares = [share for share in shares if math.isfinite(share)]
+    why = wrong[0] if wrong else ""
+    return LoadLog(
+        tuple(_in_order(requests)), len(files), max(shares, default=None), len(wrong), why, all_sent
+    )
 
 
 def _in_order(requests: Iterable[Request]) -> Iterator[Request]:
@@ -175,9 +185,9 @@ def _request(values: Mapping[str, Any]) -> Request:
 def _number(value: Any) -> float:
     """A finite number that is not negative; json reads NaN and Infinity as well."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is no number")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{value!r} is no time, rate or count")
+        raise TypeError(f"{str(value)[:40]!r} is not a number")
+    if not 0 <= value < _LARGEST:
+        raise ValueError(f"{str(value)[:40]} is not a time, rate or count")
     return float(value)
 
 
@@ -187,5 +197,5 @@ def _count(value: Any) -> int | None:
         return None
     number = _number(value)
     if not number.is_integer():
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return int(number)

@@ -356,3 +356,33 @@ def test_a_server_that_cheats_makes_a_load_test_invalid(
     assert judged(honest).validity is Validity.VALID
     output = judged([{**row, **changes} for row in honest])
     assert (output.validity, codes(output)) == (Validity.INVALID, {code})
+
+
+def test_a_request_with_a_negative_time_is_left_out_and_told(judged: Write) -> None:
+    output = judged([request(0), request(0.4), request(0.8) | {"arrivals_s": [-0.1, 0.2, 0.3, 0.4]}])
+    assert (output.validity, codes(output)) == (Validity.INVALID, {"cut_log"})
+    assert metrics(output)["request_count"].value == 2
+    assert metrics(output)["tpot_mean"].value == pytest.approx(0.1)
+
+
+def test_requests_that_were_sent_and_are_in_no_log_are_lost(judged: Write, tmp_path: Path) -> None:
+    sent = [request(0), request(0.4), request(0.8)]
+    assert judged(sent, requests_sent=3).validity is Validity.VALID
+    output = judged(sent, requests_sent=5)
+    assert codes(output) == {"requests_lost"}
+    assert output.verdict is not None
+    assert "2 of 5 requests were sent and nothing more was heard" in output.verdict.reasons[0].message
+    columns = "Type,Name,Request Count,Failure Count"
+    rows = "POST,/c,4,0\nTTFT,/c,4,0\nTPOT,/c,4,0\n,Aggregated,12,0\n"
+    (tmp_path / "locust_stats.csv").write_text(f"{columns}\n{rows}")
+    assert codes(judged(sent)) == {"requests_lost"}
+    (tmp_path / "locust_stats.csv").write_text(f"{columns}\n{rows.replace('4', '3')}")
+    assert judged(sent).validity is Validity.VALID
+
+
+def test_load_tests_are_found_below_a_folder_and_hide_no_other(judged: Write, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(LOADS / "valid", tmp_path / "tree" / name)
+    (tmp_path / "tree" / "b" / "load.json").write_text("{")
+    outputs = {output.scenario: output.validity for output in LOAD_PARSER.parse(tmp_path / "tree")}
+    assert outputs == {"a/tiny/F16/load-2": Validity.VALID, "b": Validity.FAILED}

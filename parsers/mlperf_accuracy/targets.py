@@ -1,4 +1,4 @@
-"""What MLPerf asks of a model's accuracy, by round (``accuracy_targets.yaml``)."""
+"""What MLPerf asks of a model's accuracy, by round (``targets.yaml``)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-__all__ = ["SCORES", "AccuracyTargets", "Target", "rounds", "targets_of"]
+__all__ = ["SCORES", "AccuracyTargets", "Target", "known_targets", "rounds", "targets_of"]
 
 SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 """ROUGE's scores, as MLPerf's evaluation and rouge_score call them."""
 
-_FILE = Path(__file__).with_name("accuracy_targets.yaml")
+_FILE = Path(__file__).with_name("targets.yaml")
 
 
 class Target(BaseModel):
@@ -39,7 +39,8 @@ class AccuracyTargets(BaseModel):
     Args:
         model: the benchmark's name.
         rounds: the rounds of MLPerf Inference that this holds for, such as v5.1; in order.
-        samples: how many samples its data set has; fewer are not judged.
+        samples: how many samples its data set has; fewer are not judged. None for benchmarks that vcagent
+            does not run, of which only the checker's own text is read.
         scores: a target for each score.
     """
 
@@ -47,7 +48,7 @@ class AccuracyTargets(BaseModel):
 
     model: str
     rounds: tuple[str, ...] = Field(min_length=1)
-    samples: int = Field(gt=0)
+    samples: int | None = Field(default=None, gt=0)
     scores: Mapping[str, Target]
 
 
@@ -61,11 +62,24 @@ def _table() -> Mapping[str, AccuracyTargets]:
 
 
 def targets_of(model: str, mlperf_round: str = "") -> AccuracyTargets | None:
-    """A model's targets in a round, in the newest that has it if none is named; None where there are none."""
-    found = _table().get(model.replace("_", ".").removesuffix("-interactive"))
-    return found if found and (not mlperf_round or mlperf_round in found.rounds) else None
+    """Return a model's targets in a round, the newest if none is named; None if there are none."""
+    found = known_targets(model)
+    return found if found and found.samples and (not mlperf_round or mlperf_round in found.rounds) else None
+
+
+def known_targets(model: str) -> AccuracyTargets | None:
+    """Return the targets of any benchmark in the newest round that has it; None if the name is not one.
+
+    Args:
+        model: the benchmark's name, as the folders of a submission have it, such as ``llama3_1-8b``.
+    """
+    table = _table()
+    for name in (model, model.replace("_", "."), model.replace("_", ".").replace("-interactive", "")):
+        if found := table.get(name.lower()):
+            return found
+    return None
 
 
 def rounds() -> list[str]:
     """The rounds that the table knows."""
-    return sorted({name for targets in _table().values() for name in targets.rounds})
+    return sorted({name for targets in _table().values() if targets.samples for name in targets.rounds})
