@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from actions.loadgen.accuracy import not_judged
 from actions.loadgen.caveats import blame_client, caveats, client_metrics
-from actions.loadgen.parameters import SERVER_SCENARIOS
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from gpu_configs.vllm_engine import SERVER_SCENARIOS
 from parsers.loadgen import ACCURACY_NOT_JUDGED
 
 if TYPE_CHECKING:
