@@ -142,7 +142,8 @@ def _stopping_gaps(summary: SummaryLog, said: set[str]) -> list[str]:
     wanted = _ESTIMATES.get(summary.scenario)
     for name in sorted(texts):
         text = " ".join(summary.said[name])
-        fits = wanted in estimates_in(text, summary.scenario, percentile) if wanted else "Run successful" in text
+        estimates = estimates_in(text, summary.scenario, percentile)
+        fits = wanted in estimates if wanted else "Run successful" in text
         missing += [] if fits else [name]
     return missing
 
