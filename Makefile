@@ -8,7 +8,7 @@ ARGS ?=
 run: $(VENV)/installed
 	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
 
-test: $(VENV)/installed-dev
+test: $(VENV)/installed-test
 	$(VENV)/bin/python -m pytest $(ARGS)
 
 check: $(VENV)/installed-dev
@@ -23,16 +23,17 @@ schemas: $(VENV)/installed
 clean:
 	rm -rf $(VENV) build *.egg-info
 
-$(VENV)/installed: setup.cfg pyproject.toml
+# Each has what those before it have.
+$(VENV)/installed-test: extras = [test]
+$(VENV)/installed-test: also = $(VENV)/installed
+$(VENV)/installed-dev: extras = [dev]
+$(VENV)/installed-dev: also = $(VENV)/installed $(VENV)/installed-test
+$(VENV)/installed $(VENV)/installed-test $(VENV)/installed-dev: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "vcagent needs Python 3.10 or newer with venv: apt-get install python3-venv, or make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test ! -e $(VENV) || test -e $(VENV)/pyvenv.cfg || { \
 	  echo "$(VENV) is there and is no virtual environment: move it away, or make VENV=another" >&2; exit 1; }
 	@# A venv that was cut short has no pip yet: it is made anew.
 	$(VENV)/bin/python -I -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
-	@touch $@
-
-$(VENV)/installed-dev: $(VENV)/installed
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.$(extras)'
+	@touch $@ $(also)

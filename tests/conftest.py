@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from tests.lab.environment import accuracy_python, bench_python, locust_environm
 from tests.lab.nvml.nvml_stand_in import nvml_library, nvml_stand_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = [
     "accuracy_python",
@@ -26,7 +27,18 @@ __all__ = [
     "shared",
 ]
 
-_GROUPS = {"lab": "lab", "root": "lab", "engine": "engine"}
+_GROUPS = {
+    "bench_python": "engine",
+    "llamacpp": "engine",
+    "docker_engine": "hosts",
+    "container_engine": "containers",
+    "slurm_session": "slurm",
+}
+"""Fixtures whose tests run one after the other: they load the machine, or start a lab that serves a session.
+
+The first that a test has decides. Different groups run beside each other.
+"""
+
 settings.register_profile("busy-host", deadline=None)  # to be slow is no failure
 settings.load_profile("busy-host")
 
@@ -40,20 +52,40 @@ def shared() -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _cpu_limit(request: pytest.FixtureRequest) -> Iterator[None]:
+    marker, before_s = request.node.get_closest_marker("cpu_limit"), time.process_time()
+    yield
+    assert not marker or time.process_time() - before_s < marker.args[0]
+
+
 @pytest.hookimpl(wrapper=True)  # before xdist, which reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Give the making of environments, programs and images, which the first test waits for, its time.
+    """Say which tests a worker runs one after the other, and give slow fixtures their time.
 
-    Of the tests that load the machine (engines) or share what there is once (labs, apt), no two run at once.
+    A test without a group goes to any worker that is free.
     """
-    groups: dict[Path, str] = {}
     for item in items:
-        found = [group for marker, group in _GROUPS.items() if item.get_closest_marker(marker)]
-        groups.setdefault(item.path, str(item.path))
-        if found:
-            groups[item.path] = found[0]
-        if found or "accuracy_python" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if group := _group(item, fixtures):
+            item.add_marker(pytest.mark.xdist_group(group))
+        if any(item.get_closest_marker(marker) for marker in ("engine", "lab", "root")):
+            # The first test waits until its environment, programs or image are made.
             item.add_marker(pytest.mark.timeout(1200))
-    for item in items:  # a file's tests stay together: some share what the first one makes
-        item.add_marker(pytest.mark.xdist_group(groups[item.path]))
     return (yield)
+
+
+def _group(item: pytest.Item, fixtures: Sequence[str]) -> str | None:
+    """Return the group of a test, or None if it can run beside all others.
+
+    One after the other run the tests of an engine, of a lab, of this host's packages and disks (root), and of
+    a file whose fixtures live as long as the file.
+    """
+    for fixture, group in _GROUPS.items():
+        if fixture in fixtures:
+            return group
+    if item.get_closest_marker("root"):
+        return "root"
+    definitions = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    lives = {definition.scope for found in definitions for definition in found}
+    return str(item.path) if lives & {"module", "class"} or item.get_closest_marker("lab") else None

@@ -15,7 +15,12 @@ echo "$*" >> calls
 for last; do :; done
 case "$*" in "-m venv "*)
   mkdir -p "$last/bin" && touch "$last/pyvenv.cfg" "$last/pip"
-  printf '#!/bin/sh\\ntest -e "%s/pip"\\n' "$last" > "$last/bin/python"
+  cat > "$last/bin/python" <<END
+#!/bin/sh
+for asked; do :; done
+[ "\\$asked" = --version ] || echo "\\$asked" >> installs
+test -e "$last/pip"
+END
   chmod +x "$last/bin/python";;
 esac
 """
@@ -31,8 +36,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = ["make", "PYTHON=./python", "VENV=venv", "venv/installed"]
+def make(folder: Path, stamp: str = "installed") -> subprocess.CompletedProcess[str]:
+    command = ["make", "PYTHON=./python", "VENV=venv", f"venv/{stamp}"]
     return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
 
 
@@ -63,3 +68,14 @@ def test_another_folder_is_left_alone(folder: Path) -> None:
     assert result.returncode != 0
     assert "is no virtual environment" in result.stderr
     assert (folder / "venv" / "precious").exists()
+
+
+ASKED = {"installed": ".", "installed-test": ".[test]", "installed-dev": ".[dev]"}
+
+
+@pytest.mark.parametrize("stamp", ASKED)
+def test_what_has_more_stands_for_what_has_less(folder: Path, stamp: str) -> None:
+    less = list(ASKED)[: list(ASKED).index(stamp)]
+    for wanted in (stamp, *less):
+        assert make(folder, wanted).returncode == 0
+        assert (folder / "installs").read_text() == f"{ASKED[stamp]}\n"

@@ -175,48 +175,36 @@ def run(
     _finish(start_fleet(FleetRequest(hosts, request, options, env or ()), wishes), as_json=as_json)
 
 
-@app.command()
-def resume(
-    run: FleetRun = None,
-    results_dir: ResultsDir = Path("results"),
-    parameters: Parameters = None,
-    accept_new_host_keys: AcceptKeys = False,
-    ask_password: AskPassword = False,
-    ask_passphrase: AskPassphrase = False,
-    ask_sudo_password: AskSudo = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Go on with a fleet run whose controller ended: hosts that run are followed, others are started."""
-    from agent.fleet.run import resume_fleet
+def _add_follow_up(name: str, summary: str) -> None:
+    """Add a command that takes a fleet run up again: ``<name>_fleet`` of ``agent.fleet.run``."""
 
-    wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
-    finished = resume_fleet(
-        results_dir, run, pairs(parameters), wishes, accept_new_host_keys=accept_new_host_keys
-    )
-    _finish(finished, as_json=as_json)
+    @app.command(name, help=summary)
+    def follow_up(
+        run: FleetRun = None,
+        results_dir: ResultsDir = Path("results"),
+        parameters: Parameters = None,
+        accept_new_host_keys: AcceptKeys = False,
+        ask_password: AskPassword = False,
+        ask_passphrase: AskPassphrase = False,
+        ask_sudo_password: AskSudo = False,
+        quiet: Quiet = False,
+        as_json: AsJson = False,
+    ) -> None:
+        from agent.fleet.run import resume_fleet, retry_fleet
+
+        act = {"resume": resume_fleet, "retry": retry_fleet}[name]
+        wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
+        finished = act(results_dir, run, pairs(parameters), wishes, accept_new_host_keys=accept_new_host_keys)
+        _finish(finished, as_json=as_json)
 
 
-@app.command()
-def retry(
-    run: FleetRun = None,
-    results_dir: ResultsDir = Path("results"),
-    parameters: Parameters = None,
-    accept_new_host_keys: AcceptKeys = False,
-    ask_password: AskPassword = False,
-    ask_passphrase: AskPassphrase = False,
-    ask_sudo_password: AskSudo = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run again on the hosts that failed, were not reached or not started, as a new fleet run."""
-    from agent.fleet.run import retry_fleet
-
-    wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
-    finished = retry_fleet(
-        results_dir, run, pairs(parameters), wishes, accept_new_host_keys=accept_new_host_keys
-    )
-    _finish(finished, as_json=as_json)
+_add_follow_up(
+    "resume",
+    "Continue a fleet run whose controller ended: running hosts are followed, the others are started.",
+)
+_add_follow_up(
+    "retry", "Run again on the hosts that failed, were not reached or not started, as a new fleet run."
+)
 
 
 @app.command()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import PackageLoader
-
 from agent.core.errors import ExitCode
 from agent.report.html import page_environment
 from agent.report.page_filters import agent_version, moment
@@ -47,7 +45,7 @@ def write_page(
         for defect in one.defects
         for row in _rows(defect)
     ]
-    text = page_environment(PackageLoader("agent.fleet")).get_template("fleet.html.j2").render(
+    text = page_environment("agent.fleet").get_template("fleet.html.j2").render(
         run=description,
         agent_version=agent_version({}),
         made=now(),

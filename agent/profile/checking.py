@@ -102,7 +102,7 @@ class _Walk:
                     known_lookup(part, self.names.variables)
                     check_text(part.argument)
                 elif isinstance(part, Calculation):
-                    for inner, _ in part.expression.templates.values():
+                    for inner in part.expression.templates():
                         self.attempt(check_text, inner, slot.name, place)
 
         for text in _texts(slot.value):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import operator
 from datetime import timedelta
@@ -12,8 +11,6 @@ from agent.profile.values import KindError, bounded, is_number, kind_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-__all__ = ["OPERATORS"]
 
 
 def _mismatch(symbol: str, left: Any, right: Any) -> KindError:
@@ -98,28 +95,27 @@ def _bitwise(symbol: str, apply: Callable[[Any, Any], Any]) -> Callable[[Any, An
     return calculate
 
 
-def _negative(value: Any) -> Any:
+def negative(value: Any) -> Any:
+    """Return the negative of a number."""
     if not is_number(value):
         raise KindError(f"- {kind_of(value)} has no value")
     return -value
 
 
-OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: _add,
-    ast.Sub: _subtract,
-    ast.Mult: _multiply,
-    ast.Div: _divide,
-    ast.Mod: _arithmetic("%", _remainder),
-    ast.BitAnd: _bitwise("&", operator.and_),
-    ast.BitOr: _bitwise("|", operator.or_),
-    ast.BitXor: _bitwise("^", operator.xor),
-    ast.Eq: _equal,
-    ast.NotEq: lambda left, right: not _equal(left, right),
-    ast.Lt: _ordered("<", operator.lt),
-    ast.LtE: _ordered("<=", operator.le),
-    ast.Gt: _ordered(">", operator.gt),
-    ast.GtE: _ordered(">=", operator.ge),
-    ast.Not: operator.not_,
-    ast.USub: _negative,
-    ast.UAdd: operator.pos,
+BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": _add,
+    "-": _subtract,
+    "*": _multiply,
+    "/": _divide,
+    "%": _arithmetic("%", _remainder),
+    "&": _bitwise("&", operator.and_),
+    "|": _bitwise("|", operator.or_),
+    "^": _bitwise("^", operator.xor),
+    "==": _equal,
+    "!=": lambda left, right: not _equal(left, right),
+    "<": _ordered("<", operator.lt),
+    "<=": _ordered("<=", operator.le),
+    ">": _ordered(">", operator.gt),
+    ">=": _ordered(">=", operator.ge),
 }
+"""By symbol."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import ProfileError
 from agent.core.names import canonical, nearest
 from agent.core.timespan import format_timespan, parse_timespan
-from agent.profile.calculate import evaluate
+from agent.profile.expression import evaluate
 from agent.profile.scoping import TOO_DEEP, Names, Slot, told
 from agent.profile.template import Calculation, Lookup, Part, Reference, parse_template
 from agent.profile.values import text_of, value_of

@@ -13,10 +13,8 @@ from functools import lru_cache
 
 from agent.core.errors import ProfileError
 from agent.core.names import did_you_mean, nearest
-from agent.profile.calculate import check_functions
-from agent.profile.csharp import Expression, parse_expression
+from agent.profile.expression import Expression, matching_brace, parse_expression
 from agent.profile.functions import TOTALS
-from agent.profile.tokens import matching_brace
 
 __all__ = ["Calculation", "Lookup", "Part", "Reference", "parse_template"]
 
@@ -152,7 +150,5 @@ def _expression(inner: str, raw: str) -> Part | None:
             if nearest(match[1], ["calculate"]):
                 raise ProfileError(f"{raw[:60]}: there is no {match[1]}", remedy="did you mean calculate?")
             return None
-        expression = parse_expression(match[2])
-        check_functions(expression)
-        return Calculation(raw, expression)
+        return Calculation(raw, parse_expression(match[2]))
     return None

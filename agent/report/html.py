@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import BaseLoader, ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from agent.report import page_filters
 from agent.report.figures import Figure, host_figures
@@ -87,10 +87,15 @@ def write_report(run_dir: Path) -> Path:
     return run_dir / REPORT_FILE
 
 
-def page_environment(*loaders: BaseLoader) -> Environment:
-    """What pages are made with: the common templates, beside those of other loaders."""
+@cache
+def page_environment(*packages: str) -> Environment:
+    """Return the environment that renders pages; it compiles each template once in a process.
+
+    Args:
+        packages: packages with templates of their own, beside the common ones.
+    """
     environment = Environment(
-        loader=ChoiceLoader([*loaders, PackageLoader("agent.report")]),
+        loader=ChoiceLoader([PackageLoader(name) for name in (*packages, "agent.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

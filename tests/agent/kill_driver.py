@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.progress import RunProgress
+from agent.run import description as run_description
 from agent.run.request import RunRequest
 from agent.run.session import start
 from agent.store.journal import Journal
@@ -40,6 +41,7 @@ def dying(method: Callable[..., Any], countdown: list[int]) -> Callable[..., Any
 def run_until(n: int, request_file: str) -> None:
     """Run the request in this process, which ends with the run's exit code or at the n-th moment."""
     register()
+    run_description.known_facts = dict  # type: ignore[assignment]  # reading them takes longer than the run
     countdown = [n]
     for name in WATCHED:
         setattr(Journal, name, dying(getattr(Journal, name), countdown))
@@ -48,4 +50,6 @@ def run_until(n: int, request_file: str) -> None:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # a test run under nohup hands on that they are ignored
     run_until(int(sys.argv[1]), sys.argv[2])

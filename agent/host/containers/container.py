@@ -8,12 +8,11 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Literal
 
-from agent.core.errors import ContainerError, InterruptedRunError
+from agent.core.errors import ContainerError
 from agent.host.containers.client import EngineClient, engine_errors, remove_container
 from agent.host.containers.execution import Execution
 from agent.host.containers.secret_files import remove_secret_files
-from agent.host.processes.contract import ProcessResult
-from agent.host.processes.outcome import ERROR_LINES, checked, last_words
+from agent.host.processes.outcome import ERROR_LINES, checked, last_words, refuse_when_stopped, result_of
 from agent.host.processes.output import OutputLog
 from agent.host.processes.tree import PROCESS_VARIABLE, RUN_VARIABLE, STEP_VARIABLE
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from agent.core.secrets import Secrets
     from agent.host.containers.images import Image
+    from agent.host.processes.contract import ProcessResult
 
 __all__ = ["AGENT", "Container"]
 
@@ -125,8 +125,7 @@ class Container:
         """
         del marker
         shown = self._shown(command, secret_env)
-        if self.stop.is_set():
-            raise InterruptedRunError(f"the run was told to stop before `{shown}`")
+        refuse_when_stopped(self.stop, shown)
         execution = self._execution(
             command,
             shown,
@@ -139,25 +138,12 @@ class Container:
             uninterruptible=uninterruptible,
         )
         execution.follow(timeout_s)
-        lines = execution.output.lines(ERROR_LINES)
-        if execution.ended_by == "stop":
-            raise InterruptedRunError(f"`{shown}` was stopped", details=lines)
-        if uninterruptible and self.stop.is_set():
-            raise InterruptedRunError(
-                f"the run was told to stop; `{shown}` ended first, with exit code {execution.exit_code}",
-                details=lines,
-            )
-        result = ProcessResult(
-            command=shown,
-            exit_code=execution.exit_code if execution.exit_code is not None else 1,
-            stdout=execution.output.text("stdout"),
-            stderr=execution.output.text("stderr"),
-            duration_s=execution.duration_s,
-            timed_out=execution.ended_by == "timeout",
-            log=log,
+        code = 1 if execution.exit_code is None else execution.exit_code
+        result = result_of(
+            execution, code, shown=shown, log=log, stop=self.stop, uninterruptible=uninterruptible
         )
         if result.exit_code == _KILLED and not result.timed_out:
-            self._refuse_ended(shown, lines)
+            self._refuse_ended(shown, execution.output.lines(ERROR_LINES))
         return checked(result, last_words(execution.output, result.stderr)) if check else result
 
     def start(
@@ -176,8 +162,7 @@ class Container:
             ContainerError: if the container or the engine is gone.
         """
         shown = self._shown(command, secret_env)
-        if self.stop.is_set():
-            raise InterruptedRunError(f"the run was told to stop before `{shown}`")
+        refuse_when_stopped(self.stop, shown)
         execution = self._execution(
             command, shown, log=log, env=env, secret_env=secret_env, cwd=cwd, user=user, uninterruptible=True
         )

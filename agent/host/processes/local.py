@@ -11,11 +11,10 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.core.errors import InterruptedRunError
 from agent.core.secrets import Secrets
 from agent.host.processes.contract import ProcessResult, ProcessRunner, RunningProcess
 from agent.host.processes.marker import fingerprint, read_marker, wrapped
-from agent.host.processes.outcome import ERROR_LINES, checked, last_words
+from agent.host.processes.outcome import checked, last_words, refuse_when_stopped, result_of
 from agent.host.processes.output import OutputLog, last_output
 from agent.host.processes.tree import (
     PROCESS_VARIABLE,
@@ -106,8 +105,7 @@ class LocalProcesses(ProcessRunner):
                 shown, ended.exit_code, output, "", ended.duration_s, timed_out=False, log=log, adopted=True
             )
             return checked(result, output.splitlines()) if check else result
-        if self.stop.is_set():
-            raise InterruptedRunError(f"the run was told to stop before `{shown}`")
+        refuse_when_stopped(self.stop, shown)
         extra: dict[str, str] = {}
         if marker:
             marker.unlink(missing_ok=True)
@@ -122,21 +120,8 @@ class LocalProcesses(ProcessRunner):
             self._forget(runner)
         if marker and runner.ended_by != "itself":  # what it noted is how it was stopped, not how it ended
             marker.unlink(missing_ok=True)
-        if runner.ended_by == "stop":
-            raise InterruptedRunError(f"`{shown}` was stopped", details=runner.output.lines(ERROR_LINES))
-        if uninterruptible and self.stop.is_set():
-            raise InterruptedRunError(
-                f"the run was told to stop; `{shown}` ended first, with exit code {runner.exit_code}",
-                details=runner.output.lines(ERROR_LINES),
-            )
-        result = ProcessResult(
-            command=shown,
-            exit_code=runner.exit_code,
-            stdout=runner.output.text("stdout"),
-            stderr=runner.output.text("stderr"),
-            duration_s=runner.duration_s,
-            timed_out=runner.ended_by == "timeout",
-            log=log,
+        result = result_of(
+            runner, runner.exit_code, shown=shown, log=log, stop=self.stop, uninterruptible=uninterruptible
         )
         return checked(result, last_words(runner.output, result.stderr)) if check else result
 
@@ -150,8 +135,7 @@ class LocalProcesses(ProcessRunner):
     ) -> RunningProcess:
         """See ProcessRunner."""
         argv, shown = self._spelled(command)
-        if self.stop.is_set():
-            raise InterruptedRunError(f"the run was told to stop before `{shown}`")
+        refuse_when_stopped(self.stop, shown)
         runner = self._runner(OutputLog(log, shown, self.secrets), env, {}, cwd)
         return _Background(runner, argv, self._forget)
 

@@ -2,22 +2,79 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from agent.core.errors import ActionFailedError
+from agent.core.errors import ActionFailedError, InterruptedRunError
+from agent.host.processes.contract import ProcessResult
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Sequence
+    from pathlib import Path
 
-    from agent.host.processes.contract import ProcessResult
     from agent.host.processes.output import OutputLog
 
-__all__ = ["ERROR_LINES", "checked", "last_words"]
+__all__ = ["ERROR_LINES", "Ended", "checked", "last_words", "refuse_when_stopped", "result_of"]
 
 ERROR_LINES = 20
 """Lines of a command's output that its error has."""
 
 _STDERR_LINES = 5
+
+
+class Ended(Protocol):
+    """A command that has ended, on the host or in a container."""
+
+    output: OutputLog
+    ended_by: Literal["itself", "stop", "timeout"]
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds that it took."""
+
+
+def refuse_when_stopped(stop: threading.Event, shown: str) -> None:
+    """Refuse to start a command of a run that was told to stop.
+
+    Raises:
+        InterruptedRunError: if it was.
+    """
+    if stop.is_set():
+        raise InterruptedRunError(f"the run was told to stop before `{shown}`")
+
+
+def result_of(
+    ended: Ended, exit_code: int, *, shown: str, log: Path, stop: threading.Event, uninterruptible: bool
+) -> ProcessResult:
+    """Return how a command ended.
+
+    Args:
+        ended: the command.
+        exit_code: its exit code.
+        shown: its command line, secrets masked.
+        log: where its output is.
+        stop: set if the run is told to stop.
+        uninterruptible: whether the run waited for the command's end.
+
+    Raises:
+        InterruptedRunError: if the run was told to stop.
+    """
+    if ended.ended_by == "stop":
+        raise InterruptedRunError(f"`{shown}` was stopped", details=ended.output.lines(ERROR_LINES))
+    if uninterruptible and stop.is_set():
+        raise InterruptedRunError(
+            f"the run was told to stop; `{shown}` ended first, with exit code {exit_code}",
+            details=ended.output.lines(ERROR_LINES),
+        )
+    return ProcessResult(
+        command=shown,
+        exit_code=exit_code,
+        stdout=ended.output.text("stdout"),
+        stderr=ended.output.text("stderr"),
+        duration_s=ended.duration_s,
+        timed_out=ended.ended_by == "timeout",
+        log=log,
+    )
 
 
 def checked(result: ProcessResult, lines: Sequence[str]) -> ProcessResult:

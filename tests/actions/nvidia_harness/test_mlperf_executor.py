@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from agent.host.containers.engine import remove_containers
 from agent.run.request import RunRequest
 from agent.run.session import FinishedRun, resume, start
 from tests.actions.nvidia_harness.conftest import action, records_of, request, run
+from tests.forked import forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,12 +166,8 @@ def killed_in(host: HarnessHost, stage: str, request_file: str) -> None:
     """Run an agent in a process of its own, and kill it in the middle of a stage."""
     before = host.effects().count(stage)
     host.set("hang", stage)
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([__name__])
     environment = {name: os.environ[name] for name in ("DOCKER_HOST", "PATH")}
-    arguments = (environment, request_file, str(host.folder / "results"))
-    agent = processes.Process(target=run_or_resume, args=arguments)
-    agent.start()
+    agent = forked(run_or_resume, environment, request_file, str(host.folder / "results"))
     try:
         deadline = time.monotonic() + 120
         while host.effects().count(stage) == before:

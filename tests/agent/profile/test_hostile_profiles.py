@@ -67,7 +67,7 @@ def refusal(text: str, label: str) -> str:
 
 
 @pytest.mark.parametrize(("text", "message"), HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.timeout(10)
+@pytest.mark.cpu_limit(10)
 def test_it_is_refused_fast_and_in_little_memory(text: str, message: str) -> None:
     tracemalloc.start()
     try:
@@ -78,7 +78,7 @@ def test_it_is_refused_fast_and_in_little_memory(text: str, message: str) -> Non
 
 
 @pytest.mark.parametrize(("text", "message"), HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.timeout(10)
+@pytest.mark.cpu_limit(10)
 def test_checking_it_ends(text: str, message: str) -> None:
     profile = load_sources([source_from_text(text, label="profile.json")])
     try:
@@ -103,14 +103,14 @@ YAML = {
 
 
 @pytest.mark.parametrize(("text", "message"), YAML.values(), ids=YAML)
-@pytest.mark.timeout(10)
+@pytest.mark.cpu_limit(10)
 def test_yaml_that_grows(text: str, message: str) -> None:
     assert message in refusal(text, "profile.yaml")
     with pytest.raises(ProfileError, match=message):
         convert(text, "yaml")
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.cpu_limit(20)
 def test_thousands_of_wrong_names_are_told_in_time() -> None:
     text = profile_of({f"P{n}": 1 for n in range(3000)}, "id", **{f"O{n}": f"{{Q{n}}}" for n in range(3000)})
     with pytest.raises(ProfileError, match="50 problems"):

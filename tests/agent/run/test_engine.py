@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from agent.component.component import Plan
 from agent.core.errors import ExitCode, HostError, ProfileError, UsageError
+from agent.facts import Facts
 from agent.run.session import FinishedRun
 from agent.store.journal import Journal
 from tests.agent.conftest import records_of
+from tests.agent.counting_components import Measuring
 
 Run = Callable[..., FinishedRun]
 
@@ -393,7 +396,18 @@ def test_the_clock_starts_with_the_actions(run_profile: Run) -> None:
     assert records_of(finished)
 
 
-def test_the_interval_is_kept_between_actions_and_not_after_the_last(run_profile: Run) -> None:
+def test_the_interval_is_kept_between_actions_and_not_after_the_last(
+    run_profile: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned_s: list[float] = []
+    plan = Measuring.plan
+
+    def noted(self: Measuring, facts: Facts) -> Plan:
+        planned_s.append(time.monotonic())
+        return plan(self, facts)
+
+    monkeypatch.setattr(Measuring, "plan", noted)
+    began_s = time.monotonic()
     finished = run_profile(
         {
             "MinimumExecutionInterval": "00:00:04",
@@ -401,8 +415,7 @@ def test_the_interval_is_kept_between_actions_and_not_after_the_last(run_profile
         }
     )
     assert finished.outcome.exit_code is ExitCode.OK
-    starts = [step["start"] for step in finished.description["steps"]]
-    assert datetime.fromisoformat(starts[1]) - datetime.fromisoformat(starts[0]) >= timedelta(seconds=3.99)
+    assert planned_s[-1] - began_s >= 4
     ended = datetime.fromisoformat(finished.description["end"])
     assert ended - datetime.fromisoformat(finished.description["steps"][1]["end"]) < timedelta(seconds=4)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from agent.store.results import JOURNAL, ResultsFolder
 from tests.agent.conftest import records_of
 from tests.agent.rebooting_components import FileDoor, register, run_until
 from tests.agent.run.test_engine import element
+from tests.forked import exit_code_of
 
 
 @pytest.fixture(autouse=True)
@@ -204,16 +204,6 @@ def test_reboot_system_reboots_once_for_each_reason(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("rebooted", [False, True])
 def test_killed_at_every_moment_around_the_reboot_the_run_goes_on(tmp_path: Path, *, rebooted: bool) -> None:
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tests.agent.rebooting_components"])
-
-    def killed_at(n: int, file: Path) -> int:
-        process = processes.Process(target=run_until, args=(n, str(file)))
-        process.start()
-        process.join(60)
-        assert process.exitcode is not None
-        return process.exitcode
-
     n = kills = 0
     code: int = -signal.SIGKILL
     while code == -signal.SIGKILL:
@@ -226,7 +216,7 @@ def test_killed_at_every_moment_around_the_reboot_the_run_goes_on(tmp_path: Path
         door = FileDoor(host)
         if rebooted:
             start(request, RunProgress(), door)
-        code = killed_at(n, file)
+        code = exit_code_of(run_until, n, str(file))
         kills += code == -signal.SIGKILL
         runs = ResultsFolder(request.results_dir).runs()
         if not runs:

@@ -1,13 +1,15 @@
 """Killed at any moment, a run goes on: nothing done twice, nothing left out, no record lost or doubled."""
 
 import csv
+import itertools
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,11 @@ from agent.store.results import JOURNAL, RUN_FILE, ResultsFolder
 from tests.agent.conftest import records_of
 from tests.agent.kill_driver import run_until
 from tests.agent.run.test_engine import element
+from tests.forked import exit_code_of
 
 ROOT = Path(__file__).parents[3]
+SHARES = 6
+"""A run is killed at every boundary: at the 1st, 7th, … in one test, at the 2nd, 8th, … in the next."""
 
 
 def request_for(tmp_path: Path, profile: dict[str, Any], **options: Any) -> RunRequest:
@@ -56,27 +61,26 @@ def counted_profile(tmp_path: Path) -> dict[str, Any]:
 
 
 def killed_at(n: int, request: RunRequest, tmp_path: Path) -> int:
-    """The exit code of a process of its own that runs the request; a server forks it, imports done."""
+    """The exit code of a process of its own that runs the request."""
     file = tmp_path / "request.json"
     file.write_text(json.dumps(request.to_json()))
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tests.agent.kill_driver"])
-    process = processes.Process(target=run_until, args=(n, str(file)))
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None
-    return process.exitcode
+    return exit_code_of(run_until, n, str(file))
 
 
-def agent_process(request: RunRequest, tmp_path: Path) -> subprocess.Popen[bytes]:
-    """A process of its own that runs the request to its end, or until it gets a signal."""
+@contextmanager
+def agent_process(request: RunRequest, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of its own that runs the request to its end, or until it gets a signal, or the test fails."""
     file = tmp_path / "request.json"
     file.write_text(json.dumps(request.to_json()))
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, str(ROOT / "tests/agent/kill_driver.py"), "0", str(file)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    ) as agent:
+        try:
+            yield agent
+        finally:
+            agent.kill()
 
 
 def check_whole(finished: FinishedRun, tmp_path: Path) -> None:
@@ -94,10 +98,13 @@ def check_whole(finished: FinishedRun, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_run_killed_at_every_boundary_is_resumed(tmp_path: Path) -> None:
-    n, kills = 0, 0
-    while True:
-        n += 1
+@pytest.mark.parametrize("first", range(1, SHARES + 1))
+def test_a_run_killed_at_every_boundary_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    monkeypatch.setattr("agent.run.description.known_facts", dict)
+    kills = 0
+    for n in itertools.count(first, SHARES):
         folder = tmp_path / str(n)
         folder.mkdir()
         request = request_for(folder, counted_profile(folder))
@@ -117,7 +124,7 @@ def test_a_run_killed_at_every_boundary_is_resumed(tmp_path: Path) -> None:
         if all_done:
             continue
         check_whole(resume(request.results_dir, None, RunProgress()), folder)
-    assert kills > 30
+    assert kills > 30 // SHARES
 
 
 def test_what_was_killed_in_the_middle_of_a_command_is_run_again_and_leaves_no_process(

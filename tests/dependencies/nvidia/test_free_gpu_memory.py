@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.dependencies.conftest import RealHost
 
-RUN = "20260401T120000Z-killed-0001"
+RUN = f"20260401T120000Z-killed-{os.getpid()}"  # not that of another worker
 _SMI = """#!/bin/sh
 # A process that is gone, or only waits for its parent, holds nothing.
 holds() { [ -d /proc/$1 ] && ! grep -q 'State:.Z' /proc/$1/status; }

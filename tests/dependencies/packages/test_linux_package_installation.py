@@ -95,7 +95,7 @@ def test_a_held_lock_is_waited_for_and_its_holder_named(
 
     thread = threading.Thread(target=install)
     thread.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not any(f"process {holder.pid}), which holds {LOCK}" in text for text in real_host.messages.texts):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import ValidationError
 
 from agent.core.errors import DependencyFailedError, HostError
+from agent.facts import Facts, LocalHost
+from agent.facts.python import PYTHON
 from dependencies.python.environment_installation import (
     PythonEnvironmentInstallation,
     PythonEnvironmentInstallationParameters,
@@ -33,6 +36,7 @@ from tests.dependencies.private_server import QUOTED_TOKEN, PrivateServer, servi
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agent.facts.python import PythonInterpreter
     from tests.dependencies.conftest import RealHost
 
 
@@ -65,6 +69,37 @@ def wheels(tmp_path: Path) -> Path:
     return folder
 
 
+COPYING = """\
+#!/bin/sh
+# The interpreter, which copies an environment instead of making one.
+case "$*" in
+  "-I -m venv --clear "*) for folder; do :; done; exec cp -a {template} "$folder" ;;
+  *) exec {python} "$@" ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def copying_python(tmp_path_factory: pytest.TempPathFactory) -> PythonInterpreter:
+    """The interpreter, which has made one environment as the component does, and copies it from then on."""
+    python = Facts(LocalHost())[PYTHON]
+    assert python is not None
+    folder = tmp_path_factory.mktemp("copying")
+    template, program = folder / "template", folder / "python"
+    subprocess.run([python.path, "-I", "-m", "venv", "--clear", template], check=True)
+    program.write_text(COPYING.format(template=template, python=python.path))
+    program.chmod(0o755)
+    return replace(python, path=str(program))
+
+
+@pytest.fixture
+def quick_host(real_host: RealHost, copying_python: PythonInterpreter) -> RealHost:
+    """The real host, with the interpreter that copies."""
+    packages = real_host.context.package_dir
+    facts = Facts(LocalHost(), {"package_dir": packages, "python": copying_python})
+    return replace(real_host, facts=facts, context=replace(real_host.context, facts=facts))
+
+
 def installation(wheels: Path, *requirements: str, **more: Any) -> PythonEnvironmentInstallation:
     own = {"packageName": "tiny", "requiredSpace": 0}
     values = {**own, "requirements": list(requirements), "wheelsDir": wheels, **more}
@@ -77,42 +112,42 @@ def imported(host: RealHost, module: str) -> str:
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
-def test_an_environment_from_made_to_mended(real_host: RealHost, wheels: Path) -> None:
+def test_an_environment_from_made_to_mended(real_host: RealHost, quick_host: RealHost, wheels: Path) -> None:
     wish = installation(wheels, "tiny_one==1.0", 'tiny_one==9; python_version < "3"')
     assert real_host.apply(wish) == ["install"]
     assert (imported(real_host, "tiny_one"), imported(real_host, "tiny_two")) == ("1.0", "1.0")
     assert any(text.startswith("2 of 2 packages: processing tiny") for text in real_host.messages.texts)
-    assert real_host.apply(wish) == []
+    assert quick_host.apply(wish) == []
 
     # A package that somebody removed, a marker that was never written.
-    environment = (real_host.context.package_dir / "tiny").resolve()
+    environment = (quick_host.context.package_dir / "tiny").resolve()
     note = json.loads((environment / "vcagent-environment.json").read_text())
     assert note["distributions"]["tiny_two"] == "1.0"
     next(environment.glob("lib/python*/site-packages/tiny_two-1.0.dist-info/METADATA")).unlink()
-    assert "was changed: tiny_two" in wish.plan(real_host.facts.fresh()).steps[0].reason
+    assert "was changed: tiny_two" in wish.plan(quick_host.facts.fresh()).steps[0].reason
     (environment / "vcagent-environment.json").unlink()
     (environment / "rubbish").touch()
-    assert "half-made" in wish.plan(real_host.facts.fresh()).steps[0].reason
-    assert real_host.apply(wish) == ["install"]
+    assert "half-made" in wish.plan(quick_host.facts.fresh()).steps[0].reason
+    assert quick_host.apply(wish) == ["install"]
     assert not (environment / "rubbish").exists()
 
     # Another wish leaves the environment alone and moves the link.
-    assert real_host.apply(installation(wheels, "tiny_one==2.0", no_deps=True)) == ["install"]
-    assert (imported(real_host, "tiny_one"), imported(real_host, "tiny_two")) == ("2.0", "")
+    assert quick_host.apply(installation(wheels, "tiny_one==2.0", no_deps=True)) == ["install"]
+    assert (imported(quick_host, "tiny_one"), imported(quick_host, "tiny_two")) == ("2.0", "")
     assert (environment / "vcagent-environment.json").exists()
 
 
-def test_files_that_somebody_removed(real_host: RealHost, wheels: Path) -> None:
+def test_files_that_somebody_removed(quick_host: RealHost, wheels: Path) -> None:
     wish = installation(wheels, "tiny_one==2.0")
-    real_host.apply(wish)
-    environment = (real_host.context.package_dir / "tiny").resolve()
+    quick_host.apply(wish)
+    environment = (quick_host.context.package_dir / "tiny").resolve()
     for path in environment.rglob("__pycache__"):
         shutil.rmtree(path)
-    assert wish.plan(real_host.facts.fresh()).nothing_to_do, "what Python compiled may go"
+    assert wish.plan(quick_host.facts.fresh()).nothing_to_do, "what Python compiled may go"
     next(environment.glob("lib/python*/site-packages/tiny_one.py")).unlink()
-    assert "was changed: tiny_one" in wish.plan(real_host.facts.fresh()).steps[0].reason
-    assert real_host.apply(wish) == ["install"]
-    assert imported(real_host, "tiny_one") == "2.0"
+    assert "was changed: tiny_one" in wish.plan(quick_host.facts.fresh()).steps[0].reason
+    assert quick_host.apply(wish) == ["install"]
+    assert imported(quick_host, "tiny_one") == "2.0"
 
 
 def test_settings_of_pip_change_nothing(
@@ -135,30 +170,30 @@ def test_settings_of_pip_change_nothing(
 
 
 def test_what_pip_put_elsewhere_is_not_there(
-    real_host: RealHost, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick_host: RealHost, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = tmp_path / "pip.conf"
     settings.write_text(f"[install]\ntarget = {tmp_path / 'elsewhere'}\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(settings))
     with pytest.raises(DependencyFailedError, match=r"pip ended well, but .* lacks tiny_one==2.0") as error:
-        real_host.apply(installation(wheels, "tiny_one==2.0"))
+        quick_host.apply(installation(wheels, "tiny_one==2.0"))
     assert "pip config list" in (error.value.remedy or "")
-    assert not (real_host.context.package_dir / "tiny").exists()
+    assert not (quick_host.context.package_dir / "tiny").exists()
 
 
 def test_an_interpreter_that_hangs_is_not_gone(
-    real_host: RealHost, wheels: Path, monkeypatch: pytest.MonkeyPatch
+    quick_host: RealHost, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wish = installation(wheels, "tiny_one==2.0")
-    real_host.apply(wish)
-    environment = (real_host.context.package_dir / "tiny").resolve()
+    quick_host.apply(wish)
+    environment = (quick_host.context.package_dir / "tiny").resolve()
     python = environment / "bin" / "python"
     python.unlink()
     python.write_text("#!/bin/sh\nsleep 60\n")
     python.chmod(0o755)
     monkeypatch.setattr("agent.facts.python_environments._TIMEOUT_S", 0.3)
     with pytest.raises(HostError, match="gave no answer"):
-        wish.plan(real_host.facts.fresh())
+        wish.plan(quick_host.facts.fresh())
     assert (environment / "vcagent-environment.json").exists()
 
 
@@ -177,7 +212,7 @@ backend-path = ["."]
 
 
 @pytest.mark.parametrize("source", ["wheel", "git"])
-def test_credentials_are_shown_to_nobody(real_host: RealHost, wheels: Path, source: str) -> None:
+def test_credentials_are_shown_to_nobody(quick_host: RealHost, wheels: Path, source: str) -> None:
     repository = wheels.parent
     (repository / "backend.py").write_text(BACKEND)
     (repository / "pyproject.toml").write_text(PROJECT)
@@ -192,21 +227,21 @@ def test_credentials_are_shown_to_nobody(real_host: RealHost, wheels: Path, sour
             "git": f"git+http://{secret}/.git",
         }
         wish = installation(wheels, f"tiny_one @ {path[source]}")
-        (step,) = wish.plan(real_host.facts.fresh()).steps
+        (step,) = wish.plan(quick_host.facts.fresh()).steps
         assert "T0ken" not in step.command
-        assert real_host.apply(wish) == ["install"]
-    assert imported(real_host, "tiny_one") == "2.0"
+        assert quick_host.apply(wish) == ["install"]
+    assert imported(quick_host, "tiny_one") == "2.0"
     assert PrivateServer.served
     assert PrivateServer.seen == []
-    files = [path for path in real_host.context.package_dir.rglob("*") if path.is_file()]
+    files = [path for path in quick_host.context.package_dir.rglob("*") if path.is_file()]
     assert [path for path in files if b"T0ken" in path.read_bytes()] == []
-    log = real_host.context.log.read_text()
+    log = quick_host.context.log.read_text()
     assert "T0ken" not in log
 
 
-def test_another_password_is_no_other_environment(real_host: RealHost, wheels: Path) -> None:
+def test_another_password_is_no_other_environment(quick_host: RealHost, wheels: Path) -> None:
     def command(requirement: str) -> str:
-        return installation(wheels, requirement).plan(real_host.facts).steps[0].command.partition("#")[0]
+        return installation(wheels, requirement).plan(quick_host.facts).steps[0].command.partition("#")[0]
 
     address = "a @ https://user:{}@host/a.whl"
     assert command(address.format("hunter22")) == command(address.format("hunter23"))
@@ -221,11 +256,11 @@ def test_requirements_and_what_is_there() -> None:
     assert unfulfilled(wishes, "3.11.2", there) == ["b>=3", "c", "e @ https://h/e.whl"]
 
 
-def test_a_missing_wheel(real_host: RealHost, wheels: Path) -> None:
+def test_a_missing_wheel(quick_host: RealHost, wheels: Path) -> None:
     with pytest.raises(DependencyFailedError) as error:
-        real_host.apply(installation(wheels, "no-such-thing==1"))
+        quick_host.apply(installation(wheels, "no-such-thing==1"))
     assert "no wheel of no-such-thing==1 fits" in (error.value.remedy or "")
-    assert not (real_host.context.package_dir / "tiny").exists()
+    assert not (quick_host.context.package_dir / "tiny").exists()
 
 
 AGENT = """
@@ -249,8 +284,8 @@ step.run(StepContext(facts, processes, Progress(), stop, folder / "run", folder,
 """
 
 
-def test_killed_in_the_middle_it_is_made_anew(real_host: RealHost, wheels: Path) -> None:
-    packages, run_id = real_host.context.package_dir, f"run-killed-{os.getpid()}"
+def test_killed_in_the_middle_it_is_made_anew(quick_host: RealHost, wheels: Path) -> None:
+    packages, run_id = quick_host.context.package_dir, f"run-killed-{os.getpid()}"
     agent = subprocess.Popen(
         [sys.executable, "-c", AGENT, str(packages), str(wheels), run_id], start_new_session=True
     )
@@ -261,9 +296,9 @@ def test_killed_in_the_middle_it_is_made_anew(real_host: RealHost, wheels: Path)
     os.killpg(agent.pid, signal.SIGKILL)
     agent.wait()
     assert not (packages / "tiny").exists()
-    type(real_host.context.processes)(run_id).kill_leftovers()  # type: ignore[call-arg]
-    assert real_host.apply(installation(wheels, "tiny_one==1.0")) == ["install"]
-    assert imported(real_host, "tiny_one") == "1.0"
+    type(quick_host.context.processes)(run_id).kill_leftovers()  # type: ignore[call-arg]
+    assert quick_host.apply(installation(wheels, "tiny_one==1.0")) == ["install"]
+    assert imported(quick_host, "tiny_one") == "1.0"
 
 
 def test_requirements_in_one_string() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["NODES", "PROGRAMS", "SlurmCluster", "missing_programs", "running_cluster"]
 
 NODES = ("n1", "n2", "n3", "n4")
-PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "unshare")
+PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "setpriv", "unshare")
 _UP_S = 120
 _CONFIGURATION = """\
 ClusterName=lab
@@ -162,7 +162,9 @@ def _node(name: str, hidden: Sequence[str]) -> list[str]:
 def _daemon(command: Sequence[str], cluster: SlurmCluster) -> Iterator[None]:
     environment = {**os.environ, **cluster.environment}
     with (cluster.folder / f"{command[0]}.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        # A test run that is killed leaves no daemon behind.
+        ending = ["setpriv", "--pdeathsig", "TERM", *command]
+        process = subprocess.Popen(ending, stdout=log, stderr=log, env=environment)
     try:
         yield
     finally:

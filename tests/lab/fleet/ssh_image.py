@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tests.lab.host.docker_engine import DockerEngine
 
-__all__ = ["SUDO_PASSWORD", "ssh_image"]
+__all__ = ["SUDO_PASSWORD", "ssh_base", "ssh_image"]
 
 SUDO_PASSWORD = "right-horse-battery"
 """Of the user ``asked``, for logging in as well."""
@@ -37,9 +37,14 @@ printf 'MaxStartups 100\\nPermitRootLogin prohibit-password\\nUseDNS no\\n' >/et
 """easy: sudo without a password; asked: with one; plain: none. A password of ``*`` is no locked account."""
 
 
+def ssh_base() -> Path:
+    """Return the folder of ``root.tar``, which mmdebstrap makes in half a minute, once."""
+    return cached_folder("fleet-base", fingerprint(_SUITE, _PACKAGES, _USERS), _make)
+
+
 def ssh_image(engine: DockerEngine) -> str:
-    """Import the image; made by mmdebstrap in half a minute, once."""
-    base = cached_folder("fleet-base", fingerprint(_SUITE, _PACKAGES, _USERS), _make)
+    """Import the image."""
+    base = ssh_base()
     name = f"{LABEL}/{base.name}"
     if not engine.docker("images", "--quiet", name).strip():
         engine.docker("import", f"--change=LABEL {LABEL}=fleet", base / "root.tar", name)

@@ -329,7 +329,7 @@ def test_an_agent_that_is_killed(
         "from tests.agent.host.containers.conftest import wish\n"
         "from agent.host.containers.client import connected\n"
         "from agent.host.containers.engine import ContainerEngine\n"
-        "from agent.secrets import Secrets\n"
+        "from agent.core.secrets import Secrets\n"
         "engine = ContainerEngine(\n"
         "    connected(sys.argv[1]), run_id=sys.argv[2], secrets=Secrets(), stop=threading.Event()\n"
         ")\n"

@@ -353,7 +353,7 @@ def test_the_socket_is_another_users(container_engine: RestartableDocker, tmp_pa
     script = (
         "import os, sys; sys.path[:] = os.environ['TEST_PATH'].split(':')\n"
         "from agent.host.containers.client import connected\n"
-        "from agent.errors import ContainerError\n"
+        "from agent.core.errors import ContainerError\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try: connected(sys.argv[1])\n"
         "except ContainerError as error: print(error.problem)\n"
