@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from actions.loadgen.accuracy import not_judged
 from actions.loadgen.caveats import blame_client, caveats, client_metrics
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from gpu_configs.vllm_engine import SERVER_SCENARIOS
 from parsers.loadgen import ACCURACY_NOT_JUDGED
 from parsers.replies import Replies, judge
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tested", "merge"]
 
+_LOADGEN_MODES = {"performance": "PerformanceOnly", "accuracy": "AccuracyOnly"}
 _SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity.FAILED)
 
 
@@ -52,12 +54,19 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
     """What the logs say, with the harness's numbers and a verdict on all that would spoil the result."""
     asked = tested.parameters
     client = tested.result.get("client") or {}
-    verdict = parsed.verdict or Verdict(Validity.NOT_APPLICABLE)
-    if asked.mode == "accuracy" and verdict.validity is Validity.NOT_APPLICABLE:
+    verdict = parsed.verdict or Verdict(
+        Validity.FAILED, (Reason("the logs were not judged", code="no_verdict"),)
+    )
+    if asked.mode == "accuracy" and ACCURACY_NOT_JUDGED in verdict.warnings:
         others = tuple(warning for warning in verdict.warnings if warning != ACCURACY_NOT_JUDGED)
         verdict = Verdict(Validity.VALID, warnings=others)  # the score has the word, below
     replies = judge(_replies(tested.result))
-    spoiled = (*_spoiled(tested), *replies.reasons, *_above_the_limit(parsed, tested))
+    spoiled = (
+        *_other_test(parsed, asked),
+        *_spoiled(tested),
+        *replies.reasons,
+        *_above_the_limit(parsed, tested),
+    )
     validity = _worst(verdict.validity, Validity.INVALID) if spoiled else verdict.validity
     reasons = (*blame_client(verdict.reasons, client, parsed.details), *spoiled)
     warnings = (*verdict.warnings, *caveats(tested.result), *replies.warnings)
@@ -94,6 +103,20 @@ def _replies(result: Mapping[str, Any]) -> Replies:
 
 def _worst(*validities: Validity) -> Validity:
     return max(validities, key=_SEVERITY.index)
+
+
+def _other_test(parsed: ParsedOutput, asked: LoadGenParameters) -> Iterator[Reason]:
+    """Yield a reason if the logs are of another scenario or mode than asked for."""
+    scenario = "Server" if asked.loadgen_scenario in SERVER_SCENARIOS else asked.loadgen_scenario
+    wanted = {"scenario": scenario, "mode": _LOADGEN_MODES[asked.mode]}
+    for name, value in wanted.items():
+        found = parsed.details.get(name, value)
+        if found != value:
+            yield Reason(
+                f"LoadGen's logs are of another test: their {name} is {found}, {value} was asked for",
+                "see that nothing else writes to this case's folder, and run it again",
+                code="other_test",
+            )
 
 
 def _spoiled(tested: Tested) -> Iterator[Reason]:
@@ -144,7 +167,7 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
             code="clock_set",
         )
     issued = int(result.get("issued", 0))
-    if completed != issued:
+    if completed != issued or not issued:
         yield Reason(
             f"{completed} of {issued} samples were answered", "see the step's log", code="unanswered"
         )

@@ -31,8 +31,9 @@ VALID = Verdict(Validity.VALID)
 
 
 def merged(
-    verdict: Verdict = VALID,
+    verdict: Verdict | None = VALID,
     *,
+    details: dict[str, str] | None = None,
     mode: str = "performance",
     scenario: str = "Server",
     accuracy: Accuracy | None = None,
@@ -41,7 +42,7 @@ def merged(
 ) -> ParsedOutput:
     """What becomes of this verdict of the logs with a result that differs in these."""
     limits = {"ttft_latency_s": 0.5, "tpot_latency_s": 0.1, "target_latency_s": 20.0}
-    parsed = ParsedOutput("loadgen", "MLPerf LoadGen", verdict=verdict, details=limits)
+    parsed = ParsedOutput("loadgen", "MLPerf LoadGen", verdict=verdict, details={**limits, **(details or {})})
     parameters = LoadGenParameters.model_validate(
         {
             "model": "m",
@@ -50,7 +51,7 @@ def merged(
             "environment": "/env",
             "endpoint": "http://127.0.0.1:1",
             "max_output_tokens": 8,
-            "target_qps": 5 if scenario == "Server" else None,
+            "target_qps": None if scenario == "Offline" else 5,
         }
     )
     samples = SampleSet("set", Path("set.jsonl"), ("a",))
@@ -217,6 +218,40 @@ def test_accuracy_is_judged_by_its_score(logs: Verdict, right: tuple[str, ...], 
     assert verdict.validity is expected
     assert [reason.code for reason in verdict.reasons] == ([] if right else ["accuracy"])
     assert verdict.warnings == ()
+
+
+def test_logs_that_nobody_judged_are_no_valid_result() -> None:
+    for mode in ("performance", "accuracy"):
+        output = merged(None, mode=mode, scenario="Offline", accuracy=Accuracy(VALID))
+        assert verdict_of(output).validity is Validity.FAILED
+
+
+def test_an_audit_run_is_no_accuracy_run() -> None:
+    logs = Verdict(Validity.NOT_APPLICABLE, (), ("an audit run",))
+    output = merged(logs, mode="accuracy", scenario="Offline", accuracy=Accuracy(VALID))
+    assert verdict_of(output).validity is Validity.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("details", "code"),
+    [
+        ({"scenario": "Server", "mode": "PerformanceOnly"}, None),
+        ({"scenario": "Offline", "mode": "PerformanceOnly"}, "other_test"),
+        ({"scenario": "Server", "mode": "AccuracyOnly"}, "other_test"),
+    ],
+)
+@pytest.mark.parametrize("scenario", ["Server", "Interactive"])
+def test_the_logs_are_of_the_test_that_was_asked_for(
+    details: dict[str, str], code: str | None, scenario: str
+) -> None:
+    verdict = verdict_of(merged(scenario=scenario, details=details))
+    assert verdict.validity is (Validity.INVALID if code else Validity.VALID)
+    assert [reason.code for reason in verdict.reasons] == ([code] if code else [])
+
+
+def test_a_test_that_issued_nothing_is_no_result() -> None:
+    verdict = verdict_of(merged(issued=0, completed=0, output_tokens=0))
+    assert [reason.code for reason in verdict.reasons] == ["unanswered"]
 
 
 def test_an_accuracy_run_with_errors_stays_invalid() -> None:
