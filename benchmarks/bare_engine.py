@@ -36,8 +36,11 @@ def main(request: dict[str, Any]) -> None:
     load_s = time.monotonic() - began
     sampling = SamplingParams(max_tokens=OUTPUT_TOKENS, ignore_eos=True, temperature=0, detokenize=False)
     generate(llm, prompts[:64], sampling)  # what happens only once
+    span = {"began_unix_s": time.time()}
     rate = generate(llm, prompts, sampling)
-    write(request, "bare", {"tokens_per_s": rate, "samples": len(prompts), "load_s": round(load_s, 1)})
+    span["ended_unix_s"] = time.time()  # to find what the GPU did meanwhile in a log of its power and clocks
+    found = {"tokens_per_s": rate, "samples": len(prompts), "load_s": round(load_s, 1), **span}
+    write(request, "bare", found)
     few = prompts[: request["reference_samples"]]
     if few:
         began = time.monotonic()

@@ -3,7 +3,7 @@
 
     python3 benchmarks/llama_on_gpu.py --output results.json           # about 15 minutes on an H100
 
-It needs vLLM and mlcommons-loadgen in the Python that runs it, and nothing of the agent. Without ``--model``
+It needs vLLM (with pydantic and PyYAML) and mlcommons-loadgen in the Python that runs it. Without ``--model``
 the weights are random: right for speed, worthless for answers. They are bf16, quantised as they load
 (``load_format: dummy``), or with ``--weights fp8`` quantised beforehand (random_fp8_model.py). Prompts are
 token ids of log-normal length, mean 870, longest 2,540; answers have exactly 128 tokens. The same for all:
@@ -115,8 +115,12 @@ def engines_of(options: argparse.Namespace, model: Path) -> dict[str, Any]:
         return dict(json.loads(options.engines.read_text()))
     import yaml
 
+    sys.path.insert(0, str(ROOT))
+    from gpu_configs.gpu_model import complete
+
     path = ROOT / "gpu_configs" / "gpus" / f"{options.gpu}.yaml"
-    known = yaml.safe_load(path.read_text())["vllm"]["llama3.1-8b"]
+    settings = complete(yaml.safe_load(path.read_text())).vllm["llama3.1-8b"]
+    known = settings.model_dump(exclude_none=True)
     quantized = json.loads((model / "config.json").read_text()).get("quantization_config")
     engines = {}
     for scenario, own in known["scenarios"].items():

@@ -1,16 +1,24 @@
-"""What is known of a kind of GPU: its limits, and how vLLM is set up on it (``gpu_configs/gpus/*.yaml``)."""
+"""What is known of a kind of GPU: its limits, and how vLLM is set up on it (``gpu_configs/gpus/*.yaml``).
+
+A file's ``vllm`` has what was measured; the rest follows from the GPU's own figures (engine_model).
+"""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["EngineDefaults", "GpuModel", "ScenarioDefaults", "gpu_model", "gpu_models"]
+from gpu_configs.engine_model import derived_settings, merged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["EngineDefaults", "GpuModel", "ScenarioDefaults", "complete", "gpu_model", "gpu_models"]
 
 _FOLDER = Path(__file__).parent / "gpus"
 
@@ -52,8 +60,12 @@ class GpuModel(BaseModel):
         description="Dense operations/s by the operands' type."
     )
     memory_bandwidth_bytes_per_s: float = Field(gt=0)
+    power_w: int = Field(gt=0, description="The limit as it is delivered.")
+    compute_capability: str | None = Field(None, pattern=r"^\d+\.\d$", description="NVIDIA's; else absent.")
     source: str
-    vllm: dict[str, EngineDefaults] = Field(default_factory=dict)
+    vllm: dict[str, EngineDefaults] = Field(
+        default_factory=dict, description="What was measured, over what follows from the rest."
+    )
 
     def is_called(self, driver_name: str) -> bool:
         """Whether a driver means this kind by a name; L40S is not an L4."""
@@ -71,9 +83,19 @@ def gpu_models() -> tuple[GpuModel, ...]:
         ValueError: if a file is not as it must be.
     """
     return tuple(
-        GpuModel.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-        for path in sorted(_FOLDER.glob("*.yaml"))
+        complete(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in sorted(_FOLDER.glob("*.yaml"))
     )
+
+
+def complete(written: Mapping[str, Any]) -> GpuModel:
+    """A kind of GPU from a file's content, with the settings that the file leaves to the model.
+
+    Raises:
+        ValueError: if the content is not as it must be.
+    """
+    facts = GpuModel.model_validate(written).model_dump()
+    settings = merged(derived_settings(facts), written.get("vllm", {}))
+    return GpuModel.model_validate({**written, "vllm": settings})
 
 
 def gpu_model(driver_name: str | None) -> GpuModel | None:

@@ -1,0 +1,129 @@
+"""How vLLM is set up on a GPU that nobody measured: from its memory, bandwidth, arithmetic rate and power.
+
+The constants are those with which the model agrees with what was measured on one H100 SXM and one H200
+(benchmarks/results). What was measured on a kind of GPU stands in its file and wins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["derived_settings", "merged"]
+
+_GIB = 1 << 30
+_PARAMETERS = 8.03e9
+_KV_VALUES_PER_TOKEN = 2 * 32 * 8 * 128
+"""Keys and values, 32 layers, 8 heads of 128: Llama 3.1 8B."""
+_MEAN_INPUT, _OUTPUT = 870, 128
+"""Tokens of a query of llama3.1-8b's data set."""
+_ACTIVATIONS_GIB = 6
+_MOST_SEQUENCES = 1536
+"""More gained nothing on an H200."""
+_DEFAULT_CAPTURE = 512
+"""vLLM captures CUDA graphs for that many sequences by itself."""
+_SHARE_OF_PEAK = {"fp8": 0.525, "bf16": 0.75}
+_SHARE_OF_BANDWIDTH = 0.85
+_JOULES_PER_QUERY = {8: 25.0, 9: 12.5, 10: 8.3}
+"""By the major compute capability; 9 is measured."""
+_FAST = 1e15
+"""Operations/s above which steps of 16,384 tokens pay."""
+_HOPPER = 9
+
+
+def derived_settings(gpu: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a kind of GPU, by model, as a file of ``gpus`` would have them.
+
+    Args:
+        gpu: the fields of a GpuModel.
+    """
+    rates = gpu["peak_flops"]
+    operands = "fp8" if "fp8" in rates else "bf16"
+    capability = gpu.get("compute_capability")
+    major = int(float(capability)) if capability is not None else None
+    share = 0.94 if gpu["memory_gib"] >= 64 else 0.92  # noqa: PLR2004
+    offline = _sequences(gpu["memory_gib"] * share, operands)
+    server = _floor(min(768, 0.8 * offline), 64)
+    interactive = max(16, _floor(_kv_scale(operands) * 40 * gpu["memory_bandwidth_bytes_per_s"] / 1e12, 16))
+    tokens = _step_tokens(rates[operands], gpu["memory_gib"])
+    rate = _queries_per_s(gpu, operands, major, offline)
+    is_hopper = major == _HOPPER
+    engine: dict[str, Any] = {"kv_cache_dtype": "fp8" if operands == "fp8" else "auto"}
+    if operands == "fp8":
+        engine["quantization"] = "fp8"
+        if major is not None and not is_hopper:
+            # FlashAttention reads an fp8 cache on Hopper alone; FlashInfer, vLLM's next choice, needs nvcc.
+            engine["attention_backend"] = "TRITON_ATTN"
+    engine["gpu_memory_utilization"] = share
+    scenarios = {
+        "Offline": _scenario(offline, tokens, rate, nvidia=major is not None),
+        "Server": _scenario(server, tokens // 2, 0.92 * rate, nvidia=major is not None),
+        "Interactive": _scenario(
+            interactive, 2048 if rates[operands] >= _FAST else 1024, 0.5 * rate, nvidia=major is not None
+        ),
+        "SingleStream": {"engine": {"max_num_seqs": 8, "max_num_batched_tokens": 4096}},
+    }
+    if is_hopper:
+        scenarios["Offline"]["phases"] = {"free_share": 0.5}
+        scenarios["Server"]["phases"] = {
+            "waiting_tokens": 8192, "longest_wait_s": 0.2, "decode_steps": 2, "prefill_steps": 1
+        }  # fmt: skip
+    settings: dict[str, Any] = {"engine": engine, "scenarios": scenarios}
+    if is_hopper and operands == "fp8":
+        settings["static_fp8"] = {"linear_backend": "torch"}
+    return {"llama3.1-8b": settings}
+
+
+def merged(derived: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What is derived with what was measured in its place, key by key; phases are one setting."""
+    found: dict[str, Any] = dict(derived)
+    for name, value in measured.items():
+        old = found.get(name)
+        if isinstance(old, dict) and isinstance(value, dict) and name != "phases":
+            found[name] = merged(old, value)
+        else:
+            found[name] = value
+    return found
+
+
+def _scenario(sequences: int, tokens: int, rate: float, *, nvidia: bool) -> dict[str, Any]:
+    engine = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens}
+    if nvidia and sequences > _DEFAULT_CAPTURE:
+        engine["max_cudagraph_capture_size"] = sequences
+    return {"engine": engine, "queries_per_s_per_gpu": float(round(rate))}
+
+
+def _sequences(usable_gib: float, operands: str) -> int:
+    """How many queries of mean length fit into the cache beside the weights."""
+    bytes_each = 1 if operands == "fp8" else 2
+    room = (usable_gib - _ACTIVATIONS_GIB) * _GIB - _PARAMETERS * bytes_each
+    fit = room / (_KV_VALUES_PER_TOKEN * bytes_each * (_MEAN_INPUT + _OUTPUT))
+    return max(64, _floor(min(fit, _MOST_SEQUENCES), 64))
+
+
+def _step_tokens(rate: float, memory_gib: int) -> int:
+    if rate >= _FAST:
+        return 16384
+    return 8192 if memory_gib >= 48 else 4096  # noqa: PLR2004
+
+
+def _queries_per_s(gpu: Mapping[str, Any], operands: str, major: int | None, sequences: int) -> float:
+    """Offline's rate: arithmetic and memory one after the other, and no more than the power allows."""
+    operations = 2 * _PARAMETERS * (_MEAN_INPUT + _OUTPUT)
+    width = 1 if operands == "fp8" else 2
+    cache = _OUTPUT * (_MEAN_INPUT + _OUTPUT / 2) * _KV_VALUES_PER_TOKEN * width
+    weights = _OUTPUT * _PARAMETERS * width / sequences
+    seconds = operations / (_SHARE_OF_PEAK[operands] * gpu["peak_flops"][operands])
+    seconds += (cache + weights) / (_SHARE_OF_BANDWIDTH * gpu["memory_bandwidth_bytes_per_s"])
+    joules = _JOULES_PER_QUERY.get(major) if major is not None else None
+    return float(min(1 / seconds, gpu["power_w"] / joules) if joules else 1 / seconds)
+
+
+def _kv_scale(operands: str) -> float:
+    return 1.0 if operands == "fp8" else 0.5
+
+
+def _floor(number: float, multiple: int) -> int:
+    return int(number // multiple * multiple)

@@ -1,0 +1,108 @@
+"""Every kind of GPU is set up by one model, and what was measured stands in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpu_configs.engine_model import derived_settings, merged
+from gpu_configs.gpu_model import GpuModel, complete, gpu_model, gpu_models
+
+FILES = sorted((Path(__file__).parents[2] / "gpu_configs" / "gpus").glob("*.yaml"))
+MODEL = "llama3.1-8b"
+FACTS = {
+    "name": "New", "driver_names": ["New"], "memory_gib": 96, "peak_flops": {"bf16": 5e14, "fp8": 1e15},
+    "memory_bandwidth_bytes_per_s": 3e12, "power_w": 500, "compute_capability": "9.0", "source": "a test",
+}  # fmt: skip
+
+
+def keys(table: dict[str, Any], *path: str) -> set[tuple[str, ...]]:
+    """The paths to all that a table says; None is nothing."""
+    found: set[tuple[str, ...]] = set()
+    for name, value in table.items():
+        here = (*path, name)
+        if value is not None:
+            found |= keys(value, *here) if isinstance(value, dict) else {here}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_forgets_no_key_of_the_model(path: Path) -> None:
+    written = yaml.safe_load(path.read_text(encoding="utf-8"))
+    kind = complete(written)
+    derived = GpuModel.model_validate({**written, "vllm": derived_settings(kind.model_dump())})
+    wanted = keys(derived.vllm[MODEL].model_dump())
+    assert keys(kind.vllm[MODEL].model_dump()) >= wanted
+    # A file with a model of its own was measured, and names each setting that it was measured with.
+    for scenario, own in written.get("vllm", {}).get(MODEL, {}).get("scenarios", {}).items():
+        expected = derived.vllm[MODEL].scenarios[scenario].model_dump()
+        assert {key[0] for key in keys(own)} >= {key[0] for key in keys(expected)}, scenario
+        assert set(own["engine"]) >= set(expected["engine"]), scenario
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_what_was_measured_is_near_the_model(path: Path) -> None:
+    written = yaml.safe_load(path.read_text(encoding="utf-8"))
+    derived = derived_settings(GpuModel.model_validate(written).model_dump())[MODEL]
+    for scenario, own in written.get("vllm", {}).get(MODEL, {}).get("scenarios", {}).items():
+        if rate := own.get("queries_per_s_per_gpu"):
+            assert rate == pytest.approx(derived["scenarios"][scenario]["queries_per_s_per_gpu"], rel=0.25)
+
+
+def test_a_gpu_without_measurements_is_set_up_from_its_figures() -> None:
+    settings = complete(FACTS).vllm[MODEL]
+    assert settings.engine["quantization"] == "fp8"
+    assert settings.static_fp8 == {"linear_backend": "torch"}
+    offline = settings.scenarios["Offline"]
+    assert offline.phases == {"free_share": 0.5}
+    assert offline.engine["max_cudagraph_capture_size"] == offline.engine["max_num_seqs"]
+
+
+@pytest.mark.parametrize(
+    ("change", "scenario"),
+    [
+        ({"memory_gib": 48}, "max_num_seqs"),
+        ({"peak_flops": {"bf16": 5e14, "fp8": 5e14}}, "queries_per_s_per_gpu"),
+        ({"memory_bandwidth_bytes_per_s": 1e12}, "queries_per_s_per_gpu"),
+        ({"power_w": 200}, "queries_per_s_per_gpu"),
+    ],
+)
+def test_each_figure_counts(change: dict[str, Any], scenario: str) -> None:
+    def value(facts: dict[str, Any]) -> float:
+        offline = complete(facts).vllm[MODEL].scenarios["Offline"].model_dump()
+        return float({**offline, **offline["engine"]}[scenario])
+
+    assert value({**FACTS, **change}) < value(FACTS)
+
+
+def test_other_generations_have_other_kernels() -> None:
+    ada = complete({**FACTS, "compute_capability": "8.9"}).vllm[MODEL]
+    assert ada.engine["attention_backend"] == "TRITON_ATTN"
+    assert ada.scenarios["Offline"].phases is None
+    ampere = complete({**FACTS, "compute_capability": "8.0", "peak_flops": {"bf16": 3e14}}).vllm[MODEL]
+    assert "quantization" not in ampere.engine
+    amd = complete({name: value for name, value in FACTS.items() if name != "compute_capability"})
+    assert "attention_backend" not in amd.vllm[MODEL].engine
+
+
+def test_the_h200_is_set_up_as_it_was_measured() -> None:
+    kind = gpu_model("NVIDIA H200")
+    assert kind is not None
+    settings = kind.vllm[MODEL]
+    assert settings.static_fp8 == {"linear_backend": "torch"}
+    assert settings.scenarios["Offline"].engine == {
+        "max_num_seqs": 1536, "max_num_batched_tokens": 16384, "max_cudagraph_capture_size": 1536
+    }  # fmt: skip
+
+
+def test_phases_are_one_setting() -> None:
+    assert merged({"phases": {"a": 1}, "engine": {"a": 1}}, {"phases": {"b": 2}, "engine": {"b": 2}}) == {
+        "phases": {"b": 2}, "engine": {"a": 1, "b": 2}
+    }  # fmt: skip
+
+
+def test_all_kinds_have_the_model() -> None:
+    assert all(MODEL in kind.vllm for kind in gpu_models())
