@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.core.records import Metric, Relativity
-from parsers.loadgen.versions import scheduled_is_score, score_key
+from parsers.loadgen.score import scheduled_is_score, score_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from agent.core.records import Reason, Validity, Verdict
 from parsers.loadgen.agreement import contradictions, differences
 from parsers.loadgen.constraints import missed_constraints
+from parsers.loadgen.score import score_key
 from parsers.loadgen.settings import compare_settings
-from parsers.loadgen.versions import NEWEST, score_key
+from parsers.loadgen.versions import NEWEST
 from parsers.loadgen.whole import foreign_lines, foreign_records, malformed, repeated_lines, summary_gaps
 
 if TYPE_CHECKING:

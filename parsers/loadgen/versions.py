@@ -8,7 +8,6 @@ may write it, and the first one that always does.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from parsers.loadgen.detail import DetailLog, Value
 
 __all__ = [
     "LINES",
@@ -35,8 +33,6 @@ __all__ = [
     "lines_of",
     "read_version",
     "records_of",
-    "scheduled_is_score",
-    "score_key",
 ]
 
 Version = tuple[int, ...]
@@ -60,7 +56,6 @@ _EARLY_STOPPING: _Span = ((1, 1), (2, 0))
 _TOKENS: _Span = ((3, 1), (4, 1))
 _COMPLETED_TOKENS: _Span = ((4, 0), (4, 1))
 _INFERRED_TOKENS: _Span = ((4, 0), (999,))  # only with infer_token_latencies, which is logged nowhere
-_COMPLETED_IS_SCORE: Version = (4, 0)
 _ONE_DECIMAL: _Span = ((5, 0, 14), (5, 0, 15))  # 90.0th
 _NUM_ERRORS: _Span = ((5, 0, 15), (5, 0, 16))
 _PER_OUTPUT_TOKEN: _Span = ((5, 1, 0), (5, 1, 1))  # "Time per Output Token" instead of "Time to"
@@ -314,7 +309,7 @@ def read_version(text: str) -> Version | None:
     )
 
 
-def is_well_formed(kind: Kind, value: Value | None) -> bool:
+def is_well_formed(kind: Kind, value: object) -> bool:
     """Return True if a record's value is one that LoadGen can have written."""
     if kind is Kind.FLAG:
         return isinstance(value, bool)
@@ -327,34 +322,3 @@ def is_well_formed(kind: Kind, value: Value | None) -> bool:
     if kind is Kind.LATENCY:
         return value > 0
     return value >= 0 and (kind is Kind.RATE or float(value).is_integer())
-
-
-def score_key(log: DetailLog) -> str:
-    """Return the key of the number that the submission checker takes as the run's score; empty for none.
-
-    As RESULT_FIELD_NEW and RESULT_FIELD_BENCHMARK_OVERWRITE of each round's checker name it.
-    """
-    percentile = f"result_{_target_percentile(log)}_percentile_latency_ns"
-    is_old = scheduled_is_score(log.version_parts)
-    samples = "result_scheduled_samples_per_sec" if is_old else "result_completed_samples_per_sec"
-    offline = ["result_inferred_tokens_per_second", "result_tokens_per_second", "result_samples_per_second"]
-    server = ["result_inferred_completed_tokens_per_second", "result_completed_tokens_per_second", samples]
-    candidates = {
-        "Offline": offline,
-        "Server": server,
-        # with token latencies the estimate is that of the first token
-        "SingleStream": [percentile] if log.token_latencies else ["early_stopping_latency_ss", percentile],
-        "MultiStream": ["early_stopping_latency_ms", "effective_samples_per_query"],
-    }.get(log.scenario, [])
-    return next((key for key in candidates if log.number(key) is not None), "")
-
-
-def scheduled_is_score(version: Version) -> bool:
-    """Return True if Server's score was still the scheduled rate."""
-    return bool(version) and version < _COMPLETED_IS_SCORE
-
-
-def _target_percentile(log: DetailLog) -> str:
-    default = 0.9 if log.scenario == "SingleStream" else 0.99
-    percentile = log.number("effective_target_latency_percentile") or default
-    return f"{percentile * 100:.2f}" if math.isfinite(percentile) else ""

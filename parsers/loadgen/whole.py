@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from parsers.loadgen.score import score_key
 from parsers.loadgen.summary import estimates_in
 from parsers.loadgen.versions import (
     LINES,
@@ -15,7 +16,6 @@ from parsers.loadgen.versions import (
     is_well_formed,
     lines_of,
     records_of,
-    score_key,
 )
 
 if TYPE_CHECKING:
