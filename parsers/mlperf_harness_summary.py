@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["NAMES", "PARSER", "parse_summary"]
-
 FORMAT = "mlperf_harness_summary"
 PERFORMANCE_NAME = "perf_harness_summary.json"
 ACCURACY_NAME = "accuracy_summary.json"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["PARSER", "TOOL", "judge_accuracy", "judge_performance", "parse_metadata"]
-
 FORMAT = "mlperf_metadata"
 TOOL = "NVIDIA MLPerf harness"
 ALIAS = ("virtualclient",)

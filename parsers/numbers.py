@@ -7,8 +7,6 @@ import re
 
 from agent.core.errors import ParseError
 
-__all__ = ["count", "finite", "measured", "number", "whole"]
-
 # Python's own float() also takes "1_000", blanks and the digits of every script.
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,4})?", re.ASCII)
 _NONE = re.compile(r"[-+]?(?:inf(?:inity)?|nan(?:\(\w*\))?)", re.ASCII | re.IGNORECASE)

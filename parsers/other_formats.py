@@ -12,8 +12,6 @@ from parsers.trees import beginning, files_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["PARSER"]
-
 FORMAT = "other_formats"
 _HEAD = 1 << 16
 

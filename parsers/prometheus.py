@@ -11,8 +11,6 @@ from parsers.numbers import number
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Sample", "begins_with", "read_samples"]
-
 _SAMPLE = re.compile(
     r"(?P<name>[a-zA-Z_:][\w:]*)(?P<labels>\{.*\})?[ \t]+(?P<value>\S+)(?:[ \t]+-?\d{1,18})?[ \t]*", re.ASCII
 )

@@ -15,18 +15,6 @@ from agent.core.records import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "ENOUGH_FOR_PACE",
-    "ENOUGH_TOKENS",
-    "LEAST_S_PER_TOKEN",
-    "LONG_PAUSE_S",
-    "SLACK_S",
-    "SLACK_SHARE",
-    "Judgement",
-    "Replies",
-    "judge",
-]
-
 # Of a single reply; the harness, which imports nothing of this, has the same in reply_log.py.
 ENOUGH_TOKENS = 8
 ENOUGH_FOR_PACE = 16

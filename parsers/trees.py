@@ -17,17 +17,6 @@ from parsers.terminal import plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = [
-    "SIZE_LIMIT",
-    "beginning",
-    "files_in",
-    "json_of",
-    "named",
-    "parse_files",
-    "text_of",
-    "unreadable",
-]
-
 SIZE_LIMIT = 64 << 20
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 

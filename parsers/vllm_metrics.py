@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["PARSER"]
-
 FORMAT = "vllm_metrics"
 TOOL = "vLLM"
 _PREFIX = "vllm:"

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from agent.host.containers.container import Container
     from agent.host.processes import ProcessResult
 
-__all__ = ["ExecuteCommand", "ExecuteCommandParameters", "environment_variables"]
-
 _OWN_LOG = re.compile(r"vcagent\.|(?:\d+-)?(?:dependencies|actions|monitors)-\d|.*\.exit$", re.IGNORECASE)
 """The names that the agent itself gives to what it puts right into the folder of logs."""
 

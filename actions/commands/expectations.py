@@ -16,8 +16,6 @@ from agent.core.records import Metric, Reason, Validity, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Expectations", "judge", "parse_expectation"]
-
 _EXPECTATION = re.compile(
     r"\s*(?P<name>[^\s<>=!]+)\s*(?P<sign><=|>=|==|!=|<|>)\s*(?P<limit>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
 )

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["STREAM_FILES", "read_outputs"]
-
 OUTPUT, STDOUT, STDERR = "output", "stdout", "stderr"
 STREAM_FILES: Mapping[str, str] = {STDOUT: "stdout.txt", STDERR: "stderr.txt"}
 """The files of a case that have a command's two streams."""

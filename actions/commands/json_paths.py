@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Found", "JsonPath", "parse_json_path"]
-
 _STEP = re.compile(
     r"""
       \.?\[(?P<index>-?\d+)\]

@@ -19,8 +19,6 @@ from agent.core.records import Relativity
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["FIELD", "TAKE", "MetricRule", "MetricRules"]
-
 FIELD = re.compile(r"<([^<>]+)>")
 
 _RELATIVITIES = {

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.host.containers.container import Container
 
-__all__ = ["bring_home", "bring_home_from"]
-
 _COPY_TIMEOUT_S = 600.0
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     import regex
 
-__all__ = ["OutputLines", "answers", "is_open"]
-
 _REPLY_TIMEOUT_S = 5.0
 _SILENCE_S = 0.5
 _MATCHING_S = 5.0

@@ -12,8 +12,6 @@ from agent.core.errors import ActionFailedError
 if TYPE_CHECKING:
     from agent.component.component import StepContext
 
-__all__ = ["filled_in", "named_services"]
-
 _REFERENCE = re.compile(r"\{Service(?P<what>Url|Host|Port|Model):(?P<name>[^{}]+)\}", re.IGNORECASE)
 
 

@@ -12,8 +12,6 @@ from agent.core.records import Metric, ParsedOutput, Relativity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["combined"]
-
 
 def combined(runs: Sequence[Sequence[ParsedOutput]]) -> list[ParsedOutput]:
     """One list of outputs for all runs; that of the only one as it is.

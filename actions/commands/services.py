@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.host.processes import RunningProcess
 
-__all__ = ["CommandService", "ContainerService"]
-
 _HOST = "127.0.0.1"
 _POLL_S = 0.05
 _LAST_LINES = 12

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     _Case = tuple[Path, Mapping[str, Any]]
 
-__all__ = ["VariantComparison", "VariantComparisonParameters"]
-
 _ANSWERS = "answers.jsonl"
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetricRecord
 
-__all__ = ["Load", "VariantNumbers", "collect"]
-
 _LOAD = re.compile(r"load-(\d+)")
 _LOAD_METRICS = {
     "output_tokens_per_second": "tokens_per_s",

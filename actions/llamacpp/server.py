@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from actions.llamacpp.server_parameters import ServerParameters
     from agent.host.processes import ProcessRunner, RunningProcess
 
-__all__ = ["PROGRAM", "LlamaCppServer"]
-
 PROGRAM = Path(__file__).with_name("in_environment") / "server_process.py"
 _POLL_S = 0.05
 _REPLY_TIMEOUT_S = 5.0

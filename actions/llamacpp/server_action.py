@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.host.processes import ProcessRunner
 
-__all__ = ["LlamaCppServerAction", "LlamaCppServerParameters"]
-
 _HOST = "127.0.0.1"
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from actions.lm_eval.parameters import LmEvalParameters
 
-__all__ = ["SHIPPED_TASKS", "lm_eval_command", "lm_eval_environment", "tasks_folder"]
-
 SHIPPED_TASKS = Path(__file__).with_name("tasks")
 """Task files that come with the agent, for hosts without a hub."""
 

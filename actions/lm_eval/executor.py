@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from agent.core.progress import Progress
     from agent.facts import Facts
 
-__all__ = ["LmEvalExecutor", "check_echo", "remedy_of"]
-
 _PROGRESS = re.compile(r"(?:^|\s)([\w .()-]+?):\s.*?(\d+)/(\d+) \[")
 _TIMEOUT_S = 120.0
 _NOT_HERE = (

@@ -13,8 +13,6 @@ from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 -
 from agent.component.component import ComponentParameters
 from agent.component.parameter_types import OptionalCount, Seconds, Share, laid_over
 
-__all__ = ["LmEvalParameters"]
-
 _LIST = re.compile(r"[,;\s]+")
 _OWN_ARGUMENTS = ("pretrained", "base_url", "model", "load_format")
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Reason
 
-__all__ = ["blame_client", "caveats", "client_metrics"]
-
 _IN_MS = ("ttft_latency", "tpot_latency", "target_latency", "min_duration")
 _LIMITS = {
     "ttft_limit": "ttft_latency_s",

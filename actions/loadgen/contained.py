@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.component.container_parameters import ContainerParameters
 
-__all__ = ["behind_links", "in_container", "key_inside", "loadgen_mounts"]
-
 _KEY = "api_key"
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["engine_name", "open_engine"]
-
 _GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["LoadGenExecutor"]
-
 _SYNTHETIC_SAMPLES = 256
 _OVERHEAD_S = 10.0
 _LOADGEN_DURATION_S = 600.0

@@ -20,8 +20,6 @@ from parsers.mlperf_accuracy.targets import SCORES, rounds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["AUTO", "HarnessVllmParameters", "LoadGenParameters", "as_share"]
-
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _HUNDRED = 100.0
 AUTO = "auto"

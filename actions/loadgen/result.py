@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from actions.loadgen.parameters import LoadGenParameters
     from actions.loadgen.sample_sets import SampleSet
 
-__all__ = ["Tested", "merge"]
-
 _LOADGEN_MODES = {"performance": "PerformanceOnly", "accuracy": "AccuracyOnly"}
 _SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity.FAILED)
 

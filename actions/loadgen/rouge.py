@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from agent.component.component import StepContext
 
-__all__ = ["judge_rouge", "rouge_of"]
-
 _HUNDRED = 100
 _NO_ABBREVIATIONS = (
     "rougeLsum was computed without NLTK's punkt_tab, which MLPerf splits sentences with: an abbreviation "

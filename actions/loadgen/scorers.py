@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from actions.loadgen.sample_sets import SampleSet
     from agent.component.component import StepContext
 
-__all__ = ["check_reference", "score_run"]
-
 _EXACT_MATCH_SHARE = 0.9
 
 

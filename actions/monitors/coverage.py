@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Metric
 
-__all__ = ["COVERAGE", "coverage_warning", "is_enough", "share", "with_coverage"]
-
 COVERAGE = "coverage"
 """The name of a metric's share of the case's time, in its metadata."""
 _WHOLE = 0.95

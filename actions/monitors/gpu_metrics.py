@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from actions.monitors.history import History, Total
     from agent.facts.nvml_library import NvmlGpu
 
-__all__ = ["POWER", "SPOILING", "GpuMetrics", "clock_warnings", "column", "span_metrics"]
-
 _READINGS = {reading.name: reading for reading in READINGS}
 _RATES = {
     "nvlink_transmitted": "over all of its links",

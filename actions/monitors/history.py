@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["History", "Statistic", "Total"]
-
 ROW_LIMIT = 86_400
 """Rows that are kept: a day, at one a second. Eight bytes a value: 50 MB for 8 GPUs after a day."""
 _MOSTLY = 0.5

@@ -8,6 +8,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from typing_extensions import override
+
 from actions.monitors.coverage import is_enough, share, with_coverage
 from actions.monitors.interval import IntervalMonitor
 from agent.component.component import MonitorSummary
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from agent.component.component import ComponentParameters, MonitorContext
-
-__all__ = ["HostMonitor", "PsutilSensors", "Sensors", "Snapshot", "metrics_between"]
 
 _VIRTUAL_NICS = ("lo", "veth", "docker", "br-", "virbr", "cni", "flannel")
 """Interfaces whose traffic also passes another one, or none; they count not even where none is a device."""
@@ -87,8 +87,8 @@ class PsutilSensors(Sensors):
         self.missing: dict[str, str] = {}
         self._sys = sys
 
+    @override
     def snapshot(self, *, slow: bool) -> Snapshot:
-        """See Sensors."""
         import psutil
 
         cpu = self._read("processor times", psutil.cpu_times)
@@ -247,12 +247,12 @@ class HostMonitor(IntervalMonitor):
         self._before_s = 0.0
         self._slowly: dict[str, float] = {}
 
-    def begin(self, context: MonitorContext) -> None:  # noqa: ARG002 - nothing is emitted yet
-        """See IntervalMonitor."""
+    @override
+    def begin(self, context: MonitorContext) -> None:
         self._before, self._before_s = self.sensors.snapshot(slow=False), self.clock.now_s()
 
+    @override
     def measure(self, context: MonitorContext, *, slow: bool) -> None:
-        """See IntervalMonitor."""
         after, after_s = self.sensors.snapshot(slow=slow), self.clock.now_s()
         if after.at_s <= self._before.at_s:
             return
@@ -276,8 +276,8 @@ class HostMonitor(IntervalMonitor):
                 metrics += [with_coverage(metric, seen) for metric in both]
         return MonitorSummary(tuple(metrics))
 
+    @override
     def end(self, context: MonitorContext) -> None:
-        """See IntervalMonitor."""
         missing = getattr(self.sensors, "missing", {})
         if missing:
             with append_to(context.log) as log:

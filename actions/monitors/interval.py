@@ -8,6 +8,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator, model_validator
+from typing_extensions import override
 
 from actions.monitors.coverage import coverage_warning, share
 from actions.monitors.history import History
@@ -19,8 +20,6 @@ from agent.core.records import Metric, Relativity
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-__all__ = ["SLOW_INTERVAL_S", "IntervalMonitor", "IntervalParameters"]
 
 _STUCK_S = 10.0
 """How long a case waits for a measurement that is under way: a driver that hangs must not hold the run."""
@@ -89,14 +88,14 @@ class IntervalMonitor(Monitor):
     def end(self, context: MonitorContext) -> None:
         """What is done after the last interval."""
 
+    @override
     def prepare(self, context: MonitorContext) -> None:
-        """See Monitor."""
         with self._turn:
             self.begin(context)
             self._watching = context
 
+    @override
     def watch(self, context: MonitorContext) -> None:
-        """See Monitor."""
         if self._watching is None:
             self.prepare(context)
         try:
@@ -120,8 +119,8 @@ class IntervalMonitor(Monitor):
             with self._turn:
                 self.measure(context, slow=slow)
 
+    @override
     def summary(self, start: datetime, end: datetime) -> MonitorSummary:
-        """See Monitor."""
         is_free = self._turn.acquire(timeout=_STUCK_S)
         try:
             if self._watching and is_free:

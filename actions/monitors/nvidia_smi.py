@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Protocol
 
+from typing_extensions import override
+
 from actions.monitors.gpu_metrics import POWER, GpuMetrics, clock_warnings, column, span_metrics
 from actions.monitors.interval import IntervalMonitor
 from actions.monitors.kernel_log import KernelLog
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 
     from agent.component.component import ComponentParameters, MonitorContext
     from agent.facts.nvml_library import GpuReadings, NvmlGpu
-
-__all__ = ["GpuSensors", "NvidiaSmiMonitor"]
 
 EMIT_INTERVAL_S = 5.0
 """How long measurements may wait to be written together, which costs less; errors do not wait."""
@@ -109,23 +109,23 @@ class NvidiaSmiMonitor(IntervalMonitor):
         self._row_s: float | None = None
         """When the GPUs were read last, all of them."""
 
+    @override
     def begin(self, context: MonitorContext) -> None:
-        """See IntervalMonitor."""
         self._row_s = None  # where it begins anew, the time before was not measured
         if why := self._kernel_log.open():
             _note(context, f"Xid errors are not watched: {why}")
         self._read_all(context, slow=False)
 
+    @override
     def measure(self, context: MonitorContext, *, slow: bool) -> None:
-        """See IntervalMonitor."""
         self._pending += self._read_all(context, slow=slow)
         happened = self._xids(now=slow)
         self._pending += happened
         if self._pending and (happened or slow or time.monotonic() >= self._emit_at_s):
             self._emit(context)
 
+    @override
     def end(self, context: MonitorContext) -> None:
-        """See IntervalMonitor."""
         now_s = self.clock.now_s()
         gaps = []
         if self._silent_since_s is not None:

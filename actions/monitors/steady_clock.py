@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-__all__ = ["SteadyClock"]
-
 _SET_S = 0.1
 """From which difference on the host's clock was set, and not only held in step."""
 

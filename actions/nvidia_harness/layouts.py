@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["LAYOUTS", "ConfigStyle", "Layout", "layout_of", "nvidia_folder"]
-
 
 class ConfigStyle(str, Enum):
     """How a system's settings stand in the repository."""

@@ -12,8 +12,6 @@ from agent.component.component import ComponentParameters
 from agent.component.parameter_types import OptionalPath, Seconds, Words  # noqa: TC001 - pydantic reads it
 from agent.facts.disk_filter import parse_disk_filter
 
-__all__ = ["MLPerfParameters"]
-
 _SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from actions.nvidia_harness.workspace import Test
 
-__all__ = ["copy_logs", "keep_logs", "merged", "results_in"]
-
 METADATA = "metadata.json"
 COPY_LIMIT_BYTES = 64 << 20
 """A larger file, such as an accuracy log, stays where the harness wrote it."""

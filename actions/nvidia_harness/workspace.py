@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["BUILT", "CLONED", "CONTAINER_FOLDER", "SYSTEM", "Test", "Workspace", "find_workspace"]
-
 CONTAINER_FOLDER = "/work"
 """Where the container sees NVIDIA's code (Makefile.docker, CONTAINER_VOL)."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from agent.core.records import MetricRecord
     from agent.run.session import FinishedRun
 
-__all__ = ["finish"]
-
 
 def finish(finished: FinishedRun, *, as_json: bool) -> None:
     """Print the result and end with the run's exit code."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from agent.fleet.inventory import Inventory
     from agent.fleet.run import FinishedFleet, Wishes
 
-__all__ = ["app"]
-
 _SLURM = "slurm"
 
 app = typer.Typer(no_args_is_help=True, help="Run one profile on many hosts.")

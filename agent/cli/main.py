@@ -26,8 +26,6 @@ from agent.cli.run import run
 from agent.cli.runs import runs
 from agent.cli.show import show
 
-__all__ = ["app", "main"]
-
 _TYPER_INTERRUPTED = 130
 """What typer ends with on Ctrl-C outside of a run."""
 

@@ -10,36 +10,6 @@ import typer
 if TYPE_CHECKING:
     from agent.run.request import RunRequest
 
-__all__ = [
-    "AllowReboot",
-    "Arm",
-    "AsJson",
-    "ClientId",
-    "ExperimentId",
-    "FailFast",
-    "Iterations",
-    "LogLevel",
-    "Metadata",
-    "OnlyDependencies",
-    "PackageDir",
-    "Parameters",
-    "Profiles",
-    "Quiet",
-    "ResultsDir",
-    "Run",
-    "RunId",
-    "Samples",
-    "Scenarios",
-    "Settings",
-    "Sinks",
-    "System",
-    "Timeout",
-    "Verbose",
-    "pairs",
-    "request_of",
-    "settings_of",
-]
-
 Profiles = Annotated[
     list[str],
     typer.Option(

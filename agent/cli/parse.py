@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Metric, ParsedOutput
 
-__all__ = ["parse"]
-
 _STYLES = {
     "VALID": "bold green",
     "INVALID": "bold red",

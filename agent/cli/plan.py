@@ -32,8 +32,6 @@ from agent.cli.options import (
     request_of,
 )
 
-__all__ = ["plan"]
-
 
 def plan(
     profile: Profiles,

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["profiles"]
-
 
 def profiles(
     as_json: Annotated[bool, typer.Option("--json", help="List them as JSON.")] = False,

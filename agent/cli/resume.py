@@ -7,8 +7,6 @@ from pathlib import Path
 
 from agent.cli.options import AllowReboot, Arm, AsJson, Parameters, Quiet, ResultsDir, Run, Verbose, pairs
 
-__all__ = ["resume"]
-
 
 def resume(
     run: Run = None,

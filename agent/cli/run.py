@@ -35,8 +35,6 @@ from agent.cli.options import (
     request_of,
 )
 
-__all__ = ["run"]
-
 
 def run(
     profile: Profiles = [],  # noqa: B006 - typer copies it; None would be shown as a value

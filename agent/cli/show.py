@@ -6,8 +6,6 @@ from typing import Any
 
 from agent.cli.options import AsJson, Parameters, Settings, pairs, settings_of
 
-__all__ = ["show"]
-
 
 def show(
     profile: str, parameters: Parameters = None, settings: Settings = None, as_json: AsJson = False

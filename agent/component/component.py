@@ -34,25 +34,6 @@ CASE_OWNER = ".step"
 CASE_LOG = "run.log"
 """The step's log, found in the case's folder too."""
 
-__all__ = [
-    "CASE_LOG",
-    "CASE_OWNER",
-    "SERVICE_PREFIX",
-    "Action",
-    "Component",
-    "ComponentParameters",
-    "Dependency",
-    "Monitor",
-    "MonitorContext",
-    "MonitorSummary",
-    "Plan",
-    "Service",
-    "ServiceAction",
-    "Step",
-    "StepContext",
-    "StepOutcome",
-]
-
 
 class ComponentParameters(BaseModel):
     """The parameters of one component, validated; names match without case, ``_`` and ``-``.

@@ -17,8 +17,6 @@ from agent.host.containers import NVIDIA_ULIMITS, ContainerSpec, GpuAccess, Moun
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["ContainerParameters", "GpuSet", "MountParameters", "OptionalContainer"]
-
 
 class MountParameters(ParameterGroup):
     """A file or folder of the host that the container sees; also written ``source:target:ro``."""

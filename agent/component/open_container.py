@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from agent.host.containers import Mount, Port
     from agent.host.containers.container import Container
 
-__all__ = ["open_container"]
-
 
 def open_container(
     asked: ContainerParameters,

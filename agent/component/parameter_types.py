@@ -11,8 +11,6 @@ from agent.core.errors import ProfileError
 from agent.core.names import canonical
 from agent.core.timespan import parse_timespan
 
-__all__ = ["OptionalCount", "OptionalPath", "ParameterGroup", "Seconds", "Share", "Words", "laid_over"]
-
 
 class ParameterGroup(BaseModel):
     """Parameters that stand together under one of a component's; names match as the component's do."""

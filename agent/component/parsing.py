@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Parser
 
-__all__ = ["exit_code", "parse_path", "parsers"]
-
 ENTRY_POINTS = "vcagent.parsers"
 
 

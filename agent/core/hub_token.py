@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
     from pathlib import Path
 
-__all__ = ["TOKEN_VARIABLES", "adopt_hub_token"]
-
 TOKEN_VARIABLES = (
     "HF_TOKEN",
     "HUGGING_FACE_HUB_TOKEN",

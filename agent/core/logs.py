@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from agent.core.secrets import Secrets
 
-__all__ = ["LEVELS", "configure", "parse_level"]
-
 LEVELS = ("debug", "info", "warning", "error", "critical")
 """From the least important."""
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from typing_extensions import override
+
 from agent.core.safe_files import append_to
 from agent.core.terminal import printable, safe_console
 
@@ -19,16 +21,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
     from typing_extensions import Self
-
-__all__ = [
-    "LiveProgress",
-    "PlainProgress",
-    "Progress",
-    "RunProgress",
-    "StepProgress",
-    "duration",
-    "run_progress",
-]
 
 PLAIN_INTERVAL_S = 15.0
 """How often a line is printed about a step that is still running, where there is no terminal."""
@@ -66,8 +58,8 @@ class StepProgress(Progress):
     shown: str = ""
     """The last message that a verbose display has shown."""
 
+    @override
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        """See Progress."""
         self.message, self.done, self.total = message, done, total
         self.changed(self)
 
@@ -247,13 +239,13 @@ class LiveProgress(RunProgress):
         )
         self._tasks: dict[int, TaskID] = {}
 
+    @override
     def __enter__(self) -> Self:
-        """See RunProgress."""
         self._bars.start()
         return self
 
+    @override
     def __exit__(self, *_: object) -> None:
-        """See RunProgress."""
         self._bars.stop()
 
     def _noted(self, text: str) -> None:

@@ -12,20 +12,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-__all__ = [
-    "SUMMARY_TAG",
-    "MetadataValue",
-    "Metric",
-    "MetricRecord",
-    "ParsedOutput",
-    "Parser",
-    "Reason",
-    "Relativity",
-    "Validity",
-    "Verdict",
-    "verdict_to_json",
-]
-
 MetadataValue = str | int | float | bool
 
 SUMMARY_TAG = "summary"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["CLOCK_EVENTS", "GpuReadings", "NvmlError", "NvmlGpu", "NvmlSession"]
-
 CLOCK_EVENTS: Mapping[int, str] = {
     0x1: "gpu_idle",
     0x2: "applications_clocks_setting",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from agent.facts.gpu_memory import GpuMemory
     from agent.facts.gpus import Gpu
 
-__all__ = ["VISIBLE_DEVICES", "chosen_devices", "visible_gpus", "visible_memory", "visible_places"]
-
 _GIB = 2**30
 
 VISIBLE_DEVICES: Fact[str | None] = Fact(

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from agent.fleet.record import FleetRecord
     from agent.fleet.status import HostStatus
 
-__all__ = ["HOSTS", "Controller"]
-
 HOSTS = "hosts"
 """The folder of the hosts' files in that of the fleet run."""
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from agent.fleet.inventory import FleetHost
     from agent.fleet.ssh.credentials import Credentials
 
-__all__ = ["FinishedFleet", "Wishes", "resume_fleet", "retry_fleet", "start_fleet"]
-
 
 @dataclass(frozen=True)
 class FinishedFleet:

@@ -7,8 +7,6 @@ import socket
 
 from agent.core.errors import ActionFailedError
 
-__all__ = ["any_free", "check_port", "holder_of", "is_free"]
-
 
 def check_port(host: str, port: int) -> None:
     """See that a server could listen there; 0 stands for any free port.

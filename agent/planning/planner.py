@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from agent.core.secrets import Secrets
     from agent.facts import Facts
 
-__all__ = ["PlannedComponent", "Planner", "Standing", "leaves"]
-
 ParametersT = TypeVar("ParametersT", bound=ComponentParameters)
 
 _CLASS_OF_KIND: dict[str, type[Component]] = {"dependency": Dependency, "action": Action, "monitor": Monitor}

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["SERVICE_LOOKUPS", "run_variables"]
-
 SERVICE_LOOKUPS = ("ServiceUrl", "ServiceHost", "ServicePort", "ServiceModel")
 """What a command may ask of a service beside it: ``{ServiceUrl:name}``."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from importlib.abc import Traversable
 
-__all__ = ["MAXIMUM_BYTES", "Source", "find", "installed", "source_from_text"]
-
 MAXIMUM_BYTES = 1 << 20
 """No profile is this long; a longer file is something else."""
 

@@ -10,8 +10,6 @@ from agent.core.names import canonical
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["GUIDE_NAMES", "guide_name"]
-
 GUIDE_NAMES: Mapping[str, str] = MappingProxyType(
     {
         # Guides to MLPerf's Llama 3.1 on vLLM.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
 from agent.core.names import canonical, did_you_mean
-from agent.core.secrets import is_secret_name
+from agent.core.secret_shapes import is_secret_name
 from agent.profile.resolution import resolve_one
 from agent.profile.syntax import SyntaxProblem
 from agent.profile.values import text_of
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.profile.schema import Element, Profile
-
-__all__ = ["set_parameters"]
 
 _MAPPING = re.compile(r"""\{\s*(?:[\w"'][^{}]*:.*)?\}""", re.DOTALL)
 """What is a mapping, not an expression such as ``{Name}``."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from agent.profile.finding import Source
     from agent.profile.syntax import Document, Path
 
-__all__ = ["read_profile"]
-
 _INFORMATION = ("Documentation", "Notes", "Contacts", "ParameterDescriptions", "Extensions")
 _PROFILE_KEYS = (
     "Description",

@@ -12,8 +12,6 @@ from agent.core.names import canonical
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["LOOKUPS", "VARIABLES", "VariableUnavailableError", "Variables"]
-
 VARIABLES: Mapping[str, str] = MappingProxyType(
     {
         "LogDir": "folder of logs",

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Metric
 
-__all__ = ["GpuTable", "gpu_table"]
-
 _OF_GPU = re.compile(r"gpu(\d+)_(.+)")
 _COLUMNS = {
     "Busy": ("utilization_mean",),

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Metric
 
-__all__ = ["HEADLINE_VERBOSITY", "headline", "headline_json", "headline_metrics"]
-
 HEADLINE_VERBOSITY = 1
 
 _TTFT = re.compile(r"ttft|first_token", re.IGNORECASE)

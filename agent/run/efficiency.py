@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import ParsedOutput
 
-__all__ = ["tokens_per_joule"]
-
 _ENERGY = "gpu_energy"
 _RATES = ("tokens_per_second", "output_tokens_per_second")
 _WHOLE = 0.95

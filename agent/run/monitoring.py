@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from agent.profile import Element
     from agent.run.recorder import Recorder
 
-__all__ = ["monitors_beside"]
-
 END_WAIT_S = 10.0
 """How long a monitor may take to end after the last action."""
 BEGIN_WAIT_S = 10.0

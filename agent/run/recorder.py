@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from agent.component.component import MonitorSummary
 
-__all__ = ["MonitorRecords", "Recorder", "RunContext"]
-
 FEED_INTERVAL_S = 10.0
 """How long a monitor's records, which the journal has, may wait until the sinks get them and sync files."""
 

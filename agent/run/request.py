@@ -17,8 +17,6 @@ from agent.profile import Source, find
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["RunRequest", "keep_sources", "kept_sources"]
-
 
 @dataclass(frozen=True)
 class RunRequest:

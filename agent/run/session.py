@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 TERMINAL_LOG = "run.log"
 """The file below logs/ that has what the terminal shows."""
 
-__all__ = ["TERMINAL_LOG", "FinishedRun", "Session", "check", "plan", "resume", "start"]
-
 
 @dataclass(frozen=True)
 class FinishedRun:

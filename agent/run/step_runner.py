@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from agent.profile import Element
     from agent.run.recorder import Recorder
 
-__all__ = ["StepRunner", "of_kind", "title_of"]
-
 _HOST_ERRNOS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 """A file that cannot be written for reasons of the host's own."""
 

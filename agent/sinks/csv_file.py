@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue, MetricRecord
 
-__all__ = ["COLUMNS", "CsvSink"]
-
 COLUMNS = (
     "Timestamp", "ExperimentId", "ExecutionSystem", "ProfileName", "ClientId", "ToolName", "ToolVersion",
     "ScenarioName", "ScenarioStartTime", "ScenarioEndTime", "MetricName", "MetricValue", "MetricUnit",

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-__all__ = [
-    "JOURNAL",
-    "METRICS_FILE",
-    "RUN_FILE",
-    "SUMMARY_FILE",
-    "ResultsFolder",
-    "new_run_id",
-    "open_own",
-    "write_json",
-]
-
 JOURNAL = "journal.sqlite"
 RUN_FILE = "run.json"
 SUMMARY_FILE = "summary.json"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.disks import BlockDevice
 
-__all__ = ["FormatDisks", "FormatDisksParameters"]
-
 _LABEL = "vcagent"
 _MAKE = {
     "ext4": ("mkfs.ext4", "-q", "-m", "0", "-L", _LABEL),

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from agent.facts.gpu_memory import GpuMemory, MemoryHolder
     from agent.facts.gpus import Gpu
 
-__all__ = ["FORCE_VARIABLE", "FreeGpuMemory", "FreeGpuMemoryParameters"]
-
 FORCE_VARIABLE = "FORCE_FREE_GPU"
 _OFF = frozenset({"", "0", "false", "no", "off"})
 _GRACE_S = 10.0

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.gpus import Gpu
 
-__all__ = ["GpuSelection", "GpuSelectionParameters"]
-
 
 class GpuSelectionParameters(ComponentParameters):
     """What the GPUs are for."""

@@ -20,16 +20,6 @@ from parsers.numbers import count, measured
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "batched_metrics",
-    "batched_rows",
-    "bench_complete",
-    "bench_metrics",
-    "bench_rows",
-    "is_batched",
-    "is_bench",
-]
-
 _BENCH_KEYS = {"n_prompt", "n_gen", "avg_ts", "model_filename"}
 _BATCHED_KEYS = {"pp", "tg", "pl", "speed_pp", "speed_tg"}
 _TABLE = ("pp", "tg", "pl", "n_kv", "t_pp", "speed_pp", "t_tg", "speed_tg", "t", "speed")

@@ -14,8 +14,6 @@ from agent.core.errors import ParseError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["is_markdown", "markdown_complete", "markdown_rows", "table_cells"]
-
 _HEAD = re.compile(r"^\| model +\|.*\| +test +\| +t/s +\|[ \t]*$", re.MULTILINE)
 _BUILD = re.compile(r"^build: \w+ \(\d+\)[ \t]*$", re.MULTILINE)
 _RULE = re.compile(r"[|\s:-]+")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["Build", "build_of"]
-
 # common/build-info.cpp.in and the tools' main functions: ``version: 0.1.0 (build 11434, commit 515e855)``
 # since the project has version numbers, ``version: 3661 (f648ca2c)`` and ``build: 3661 (f648ca2c)`` before,
 # and ``main: build = 3661 (f648ca2c)`` in 2024. llama-bench has both in its rows, as JSON or CSV.

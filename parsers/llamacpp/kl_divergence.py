@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue
 
-__all__ = ["has_kl_divergence", "kl_divergence_result"]
-
 _HEAD = re.compile(r"KL[- ]Divergence|KL[- ]divergence statistics|kl_divergence\s*: computing")
 _LINE = re.compile(r"^[ \t]*(?P<label>[^:\n]{1,40}?)[ \t]*:[ \t]+(?P<rest>\S.*)$", re.MULTILINE)
 # ± may be other characters where the terminal's encoding was not UTF-8

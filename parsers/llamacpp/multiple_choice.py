@@ -15,14 +15,6 @@ from agent.core.records import Metric, Relativity
 from parsers.llamacpp.runs import one
 from parsers.numbers import measured, number, whole
 
-__all__ = [
-    "has_multiple_choice",
-    "multiple_choice_complete",
-    "multiple_choice_metrics",
-    "task_results",
-    "tasks_done",
-]
-
 _HEAD = re.compile(r"^task[ \t]+acc_norm[ \t]*$|calculating TruthfulQA score", re.MULTILINE)
 _RUNNING = re.compile(r"^(?P<done>\d{1,9})[ \t]+(?P<percent>\d{1,3}\.\d{8})[ \t]*$", re.MULTILINE)
 _FINAL = re.compile(r"Final result:\s+(?P<percent>\S+) \+/-\s+(?P<error>\S+)[ \t]*$", re.MULTILINE)

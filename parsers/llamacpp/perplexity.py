@@ -12,8 +12,6 @@ from agent.core.records import Metric, Relativity
 from parsers.llamacpp.runs import one
 from parsers.numbers import finite, number, whole
 
-__all__ = ["chunks_done", "has_perplexity", "perplexity_complete", "perplexity_metrics", "values_in"]
-
 _HEAD = re.compile(r"(?:calculating perplexity|computing) over (?P<chunks>\d+) chunks")
 _RUNNING = re.compile(r"\[(?P<chunk>\d{1,9})\](?P<value>-?\w+\.?\d*),")
 _FINAL = re.compile(r"Final estimate: PPL = (?P<value>\S+)(?: \+/- (?P<error>\S+))?[ \t]*$", re.MULTILINE)

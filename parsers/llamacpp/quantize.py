@@ -14,16 +14,6 @@ from agent.core.errors import ParseError
 from agent.core.records import MetadataValue, Metric, Relativity
 from parsers.numbers import measured
 
-__all__ = [
-    "Tensor",
-    "has_quantization",
-    "quantization_complete",
-    "quantization_details",
-    "quantization_metrics",
-    "quantized_tensors",
-    "tensors_done",
-]
-
 _MIB = 1024 * 1024
 _TENSOR = re.compile(
     r"^\[\s*(?P<number>\d{1,9})/\s*(?P<total>\d{1,9})\] +(?P<name>\S+) +- +\[(?P<shape>[^\]]*)\], "

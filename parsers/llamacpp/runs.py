@@ -6,8 +6,6 @@ import re
 
 from agent.core.errors import ParseError
 
-__all__ = ["one", "split_runs"]
-
 _TIMINGS = r"(?:timings|llama_perf\w*|common_perf_print):\s+"
 # What one run of a tool writes once. A second one of a kind begins another run.
 _MARKS = re.compile(

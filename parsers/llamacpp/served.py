@@ -20,8 +20,6 @@ from parsers.numbers import measured
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["chat_metrics", "has_chat", "has_slots", "slot_result"]
-
 _PART = r"(?P<part>prompt eval|generation eval|eval|total) time\s+="
 _SLOT = re.compile(r"slot +print_timing: id +(?P<slot>\d{1,9}) \| task (?P<task>-?\d{1,18}) \|(?P<rest>.*)$")
 _TIMING = re.compile(rf"\s*{_PART}(?P<rest>.*)$")

@@ -18,8 +18,6 @@ from parsers.numbers import measured, number, whole
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["has_hellaswag", "has_winogrande", "hellaswag_result", "winogrande_result"]
-
 _HELLASWAG = re.compile(r"hellaswag_score\s*:|^task[ \t]+acc_norm[ \t]+95% confidence interval", re.MULTILINE)
 _HELLASWAG_ROW = re.compile(
     r"^(?P<done>\d{1,9})[ \t]+(?P<percent>\d{1,3}\.\d{8})"

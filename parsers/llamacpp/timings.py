@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue
 
-__all__ = ["Timing", "has_timings", "metrics_of", "read_timing", "timing_metrics", "timings_complete"]
-
 _PARTS = {
     "load": "load",
     "prompt eval": "prompt",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["parse", "read_counters", "recognise"]
-
 FORMAT = "llamacpp_counters"
 TOOL = "llama.cpp"
 _PREFIX = "llamacpp:"

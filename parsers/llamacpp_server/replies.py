@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue
 
-__all__ = ["parse", "recognise"]
-
 FORMAT = "llamacpp_reply"
 TOOL = "llama.cpp"
 _BEGINNINGS = ("{", "data:", ": ")

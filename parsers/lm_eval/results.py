@@ -12,8 +12,6 @@ from parsers.numbers import finite
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["FORMAT", "TOOL", "direction_of", "parse_results", "score_of", "unit_of"]
-
 FORMAT = "lm_eval"
 TOOL = "lm-eval"
 _STDERR = "_stderr"

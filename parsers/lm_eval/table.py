@@ -17,8 +17,6 @@ from parsers.terminal import whole_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["has_table", "parse_table"]
-
 _HEAD = re.compile(r"^\|\s*(?:Tasks?|Groups?)\s*\|\s*Version\s*\|.*\|\s*Value\s*\|", re.MULTILINE)
 _RULE = re.compile(r"[|\s:-]+")
 _RUN = re.compile(r"^(?P<model>[\w.-]+) \((?P<arguments>.*)\), (?:gen_kwargs|limit): ", re.MULTILINE)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from parsers.loadgen.detail import DetailLog
     from parsers.loadgen.summary import SummaryLog
 
-__all__ = ["contradictions", "differences"]
-
 _RECORDS = frozenset(record.name for record in RECORDS)
 _LARGEST = 1e25  # beyond the 64 bits of LoadGen's numbers
 _STRICT = 1 - 1e-6  # two prints of one number with the same digits are the same

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from parsers.loadgen.detail import DetailLog
 
-__all__ = ["missed_constraints"]
-
 MINIMUM_QUERIES = {
     "Server": 459,
     "SingleStream": 64,

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from parsers.loadgen.versions import Version
 
-__all__ = ["BEFORE_1_0", "DETAIL_NAME", "DetailLog", "Messages", "Value", "is_before_1_0", "read_detail"]
-
 DETAIL_NAME = "mlperf_log_detail.txt"
 MARKER = b":::MLLOG"
 BEFORE_1_0 = "it was written by LoadGen 0.5 or 0.7, which is too old: they write no :::MLLOG records"

@@ -29,8 +29,6 @@ from parsers.loadgen.whole import fitting_version, gaps
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["parse", "parse_folder", "recognise"]
-
 FORMAT = "loadgen"
 TOOL = "MLPerf LoadGen"
 _MODES = {

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from parsers.loadgen.detail import DetailLog
 
-__all__ = ["metric_of", "run_metrics", "seconds_between"]
-
 NANOSECONDS = 1e9  # in a second
 _SCORED_ESTIMATES = {
     "SingleStream": ("early_stopping_latency_ss",),

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["SUMMARY_NAME", "SummaryLog", "estimates_in", "read_summary"]
-
 SUMMARY_NAME = "mlperf_log_summary.txt"
 TITLE = "MLPerf Results Summary"
 _SIZE_LIMIT = 1 << 20  # a summary is 4 KB

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from parsers.loadgen.detail import DetailLog, Value
     from parsers.loadgen.summary import SummaryLog
 
-__all__ = ["ACCURACY_NOT_JUDGED", "judge"]
-
 ACCURACY_NOT_JUDGED = (
     "the accuracy is not judged by these logs: they say only that every sample was answered, not how well"
 )

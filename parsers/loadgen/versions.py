@@ -18,23 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-__all__ = [
-    "LINES",
-    "NEWEST",
-    "RECORDS",
-    "SCENARIOS",
-    "STREAMS",
-    "Kind",
-    "Line",
-    "Record",
-    "Version",
-    "epochs",
-    "is_well_formed",
-    "lines_of",
-    "read_version",
-    "records_of",
-]
-
 Version = tuple[int, ...]
 _Span = tuple[Version, Version]
 

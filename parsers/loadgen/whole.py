@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from parsers.loadgen.summary import SummaryLog
     from parsers.loadgen.versions import Line, Version
 
-__all__ = [
-    "fitting_version",
-    "foreign_lines",
-    "foreign_records",
-    "gaps",
-    "malformed",
-    "repeated_lines",
-    "summary_gaps",
-]
-
 _COMPLETED_IS_FIRST = (4, 0)
 _GENERATED_IS_ISSUED_SINCE = (
     5,

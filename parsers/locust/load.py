@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue
 
-__all__ = ["LOAD_FILE", "parse", "recognise"]
-
 FORMAT = "locust_load"
 LOAD_FILE = "load.json"
 PERCENTILES = (50, 90, 95, 99)

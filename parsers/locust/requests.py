@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["LoadLog", "Request", "read_requests", "request_files"]
-
-
 _LARGEST = 1e18
 """No time, rate or count is as large."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue
 
-__all__ = ["AGGREGATED", "parse", "recognise", "requests_counted"]
-
 FORMAT = TOOL = "locust"
 AGGREGATED = "Aggregated"
 """The name of the row that sums up all others."""

@@ -9,8 +9,6 @@ from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-__all__ = ["SCORES", "AccuracyTargets", "Target", "known_targets", "rounds", "targets_of"]
-
 SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 """ROUGE's scores, as MLPerf's evaluation and rouge_score call them."""
 

@@ -8,8 +8,6 @@ from agent.core.errors import ParseError
 from agent.core.records import Metric, Relativity
 from parsers.numbers import measured
 
-__all__ = ["has_links", "link_metrics"]
-
 _GPU = re.compile(r"^[ \t]*GPU (?P<index>\d{1,6}): (?P<name>.+?)\s*\(UUID: (?P<uuid>[^)]+)\)")
 _LINK = re.compile(r"^[ \t]*C2C Link (?P<link>\d{1,4}):[ \t]*(?P<speed>\S.*?)[ \t]*$", re.MULTILINE)
 _SPEED = re.compile(r"(\S+?)\s*GB/s")

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Reason
 
-__all__ = ["BY_NAME", "Device", "Seen", "even"]
-
 BY_NAME = {reading.name: reading for reading in READINGS}
 _CELSIUS = "C"
 

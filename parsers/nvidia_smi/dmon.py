@@ -12,8 +12,6 @@ from parsers.nvidia_smi.said import said_in
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["has_dmon", "read_dmon"]
-
 _HEAD = re.compile(r"^#\s*(?:Date\s+)?(?:Time\s+)?gpu\s+(?!.*\bpid\b)\S", re.MULTILINE)
 _READINGS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "pwr": ("power_draw_average", {"W": "W"}),

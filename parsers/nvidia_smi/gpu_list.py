@@ -7,8 +7,6 @@ import re
 from parsers.nvidia_smi.devices import Device, Seen
 from parsers.nvidia_smi.said import said_in
 
-__all__ = ["has_list", "read_list"]
-
 _GPU = re.compile(r"^GPU (?P<index>\d{1,6}): (?P<name>.+?)\s*\(UUID: (?P<uuid>[^)]+)\)", re.MULTILINE)
 _MIG = re.compile(r"^\s+MIG (?P<name>.+?)\s+Device\s+\d+:\s*\(UUID: (?P<uuid>[^)]+)\)")
 _LINK = re.compile(r"^[ \t]*C2C Link \d+:", re.MULTILINE)

@@ -15,8 +15,6 @@ from parsers.nvidia_smi.said import said_in
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["has_log_text", "read_log_text"]
-
 _BEGIN = "NVSMI LOG"
 _GPU = re.compile(r"GPU (?P<bus>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*")
 _LINE = re.compile(r"(?P<indent> *)(?P<key>[^:]*?)\s*(?::(?P<value> .*| *))?")

@@ -13,8 +13,6 @@ from parsers.nvidia_smi.said import said_in
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["has_xml", "read_xml"]
-
 _BEGIN, _END = "<nvidia_smi_log", "</nvidia_smi_log>"
 _TEXTS = {
     "name": "product_name",

@@ -12,8 +12,6 @@ from parsers.nvidia_smi.devices import Device, Seen, even
 from parsers.nvidia_smi.readings import READINGS, number_of, spoken, unit_of
 from parsers.nvidia_smi.said import said_in
 
-__all__ = ["IDENTITIES", "has_query", "read_query"]
-
 _OLD_NAMES = {"gpu_name": "name", "gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id"}
 _COLUMNS = {column for reading in READINGS for column in reading.columns} | set(_OLD_NAMES)
 _COLUMNS |= {

@@ -16,8 +16,6 @@ from agent.core.records import Metric, Relativity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["READINGS", "UNITS", "Reading", "fits", "metric", "number_of", "spoken", "unit_of"]
-
 # nvidia-smi's unit: the base unit, and what its number is multiplied with
 UNITS: dict[str, tuple[str, float]] = {
     "%": ("ratio", 0.01),

@@ -6,8 +6,6 @@ import re
 
 from agent.core.records import Reason
 
-__all__ = ["said_in"]
-
 _REBOOT = "reboot the host; if it comes again, reseat or replace the GPU (see Xid 79 in the kernel's log)"
 _SAYINGS: tuple[tuple[str, str, str, str], ...] = (
     (

@@ -13,8 +13,6 @@ from parsers.nvidia_smi.devices import BY_NAME, Device, Seen, even
 from parsers.nvidia_smi.readings import spoken
 from parsers.nvidia_smi.said import said_in
 
-__all__ = ["has_table", "read_table"]
-
 _HEAD = re.compile(r"^\| NVIDIA-SMI +(?P<smi>\S+) +Driver Version: +(?P<driver>[\d.]+)", re.MULTILINE)
 _RULE = re.compile(r"[+|][-=+]{20,}[+|]\s*")
 _FIRST = re.compile(

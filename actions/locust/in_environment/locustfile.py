@@ -30,8 +30,6 @@ from locust.runners import WorkerRunner
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LoadUser"]
-
 FOLDER = Path(os.environ["VCAGENT_LOAD"])
 LOAD: dict[str, Any] = {
     **json.loads((FOLDER / "load.json").read_text(encoding="utf-8")),

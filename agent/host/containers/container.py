@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from agent.host.containers.images import Image
     from agent.host.processes.contract import ProcessResult
 
-__all__ = ["AGENT", "Container"]
-
 AGENT = uuid.uuid4().hex
 """Tells what this agent runs in containers from what an earlier one left."""
 

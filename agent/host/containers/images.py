@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from agent.core.progress import Progress
     from agent.core.secrets import Secrets
 
-__all__ = ["Image", "Layers", "build", "find_image", "pull"]
-
 
 @dataclass(frozen=True)
 class Image:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from agent.core.secrets import Secrets
 
-__all__ = ["ProcessResult", "ProcessRunner", "RunningProcess"]
-
 
 @dataclass(frozen=True)
 class ProcessResult:

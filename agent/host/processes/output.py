@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["CAPTURE_LIMIT", "OutputLog", "Tail"]
-
 CAPTURE_LIMIT = 65_536
 """Characters of each stream that are kept in memory; the log has all."""
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from .errors import HarnessError
 
-__all__ = ["CompletionReader"]
-
 _SHOWN = 200
 _NUMBERS = (int, float)
 _FAILURES = ("abort", "error")

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-__all__ = ["recount", "recount_at_server"]
-
 _REPLACED = "�"
 """What an engine writes where tokens make no whole character: their text does not tell their number."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from .completion import CompletionReader
     from .dataset import Sample
 
-__all__ = ["Reply", "ReplyLog"]
-
 _ENOUGH_TOKENS = 8
 """Of fewer, a moment or a text that two replies share says nothing."""
 _ENOUGH_FOR_PACE = 16

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .config import HarnessConfig
     from .tuning import Tuning
 
-__all__ = ["Run"]
-
 _TICK_S = 0.5
 _FIRST_SHARE = 0.8
 """Where the search for a rate begins, as a share of what the warm-up reaches."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from .dataset import Sample
 
-__all__ = ["OutputWriter", "SampleRecorder"]
-
 _ENOUGH = 20
 """Samples of each kind from which their medians may be compared."""
 _HEADER = "sample_id,sample_index,issued_s,first_token_s,completed_s,output_tokens\n"

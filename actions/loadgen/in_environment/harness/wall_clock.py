@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["WallClock"]
-
 _SET_S = 0.05
 """A step from which the clock was set; NTP slews by 0.5 ms a second."""
 

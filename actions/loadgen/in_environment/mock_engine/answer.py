@@ -6,8 +6,6 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Answer", "words_of"]
-
 _VOCABULARY = [f"{first}{second}{third}" for first in "bdgk" for second in "aeiou" for third in "lmnr"]
 
 

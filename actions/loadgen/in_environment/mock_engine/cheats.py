@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from .answer import Answer
 
-__all__ = ["CHEATS"]
-
 CHEATS: dict[str, Callable[[Answer], None]] = {}
 _OTHER_MODEL = "tiny-draft"
 

@@ -14,8 +14,6 @@ from typing import Any
 from .answer import Answer, words_of
 from .cheats import CHEATS
 
-__all__ = ["FAULTS", "MockOptions", "MockServer", "main"]
-
 FAULTS = {
     "none": "answer every request",
     "http_500": "answer with HTTP 500",

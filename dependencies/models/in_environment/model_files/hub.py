@@ -18,8 +18,6 @@ from .errors import ModelFilesError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Token", "environment_token", "explain", "find_token", "hub_home"]
-
 _VARIABLES = (
     "HF_TOKEN",
     "HUGGING_FACE_HUB_TOKEN",

@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from ..dataset import Sample
     from ..reply_log import ReplyLog
 
-__all__ = [
-    "Backend",
-    "BackendContext",
-    "BackendStats",
-    "Batch",
-    "Completion",
-    "FirstToken",
-    "Sink",
-    "checked",
-]
-
 
 class Batch(NamedTuple):
     """Samples issued together, as two lists of the same length.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from .base import Backend, BackendContext, Batch, Sink
 
-__all__ = ["OpenAIBackend", "create"]
-
 _SHOWN = 300
 _POLL_S = 0.1
 _HTTP_ERROR = 400
