@@ -9,6 +9,8 @@ Python of an environment with mlcommons-loadgen. Three contenders answer LoadGen
   that a harness with an engine beside LoadGen can do, sample by sample.
 - ``harness``: this project's, whole: event loop, progress, watchdog; without and with ``samples.csv``.
 
+Beside that, what reading a streamed reply costs, and with all that is checked of it (``reply_cpu``).
+
 Rounds go through all contenders in turn, so that a busy host hurts them alike; numbers are medians.
 """
 
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from array import array
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -195,11 +198,42 @@ def _holds_once_in_two(contender: str, rate: float) -> bool:
     return server_holds(contender, rate) or server_holds(contender, rate)
 
 
+def reply_cpu(contender: str) -> float:
+    """CPU seconds for a streamed reply of 128 tokens: ``read`` alone, or ``checked`` too."""
+    sys.path.insert(0, str(ROOT / "actions" / "loadgen" / "in_environment"))
+    from harness.completion import CompletionReader
+    from harness.dataset import Sample
+    from harness.reply_log import Reply, ReplyLog
+
+    samples = [Sample(str(number), f"prompt {number} " + "word " * 500) for number in range(1000)]
+    log = ReplyLog(samples, ["tiny"], 128, distinct=True)
+    usage = {"prompt_tokens": 502, "completion_tokens": 128}
+    replies = []
+    for number in range(1000):
+        head = {"id": f"cmpl-{number}", "model": "tiny", "created": 1, "object": "text_completion"}
+        texts = [{"index": 0, "text": f" {number}w{place}", "finish_reason": None} for place in range(128)]
+        texts[-1]["finish_reason"] = "length"
+        events = [{**head, "choices": [text]} for text in texts] + [{**head, "choices": [], "usage": usage}]
+        replies.append([b"data: " + json.dumps(event).encode() + b"\n\n" for event in events])
+    began_s = time.process_time()
+    for number, events in enumerate(replies):
+        reader = CompletionReader()
+        for event in events:
+            reader.feed(event)
+        reader.feed(b"data: [DONE]\n\n")
+        tokens, source = reader.token_count()
+        data = reader.text.encode()
+        if contender == "checked":
+            log.note(Reply(number, reader, data, tokens, source, 0.0, 0.1, 0.2, 1.0, 1.1))
+    return (time.process_time() - began_s) / len(replies)
+
+
 MEASUREMENTS = {
     "offline": (lambda contender: offline(contender, tokens=0), "samples/s", CONTENDERS),
     "offline_tokens": (lambda contender: offline(contender, tokens=1), "samples/s", CONTENDERS),
     "server_tokens": (server, "queries/s", CONTENDERS),
     "single_stream_latency_p50": (single_stream, "seconds", CONTENDERS),
+    "reply_cpu": (reply_cpu, "seconds", ("read", "checked")),
 }
 
 

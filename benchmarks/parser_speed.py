@@ -28,8 +28,8 @@ READERS = ("json_loads", "parser")
 SAMPLE_SET_EVERY = 500  # rounds of the log's lines
 WANTED_SHARE = 1 / 3  # of json.loads' speed
 
-ONCE = (b'"loadgen_version"', b'"test_datetime"', b'"requested_scenario"')
-"""What begins a run: a second one in a log would make it the log of several runs."""
+ONCE = (b'"loadgen_version"', b'"test_datetime"', b'"requested_', b'"effective_')
+"""What a run writes once: a second one in a log would make it the log of several runs."""
 
 
 def make_log(path: Path, size_bytes: int) -> int:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["derived_settings", "merged"]
-
 _GIB = 1 << 30
 _PARAMETERS = 8.03e9
 _KV_VALUES_PER_TOKEN = 2 * 32 * 8 * 128

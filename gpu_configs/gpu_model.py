@@ -18,8 +18,6 @@ from gpu_configs.engine_model import derived_settings, merged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["EngineDefaults", "GpuModel", "ScenarioDefaults", "complete", "gpu_model", "gpu_models"]
-
 _FOLDER = Path(__file__).parent / "gpus"
 
 

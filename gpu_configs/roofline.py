@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from agent.facts.gpus import Gpu
 
-__all__ = ["Architecture", "limit_of", "most_samples_per_second", "quantization_config"]
-
 _BITS = {"bf16": 16, "fp8": 8, "int8": 8, "fp4": 4}
 _UNKNOWN_BITS = min(_BITS.values())
 """The narrowest operands, for a model whose are not known: a true result is never refused."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from agent.facts.gpus import Gpu
     from gpu_configs.gpu_model import GpuModel
 
-__all__ = ["SERVER_SCENARIOS", "EngineSettings", "VllmParameters", "engine_settings", "smaller"]
-
 SERVER_SCENARIOS = ("Server", "Interactive")
 """Scenarios in which queries come at a rate."""
 

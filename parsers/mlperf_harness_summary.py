@@ -8,19 +8,17 @@ files, and the one that is not of its mode says so: it holds no result.
 from __future__ import annotations
 
 import json
-import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from agent.core.records import ParsedOutput, Parser
 from parsers.mlperf_metadata import TOOL, judge_accuracy, judge_performance
+from parsers.trees import files_in, parse_files, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-__all__ = ["NAMES", "PARSER", "parse_summary"]
+    from pathlib import Path
 
 FORMAT = "mlperf_harness_summary"
 PERFORMANCE_NAME = "perf_harness_summary.json"
@@ -45,6 +43,8 @@ _ACCURACY = re.compile(
     rf"(?:Threshold\s*=\s*(?P<threshold>{_NUMBER})"
     rf"|Valid Range\s*=\s*\[\s*(?P<least>{_NUMBER})\s*,\s*(?P<most>{_NUMBER})\s*\])"
 )
+_NO_RESULT = f"no {PERFORMANCE_NAME} or {ACCURACY_NAME} with a result here or in any folder below"
+_REMEDY = "the harness writes both below build/logs when a run ends"
 _PARTS = " | "
 """Between the metrics of a sentence (code/actionhandler/run_harness.py)."""
 
@@ -69,7 +69,7 @@ def parse_summary(text: str, source: str = "") -> list[ParsedOutput]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"is no JSON, or was cut: {error}", where=source or None) from error
+        raise ParseError(f"is no JSON, or was cut: {str(error)[:200]}", where=source or None) from error
     if not _is_summary(data):
         raise ParseError("is no summary of the harness", where=source or None)
     outputs = []
@@ -98,7 +98,10 @@ def _output(configuration: str, name: str, sentence: str, source: str) -> Parsed
         "scenario": configuration.rpartition("-")[2],
         "summary_string": sentence,
     }
-    if match := _PERFORMANCE.search(sentence):
+    if len(found := list(_PERFORMANCE.finditer(sentence))) > 1:
+        raise ParseError(f"the sentence of {name} holds {len(found)} results", where=source or None)
+    if found:
+        match = found[0]
         key = match["key"].strip()
         key = _KEYS.get(key.lower(), key)
         values = {"scenario_key": key, key: match["value"], "result_validity": match["validity"]}
@@ -137,38 +140,36 @@ def _accuracies(sentence: str) -> Iterator[Mapping[str, Any]]:
         yield entry | ({"upper_limit": match["most"]} if match["most"] else {})
 
 
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path] if path.name in NAMES else []
-    return sorted(
-        Path(folder) / name for folder, _, names in os.walk(path) for name in names if name in NAMES
-    )
+def _is_summary_file(path: Path) -> bool:
+    return path.name in NAMES
+
+
+def recognise(path: Path) -> bool:
+    """Whether the path is such a file, or a folder with one somewhere below."""
+    return any(map(_is_summary_file, files_in(path)))
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """All such files of a tree, or the one.
+    """Return the results of all such files of a tree, or of the one.
+
+    A run writes both files; the one that is not of its mode holds no result, and is passed over.
 
     Raises:
-        ParseError: if there is none, one is cut, or they hold no result.
+        ParseError: if there is no file, the only one is cut, or they hold no result.
     """
-    outputs = []
-    for file in _files(path):
-        try:
-            outputs += parse_summary(file.read_text("utf-8", "replace"), str(file))
-        except OSError as error:
-            raise ParseError(f"cannot be read: {error.strerror}", where=str(file)) from error
+    outputs = parse_files(path, FORMAT, TOOL, _is_summary_file, _of_its_mode, always=False)
     if not outputs:
-        raise ParseError(
-            f"no {PERFORMANCE_NAME} or {ACCURACY_NAME} with a result here or in any folder below",
-            where=str(path),
-            remedy="the harness writes both below build/logs when a run ends",
-        )
+        raise ParseError(_NO_RESULT, where=str(path), remedy=_REMEDY)
     return outputs
+
+
+def _of_its_mode(path: Path) -> list[ParsedOutput]:
+    return parse_summary(text_of(path), str(path))
 
 
 PARSER = Parser(
     name=FORMAT,
     description=f"{PERFORMANCE_NAME} and {ACCURACY_NAME} of NVIDIA's MLPerf harness up to v3.0",
-    recognise=lambda path: bool(_files(path)),
+    recognise=recognise,
     parse=parse,
 )

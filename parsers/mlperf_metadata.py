@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Parser, Reason, Relativity, Validity, Verdict
 from parsers.loadgen.metrics import metric_of
+from parsers.numbers import finite
+from parsers.trees import beginning, files_in, json_of, parse_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-__all__ = ["PARSER", "TOOL", "judge_accuracy", "judge_performance", "parse_metadata"]
+    from pathlib import Path
 
 FORMAT = "mlperf_metadata"
 TOOL = "NVIDIA MLPerf harness"
@@ -53,7 +52,11 @@ def parse_metadata(text: str, source: str = "") -> ParsedOutput:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"is no JSON, or was cut: {error}", where=source or None) from error
+        raise ParseError(f"is no JSON, or was cut: {str(error)[:200]}", where=source or None) from error
+    return _parse_data(data, source)
+
+
+def _parse_data(data: object, source: str) -> ParsedOutput:
     if not isinstance(data, dict) or any(not isinstance(data.get(key), str) for key in _KEYS):
         raise ParseError(
             f"is no metadata.json of the harness: it lacks {', '.join(_KEYS)}", where=source or None
@@ -75,7 +78,7 @@ def parse_metadata(text: str, source: str = "") -> ParsedOutput:
         scenario=f"{data['benchmark_full']}/{data.get('scenario', '')}/{what}",
         metrics=metrics,
         verdict=verdict,
-        details={key: data[key] for key in _DETAILS if isinstance(data.get(key), (str, int, float, bool))},
+        details={key: data[key] for key in _DETAILS if _is_scalar(data.get(key))},
         sources=(source,) if source else (),
     )
 
@@ -91,12 +94,14 @@ def judge_performance(data: Mapping[str, Any], source: str) -> tuple[tuple[Metri
         ParseError: if the value or the validity is missing.
     """
     key, said = data["scenario_key"], data.get("result_validity")
-    value = _finite(data.get(key))
+    value = finite(data.get(key))
     if value is None:
         value = _from_summary(str(data.get("summary_string", "")), key)
     metric = metric_of(key, value) if value is not None else None
     if metric is None or value is None or not isinstance(said, str):
         raise ParseError(f"lacks {key} or result_validity, so there is no result", where=source or None)
+    if value < 0:
+        raise ParseError(f"{key} is {value:g}, which is below 0", where=source or None)
     valid = said == "VALID"
     latency = "latency" in key
     alias = f"{'latency_ns' if latency else 'samples_per_second'}{_suffix(data)}"
@@ -119,7 +124,7 @@ def _reasons(data: Mapping[str, Any], said: str) -> Iterator[Reason]:
             code="early_stopping",
         )
     if "runtime requirement met: False" in str(data.get("summary_string", "")):
-        least = _finite(data.get("effective_min_duration_ms")) or OFFICIAL_DURATION_MS
+        least = finite(data.get("effective_min_duration_ms")) or OFFICIAL_DURATION_MS
         yield Reason(
             f"minimum duration of {least / 1000:g} s missed",
             "raise the scenario's expected or target QPS in the system's configuration",
@@ -135,7 +140,7 @@ def _reasons(data: Mapping[str, Any], said: str) -> Iterator[Reason]:
 
 
 def _duration_warnings(data: Mapping[str, Any]) -> Iterator[str]:
-    duration_ms = _finite(data.get("effective_min_duration_ms"))
+    duration_ms = finite(data.get("effective_min_duration_ms"))
     if duration_ms is not None and duration_ms < OFFICIAL_DURATION_MS:
         official_s = OFFICIAL_DURATION_MS / 1000
         yield f"min_duration was {duration_ms / 1000:g} s; official results need {official_s:g} s"
@@ -160,7 +165,7 @@ def judge_accuracy(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, 
     reasons = []
     for entry in entries:
         metrics += _accuracy_metrics(entry)
-        if _finite(entry.get("value")) is None:
+        if finite(entry.get("value")) is None:
             reasons.append(_without_value(entry))
         elif entry.get("pass") is not True or _contradicts_itself(entry):
             reasons.append(_missed(entry))
@@ -177,7 +182,7 @@ def judge_accuracy(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, 
 
 def _accuracy_metrics(entry: Mapping[str, Any]) -> Iterator[Metric]:
     name = _name(entry)
-    value, threshold = _finite(entry.get("value")), _finite(entry.get("threshold"))
+    value, threshold = finite(entry.get("value")), finite(entry.get("threshold"))
     if value is None:
         return
     percent = name.startswith(_PERCENT)
@@ -201,7 +206,7 @@ def _accuracy_metrics(entry: Mapping[str, Any]) -> Iterator[Metric]:
 
 def _contradicts_itself(entry: Mapping[str, Any]) -> bool:
     """Whether an entry that passed is out of its range, or below its threshold where more is better."""
-    value, threshold, most = (_finite(entry.get(key)) for key in ("value", "threshold", "upper_limit"))
+    value, threshold, most = (finite(entry.get(key)) for key in ("value", "threshold", "upper_limit"))
     if value is None:
         return False
     if most is not None and value > most and not math.isclose(value, most):
@@ -234,7 +239,7 @@ def _without_value(entry: Mapping[str, Any]) -> Reason:
 
 
 def _accuracy_aliases(entry: Mapping[str, Any], suffix: str) -> Iterator[Metric]:
-    value, threshold = _finite(entry.get("value")), _finite(entry.get("threshold"))
+    value, threshold = finite(entry.get("value")), finite(entry.get("threshold"))
     yield _alias(f"AccuracyMode{suffix}", float(entry["pass"]), "PASS/FAIL", Relativity.HIGHER)
     if threshold is not None:
         yield _alias(f"ThresholdValue{suffix}", threshold, "points", Relativity.UNDEFINED)
@@ -260,75 +265,33 @@ def _in_context(data: Mapping[str, Any], metrics: list[Metric]) -> tuple[Metric,
 
 
 def _from_summary(text: str, key: str) -> float | None:
-    """The number in ``key: number, Result is …``."""
+    """Return the number in ``key: number, Result is …``."""
     name, _, rest = text.partition(": ")
-    return _finite(rest.split(",")[0]) if name == key else None
+    return finite(rest.split(",")[0]) if name == key else None
 
 
-def _finite(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, str | bool) or finite(value) is not None
 
 
 def _is_metadata(path: Path) -> bool:
-    if path.suffix != ".json":
-        return False
-    try:
-        with path.open("rb") as file:
-            text = file.read(_SIZE_LIMIT)
-    except OSError:
-        return False
-    return all(f'"{key}"'.encode() in text for key in _KEYS)
-
-
-def _files(tree: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(tree):
-        for name in sorted(names):
-            if name.endswith(".json") and _is_metadata(Path(folder) / name):
-                yield Path(folder) / name
+    return path.suffix == ".json" and all(f'"{key}"' in beginning(path, _SIZE_LIMIT) for key in _KEYS)
 
 
 def recognise(path: Path) -> bool:
     """Whether the path is such a file, or a folder with one somewhere below."""
-    return next(_files(path), None) is not None if path.is_dir() else _is_metadata(path)
-
-
-def _parse_file(path: Path) -> ParsedOutput:
-    try:
-        text = path.read_text("utf-8", "replace")
-    except OSError as error:
-        raise ParseError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    return parse_metadata(text, str(path))
+    return any(map(_is_metadata, files_in(path)))
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """All such files of a tree, or the one.
+    """Return the runs of all such files of a tree, or of the one.
 
     Raises:
-        ParseError: if there is none, or one is cut.
+        ParseError: if there is none, or the only one cannot be read.
     """
-    files = sorted(_files(path)) if path.is_dir() else [path]
-    if not files:
-        raise ParseError(
-            "no metadata.json of the harness here or in any folder below",
-            where=str(path),
-            remedy="the harness writes one below build/logs when a run ends",
-        )
-    outputs = [_parse_file(file) for file in files]
-    names = [output.scenario for output in outputs]
-    return [
-        output
-        if names.count(output.scenario) == 1
-        else replace(
-            output, scenario=f"{file.relative_to(path).with_suffix('').as_posix()}/{output.scenario}"
-        )
-        for file, output in zip(files, outputs, strict=True)
-    ]
+    return parse_files(
+        path, FORMAT, TOOL, _is_metadata, lambda file: [_parse_data(json_of(file), str(file))], always=False
+    )
 
 
 PARSER = Parser(

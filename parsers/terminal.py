@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-
-__all__ = ["plain", "whole_lines"]
 
 # ECMA-48: CSI sequences, OSC sequences up to BEL or ST, and two-byte escapes.
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -23,13 +22,24 @@ def plain(text: str) -> str:
 
 
 def whole_lines(text: str) -> tuple[str, bool]:
-    """The text without a last line that has no end, and whether there was one: its last number may be cut.
+    """Return the text up to its last complete line, and whether there was more: its last number may be cut.
 
-    A text of one line is kept, and so is one that ends as JSON does.
+    A last line that is JSON needs no end.
     """
-    if text.endswith("\n") or text.rstrip().endswith(("]", "}")):
+    if not text or text.endswith("\n"):
         return text, False
-    return text[: text.rfind("\n") + 1] or text, True
+    last = text[text.rfind("\n") + 1 :].strip()
+    if last in {"]", "}"} or (last.startswith("{") and last.endswith("}") and _is_json(last)):
+        return f"{text}\n", False
+    return text[: text.rfind("\n") + 1], True
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _last_state(line: str) -> str:

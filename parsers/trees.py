@@ -1,55 +1,154 @@
-"""A tool's output in a file, or anywhere below a folder."""
+"""Reads the files of a tool: one file, or all that are below a folder."""
 
 from __future__ import annotations
 
+import codecs
+import json
 import os
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
+from agent.core.records import ParsedOutput, Reason, Validity, Verdict
+from parsers.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agent.core.records import ParsedOutput
+SIZE_LIMIT = 64 << 20
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
-__all__ = ["beginning", "files_in", "parse_files"]
+
+def beginning(path: Path, most_bytes: int = 1 << 16) -> str:
+    """Return the beginning of a file as plain text; empty for binary files and for those that cannot be read.
+
+    Args:
+        path: the file.
+        most_bytes: how much of it to read.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(most_bytes)
+    except OSError:
+        return ""
+    text = _decoded(data)
+    return "" if "\0" in text[:4096] else plain(text)
 
 
-def beginning(path: Path, most_bytes: int) -> str:
-    """A file's text, as far as it is not too long."""
-    with path.open("rb") as file:
-        return file.read(most_bytes).decode("utf-8", "replace")
+def text_of(path: Path) -> str:
+    """Return a file's whole text, as it would stand on a terminal in the end.
+
+    PowerShell writes UTF-16 with a byte order mark; bytes that are no text are replaced.
+
+    Raises:
+        ParseError: if it cannot be read, or is larger than 64 MiB.
+    """
+    return plain(_raw_text(path))
+
+
+def json_of(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        ParseError: if it cannot be read, was cut, or is not JSON.
+    """
+    try:
+        return json.loads(_raw_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"is no JSON, or was cut: {str(error)[:200]}", where=str(path)) from error
+
+
+def _raw_text(path: Path) -> str:
+    try:
+        if path.stat().st_size > SIZE_LIMIT:
+            raise ParseError(
+                f"is larger than {SIZE_LIMIT >> 20} MiB",
+                where=str(path),
+                remedy="split it, and parse the part that matters",
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise ParseError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    return _decoded(data)
+
+
+def _decoded(data: bytes) -> str:
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data[len(mark) :].decode(encoding, "replace")
+    return data.decode("utf-8", "replace")
 
 
 def files_in(path: Path) -> Iterator[Path]:
-    """The file itself, or all that are below a folder."""
+    """Yield the file itself, or the regular files below a folder, in order."""
     if not path.is_dir():
         yield path
         return
-    for folder, _, names in os.walk(path):
-        yield from (Path(folder) / name for name in sorted(names))
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        # Opening a pipe would wait for its other end.
+        yield from (file for name in sorted(names) if (file := Path(folder) / name).is_file())
 
 
 def parse_files(
-    path: Path, tool: str, recognise: Callable[[Path], bool], parse: Callable[[Path], ParsedOutput]
-) -> list[tuple[Path, ParsedOutput]]:
-    """Each file of a tool with what it holds.
+    path: Path,
+    format: str,  # noqa: A002 (the option's name)
+    tool: str,
+    recognise: Callable[[Path], bool],
+    parse: Callable[[Path], list[ParsedOutput]],
+    *,
+    always: bool = True,
+) -> list[ParsedOutput]:
+    """Return what each file of a tool holds; scenarios begin with the file where there are several.
 
     Args:
         path: a file, which is taken for the tool's, or a folder, of which those that are recognised are.
-        tool: its name, for errors.
+        format: the format's name.
+        tool: the tool's name.
         recognise: whether a file is the tool's.
-        parse: reads one; raises ParseError.
+        parse: reads one file; raises ParseError.
+        always: whether all scenarios of several files begin with the file, or only those that are alike.
 
     Raises:
-        ParseError: if there is none, or one holds no number.
+        ParseError: if there is no file of the tool, or the only one cannot be read. Of several, one that
+            cannot be read is a FAILED output of its own, and hides no other.
     """
-    files = [file for file in files_in(path) if not path.is_dir() or recognise(file)]
-    try:
-        outputs = [parse(file) for file in files]
-    except OSError as error:
-        raise ParseError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    if not outputs:
+    if not path.is_dir():
+        return parse(path)
+    files = [file for file in files_in(path) if recognise(file)]
+    if not files:
         raise ParseError(f"no output of {tool} here or in any folder below", where=str(path))
-    return list(zip(files, outputs, strict=True))
+    if len(files) == 1:
+        return parse(files[0])
+    outputs: list[tuple[Path, ParsedOutput]] = []
+    for file in files:
+        try:
+            outputs += [(file, output) for output in parse(file)]
+        except ParseError as error:
+            outputs.append((file, unreadable(error, format, tool, file)))
+    together = Counter(output.scenario for _, output in outputs)
+    return [
+        named(output, file.relative_to(path).as_posix())
+        if always or together[output.scenario] > 1
+        else output
+        for file, output in outputs
+    ]
+
+
+def unreadable(error: ParseError, format: str, tool: str, path: Path | str) -> ParsedOutput:  # noqa: A002
+    """Return the FAILED output of a result that cannot be read, so that it hides no other."""
+    message = "; ".join((error.message, *error.details[:3]))
+    reason = Reason(message, error.remedy or "", code="unreadable")
+    verdict = Verdict(Validity.FAILED, (reason,))
+    return ParsedOutput(format, tool, verdict=verdict, complete=False, sources=(str(path),) if path else ())
+
+
+def named(output: ParsedOutput, name: str) -> ParsedOutput:
+    """Return an output whose scenarios begin with a name."""
+    metrics = tuple(
+        replace(metric, scenario=f"{name}/{metric.scenario}") if metric.scenario else metric
+        for metric in output.metrics
+    )
+    return replace(output, scenario=f"{name}/{output.scenario}".rstrip("/"), metrics=metrics)

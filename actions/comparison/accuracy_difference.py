@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["PAIRED", "UNPAIRED", "Difference", "paired", "unpaired"]
-
 PAIRED = "McNemar's exact test, question by question"
 UNPAIRED = "two-proportion z test"
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["differing", "test_name"]
-
 _SETTINGS: Mapping[str, tuple[str, ...]] = {
     "mmlu": ("tasks_sha256",),
     "perplexity": ("text_sha256", "context", "chunks"),

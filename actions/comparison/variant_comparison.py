@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
 
     _Case = tuple[Path, Mapping[str, Any]]
-
-__all__ = ["VariantComparison", "VariantComparisonParameters"]
 
 _ANSWERS = "answers.jsonl"
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
@@ -119,6 +118,9 @@ class VariantComparison(Action):
                     yield Metric(
                         name, value / before, "ratio", direction, text, metadata=own, scenario=scenario
                     )
+            for name, spread in _spreads(one, baseline):
+                text = f"standard deviation, from the repetitions of {one.name} and {baseline.name}"
+                yield Metric(name, spread, "ratio", _LOWER, text, 2, metadata=own, scenario=scenario)
             if (found := differences.get(one.name)) is None:
                 continue
             significant = found.p_value < self.asked.significance
@@ -144,6 +146,19 @@ def _ratios(
     for users in sorted(one.loads.keys() & baseline.loads.keys()):
         load, before = one.loads[users], baseline.loads[users]
         yield f"load_{users}_speedup", load.tokens_per_s, before.tokens_per_s, _HIGHER
+
+
+def _spreads(one: VariantNumbers, baseline: VariantNumbers) -> Iterator[tuple[str, float]]:
+    """The standard deviations of the speed-ups, where both rates have one.
+
+    That of a quotient of independent numbers, to first order (Taylor, Introduction to Error Analysis, 3.4).
+    """
+    for what in ("prompt", "generation"):
+        rates = [getattr(each, f"{what}_tokens_per_s") for each in (one, baseline)]
+        deviations = [getattr(each, f"{what}_stddev") for each in (one, baseline)]
+        if all(rates) and None not in deviations:
+            shares = [deviation / rate for deviation, rate in zip(deviations, rates, strict=True)]
+            yield f"{what}_speedup_stddev", rates[0] / rates[1] * math.hypot(*shares)
 
 
 def _ordered(

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from actions.comparison.accuracy_difference import Difference
     from actions.comparison.variant_numbers import Load, VariantNumbers
 
-__all__ = ["exhibits"]
-
 _USERS = Column("Users at once", "count")
 
 

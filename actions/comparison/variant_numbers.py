@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetricRecord
 
-__all__ = ["Load", "VariantNumbers", "collect"]
-
 _LOAD = re.compile(r"load-(\d+)")
 _LOAD_METRICS = {
     "output_tokens_per_second": "tokens_per_s",
@@ -56,7 +54,9 @@ class VariantNumbers:
         perplexity: of a text.
         perplexity_stderr: its standard error.
         prompt_tokens_per_s: engine alone, one sequence.
+        prompt_stddev: its standard deviation over the repetitions.
         generation_tokens_per_s: likewise.
+        generation_stddev: likewise.
         loads: by the number of users.
         scenarios: of all its records.
     """
@@ -68,7 +68,9 @@ class VariantNumbers:
     perplexity: float | None = None
     perplexity_stderr: float | None = None
     prompt_tokens_per_s: float | None = None
+    prompt_stddev: float | None = None
     generation_tokens_per_s: float | None = None
+    generation_stddev: float | None = None
     loads: dict[int, Load] = field(default_factory=dict)
     scenarios: set[str] = field(default_factory=set)
 
@@ -80,7 +82,9 @@ _METRICS: Mapping[str, tuple[str, str]] = {
     "perplexity": ("perplexity", "perplexity"),
     "perplexity_stderr": ("perplexity", "perplexity_stderr"),
     "prompt_tokens_per_second": ("bench", "prompt_tokens_per_s"),
+    "prompt_tokens_per_second_stddev": ("bench", "prompt_stddev"),
     "generation_tokens_per_second": ("bench", "generation_tokens_per_s"),
+    "generation_tokens_per_second_stddev": ("bench", "generation_stddev"),
 }
 """By the metric's name: what the scenario says after model and variant, and the field."""
 

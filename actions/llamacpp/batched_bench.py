@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
+from typing_extensions import override
 
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
-
-__all__ = ["BatchedBenchParameters", "LlamaCppBatchedBench"]
 
 
 class BatchedBenchParameters(VariantParameters):
@@ -46,12 +45,12 @@ class LlamaCppBatchedBench(VariantAction):
     reason = "times several sequences of"
 
     @property
+    @override
     def programs(self) -> tuple[str, ...]:
-        """See VariantAction."""
         return ("llama-batched-bench",)
 
-    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:  # noqa: ARG002
-        """See VariantAction."""
+    @override
+    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
         parameters = self.parameters
         return [
             str(program), "--model", str(variant.path),
@@ -63,8 +62,8 @@ class LlamaCppBatchedBench(VariantAction):
             *parameters.run_arguments,
         ]  # fmt: skip
 
+    @override
     def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
-        """See VariantAction."""
         self.file_of(variant)
         program = self.program(context)
         log, wanted = case_dir / "llama-batched-bench.log", self.parameters.sequences

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
+from typing_extensions import override
 
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
-
-__all__ = ["BenchParameters", "LlamaCppBench"]
 
 
 class BenchParameters(VariantParameters):
@@ -41,12 +40,12 @@ class LlamaCppBench(VariantAction):
     reason = "times"
 
     @property
+    @override
     def programs(self) -> tuple[str, ...]:
-        """See VariantAction."""
         return ("llama-bench",)
 
-    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:  # noqa: ARG002
-        """See VariantAction."""
+    @override
+    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
         parameters = self.parameters
         depths = ["--n-depth", _listed(parameters.depths)] if parameters.depths else []
         return [
@@ -59,8 +58,8 @@ class LlamaCppBench(VariantAction):
             *parameters.run_arguments,
         ]  # fmt: skip
 
+    @override
     def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
-        """See VariantAction."""
         self.file_of(variant)
         program = self.program(context)
         log = case_dir / "llama-bench.log"

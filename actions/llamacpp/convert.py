@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["ConvertParameters", "LlamaCppConvert"]
-
 _SCRIPT = "convert_hf_to_gguf.py"
 _TYPES = ("F32", "F16", "BF16", "Q8_0")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "consolidated*.pth")

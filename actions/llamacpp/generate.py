@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
+from typing_extensions import override
 
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
-
-__all__ = ["GenerateParameters", "LlamaCppGenerate", "text_faults"]
 
 _LEAST_READABLE = 0.9
 _LEAST_DISTINCT_WORDS = 3
@@ -55,12 +54,12 @@ class LlamaCppGenerate(VariantAction):
     reason = "checks that text comes from"
 
     @property
+    @override
     def programs(self) -> tuple[str, ...]:
-        """See VariantAction."""
         return ("llama-completion", "llama-cli")
 
-    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:  # noqa: ARG002
-        """See VariantAction."""
+    @override
+    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
         parameters = self.parameters
         return [
             str(program), "--model", str(variant.path),
@@ -72,8 +71,8 @@ class LlamaCppGenerate(VariantAction):
             *parameters.run_arguments,
         ]  # fmt: skip
 
+    @override
     def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
-        """See VariantAction."""
         self.file_of(variant)
         program = self.program(context)
         log = case_dir / f"{program.name}.log"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator, model_validator
+from typing_extensions import override
 
 from actions.llamacpp.in_environment.parquet_rows import NO_PYARROW
 from actions.llamacpp.multiple_choice_file import Style, task_file
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.core.records import MetadataValue
     from agent.facts import Facts
-
-__all__ = ["LlamaCppMMLU", "MMLUParameters"]
 
 _PARQUET_ROWS = Path(__file__).with_name("in_environment") / "parquet_rows.py"
 _TASKS = "tasks.bin"
@@ -97,8 +96,8 @@ class LlamaCppMMLU(VariantAction):
     reason = "asks multiple-choice questions of"
 
     @property
+    @override
     def programs(self) -> tuple[str, ...]:
-        """See VariantAction."""
         return ("llama-perplexity",)
 
     def plan(self, facts: Facts) -> Plan:
@@ -122,8 +121,8 @@ class LlamaCppMMLU(VariantAction):
                 )
         return super().plan(facts)
 
+    @override
     def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
-        """See VariantAction."""
         return [
             str(program), "--model", str(variant.path),
             "--multiple-choice", "--binary-file", str(case_dir / _TASKS),
@@ -131,8 +130,8 @@ class LlamaCppMMLU(VariantAction):
             *self.parameters.run_arguments,
         ]  # fmt: skip
 
+    @override
     def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
-        """See VariantAction."""
         self.file_of(variant)
         program = self.program(context)
         questions, examples = self._questions(context, case_dir)

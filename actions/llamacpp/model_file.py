@@ -10,8 +10,6 @@ from agent.core.errors import ActionFailedError
 if TYPE_CHECKING:
     from agent.host.processes import ProcessRunner
 
-__all__ = ["PACKAGE_PREFIX", "locate_model"]
-
 PACKAGE_PREFIX = "package:"
 _MAGIC = b"GGUF"
 

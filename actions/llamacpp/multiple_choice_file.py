@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from actions.llamacpp.questions import Question
 
-__all__ = ["Style", "prompt_of", "task_file"]
-
 Style = Literal["text", "letters"]
 """Whether an answer's own words are scored, or its letter, with the answers in the question."""
 

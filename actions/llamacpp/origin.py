@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from actions.llamacpp.variants import Variant
 
-__all__ = ["check_origin", "keep_made"]
-
 
 def _note(variant: Variant) -> Path:
     return variant.path.with_suffix(".origin")

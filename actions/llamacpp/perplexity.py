@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
+from typing_extensions import override
 
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
@@ -19,8 +20,6 @@ from parsers.llamacpp.timings import timing_metrics
 if TYPE_CHECKING:
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
-
-__all__ = ["PYTHON_TOPICS", "LlamaCppPerplexity", "PerplexityParameters"]
 
 PYTHON_TOPICS = "python-topics"
 """The help texts that come with Python (``pydoc_data.topics``): some 700 kB of English on every host."""
@@ -49,12 +48,12 @@ class LlamaCppPerplexity(VariantAction):
     reason = "measures the perplexity of"
 
     @property
+    @override
     def programs(self) -> tuple[str, ...]:
-        """See VariantAction."""
         return ("llama-perplexity",)
 
+    @override
     def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
-        """See VariantAction."""
         chunks = ["--chunks", str(self.parameters.chunks)] if self.parameters.chunks else []
         return [
             str(program), "--model", str(variant.path),
@@ -65,8 +64,8 @@ class LlamaCppPerplexity(VariantAction):
             *self.parameters.run_arguments,
         ]  # fmt: skip
 
+    @override
     def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
-        """See VariantAction."""
         self.file_of(variant)
         program = self.program(context)
         text = self._text()

@@ -18,19 +18,6 @@ if TYPE_CHECKING:
     from agent.host.processes import ProcessResult, ProcessRunner
     from parsers.llamacpp.build import Build
 
-__all__ = [
-    "GPU_REMEDY",
-    "build_number",
-    "computed_on",
-    "find_program",
-    "fitted",
-    "listed_devices",
-    "on_the_cpu",
-    "program_environment",
-    "remedy_for",
-    "run_program",
-]
-
 GPU_REMEDY = (
     "build llama.cpp with backend: cuda and a toolkit that the driver supports, and see that nvidia-smi "
     "lists the GPUs; or measure the CPU: gpuLayers 0"

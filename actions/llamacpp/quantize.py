@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from actions.llamacpp.model_file import PACKAGE_PREFIX, locate_model
 from actions.llamacpp.origin import check_origin, keep_made
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
     from parsers.llamacpp.quantize import Tensor
-
-__all__ = ["LlamaCppQuantize", "QuantizeParameters"]
 
 
 class QuantizeParameters(VariantParameters):
@@ -82,8 +81,8 @@ class LlamaCppQuantize(VariantAction):
     computes = False
 
     @property
+    @override
     def programs(self) -> tuple[str, ...]:
-        """See VariantAction."""
         return ("llama-quantize",)
 
     def plan(self, facts: Facts) -> Plan:
@@ -94,8 +93,8 @@ class LlamaCppQuantize(VariantAction):
             return Plan(nothing_to_do=f"{source} is the source, and no other variant is asked for")
         return self.plan_for(wanted, facts)
 
-    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:  # noqa: ARG002
-        """See VariantAction."""
+    @override
+    def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
         return self._command(variant, program, self.parameters.source)
 
     def _command(self, variant: Variant, program: Path, source: str) -> list[str]:
@@ -113,8 +112,8 @@ class LlamaCppQuantize(VariantAction):
             *threads,
         ]
 
+    @override
     def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
-        """See VariantAction."""
         program = self.program(context)
         source = self._source(variant, context)
         if source == variant.path:

@@ -15,8 +15,6 @@ from agent.core.errors import ActionFailedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["SUFFIXES", "Question", "question_files", "read_questions", "sample"]
-
 _SETS = Path(__file__).with_name("question_sets")
 _LETTERS = "ABCDEFGHIJ"
 SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from actions.llamacpp.model_file import locate_model
-from actions.llamacpp.ports import any_free, check_port
 from actions.llamacpp.programs import (
     GPU_REMEDY,
     computed_on,
@@ -23,6 +22,7 @@ from actions.llamacpp.programs import (
 from actions.llamacpp.server_binary import ServerBinary, thread_count
 from agent.core.errors import ActionFailedError, InterruptedRunError
 from agent.core.file_hash import sha256_of
+from agent.host.ports import any_free, check_port
 from parsers.llamacpp.devices import no_gpu
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from actions.llamacpp.server_parameters import ServerParameters
     from agent.host.processes import ProcessRunner, RunningProcess
-
-__all__ = ["PROGRAM", "LlamaCppServer"]
 
 PROGRAM = Path(__file__).with_name("in_environment") / "server_process.py"
 _POLL_S = 0.05

@@ -7,10 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from actions.llamacpp.model_file import PACKAGE_PREFIX
-from actions.llamacpp.ports import any_free, check_port
 from actions.llamacpp.programs import find_program
 from actions.llamacpp.server import PROGRAM, LlamaCppServer
 from actions.llamacpp.server_parameters import ServerParameters
@@ -25,17 +24,16 @@ from agent.component.component import (
     StepContext,
     StepOutcome,
 )
-from agent.component.container_parameters import ContainerParameters  # noqa: TC001 - pydantic reads it
+from agent.component.container_parameters import OptionalContainer  # noqa: TC001 - pydantic reads it
+from agent.component.open_container import open_container
 from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ActionFailedError
-from agent.core.names import canonical
 from agent.host.containers import Mount, Port
+from agent.host.ports import any_free, check_port
 
 if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.host.processes import ProcessRunner
-
-__all__ = ["LlamaCppServerAction", "LlamaCppServerParameters"]
 
 _HOST = "127.0.0.1"
 
@@ -54,18 +52,11 @@ class LlamaCppServerParameters(ComponentParameters, ServerParameters):
     )
     environment: OptionalPath = Field(None, description="Serve with xllamacpp of this Python environment.")
     name: str = Field("", description="The name it is served under; by default the file's.")
-    container: ContainerParameters | None = Field(
+    container: OptionalContainer = Field(
         None,
         description="The container it runs in, or its image alone; binary (by default llama-server) or "
         "environment is inside it, or mounted. Where network is not host, the port is published.",
     )
-
-    @field_validator("container", mode="before")
-    @classmethod
-    def _image(cls, value: Any) -> Any:
-        asked = {"image": value} if isinstance(value, str) else value
-        images = [entry for name, entry in (asked or {}).items() if canonical(str(name)) == "image"]
-        return None if not asked or images == [""] else asked
 
     @model_validator(mode="after")
     def _of_the_binary(self) -> LlamaCppServerParameters:
@@ -189,21 +180,16 @@ class LlamaCppServerAction(ServiceAction):
         container = self.asked.container
         if container is None:
             return context.processes
-        from agent.component.container_engine import connect
-
         wanted = (PROGRAM if self.asked.environment else None, _whole(Path(wish.model)), wish.binary)
         files = [path for path in wanted if path and path.is_absolute() and path.exists()]
-        spec = container.spec(
-            f"server-{self.asked.scenario or 'llamacpp'}",
+        return open_container(
+            container,
+            context,
+            stack,
+            purpose=f"server-{self.asked.scenario or 'llamacpp'}",
             mounts=[Mount(path, str(path), read_only=True) for path in files],
             ports=[Port(published, published, _HOST)] if published else (),
         )
-        engine = stack.enter_context(connect(context))
-        engine.ensure_image(container.image, when=container.pull, progress=context.progress)
-        running = engine.ensure_running(spec)
-        if not container.keep:
-            stack.callback(running.remove)
-        return running
 
 
 def _whole(model: Path) -> Path:

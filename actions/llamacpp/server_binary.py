@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from agent.core.records import MetadataValue
     from agent.host.processes import ProcessRunner
 
-__all__ = ["ServerBinary", "thread_count"]
-
 _WHERE_KNOWN = (
     ("--no-cache-prompt",),
     ("--cache-ram", "0"),

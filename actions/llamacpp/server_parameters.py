@@ -6,8 +6,6 @@ from pydantic import Field, model_validator
 
 from agent.component.parameter_types import OptionalCount, OptionalPath, ParameterGroup, Seconds
 
-__all__ = ["ServerParameters"]
-
 
 class ServerParameters(ParameterGroup):
     """A llama.cpp server as a profile asks for it."""

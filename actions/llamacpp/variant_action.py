@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from agent.core.records import MetadataValue
     from agent.facts import Facts
 
-__all__ = ["DEFAULT_PACKAGE", "ModelParameters", "VariantAction", "VariantParameters", "names_of", "read_log"]
-
 DEFAULT_PACKAGE = "llamacpp"
 """The name that LlamaCppInstallation gives to the programs, below the package folder."""
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue
 
-__all__ = ["DEFAULT_MODELS", "NAME_PATTERN", "Variant", "variant_files"]
-
 DEFAULT_MODELS = "models"
 """The folder of models below the package folder, where ``models_dir`` is not given."""
 

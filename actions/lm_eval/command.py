@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from actions.lm_eval.parameters import LmEvalParameters
 
-__all__ = ["SHIPPED_TASKS", "lm_eval_command", "lm_eval_environment", "tasks_folder"]
-
 SHIPPED_TASKS = Path(__file__).with_name("tasks")
 """Task files that come with the agent, for hosts without a hub."""
 
@@ -66,8 +64,14 @@ def _model_arguments(asked: LmEvalParameters, url: str) -> dict[str, str | int |
     }  # fmt: skip
 
 
-def lm_eval_environment(asked: LmEvalParameters, key: str = "") -> dict[str, str]:
-    """Variables: nothing asks a hub where that is not wanted, nothing needs nvcc, and the endpoint's key."""
+def lm_eval_environment(asked: LmEvalParameters, key: str = "", devices: str | None = None) -> dict[str, str]:
+    """Return the variables: no hub where that is not wanted, no nvcc, the endpoint's key, and the GPUs.
+
+    Args:
+        asked: the parameters.
+        key: of the endpoint.
+        devices: the GPUs to use; None for all that are visible.
+    """
     variables = {
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
@@ -76,6 +80,8 @@ def lm_eval_environment(asked: LmEvalParameters, key: str = "") -> dict[str, str
         # As for LoadGen's tests: the same numbers in CUDA_VISIBLE_DEVICES are the same GPUs.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
+    if devices is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = devices
     if asked.offline:
         variables |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return {**variables, **({"OPENAI_API_KEY": key} if key else {})}

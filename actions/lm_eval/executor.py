@@ -18,6 +18,7 @@ from actions.lm_eval.parameters import LmEvalParameters
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.core.errors import ActionFailedError, HostError
 from agent.core.records import ParsedOutput
+from agent.facts.visible_gpus import chosen_devices
 from parsers.lm_eval import parse_folder
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.core.progress import Progress
     from agent.facts import Facts
-
-__all__ = ["LmEvalExecutor", "check_echo", "remedy_of"]
 
 _PROGRESS = re.compile(r"(?:^|\s)([\w .()-]+?):\s.*?(\d+)/(\d+) \[")
 _TIMEOUT_S = 120.0
@@ -115,6 +114,7 @@ class LmEvalExecutor(Action):
             if asked.backend == "local-completions":
                 check_echo(url, asked.endpoint_model or asked.model, key)
             self._evaluate(context, case_dir, url, key)
+        results_at_the_top(case_dir)
         output = judge(parse_folder(case_dir)[-1], asked)
         return StepOutcome(_sentence(output), (output,), case_dir)
 
@@ -123,7 +123,7 @@ class LmEvalExecutor(Action):
         ended = context.processes.run(
             lm_eval_command(asked, url=url, output=case_dir),
             log=context.log,
-            env=lm_eval_environment(asked, key),
+            env=lm_eval_environment(asked, key, chosen_devices(context.facts, asked.gpus)),
             cwd=tasks_folder(asked),
             timeout_s=asked.timeout,
             check=False,
@@ -141,6 +141,16 @@ class LmEvalExecutor(Action):
                 remedy=remedy_of(ended.stderr) or f"its output is in {ended.log}",
                 details=tuple(last[:-1]),
             )
+
+
+def results_at_the_top(case_dir: Path) -> None:
+    """Move what lm-eval wrote into the case's folder, out of the one that it names after the model's path."""
+    for path in sorted(case_dir.glob("*/**/*")):
+        if path.is_file() and path.name.startswith(("results_", "samples_")):
+            path.replace(case_dir / path.name)
+    for folder in sorted(case_dir.glob("**/"), reverse=True):
+        if folder != case_dir and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def check_echo(url: str, model: str, key: str = "") -> None:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from actions.lm_eval.parameters import LmEvalParameters
 
-__all__ = ["judge"]
-
 _SCORES = ("acc", "exact_match", "acc_norm")
 """What a task is judged by: the first of these that it has."""
 

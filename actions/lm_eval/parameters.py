@@ -11,9 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
 from agent.component.component import ComponentParameters
-from agent.component.parameter_types import Seconds, Share, laid_over
-
-__all__ = ["LmEvalParameters"]
+from agent.component.parameter_types import OptionalCount, Seconds, Share, laid_over
 
 _LIST = re.compile(r"[,;\s]+")
 _OWN_ARGUMENTS = ("pretrained", "base_url", "model", "load_format")
@@ -46,6 +44,10 @@ class LmEvalParameters(ComponentParameters):
     )
     load_format: Literal["auto", "dummy"] = Field(
         "auto", description="dummy: random weights (vllm): nothing is asked, and nothing judged."
+    )
+
+    gpus: OptionalCount = Field(
+        None, description="vllm, hf: how many GPUs are used, those with the most free memory; all if absent."
     )
 
     tasks: tuple[str, ...] = Field(("mmlu",), min_length=1, description="Tasks and groups of lm-eval.")

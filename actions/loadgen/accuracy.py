@@ -10,8 +10,6 @@ from agent.core.records import Validity, Verdict
 if TYPE_CHECKING:
     from agent.core.records import Metric
 
-__all__ = ["Accuracy", "not_judged"]
-
 
 @dataclass(frozen=True)
 class Accuracy:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Reason
 
-__all__ = ["blame_client", "caveats", "client_metrics"]
-
 _IN_MS = ("ttft_latency", "tpot_latency", "target_latency", "min_duration")
 _LIMITS = {
     "ttft_limit": "ttft_latency_s",
@@ -58,6 +56,11 @@ def caveats(result: Mapping[str, Any]) -> Iterator[str]:
     ]
     if missed:
         yield f"not the benchmark's limits, so no MLPerf result: {', '.join(missed)}"
+    if retries := result.get("retries"):
+        yield (
+            f"the server closed the connection of {retries} of {result.get('issued')} requests before any "
+            "reply; each was sent once more while its time ran on: it may be shedding load"
+        )
     if found := result.get("tuning"):
         yield from _wide(found)
 

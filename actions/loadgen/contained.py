@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actions.llamacpp.server import PROGRAM
 from actions.loadgen.harness_run import HARNESS
+from agent.component.open_container import open_container
 from agent.host.containers import SECRETS_TARGET, Mount
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from actions.loadgen.sample_sets import SampleSet
     from agent.component.component import StepContext
     from agent.component.container_parameters import ContainerParameters
-
-__all__ = ["behind_links", "in_container", "key_inside", "loadgen_mounts"]
 
 _KEY = "api_key"
 
@@ -42,22 +41,17 @@ def in_container(
         ContainerError: if there is no such container to be had.
         HostError: if a secret variable is not set.
     """
-    from agent.component.container_engine import connect
-
     key = _key(asked)
-    spec = container.spec(
-        f"loadgen-{asked.case}",
-        mounts=loadgen_mounts(asked, samples, case_dir),
-        secret_files={} if key is None else {_KEY: key},
-    )
-    with connect(context) as engine:
-        engine.ensure_image(container.image, when=container.pull, progress=context.progress)
-        running = engine.ensure_running(spec)
-        try:
-            yield replace(context, processes=running)
-        finally:
-            if not container.keep:
-                running.remove()
+    with ExitStack() as stack:
+        running = open_container(
+            container,
+            context,
+            stack,
+            purpose=f"loadgen-{asked.case}",
+            mounts=loadgen_mounts(asked, samples, case_dir),
+            secret_files={} if key is None else {_KEY: key},
+        )
+        yield replace(context, processes=running)
 
 
 def key_inside(backend: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from actions.llamacpp.server import LlamaCppServer
 
-__all__ = ["SMALLER", "Engine", "OutOfMemoryError"]
-
 SMALLER = "smaller_after_out_of_memory"
 """The fact that names the smaller settings with which a test was repeated."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from actions.llamacpp.server import LlamaCppServer
 from actions.loadgen.engine import Engine
 from agent.component.environment_script import interpreter
-from agent.facts.visible_gpus import visible_gpus
+from agent.facts.visible_gpus import chosen_devices, visible_gpus
 from gpu_configs.vllm_engine import engine_settings
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["engine_name", "open_engine"]
-
 _GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 
 
@@ -30,7 +28,10 @@ def engine_name(asked: LoadGenParameters, facts: Facts) -> str:
         return f"llama.cpp with {asked.server.model}"
     if asked.vllm:
         settings = engine_settings(
-            asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=visible_gpus(facts)
+            asked.vllm,
+            model=asked.model,
+            scenario=asked.loadgen_scenario,
+            gpus=visible_gpus(facts, asked.vllm.gpus),
         )
         chosen = ", ".join(f"{name} {value}" for name, value in settings.engine.items())
         return f"vLLM with {asked.vllm.model} ({'; '.join(settings.origin)}{': ' if chosen else ''}{chosen})"
@@ -82,19 +83,24 @@ def open_engine(asked: LoadGenParameters, stack: ExitStack, context: StepContext
 def _vllm(asked: LoadGenParameters, context: StepContext) -> Engine:
     assert asked.vllm is not None  # noqa: S101 - the caller has looked
     settings = engine_settings(
-        asked.vllm, model=asked.model, scenario=asked.loadgen_scenario, gpus=visible_gpus(context.facts)
+        asked.vllm,
+        model=asked.model,
+        scenario=asked.loadgen_scenario,
+        gpus=visible_gpus(context.facts, asked.vllm.gpus),
     )
+    devices = chosen_devices(context.facts, asked.vllm.gpus)
+    visible = {} if devices is None else {"CUDA_VISIBLE_DEVICES": devices}
     backend = {
         "type": "vllm",
         "model": asked.vllm.model,
         "engine": dict(settings.engine),
         "sampling": dict(settings.sampling),
-        "environment": dict(settings.environment),
+        "environment": {**settings.environment, **visible},
     }
     return Engine(
         backend,
         exact_tokens=settings.sampling.get("ignore_eos") is True,
-        facts={"settings": "; ".join(settings.origin)},
+        facts={"settings": "; ".join(settings.origin), **({"gpus": devices} if devices else {})},
         start_qps=settings.start_qps,
     )
 
@@ -110,4 +116,5 @@ def _openai(asked: LoadGenParameters, *, url: str, model: str, request: Mapping[
         "api_key_file": None if asked.api_key_file is None else str(asked.api_key_file.absolute()),
         "connect_timeout_s": asked.connect_timeout,
         "max_in_flight": asked.max_in_flight,
+        "tokenizer": None if asked.tokenizer is None else str(asked.tokenizer.absolute()),
     }

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from actions.loadgen.sample_sets import SampleSet
 
-__all__ = ["Reference", "Score", "find_reference", "is_right", "judge_answers", "score"]
-
 _REFERENCES = Path(__file__).with_name("sample_sets") / "references.json"
 
 # Blanks, quotes, brackets and other marks; not the sign or the point of a number.

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["LoadGenExecutor"]
-
 _SYNTHETIC_SAMPLES = 256
 _OVERHEAD_S = 10.0
 _LOADGEN_DURATION_S = 600.0
@@ -72,7 +70,7 @@ class LoadGenExecutor(Action):
         """
         asked = self.asked
         self._check_files()
-        where = f", in a container of {asked.container.image}" if asked.container else ""
+        where = f", in a container of {asked.container.image_name}" if asked.container else ""
         step = Step(
             name=f"{asked.loadgen_scenario}-{asked.mode}".lower(),
             reason=f"measures the {asked.mode} of {asked.model} in LoadGen's {asked.loadgen_scenario} "

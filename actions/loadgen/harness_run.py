@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.core.progress import Progress
 
-__all__ = [
-    "CONFIG_NAME",
-    "HARNESS",
-    "harness_command",
-    "harness_config",
-    "harness_environment",
-    "remove_stale",
-    "run_harness",
-]
-
 CONFIG_NAME = "harness.json"
 RESULT_NAME = "harness_result.json"
 HARNESS = Path(__file__).with_name("in_environment") / "harness"

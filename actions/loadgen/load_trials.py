@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["trial_metrics"]
-
 _SHOWN = ("samples_per_second", "tokens_per_second", "ttft_p99", "tpot_p99", "latency_p99")
 
 

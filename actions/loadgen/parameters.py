@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
-from actions.loadgen.accuracy_targets import SCORES, rounds
 from actions.loadgen.in_environment.harness.backends.vllm_own import refused
 from actions.loadgen.sample_sets import SYNTHETIC
 from agent.component.component import ComponentParameters
-from agent.component.container_parameters import ContainerParameters  # noqa: TC001 - pydantic reads it
+from agent.component.container_parameters import OptionalContainer  # noqa: TC001 - pydantic reads it
 from agent.component.parameter_types import Seconds, Share  # noqa: TC001 - likewise
 from gpu_configs.vllm_engine import SERVER_SCENARIOS, VllmParameters
+from parsers.mlperf_accuracy.targets import SCORES, rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-__all__ = ["AUTO", "HarnessVllmParameters", "LoadGenParameters", "as_share"]
 
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _HUNDRED = 100.0
@@ -89,7 +87,7 @@ class LoadGenParameters(ComponentParameters):
     mode: Literal["performance", "accuracy"] = Field("performance", description="What is tested.")
     environment: Path = Field(description="Folder of the Python environment that has LoadGen.")
 
-    container: ContainerParameters | None = Field(
+    container: OptionalContainer = Field(
         None,
         description="The container that the test runs in; environment is the image's own, or one of the "
         "host, which is mounted.",
@@ -152,7 +150,9 @@ class LoadGenParameters(ComponentParameters):
     timeout: Seconds | None = Field(None, description="Longest time for the test; seconds or hh:mm:ss.")
 
     tokenizer: Path | None = Field(
-        None, description="Accuracy: folder of the tokenizer, where answers are tokens; vLLM's model."
+        None,
+        description="Folder of the model's tokenizer. Accuracy: where answers are tokens; vLLM's model if "
+        "absent. With an endpoint: some answers' tokens are counted anew by it.",
     )
     mlperf_round: str = Field(
         "", description="Accuracy: the round of MLPerf that judges, such as v6.1; newest."

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from actions.loadgen.accuracy import not_judged
 from actions.loadgen.caveats import blame_client, caveats, client_metrics
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from gpu_configs.vllm_engine import SERVER_SCENARIOS
 from parsers.loadgen import ACCURACY_NOT_JUDGED
+from parsers.replies import Replies, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
     from actions.loadgen.parameters import LoadGenParameters
     from actions.loadgen.sample_sets import SampleSet
 
-__all__ = ["Tested", "merge"]
-
+_LOADGEN_MODES = {"performance": "PerformanceOnly", "accuracy": "AccuracyOnly"}
 _SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity.FAILED)
 
 
@@ -51,14 +52,22 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
     """What the logs say, with the harness's numbers and a verdict on all that would spoil the result."""
     asked = tested.parameters
     client = tested.result.get("client") or {}
-    verdict = parsed.verdict or Verdict(Validity.NOT_APPLICABLE)
-    if asked.mode == "accuracy" and verdict.validity is Validity.NOT_APPLICABLE:
+    verdict = parsed.verdict or Verdict(
+        Validity.FAILED, (Reason("the logs were not judged", code="no_verdict"),)
+    )
+    if asked.mode == "accuracy" and ACCURACY_NOT_JUDGED in verdict.warnings:
         others = tuple(warning for warning in verdict.warnings if warning != ACCURACY_NOT_JUDGED)
         verdict = Verdict(Validity.VALID, warnings=others)  # the score has the word, below
-    spoiled = (*_spoiled(tested), *_above_the_limit(parsed, tested))
+    replies = judge(_replies(tested.result))
+    spoiled = (
+        *_other_test(parsed, asked),
+        *_spoiled(tested),
+        *replies.reasons,
+        *_above_the_limit(parsed, tested),
+    )
     validity = _worst(verdict.validity, Validity.INVALID) if spoiled else verdict.validity
     reasons = (*blame_client(verdict.reasons, client, parsed.details), *spoiled)
-    warnings = (*verdict.warnings, *caveats(tested.result))
+    warnings = (*verdict.warnings, *caveats(tested.result), *replies.warnings)
     metrics = (*parsed.metrics, *_harness_metrics(parsed, tested.result), *client_metrics(client))
     if asked.mode == "accuracy":
         accuracy = tested.accuracy or not_judged(
@@ -78,8 +87,34 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
     )
 
 
+def _replies(result: Mapping[str, Any]) -> Replies:
+    """What the harness noted of the replies; nothing of an engine in its own process."""
+    noted = result.get("replies") or {}
+    return Replies(
+        counts=noted.get("counts") or {},
+        sums=noted.get("sums") or {},
+        examples=noted.get("examples") or {},
+        recount=noted.get("recount") or {},
+        repeats=result.get("repeats") or {},
+    )
+
+
 def _worst(*validities: Validity) -> Validity:
     return max(validities, key=_SEVERITY.index)
+
+
+def _other_test(parsed: ParsedOutput, asked: LoadGenParameters) -> Iterator[Reason]:
+    """Yield a reason if the logs are of another scenario or mode than asked for."""
+    scenario = "Server" if asked.loadgen_scenario in SERVER_SCENARIOS else asked.loadgen_scenario
+    wanted = {"scenario": scenario, "mode": _LOADGEN_MODES[asked.mode]}
+    for name, value in wanted.items():
+        found = parsed.details.get(name, value)
+        if found != value:
+            yield Reason(
+                f"LoadGen's logs are of another test: their {name} is {found}, {value} was asked for",
+                "see that nothing else writes to this case's folder, and run it again",
+                code="other_test",
+            )
 
 
 def _spoiled(tested: Tested) -> Iterator[Reason]:
@@ -112,8 +147,25 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
             most,
             "output_tokens",
         )
+    noted = result.get("replies") or {}
+    shortest, longest = noted.get("tokens_min"), noted.get("tokens_max")
+    if must_be_exact and tokens == completed * most and shortest is not None and shortest != longest:
+        yield Reason(
+            f"answers have {shortest} to {longest} output tokens; exactly {most} each were enforced",
+            "see how the engine counts tokens",
+            "max_output_tokens",
+            most,
+            "output_tokens",
+        )
+    if set_by_s := result.get("clock_set_by_s"):
+        yield Reason(
+            f"the host's clock was set during the test, by {', '.join(f'{step:+g}' for step in set_by_s)} s: "
+            "LoadGen times by it",
+            "let the clock be right before the test begins (chronyc waitsync), then run it again",
+            code="clock_set",
+        )
     issued = int(result.get("issued", 0))
-    if completed != issued:
+    if completed != issued or not issued:
         yield Reason(
             f"{completed} of {issued} samples were answered", "see the step's log", code="unanswered"
         )

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from actions.loadgen.accuracy import Accuracy, not_judged
-from actions.loadgen.accuracy_targets import SCORES, AccuracyTargets, Target
 from actions.loadgen.harness_run import harness_environment
 from agent.component.environment_script import program_command, run_script
 from agent.core.records import Metric, Reason, Relativity, Validity, Verdict
+from parsers.mlperf_accuracy.targets import SCORES, AccuracyTargets, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from agent.component.component import StepContext
-
-__all__ = ["judge_rouge", "rouge_of"]
 
 _HUNDRED = 100
 _NO_ABBREVIATIONS = (

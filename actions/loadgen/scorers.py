@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actions.loadgen.accuracy import Accuracy, not_judged
-from actions.loadgen.accuracy_targets import targets_of
 from actions.loadgen.exact_match import Reference, find_reference, judge_answers, score
 from actions.loadgen.rouge import judge_rouge, rouge_of
 from agent.core.errors import HostError
+from parsers.mlperf_accuracy.targets import targets_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from actions.loadgen.parameters import LoadGenParameters
     from actions.loadgen.sample_sets import SampleSet
     from agent.component.component import StepContext
-
-__all__ = ["check_reference", "score_run"]
 
 _EXACT_MATCH_SHARE = 0.9
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from agent.core.records import MetadataValue
     from agent.facts import Facts
 
-__all__ = ["LocustLoad"]
-
 _LOCUSTFILE = Path(__file__).with_name("in_environment") / "locustfile.py"
 _USERS_PER_PROCESS = 50
 _WARMUP_OUTPUT = 8

@@ -12,8 +12,6 @@ from actions.llamacpp.variants import NAME_PATTERN
 from agent.component.component import ComponentParameters
 from agent.component.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
 
-__all__ = ["LocustLoadParameters"]
-
 
 def _listed(value: Any) -> Any:
     """``1,2,4,8`` as a list; one number as a list of it."""

@@ -14,8 +14,6 @@ from agent.core.errors import ActionFailedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TextServer"]
-
 _TIMEOUT_S = 30.0
 
 

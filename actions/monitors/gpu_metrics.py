@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from actions.monitors.coverage import is_enough, share, with_coverage
 from agent.core.records import MetadataValue, Metric, Relativity
 from agent.facts.nvml_library import CLOCK_EVENTS
 from parsers.nvidia_smi.readings import READINGS, UNITS
@@ -12,10 +13,8 @@ from parsers.nvidia_smi.readings import READINGS, UNITS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from actions.monitors.history import History
+    from actions.monitors.history import History, Total
     from agent.facts.nvml_library import NvmlGpu
-
-__all__ = ["SPOILING", "GpuMetrics", "clock_warnings", "span_metrics"]
 
 _READINGS = {reading.name: reading for reading in READINGS}
 _RATES = {
@@ -28,12 +27,14 @@ _COUNTS = ("nvlink_crc_errors", "nvlink_replay_errors", "nvlink_recovery_errors"
 _TOLD_AGAIN = timedelta(minutes=1)
 _OFTEN = 2
 _SELDOM = 3
+POWER = ("power_draw_instant", "power_draw_average")
+LOST_CLOCK = 0.03
+"""The share of its clock that a GPU must lose to its power limit, over all of the time, to be told."""
 _SUMMED_UP = (
     "utilization",
     "memory_utilization",
     "memory_used",
-    "power_draw_instant",
-    "power_draw_average",
+    *POWER,
     "temperature",
     "memory_temperature",
     "sm_clock",
@@ -61,6 +62,7 @@ SPOILING: Mapping[str, tuple[float, str]] = {
     "hw_slowdown": (0.01, "the hardware (hw_slowdown)"),
 }
 """Clock events that make a figure lower than it could be: from which share of the time on, and who did it."""
+_NEVER = 2.0
 _PARTS_OF_HW_SLOWDOWN = frozenset({"hw_thermal_slowdown", "hw_power_brake_slowdown"})
 
 
@@ -170,45 +172,60 @@ class GpuMetrics:
         )
 
     def summary(self, history: History, start_s: float, end_s: float) -> list[Metric]:
-        """Mean and maximum of what it said in a span, its energy, and the shares of its clock events."""
+        """Mean and maximum of what it said in a span, its energy, and the shares of its clock events.
+
+        Each has the share of the span that it is of in its metadata; means and sums of less than half are
+        left out.
+        """
         metrics = []
         for name in _SUMMED_UP:
             found = history.statistic(column(self.gpu, name), start_s, end_s)
             if found is None:
                 continue
+            seen = share(found.covered_s, start_s, end_s)
             _, unit, relativity, *_ = self._kinds.setdefault(name, self._kind(name))
             verbosity = _OFTEN if name in _HEADLINES else _SELDOM
             words = name.replace("_", " ")
-            for suffix, value, what in (("mean", found.mean, "mean"), ("max", found.maximum, "highest")):
-                metrics.append(
-                    self._named(
-                        f"{name}_{suffix}",
-                        value,
-                        unit,
-                        f"{what} {words} while it ran",
-                        relativity=relativity,
-                        verbosity=verbosity,
-                    )
+            values = {"max": (found.maximum, "highest")}
+            if name not in POWER and is_enough(seen):  # the mean of power is that of its energy
+                values = {"mean": (found.mean, "mean"), **values}
+            for suffix, (value, what) in values.items():
+                metric = self._named(
+                    f"{name}_{suffix}",
+                    value,
+                    unit,
+                    f"{what} {words} while it ran",
+                    relativity=relativity,
+                    verbosity=verbosity,
                 )
+                metrics.append(with_coverage(metric, seen))
         energy = history.total(column(self.gpu, "energy"), start_s, end_s)
-        if energy is not None:
-            metrics.append(
-                self._named(
-                    "energy",
-                    energy,
-                    "joules",
-                    "energy while it ran",
-                    relativity=Relativity.LOWER,
-                    verbosity=_OFTEN,
-                )
-            )
+        if energy is not None and is_enough(seen := share(energy.covered_s, start_s, end_s)):
+            metrics += [with_coverage(metric, seen) for metric in self._energy(energy)]
         shares = history.bits(column(self.gpu, "clock_events"), start_s, end_s)
         metrics += [
-            self._named(f"clock_event_{CLOCK_EVENTS[bit]}", share, "ratio", "share of the time")
-            for bit, share in shares.items()
+            self._named(f"clock_event_{CLOCK_EVENTS[bit]}", part, "ratio", "share of the time")
+            for bit, part in shares.items()
             if bit in CLOCK_EVENTS
         ]
         return metrics
+
+    def _energy(self, energy: Total) -> list[Metric]:
+        """Energy, and the mean power that it makes."""
+        lower = Relativity.LOWER
+        return [
+            self._named(
+                "energy", energy.value, "joules", "energy while it ran", relativity=lower, verbosity=_OFTEN
+            ),
+            self._named(
+                "power_mean",
+                energy.value / energy.covered_s,
+                "watts",
+                "energy by the seconds in which it was measured",
+                relativity=lower,
+                verbosity=_OFTEN,
+            ),
+        ]
 
 
 def column(gpu: NvmlGpu, name: str) -> str:
@@ -219,25 +236,27 @@ def column(gpu: NvmlGpu, name: str) -> str:
 def span_metrics(gpus: Iterable[NvmlGpu], history: History, start_s: float, end_s: float) -> list[Metric]:
     """What all GPUs did together: mean utilisation of those that were watched, energy of all."""
     gpus = list(gpus)
-    means = [
-        found.mean
+    busy = [
+        found
         for gpu in gpus
         if (found := history.statistic(column(gpu, "utilization"), start_s, end_s)) is not None
+        and is_enough(share(found.covered_s, start_s, end_s))
     ]
     energies = [
         joules for gpu in gpus if (joules := history.total(column(gpu, "energy"), start_s, end_s)) is not None
     ]
     metrics = []
-    if means:
-        text = f"mean of {len(means)} GPUs while it ran"
-        metrics.append(
-            Metric("gpu_utilization_mean", sum(means) / len(means), "ratio", description=text, verbosity=2)
-        )
-    if energies:
+    if busy:
+        text = f"mean of {len(busy)} GPUs while it ran"
+        mean = sum(found.mean for found in busy) / len(busy)
+        metric = Metric("gpu_utilization_mean", mean, "ratio", description=text, verbosity=2)
+        metrics.append(with_coverage(metric, share(min(found.covered_s for found in busy), start_s, end_s)))
+    least = share(min((joules.covered_s for joules in energies), default=0.0), start_s, end_s)
+    if energies and is_enough(least):  # without the energy of one GPU it is not that of all
         text = f"energy of {len(energies)} GPUs while it ran"
-        metrics.append(
-            Metric("gpu_energy", sum(energies), "joules", Relativity.LOWER, description=text, verbosity=2)
-        )
+        whole = sum(energy.value for energy in energies)
+        metric = Metric("gpu_energy", whole, "joules", Relativity.LOWER, description=text, verbosity=2)
+        metrics.append(with_coverage(metric, least))
     return metrics
 
 
@@ -255,16 +274,24 @@ def clock_warnings(
     """
     found: dict[str, list[tuple[int, float, str]]] = {}
     for gpu in gpus:
-        shares = {
-            CLOCK_EVENTS[bit]: share
-            for bit, share in history.bits(column(gpu, "clock_events"), start_s, end_s).items()
-            if bit in CLOCK_EVENTS
-        }
-        for reason, (least, _) in SPOILING.items():
+        bits = history.bits(column(gpu, "clock_events"), start_s, end_s)
+        shares = {CLOCK_EVENTS[bit]: part for bit, part in bits.items() if bit in CLOCK_EVENTS}
+        for bit, reason in CLOCK_EVENTS.items():
+            least, _ = SPOILING.get(reason, (_NEVER, ""))
             explained = reason == "hw_slowdown" and not _PARTS_OF_HW_SLOWDOWN.isdisjoint(shares)
-            if shares.get(reason, 0.0) >= least and not explained:
-                remedy = _power_remedy(gpu, limits_watts.get(gpu.index)) if reason == "sw_power_cap" else ""
-                found.setdefault(reason, []).append((gpu.index, shares[reason], remedy))
+            if shares.get(reason, 0.0) < least or explained:
+                continue
+            remedy = ""
+            if reason == "sw_power_cap":
+                clock = history.mean_while(
+                    column(gpu, "sm_clock"), bit, column(gpu, "clock_events"), start_s, end_s
+                )
+                most = gpu.max_sm_clock_hertz
+                if clock and most and shares[reason] * (1 - clock / most) < LOST_CLOCK:
+                    continue  # the limit is reached, and next to nothing is lost
+                at = f"at {clock / 1e6:.0f} of {most / 1e6:.0f} MHz; " if clock and most else ""
+                remedy = at + _power_remedy(gpu, limits_watts.get(gpu.index))
+            found.setdefault(reason, []).append((gpu.index, shares[reason], remedy))
     return [_clock_warning(reason, gpus_of) for reason, gpus_of in found.items()]
 
 

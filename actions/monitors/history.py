@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["History", "Statistic"]
-
 ROW_LIMIT = 86_400
 """Rows that are kept: a day, at one a second. Eight bytes a value: 50 MB for 8 GPUs after a day."""
 _MOSTLY = 0.5
@@ -31,6 +29,19 @@ class Statistic:
 
     mean: float
     maximum: float
+    covered_s: float
+
+
+@dataclass(frozen=True)
+class Total:
+    """What was counted in a span of time.
+
+    Args:
+        value: the sum.
+        covered_s: for how many seconds of the span it was counted.
+    """
+
+    value: float
     covered_s: float
 
 
@@ -82,12 +93,25 @@ class History:
             return None
         return Statistic(total / covered_s, highest if highest > -math.inf else highest_of_all, covered_s)
 
-    def total(self, name: str, start_s: float, end_s: float) -> float | None:
+    def total(self, name: str, start_s: float, end_s: float) -> Total | None:
         """The sum of what was counted in a span, rows at its edges by their share; None where nothing was."""
-        shares = [
-            value * within_s / whole_s for value, within_s, whole_s in self._values(name, start_s, end_s)
-        ]
-        return sum(shares) if shares else None
+        total = covered_s = 0.0
+        for value, within_s, whole_s in self._values(name, start_s, end_s):
+            total += value * within_s / whole_s
+            covered_s += within_s
+        return Total(total, covered_s) if covered_s else None
+
+    def mean_while(self, name: str, bit: int, bits: str, start_s: float, end_s: float) -> float | None:
+        """The mean of a value over those rows of a span in which a bit of another value was set."""
+        column, masks = self._columns.get(name), self._columns.get(bits)
+        if column is None or masks is None:
+            return None
+        total = covered_s = 0.0
+        for row, within_s, _ in self._rows(start_s, end_s):
+            if not math.isnan(column[row] + masks[row]) and int(masks[row]) & bit:
+                total += column[row] * within_s
+                covered_s += within_s
+        return total / covered_s if covered_s else None
 
     def bits(self, name: str, start_s: float, end_s: float) -> dict[int, float]:
         """For a value that is a set of bits: the share of the known time for which each bit was set."""

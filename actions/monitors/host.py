@@ -8,6 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from typing_extensions import override
+
+from actions.monitors.coverage import is_enough, share, with_coverage
 from actions.monitors.interval import IntervalMonitor
 from agent.component.component import MonitorSummary
 from agent.core.records import Metric, Relativity
@@ -17,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from agent.component.component import ComponentParameters, MonitorContext
-
-__all__ = ["HostMonitor", "PsutilSensors", "Sensors", "Snapshot", "metrics_between"]
 
 _VIRTUAL_NICS = ("lo", "veth", "docker", "br-", "virbr", "cni", "flannel")
 """Interfaces whose traffic also passes another one, or none; they count not even where none is a device."""
@@ -39,6 +40,9 @@ _SUMMED_UP = {
     "cpu_temperature": "celsius",
 }
 """What a case's summary tells, of the metrics that are emitted."""
+
+_READ_SLOWLY = ("cpu_temperature", "cpu_frequency")
+"""What is read seldom, and holds until it is read again."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,8 @@ class PsutilSensors(Sensors):
         self.missing: dict[str, str] = {}
         self._sys = sys
 
+    @override
     def snapshot(self, *, slow: bool) -> Snapshot:
-        """See Sensors."""
         import psutil
 
         cpu = self._read("processor times", psutil.cpu_times)
@@ -241,33 +245,39 @@ class HostMonitor(IntervalMonitor):
         self.sensors: Sensors = sensors or PsutilSensors()
         self._before = Snapshot(0.0)
         self._before_s = 0.0
+        self._slowly: dict[str, float] = {}
 
-    def begin(self, context: MonitorContext) -> None:  # noqa: ARG002 - nothing is emitted yet
-        """See IntervalMonitor."""
+    @override
+    def begin(self, context: MonitorContext) -> None:
         self._before, self._before_s = self.sensors.snapshot(slow=False), self.clock.now_s()
 
+    @override
     def measure(self, context: MonitorContext, *, slow: bool) -> None:
-        """See IntervalMonitor."""
         after, after_s = self.sensors.snapshot(slow=slow), self.clock.now_s()
         if after.at_s <= self._before.at_s:
             return
         metrics = metrics_between(self._before, after)
+        values = {metric.name: metric.value for metric in metrics}
+        self._slowly |= {name: values[name] for name in _READ_SLOWLY if name in values}
+        self.history.add(self._before_s, after_s, {**self._slowly, **values})
+        self._before, self._before_s = after, after_s
         measured = datetime.now(timezone.utc)
         context.emit([replace(metric, timestamp=measured) for metric in metrics])
-        self.history.add(self._before_s, after_s, {metric.name: metric.value for metric in metrics})
-        self._before, self._before_s = after, after_s
 
     def sum_up(self, start_s: float, end_s: float) -> MonitorSummary:
         """Mean and maximum of what the host did in a span."""
         metrics = []
         for name, unit in _SUMMED_UP.items():
             if found := self.history.statistic(name, start_s, end_s):
-                metrics.append(_metric(f"{name}_mean", found.mean, unit, "mean while it ran"))
-                metrics.append(_metric(f"{name}_max", found.maximum, unit, "highest while it ran"))
+                seen = share(found.covered_s, start_s, end_s)
+                mean = _metric(f"{name}_mean", found.mean, unit, "mean while it ran")
+                highest = _metric(f"{name}_max", found.maximum, unit, "highest while it ran")
+                both = [mean, highest] if is_enough(seen) else [highest]
+                metrics += [with_coverage(metric, seen) for metric in both]
         return MonitorSummary(tuple(metrics))
 
+    @override
     def end(self, context: MonitorContext) -> None:
-        """See IntervalMonitor."""
         missing = getattr(self.sensors, "missing", {})
         if missing:
             with append_to(context.log) as log:

@@ -7,19 +7,22 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import override
 
+from actions.monitors.coverage import coverage_warning, share
 from actions.monitors.history import History
 from actions.monitors.steady_clock import SteadyClock
 from agent.component.component import ComponentParameters, Monitor, MonitorContext, MonitorSummary
 from agent.component.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
 from agent.core.names import canonical
+from agent.core.records import Metric, Relativity
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["SLOW_INTERVAL_S", "IntervalMonitor", "IntervalParameters"]
-
+_STUCK_S = 10.0
+"""How long a case waits for a measurement that is under way: a driver that hangs must not hold the run."""
 SLOW_INTERVAL_S = 10.0
 """What takes long to read, or changes seldom, is read this often at most."""
 
@@ -33,6 +36,16 @@ class IntervalParameters(ComponentParameters):
     monitor_warmup_period: Seconds = Field(
         0.0, ge=0, description="VirtualClient's; not waited for: monitors start when the host is ready."
     )
+    monitor_iterations: int = Field(
+        -1, ge=-1, description="VirtualClient's: how often it measures at the most; -1 for no limit."
+    )
+
+    @field_validator("monitor_iterations")
+    @classmethod
+    def _some(cls, value: int) -> int:
+        if value == 0:
+            raise ValueError("-1 for no limit, or a number above 0; enabled: false switches the monitor off")
+        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -51,6 +64,8 @@ class IntervalMonitor(Monitor):
 
     Parameters = IntervalParameters
     parameters: IntervalParameters
+    subject = "the host"
+    """What it watches, in words."""
 
     def __init__(self, parameters: ComponentParameters) -> None:
         super().__init__(parameters)
@@ -73,11 +88,16 @@ class IntervalMonitor(Monitor):
     def end(self, context: MonitorContext) -> None:
         """What is done after the last interval."""
 
-    def watch(self, context: MonitorContext) -> None:
-        """See Monitor."""
+    @override
+    def prepare(self, context: MonitorContext) -> None:
         with self._turn:
             self.begin(context)
             self._watching = context
+
+    @override
+    def watch(self, context: MonitorContext) -> None:
+        if self._watching is None:
+            self.prepare(context)
         try:
             self._measure_until_stopped(context)
         finally:
@@ -87,8 +107,9 @@ class IntervalMonitor(Monitor):
 
     def _measure_until_stopped(self, context: MonitorContext) -> None:
         due = slow_at = time.monotonic()
-        stopped = False
-        while not stopped:
+        stopped, count = False, 0
+        while not stopped and count != self.parameters.monitor_iterations:
+            count += 1
             due = max(due + self.parameters.interval, time.monotonic())
             # The time up to the end counts, too, so that a short action is seen at all.
             stopped = context.stop.wait(max(0.0, due - time.monotonic()))
@@ -98,11 +119,31 @@ class IntervalMonitor(Monitor):
             with self._turn:
                 self.measure(context, slow=slow)
 
+    @override
     def summary(self, start: datetime, end: datetime) -> MonitorSummary:
-        """See Monitor."""
-        with self._turn:
-            if self._watching:
+        is_free = self._turn.acquire(timeout=_STUCK_S)
+        try:
+            if self._watching and is_free:
                 # What ends now ended after the last interval: without this a short case was never seen.
                 self.measure(self._watching, slow=True)
             end_s = self.clock.seconds_of(end, self.clock.now_s())
-            return self.sum_up(self.clock.seconds_of(start, end_s), end_s)
+            return self._with_coverage(self.clock.seconds_of(start, end_s), end_s)
+        finally:
+            if is_free:
+                self._turn.release()
+
+    def _with_coverage(self, start_s: float, end_s: float) -> MonitorSummary:
+        """The summary of a span, with how much of it was seen, and whether the host's clock was set in it."""
+        found = self.sum_up(start_s, end_s)
+        if end_s <= start_s:
+            return found
+        seen = share(self.history.covered_s(start_s, end_s), start_s, end_s)
+        name = f"{canonical(type(self).__name__).removesuffix('monitor')}_coverage"
+        text = f"share of the time for which {self.subject} was watched"
+        metric = Metric(name, seen, "ratio", Relativity.HIGHER, text, verbosity=3)
+        set_by_s = self.clock.set_by_s(start_s, end_s)
+        warnings = [
+            *coverage_warning(self.subject, seen, end_s - start_s),
+            *(f"the host's clock was set by {step_s:+.1f} s while this ran" for step_s in set_by_s),
+        ]
+        return MonitorSummary((*found.metrics, metric), (*found.warnings, *warnings))

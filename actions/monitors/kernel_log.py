@@ -13,8 +13,6 @@ from agent.facts import LocalHost
 if TYPE_CHECKING:
     from agent.facts import Host
 
-__all__ = ["KernelLog"]
-
 _RECORD = re.compile(r"^\d+,\d+,\d+,[^;]*;", re.MULTILINE)
 _JOURNAL = ("journalctl", "--dmesg", "--quiet", "--no-pager", "--show-cursor", "--output=cat")
 _CURSOR = "-- cursor: "

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Protocol
 
-from actions.monitors.gpu_metrics import GpuMetrics, clock_warnings, column, span_metrics
+from typing_extensions import override
+
+from actions.monitors.gpu_metrics import POWER, GpuMetrics, clock_warnings, column, span_metrics
 from actions.monitors.interval import IntervalMonitor
 from actions.monitors.kernel_log import KernelLog
 from actions.monitors.xid import xid_of
@@ -26,15 +28,18 @@ if TYPE_CHECKING:
     from agent.component.component import ComponentParameters, MonitorContext
     from agent.facts.nvml_library import GpuReadings, NvmlGpu
 
-__all__ = ["GpuSensors", "NvidiaSmiMonitor"]
-
 EMIT_INTERVAL_S = 5.0
 """How long measurements may wait to be written together, which costs less; errors do not wait."""
 
 EVENT_LIMIT = 1000
 """How many errors are kept to be told with the cases that they belong to."""
 
-_POWER = ("power_draw_instant", "power_draw_average")
+_MOST_OF_LIMIT = 1.2
+"""How far above its limit the power of a GPU may be for a moment; a higher reading is the sensor's fault."""
+_MOST_ENERGY_OF_LIMIT = 2.0
+"""Likewise for what its energy counter grew by, which moves in steps."""
+_READ_SLOWLY = ("power_draw_average", "memory_temperature", "pcie_transmitted", "pcie_received")
+"""What is read every SLOW_INTERVAL_S, and holds until it is read again."""
 
 
 class GpuSensors(Protocol):
@@ -58,6 +63,7 @@ class _Watched:
         metrics: makes its metrics.
         at_s: when it was read last, in seconds of the monitor's clock; None where it was not, or is silent.
         silent_since_s: since when it does not answer; None where it does.
+        slowly: what is read seldom, as it was read last.
     """
 
     metrics: GpuMetrics
@@ -66,6 +72,7 @@ class _Watched:
     counters: Mapping[str, float] | None = None
     clock_events: int = 0
     errors: Mapping[str, float] | None = None
+    slowly: dict[str, float] = field(default_factory=dict)
 
 
 class NvidiaSmiMonitor(IntervalMonitor):
@@ -76,6 +83,8 @@ class NvidiaSmiMonitor(IntervalMonitor):
         open_sensors: opens NVML; raises NvmlError where it does not answer.
         kernel_log: where errors are told.
     """
+
+    subject = "the GPUs"
 
     def __init__(
         self,
@@ -92,28 +101,31 @@ class NvidiaSmiMonitor(IntervalMonitor):
         self._limits_watts: dict[int, float] = {}
         self._events: deque[tuple[float, str]] = deque(maxlen=EVENT_LIMIT)
         self._gaps: deque[tuple[float, float, str]] = deque(maxlen=EVENT_LIMIT)
+        self._set_aside: deque[tuple[float, int, float, float]] = deque(maxlen=EVENT_LIMIT)
+        """Readings of power that cannot be: when, of which GPU, watts, and its limit."""
         self._silent_since_s: float | None = None
         self._pending: list[Metric] = []
         self._emit_at_s = 0.0
         self._row_s: float | None = None
         """When the GPUs were read last, all of them."""
 
+    @override
     def begin(self, context: MonitorContext) -> None:
-        """See IntervalMonitor."""
+        self._row_s = None  # where it begins anew, the time before was not measured
         if why := self._kernel_log.open():
             _note(context, f"Xid errors are not watched: {why}")
         self._read_all(context, slow=False)
 
+    @override
     def measure(self, context: MonitorContext, *, slow: bool) -> None:
-        """See IntervalMonitor."""
         self._pending += self._read_all(context, slow=slow)
         happened = self._xids(now=slow)
         self._pending += happened
         if self._pending and (happened or slow or time.monotonic() >= self._emit_at_s):
             self._emit(context)
 
+    @override
     def end(self, context: MonitorContext) -> None:
-        """See IntervalMonitor."""
         now_s = self.clock.now_s()
         gaps = []
         if self._silent_since_s is not None:
@@ -144,6 +156,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
             metrics += watched.metrics.summary(self.history, start_s, end_s)
         warnings = clock_warnings(gpus, self._limits_watts, self.history, start_s, end_s)
         warnings += dict.fromkeys(text for at_s, text in self._events if start_s <= at_s <= end_s)
+        warnings += self._set_aside_warnings(start_s, end_s)
         warnings += self._gap_warnings(start_s, end_s)
         return MonitorSummary(tuple(metrics), tuple(warnings))
 
@@ -192,15 +205,22 @@ class NvidiaSmiMonitor(IntervalMonitor):
         gauges = dict(readings.gauges)
         if "power_limit" in gauges:
             self._limits_watts[gpu.index] = gauges["power_limit"]
+        metrics += self._quarantine(watched, gauges, now_s)
+        watched.slowly |= {name: gauges[name] for name in _READ_SLOWLY if name in gauges}
         if watched.at_s is not None and now_s > watched.at_s:
             elapsed_s = now_s - watched.at_s
             grown = _growth(watched.counters or {}, readings.counters)
             energy = grown.pop("energy", None)
-            power = next((gauges[name] for name in _POWER if name in gauges), None)
+            power = next((gauges[name] for name in POWER if name in gauges), None)
             if energy is None and power is not None:
                 energy = power * elapsed_s
+            limit_watts = self._limit(watched)
+            if energy and limit_watts and energy > _MOST_ENERGY_OF_LIMIT * limit_watts * elapsed_s:
+                self._set_aside.append((now_s, gpu.index, energy / elapsed_s, limit_watts))
+                energy = None
             gauges |= {name: amount / elapsed_s for name, amount in grown.items()}
-            values |= {column(gpu, name): value for name, value in gauges.items() if name in _KEPT}
+            kept = {**watched.slowly, **gauges}
+            values |= {column(gpu, name): value for name, value in kept.items() if name in _KEPT}
             if energy is not None:
                 values[column(gpu, "energy")] = energy
             if readings.clock_events is not None:
@@ -212,6 +232,38 @@ class NvidiaSmiMonitor(IntervalMonitor):
         self._note_errors(watched, gauges, now_s)
         watched.at_s, watched.counters = now_s, readings.counters
         return metrics
+
+    def _limit(self, watched: _Watched) -> float | None:
+        """The highest power limit that a GPU may have, in watts; None where it does not tell."""
+        gpu = watched.metrics.gpu
+        known = (self._limits_watts.get(gpu.index), gpu.default_power_limit_watts)
+        return max((watts for watts in known if watts), default=None)
+
+    def _quarantine(self, watched: _Watched, gauges: dict[str, float], now_s: float) -> list[Metric]:
+        """Set readings of power aside that are far above the limit; each is an event."""
+        limit_watts = self._limit(watched)
+        too_high = [
+            name for name in POWER if limit_watts and gauges.get(name, 0.0) > _MOST_OF_LIMIT * limit_watts
+        ]
+        metrics = []
+        for name in too_high:
+            watts = gauges.pop(name)
+            self._set_aside.append((now_s, watched.metrics.gpu.index, watts, limit_watts or 0.0))
+            text = f"a reading of {name.replace('_', ' ')} that was set aside: the limit is {limit_watts:g} W"
+            metrics.append(watched.metrics.event("power_set_aside", watts, "watts", text))
+        return metrics
+
+    def _set_aside_warnings(self, start_s: float, end_s: float) -> list[str]:
+        """Which GPUs told a power that cannot be."""
+        found: dict[int, list[tuple[float, float]]] = {}
+        for at_s, index, watts, limit_watts in self._set_aside:
+            if start_s <= at_s <= end_s:
+                found.setdefault(index, []).append((watts, limit_watts))
+        return [
+            f"GPU {index}: {len(told)} readings of power were set aside, the highest {max(told)[0]:.0f} W; "
+            f"its limit is {max(told)[1]:g} W"
+            for index, told in found.items()
+        ]
 
     def _note_errors(self, watched: _Watched, gauges: Mapping[str, float], now_s: float) -> None:
         """Errors that were counted since the last look are told with the case that ran then."""
@@ -326,7 +378,7 @@ _KEPT = frozenset(
         "nvlink_received",
         "pcie_transmitted",
         "pcie_received",
-        *_POWER,
+        *POWER,
     }
 )
 _ERRORS = {

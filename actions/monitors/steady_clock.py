@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-__all__ = ["SteadyClock"]
-
 _SET_S = 0.1
 """From which difference on the host's clock was set, and not only held in step."""
+
+_TOLD_S = 0.5
+"""From which difference on that is told: small ones are corrections that added up."""
 
 
 class SteadyClock:
@@ -42,6 +44,14 @@ class SteadyClock:
             self._offsets.append((self._looked_s, offset_s))
         self._looked_s = now_s
         return now_s
+
+    def set_by_s(self, start_s: float, end_s: float) -> list[float]:
+        """By how many seconds the host's clock was set in a span, each time; below 0 where it went back."""
+        return [
+            offset_s - before_s
+            for (_, before_s), (since_s, offset_s) in pairwise(self._offsets)
+            if start_s <= since_s <= end_s and abs(offset_s - before_s) > _TOLD_S
+        ]
 
     def seconds_of(self, moment: datetime, latest_s: float = math.inf) -> float:
         """The seconds of a moment that the host's clock told; of two that it told, the later one.

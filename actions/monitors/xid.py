@@ -10,8 +10,6 @@ from typing import Any
 
 from agent.facts.gpus import pci_bus_id
 
-__all__ = ["Xid", "xid_of"]
-
 _TABLE = Path(__file__).with_name("xids.yaml")
 _LINE = re.compile(
     r"(?P<what>S?Xid) \((?:PCI:)?(?P<bus>[0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+(?:\.\d)?)\): "

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from agent.core.progress import Progress
 
-__all__ = ["Alive", "gpu_use"]
-
 _INTERVAL_S = 2.0
 _WORTH_TELLING_S = 20.0
 _LINE_LIMIT = 120

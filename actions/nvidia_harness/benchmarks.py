@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BENCHMARKS", "Benchmark", "benchmark"]
-
 _GB = 10**9
 
 

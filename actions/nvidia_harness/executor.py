@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from agent.core.records import ParsedOutput
     from agent.facts import Facts
 
-__all__ = ["MLPerfExecutor"]
-
 _OFFICIAL_MINUTES = 12.0
 _FAST_MINUTES = 4.0
 _BUILD_MINUTES = 20.0

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["EXPECTED", "lacking"]
-
 EXPECTED: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
     ("bert", "download_data"): (("squad/dev-v1.1.json",),),
     ("bert", "download_model"): (

@@ -12,8 +12,6 @@ from agent.host.containers.failures import known_failure
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["explained", "remedy_for", "silent_failure"]
-
 _SILENT = (
     r"Detected system did not match any known systems",
     r"No registered config for \S+",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from agent.host.containers.container import Container
     from agent.host.processes import ProcessResult
 
-__all__ = ["HarnessContainer", "container_spec", "harness_container", "image_name"]
-
 PURPOSE = "mlperf-nvidia"
 _ACCESS = {"gpus": GpuAccess.DEVICE_REQUEST, "cdi": GpuAccess.CDI, "runtime": GpuAccess.RUNTIME}
 _CLOCK_FILES = (Path("/etc/timezone"), Path("/etc/localtime"))

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.users import Account
 
-__all__ = ["check_programs"]
-
 _BUILDX = re.compile(r"docker buildx|--build-context")
 """What only buildx knows (v4.1 and v5.1, Makefile.docker; not v3.1)."""
 

@@ -11,8 +11,6 @@ from agent.core.errors import HostError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Registered", "known_gpu", "registered_configs"]
-
 
 @dataclass(frozen=True)
 class Registered:

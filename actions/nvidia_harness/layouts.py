@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["LAYOUTS", "ConfigStyle", "Layout", "layout_of", "nvidia_folder"]
-
 
 class ConfigStyle(str, Enum):
     """How a system's settings stand in the repository."""
@@ -118,23 +116,24 @@ LAYOUTS = (
 )
 
 
-def nvidia_folder(repository: Path, exists: Mapping[Path, bool]) -> Path:
-    """Where NVIDIA's code is: ``closed/NVIDIA`` of a results repository, or the folder itself.
+def nvidia_folder(repository: Path, exists: Mapping[Path, bool], submitter: str = "NVIDIA") -> Path:
+    """Return where NVIDIA's code is: ``closed/<submitter>`` of a results repository, or the folder itself.
 
     Args:
         repository: the folder of the repository, or of one submitter's code.
-        exists: whether its Makefile.docker, or that of closed/NVIDIA, is there.
+        exists: whether its Makefile.docker, or that of the submitter, is there.
+        submitter: NVIDIA, or another one that uses its code, such as Azure.
 
     Raises:
         HostError: if there is none.
     """
-    for folder in (repository / "closed" / "NVIDIA", repository):
+    for folder in (repository / "closed" / submitter, repository):
         if exists[folder / "Makefile.docker"]:
             return folder
     raise HostError(
-        f"{repository} is no results repository of MLPerf: it has no closed/NVIDIA/Makefile.docker",
+        f"{repository} is no results repository of MLPerf: it has no closed/{submitter}/Makefile.docker",
         remedy="add a GitRepoClone of mlcommons/inference_results_v4.1 with this PackageName to the "
-        "dependencies, or give Repository",
+        "dependencies, or correct Repository or Submitter",
     )
 
 

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path  # noqa: TC003 - pydantic reads it
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from actions.nvidia_harness.layouts import LAYOUTS
 from agent.component.component import ComponentParameters
-from agent.component.parameter_types import Seconds  # noqa: TC001 - likewise
+from agent.component.parameter_types import OptionalPath, Seconds, Words  # noqa: TC001 - pydantic reads it
 from agent.facts.disk_filter import parse_disk_filter
-
-__all__ = ["MLPerfParameters"]
 
 _SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _words(value: Any) -> Any:
-    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-"""A list, or a text with commas."""
 
 
 class MLPerfParameters(ComponentParameters):
@@ -40,7 +29,8 @@ class MLPerfParameters(ComponentParameters):
     benchmarks: Words = Field((), description="Whose data is prepared; the model alone by default.")
 
     package_name: str = Field("mlperf", description="The repository's folder below the package folder.")
-    repository: Path | None = Field(None, description="A local copy of the repository, instead.")
+    repository: OptionalPath = Field(None, description="A local copy of the repository, instead.")
+    submitter: str = Field("NVIDIA", description="Whose folder of closed/ has the code: NVIDIA, Azure, …")
     round: str = Field("", description="Which round a repository is like whose VERSION is not known: v4.1.")
     loadgen_scenarios: Words = Field((), description="Offline, Server, …; by default the benchmark's usual.")
     config_ver: Words = Field(("default",), description="default, high_accuracy, …")
@@ -49,9 +39,11 @@ class MLPerfParameters(ComponentParameters):
     test_run: bool = Field(False, description="--test_run: one minute instead of ten; no official result.")
     run_args: str = Field("", description="Further RUN_ARGS of the harness.")
     system: str = Field("", description="The system of gpu_configs to take the settings of.")
-    system_file: Path | None = Field(None, description="A YAML file with a system of one's own.")
+    system_file: OptionalPath = Field(None, description="A YAML file with a system of one's own.")
 
-    scratch_path: Path | None = Field(None, description="The scratch space, instead of one on a disk.")
+    scratch_path: OptionalPath = Field(
+        None, description="The scratch space, instead of one on a disk; by default MLPERF_SCRATCH_PATH's."
+    )
     least_free_gb: float | None = Field(
         None, ge=0, description="Free space that it must have, in GB; what it holds already counts."
     )
@@ -80,7 +72,7 @@ class MLPerfParameters(ComponentParameters):
         parse_disk_filter(value)
         return value
 
-    @field_validator("model", "package_name")
+    @field_validator("model", "package_name", "submitter")
     @classmethod
     def _name(cls, value: str) -> str:
         if not _NAME.fullmatch(value):

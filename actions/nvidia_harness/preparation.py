@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from actions.nvidia_harness.workspace import Workspace
     from agent.component.component import StepContext
 
-__all__ = ["check_links", "give_folder", "give_scratch", "join_docker", "prebuild", "wanted_clean"]
-
 
 def join_docker(workspace: Workspace, context: StepContext) -> StepOutcome:
     """Make the account a member of the group docker; what runs for it next has the group at once.

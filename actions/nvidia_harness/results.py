@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from actions.nvidia_harness.workspace import Test
 
-__all__ = ["copy_logs", "keep_logs", "merged", "results_in"]
-
 METADATA = "metadata.json"
 COPY_LIMIT_BYTES = 64 << 20
 """A larger file, such as an accuracy log, stays where the harness wrote it."""
@@ -28,7 +26,7 @@ _TARGET = re.compile(r"-99(\.9)?$")
 _RATES = {"Offline": "offline_expected_qps", "Server": "server_target_qps"}
 _SAME = 1e-4
 """The relative difference up to which two logs say the same: LoadGen writes six digits."""
-_SEVERITY = (Validity.NOT_APPLICABLE, Validity.VALID, Validity.INVALID, Validity.FAILED)
+_SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity.FAILED)
 
 
 def copy_logs(logs: Path, target: Path) -> tuple[str, ...]:
@@ -80,7 +78,7 @@ def results_in(folder: Path, test: Test, benchmark: str) -> list[ParsedOutput]:
             text = path.read_text(encoding="utf-8", errors="replace")
             for output in mlperf_harness_summary.parse_summary(text, str(path)):
                 logs = _logs_of(path.parent, output)
-                outputs.append(_with_loadgen(output, logs) if logs else output)
+                outputs.append(_with_loadgen(output, logs) if logs else _unproven(output))
     if not outputs:
         raise ParseError(
             f"the harness ended with 0 and left no result of {benchmark} {test.scenario} {test.mode}",
@@ -125,12 +123,20 @@ def _logs_of(folder: Path, output: ParsedOutput) -> Path | None:
 
 def _with_loadgen(output: ParsedOutput, folder: Path) -> ParsedOutput:
     if not (folder / DETAIL_NAME).is_file():
-        warning = (
-            f"{DETAIL_NAME} is not beside it: the harness's summary could not be compared with LoadGen's log"
-        )
-        verdict = output.verdict or Verdict(Validity.NOT_APPLICABLE)
-        return replace(output, verdict=replace(verdict, warnings=(*verdict.warnings, warning)))
+        return _unproven(output)
     return merged(output, parse_folder(folder))
+
+
+def _unproven(output: ParsedOutput) -> ParsedOutput:
+    """Return the result as not valid: without LoadGen's own log nothing proves it."""
+    verdict = output.verdict or Verdict(Validity.NOT_APPLICABLE)
+    reason = Reason(
+        f"{DETAIL_NAME} is not beside the harness's summary, so nothing proves its result",
+        "run it again and keep the folder of logs as the harness wrote it",
+        code="no_loadgen_log",
+    )
+    validity = Validity.INVALID if verdict.validity is Validity.VALID else verdict.validity
+    return replace(output, verdict=replace(verdict, validity=validity, reasons=(*verdict.reasons, reason)))
 
 
 def merged(summary: ParsedOutput, log: ParsedOutput) -> ParsedOutput:
@@ -141,7 +147,7 @@ def merged(summary: ParsedOutput, log: ParsedOutput) -> ParsedOutput:
         log: of mlperf_log_detail.txt beside it.
     """
     own = {metric.name: metric for metric in summary.metrics}
-    judged, raw = summary.verdict or Verdict(Validity.NOT_APPLICABLE), log.verdict or Verdict(Validity.FAILED)
+    judged, raw = summary.verdict or Verdict(Validity.VALID), log.verdict or Verdict(Validity.FAILED)
     differ = [
         Reason(
             f"{metric.name} is {own[metric.name].value:g} in the summary, {metric.value:g} in LoadGen's log",
@@ -156,9 +162,10 @@ def merged(summary: ParsedOutput, log: ParsedOutput) -> ParsedOutput:
     reasons = [reason for reason in judged.reasons if not (raw.reasons and reason.code == "loadgen_invalid")]
     codes = {reason.code for reason in raw.reasons}
     reasons = [reason for reason in reasons if reason.code not in codes]
-    validity = max(
-        (judged.validity, raw.validity, Validity.INVALID if differ else judged.validity), key=_SEVERITY.index
-    )
+    validities = [Validity.INVALID if differ else judged.validity]
+    if summary.verdict is None or ACCURACY_NOT_JUDGED not in raw.warnings:
+        validities.append(raw.validity)  # the log of an accuracy run leaves the word to the score
+    validity = max((judged.validity, *validities), key=_SEVERITY.index)
     raw_warnings = (warning for warning in raw.warnings if warning != ACCURACY_NOT_JUDGED)
     return replace(
         summary,

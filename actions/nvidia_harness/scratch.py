@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from agent.facts.base import Host
     from agent.facts.users import Account
 
-__all__ = ["FOLDERS", "OWN_FOLDER", "DataStage", "Inventory", "Scratch", "bytes_made", "inventory", "new_in"]
-
 FOLDERS = ("data", "models", "preprocessed_data")
 """What NVIDIA's code expects below MLPERF_SCRATCH_PATH (README.md, "Setting up the Scratch Spaces")."""
 

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
 
     from gpu_configs.systems import Tuned
 
-__all__ = [
-    "ACCURACY_OF",
-    "FILE_MARK",
-    "class_section",
-    "custom_system",
-    "harness_type",
-    "settings_file",
-    "with_block",
-    "without_block",
-]
-
 ACCURACY_OF = {"default": "k_99", "high_accuracy": "k_99_9"}
 """AccuracyTarget by config_ver (code/common/constants.py, config_ver_to_workload_setting)."""
 

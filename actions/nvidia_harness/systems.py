@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from actions.nvidia_harness.parameters import MLPerfParameters
     from actions.nvidia_harness.workspace import Test, Workspace
 
-__all__ = ["Detected", "SystemSections", "own_system", "read_detection"]
-
 _CUSTOM_LIST = "code/common/systems/custom_list.py"
 _KNOWN_HARDWARE = "code/common/systems/known_hardware.py"
 

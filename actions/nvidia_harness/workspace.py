@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["BUILT", "CLONED", "CONTAINER_FOLDER", "SYSTEM", "Test", "Workspace", "find_workspace"]
-
 CONTAINER_FOLDER = "/work"
 """Where the container sees NVIDIA's code (Makefile.docker, CONTAINER_VOL)."""
 
@@ -223,13 +221,17 @@ def _account(parameters: MLPerfParameters, facts: Facts) -> Account:
 
 def _folder(parameters: MLPerfParameters, facts: Facts) -> Path:
     repository = parameters.repository or facts[PACKAGE_DIR] / parameters.package_name
-    marks = (repository / "closed" / "NVIDIA" / "Makefile.docker", repository / "Makefile.docker")
-    return nvidia_folder(repository.absolute(), {mark: facts[exists(mark)] for mark in marks})
+    marks = (repository / "closed" / parameters.submitter / "Makefile.docker", repository / "Makefile.docker")
+    return nvidia_folder(
+        repository.absolute(), {mark: facts[exists(mark)] for mark in marks}, parameters.submitter
+    )
 
 
 def _scratch(parameters: MLPerfParameters, facts: Facts) -> Path:
     if parameters.scratch_path:
         return parameters.scratch_path.absolute()
+    if own := os.environ.get("MLPERF_SCRATCH_PATH"):
+        return Path(own).absolute()
     # As VirtualClient: never the disk of the operating system.
     disks = filter_disks(facts[DISKS], f"{parameters.disk_filter}&OSDisk:false")
     for disk in disks:
@@ -240,7 +242,7 @@ def _scratch(parameters: MLPerfParameters, facts: Facts) -> Path:
     found = f"{', '.join(disk.path for disk in disks)} is not mounted" if disks else "no disk fits"
     raise HostError(
         f"there is no place for the scratch space: {found} (DiskFilter {parameters.disk_filter})",
-        remedy="mount a data disk (MountDisks), correct DiskFilter, or give ScratchPath",
+        remedy="mount a data disk, correct DiskFilter, or give a folder: ScratchPath or MLPERF_SCRATCH_PATH",
     )
 
 

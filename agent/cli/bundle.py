@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["bundle"]
-
 
 def bundle(
     platform: Annotated[

@@ -14,8 +14,6 @@ from agent.cli.options import PackageDir, ResultsDir
 if TYPE_CHECKING:
     from agent.run.undoing import Undoing
 
-__all__ = ["clean", "clean_up"]
-
 
 def clean(
     run: Annotated[

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["convert"]
-
 
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN", help="Profile: a name, a path or a URI.")],

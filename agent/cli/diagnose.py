@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from agent.diagnosis.diagnosis import Diagnosis
     from agent.diagnosis.rules import Rule
 
-__all__ = ["baseline", "diagnose"]
-
 Recorded = Annotated[
     list[Path],
     typer.Argument(help="Folders of runs or fleet runs, files of records, or SuperBench's results."),

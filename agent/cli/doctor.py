@@ -9,8 +9,6 @@ import typer
 
 from agent.cli.options import AsJson, PackageDir, Parameters, request_of
 
-__all__ = ["doctor"]
-
 OptionalProfiles = Annotated[
     list[str] | None,
     typer.Option("--profile", "-p", help="Also see whether this profile can run here.", show_default=False),

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["facts"]
-
 _LONG = 200
 """Characters after which a value is only counted in the table; ``--json`` has all of it."""
 

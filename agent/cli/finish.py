@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from agent.core.records import MetricRecord
     from agent.run.session import FinishedRun
 
-__all__ = ["finish"]
-
 
 def finish(finished: FinishedRun, *, as_json: bool) -> None:
     """Print the result and end with the run's exit code."""
@@ -28,14 +26,19 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
         print_json({**finished.description, "report": str(finished.report) if finished.report else None})
     else:
         from agent.core.errors import UsageError
+        from agent.core.safe_files import append_to
         from agent.core.terminal import safe_console
         from agent.report import render_result
+        from agent.run.session import TERMINAL_LOG
         from agent.store.metric_lines import read_records
 
         records: Iterable[MetricRecord] = ()
         with suppress(OSError, UsageError):  # the run's folder is gone: its verdict says so
             records = list(read_records(finished.run_dir / "metrics.jsonl"))
         render_result(finished.description, records, safe_console(), run_dir=finished.run_dir)
+        with suppress(OSError), append_to(finished.run_dir / "logs" / TERMINAL_LOG) as log:
+            paper = safe_console(file=log, width=120, no_color=True, highlight=False)
+            render_result(finished.description, records, paper, run_dir=finished.run_dir)
     raise typer.Exit(outcome.exit_code)
 
 

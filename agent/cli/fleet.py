@@ -11,14 +11,19 @@ from agent.cli.options import (
     AsJson,
     ExperimentId,
     FailFast,
+    LogLevel,
     Metadata,
     OnlyDependencies,
     Parameters,
     Profiles,
     Quiet,
     ResultsDir,
+    RunId,
+    Samples,
     Scenarios,
+    Settings,
     Sinks,
+    System,
     Timeout,
     pairs,
     request_of,
@@ -27,8 +32,6 @@ from agent.cli.options import (
 if TYPE_CHECKING:
     from agent.fleet.inventory import Inventory
     from agent.fleet.run import FinishedFleet, Wishes
-
-__all__ = ["app"]
 
 _SLURM = "slurm"
 
@@ -64,11 +67,16 @@ def run(
     metadata: Metadata = None,
     scenarios: Scenarios = "",
     dependencies: OnlyDependencies = False,
+    samples: Samples = None,
+    settings: Settings = None,
     iterations: Annotated[
         int | None, typer.Option("--iterations", min=1, help="Rounds of all actions.")
     ] = None,
     timeout: Timeout = "",
     fail_fast: FailFast = False,
+    run_id: RunId = "",
+    system: System = "",
+    log_level: LogLevel = "debug",
     sink: Sinks = None,
     env: Annotated[
         list[str] | None,
@@ -168,6 +176,11 @@ def run(
         results_dir=results_dir,
         experiment_id=experiment_id,
         allow_reboot=yes,
+        samples=samples,
+        settings=settings,
+        run_id=run_id,
+        system=system,
+        log_level=log_level,
         sinks=tuple(sink or ()),
     )
     hosts = limited(_hosts(inventory or [], via, partition, nodelist), limit, _warn)

@@ -26,8 +26,6 @@ from agent.cli.run import run
 from agent.cli.runs import runs
 from agent.cli.show import show
 
-__all__ = ["app", "main"]
-
 _TYPER_INTERRUPTED = 130
 """What typer ends with on Ctrl-C outside of a run."""
 
@@ -64,7 +62,7 @@ app.add_typer(fleet, name="fleet")
 
 def _arguments(arguments: list[str]) -> list[str]:
     """The arguments with what may be left out: ``run``, and the value of ``--clean``."""
-    arguments = ["--clean=all" if argument == "--clean" else argument for argument in arguments]
+    arguments = ["--clean=all" if argument == "--clean" else argument for argument in _expanded(arguments)]
     if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
         return ["run", *arguments]
     return arguments
@@ -117,6 +115,42 @@ def _use_streams() -> None:
         setattr(
             sys, name, io.TextIOWrapper(buffer, encoding, errors="replace", line_buffering=line_buffering)
         )
+
+
+_TAKES_AT = ("--limit", "-l")
+"""Options whose own values may begin with ``@``."""
+
+
+def _expanded(arguments: list[str]) -> list[str]:
+    """The arguments with those of response files in the place of ``@file``, as VirtualClient takes them.
+
+    Blanks separate the words of a line, quotes hold them together; a line that begins with # is a comment.
+
+    Raises:
+        UsageError: if there is no such file, or a quote is not closed.
+    """
+    import shlex
+    from pathlib import Path
+
+    from agent.core.errors import UsageError
+
+    expanded: list[str] = []
+    for place, argument in enumerate(arguments):
+        if not argument.startswith("@") or (place and arguments[place - 1] in _TAKES_AT):
+            expanded.append(argument)
+            continue
+        path = Path(argument[1:]).expanduser()
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+            for line in lines:
+                if not line.lstrip().startswith("#"):
+                    expanded += shlex.split(line)
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"the response file {path} cannot be read: {error}",
+                remedy="write options and values in it, as on a command line",
+            ) from error
+    return expanded
 
 
 def main() -> None:

@@ -10,28 +10,6 @@ import typer
 if TYPE_CHECKING:
     from agent.run.request import RunRequest
 
-__all__ = [
-    "AllowReboot",
-    "Arm",
-    "AsJson",
-    "ExperimentId",
-    "FailFast",
-    "Metadata",
-    "OnlyDependencies",
-    "PackageDir",
-    "Parameters",
-    "Profiles",
-    "Quiet",
-    "ResultsDir",
-    "Run",
-    "Samples",
-    "Scenarios",
-    "Sinks",
-    "Timeout",
-    "pairs",
-    "request_of",
-]
-
 Profiles = Annotated[
     list[str],
     typer.Option(
@@ -101,6 +79,30 @@ Run = Annotated[
     str | None, typer.Argument(help="The run's id, its beginning, or its folder.", show_default="the latest")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Iterations = Annotated[
+    int | None, typer.Option("--iterations", "-i", min=1, help="Rounds of all actions.", show_default="1")
+]
+ClientId = Annotated[
+    str,
+    typer.Option("--client-id", "--agent-id", help="This host's name in records.", show_default="host name"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any parameter of any element: scenario.parameter=value.", show_default=False),
+]
+RunId = Annotated[
+    str, typer.Option("--run-id", help="The run's name: results/NAME; must be new.", show_default="new")
+]
+System = Annotated[
+    str,
+    typer.Option("--system", "-s", help="The system that starts the run, for records.", show_default=False),
+]
+LogLevel = Annotated[
+    str, typer.Option("--log-level", "--ll", help="Of logs/vcagent.jsonl: debug to critical, or 0 to 5.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show reasons, commands and all that steps tell.")
+]
 
 
 def pairs(texts: list[str] | None) -> dict[str, str]:
@@ -120,15 +122,44 @@ def request_of(
     metadata: list[str] | None = None,
     *,
     samples: int | None = None,
+    settings: list[str] | None = None,
+    log_level: str = "debug",
     **others: object,
 ) -> RunRequest:
     """The request that the options make.
 
     Raises:
-        UsageError: if parameters or metadata are not written name=value.
+        UsageError: if parameters, metadata or settings are not written as they should be.
     """
+    from agent.core.logs import parse_level
     from agent.run.request import RunRequest
 
     if samples is not None:
         parameters = [*(parameters or ()), f"Samples={samples}"]
-    return RunRequest(tuple(profile), pairs(parameters), pairs(metadata), **others)  # type: ignore[arg-type]
+    return RunRequest(
+        tuple(profile),
+        pairs(parameters),
+        pairs(metadata),
+        log_level=parse_level(log_level),
+        settings=settings_of(settings),
+        **others,  # type: ignore[arg-type]
+    )
+
+
+def settings_of(texts: list[str] | None) -> dict[str, str]:
+    """Read ``--set``: each is one value, whatever signs it has.
+
+    Raises:
+        UsageError: if one is not written scenario.parameter=value.
+    """
+    from agent.core.errors import UsageError
+
+    settings = {}
+    for text in texts or []:
+        place, equals, value = text.partition("=")
+        if not equals or "." not in place:
+            raise UsageError(
+                "--set is not written scenario.parameter=value", remedy="such as --set bert.configVer=default"
+            )
+        settings[place.strip()] = value.strip()
+    return settings

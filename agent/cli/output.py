@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agent.core.errors import VcagentError
 
-__all__ = ["print_error", "print_json"]
-
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on standard output."""

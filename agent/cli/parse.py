@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Metric, ParsedOutput
 
-__all__ = ["parse"]
-
 _STYLES = {
     "VALID": "bold green",
     "INVALID": "bold red",
@@ -64,6 +62,8 @@ def _show(console: Console, output: ParsedOutput, most: int) -> None:
     title = Text(output.scenario or output.format, style="bold")
     title.append(f"  {validity}", style=_STYLES.get(validity, ""))
     title.append(f"  {output.tool_name} {output.tool_version}".rstrip(), style="dim")
+    if not output.complete:
+        title.append("  incomplete", style="bold red")
     console.print(title)
     if output.verdict:
         for reason in output.verdict.reasons:
@@ -86,12 +86,20 @@ def _table(metrics: list[Metric]) -> Any:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=True)
-    for name, justify in (("metric", "left"), ("value", "right"), ("unit", "left"), ("what it is", "left")):
+    columns = [("metric", "left"), ("value", "right"), ("unit", "left"), ("what it is", "left")]
+    cases = any(map(_case, metrics))
+    for name, justify in [("case", "left"), *columns] if cases else columns:
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for metric in metrics:
         row = (metric.name, f"{metric.value:.6g}", metric.unit, metric.description)
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(cell) for cell in ([_case(metric), *row] if cases else row)))
     return table
+
+
+def _case(metric: Metric) -> str:
+    """Return what tells a metric from others of its name: its own scenario, and when it was measured."""
+    time = metric.timestamp.isoformat(" ", "milliseconds").removesuffix("+00:00") if metric.timestamp else ""
+    return " ".join(filter(None, (metric.scenario, time)))
 
 
 def _as_dict(output: ParsedOutput) -> dict[str, Any]:
@@ -109,6 +117,7 @@ def _as_dict(output: ParsedOutput) -> dict[str, Any]:
         "metrics": [
             {
                 "name": metric.name,
+                "scenario": metric.scenario or output.scenario,
                 "value": metric.value,
                 "unit": metric.unit,
                 "relativity": metric.relativity.value,

@@ -7,17 +7,30 @@ from pathlib import Path
 import typer
 
 from agent.cli.options import (
+    AllowReboot,
+    Arm,
     AsJson,
+    ClientId,
+    ExperimentId,
+    FailFast,
+    Iterations,
+    LogLevel,
+    Metadata,
     OnlyDependencies,
     PackageDir,
     Parameters,
     Profiles,
+    Quiet,
+    ResultsDir,
+    RunId,
     Samples,
     Scenarios,
+    Settings,
+    System,
+    Timeout,
+    Verbose,
     request_of,
 )
-
-__all__ = ["plan"]
 
 
 def plan(
@@ -26,21 +39,52 @@ def plan(
     samples: Samples = None,
     scenarios: Scenarios = "",
     dependencies: OnlyDependencies = False,
+    settings: Settings = None,
+    iterations: Iterations = None,
+    timeout: Timeout = "",
+    fail_fast: FailFast = False,
+    results_dir: ResultsDir = Path("results"),
     package_dir: PackageDir = None,
+    experiment_id: ExperimentId = "",
+    client_id: ClientId = "",
+    run_id: RunId = "",
+    system: System = "",
+    log_level: LogLevel = "debug",
+    metadata: Metadata = None,
+    yes: AllowReboot = False,
+    arm: Arm = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show every step that a profile would take on this host, with its reason, and change nothing."""
+    """Show every step that a profile would take on this host, with its reason, and change nothing.
+
+    It takes the options of run, and checks them; those that only say how a run goes on change nothing here.
+    """
+    del verbose, quiet
     from agent.core.errors import ExitCode
     from agent.run.session import plan as plan_run
 
     request = request_of(
         profile,
         parameters,
+        metadata,
         samples=samples,
+        settings=settings,
+        iterations=iterations,
+        timeout=timeout,
+        fail_fast=fail_fast,
+        experiment_id=experiment_id,
+        client_id=client_id,
+        run_id=run_id,
+        system=system,
+        log_level=log_level,
+        allow_reboot=yes,
+        arm=arm,
         scenarios=scenarios,
         only_dependencies=dependencies,
         package_dir=package_dir,
-        results_dir=Path("results"),
+        results_dir=results_dir,
     )
     planned_profile, planned = plan_run(request)
     if as_json:

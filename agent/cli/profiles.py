@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["profiles"]
-
 
 def profiles(
     as_json: Annotated[bool, typer.Option("--json", help="List them as JSON.")] = False,
@@ -24,11 +22,11 @@ def profiles(
 
     rows = []
     for file in installed():
+        name = file.rpartition(".")[0]
         try:
             profile = read_profile(find(file))
-            rows.append({"name": profile.name, "file": file, "description": profile.description})
+            rows.append({"name": name, "file": file, "description": profile.description})
         except ProfileError as error:
-            name = file.rpartition(".")[0]
             rows.append({"name": name, "file": file, "description": "", "error": str(error)})
     if as_json:
         typer.echo(json.dumps(rows, indent=2))

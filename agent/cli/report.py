@@ -7,8 +7,6 @@ from pathlib import Path
 
 from agent.cli.options import AsJson, ResultsDir, Run
 
-__all__ = ["report"]
-
 
 def report(
     run: Run = None,

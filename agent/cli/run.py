@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,11 @@ from agent.cli.options import (
     AllowReboot,
     Arm,
     AsJson,
+    ClientId,
     ExperimentId,
     FailFast,
+    Iterations,
+    LogLevel,
     Metadata,
     OnlyDependencies,
     PackageDir,
@@ -20,14 +24,16 @@ from agent.cli.options import (
     Profiles,
     Quiet,
     ResultsDir,
+    RunId,
     Samples,
     Scenarios,
+    Settings,
     Sinks,
+    System,
     Timeout,
+    Verbose,
     request_of,
 )
-
-__all__ = ["run"]
 
 
 def run(
@@ -36,20 +42,18 @@ def run(
     samples: Samples = None,
     scenarios: Scenarios = "",
     dependencies: OnlyDependencies = False,
-    iterations: Annotated[
-        int | None, typer.Option("--iterations", "-i", min=1, help="Rounds of all actions.", show_default="1")
-    ] = None,
+    settings: Settings = None,
+    iterations: Iterations = None,
     timeout: Timeout = "",
     fail_fast: FailFast = False,
     results_dir: ResultsDir = Path("results"),
     package_dir: PackageDir = None,
     experiment_id: ExperimentId = "",
-    client_id: Annotated[
-        str,
-        typer.Option(
-            "--client-id", "--agent-id", help="This host's name in records.", show_default="host name"
-        ),
-    ] = "",
+    client_id: ClientId = "",
+    run_id: RunId = "",
+    system: System = "",
+    log_level: LogLevel = "debug",
+    verbose: Verbose = False,
     metadata: Metadata = None,
     sink: Sinks = None,
     yes: AllowReboot = False,
@@ -79,6 +83,7 @@ def run(
         clean_up(clean, results_dir, package_dir, yes=yes)
         return
     from agent.cli.finish import finish
+    from agent.core.hub_token import adopt_hub_token
     from agent.core.progress import run_progress
     from agent.run.session import check, start
 
@@ -98,9 +103,14 @@ def run(
         client_id=client_id,
         allow_reboot=yes,
         arm=arm,
+        run_id=run_id,
+        system=system,
+        log_level=log_level,
+        settings=settings,
         sinks=tuple(sink or ()),
     )
+    adopt_hub_token(os.environ, Path(".env"))
     if clean:
         check(request)
         clean_up(clean, results_dir, package_dir, yes=yes)
-    finish(start(request, run_progress(quiet=quiet or as_json)), as_json=as_json)
+    finish(start(request, run_progress(quiet=quiet or as_json, verbose=verbose)), as_json=as_json)

@@ -7,8 +7,6 @@ from typing import Any
 
 from agent.cli.options import AsJson, ResultsDir
 
-__all__ = ["runs"]
-
 
 def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> None:
     """List the runs in the results folder, the newest last."""

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.cli.options import AsJson, Parameters, pairs
-
-__all__ = ["show"]
+from agent.cli.options import AsJson, Parameters, Settings, pairs, settings_of
 
 
-def show(profile: str, parameters: Parameters = None, as_json: AsJson = False) -> None:
+def show(
+    profile: str, parameters: Parameters = None, settings: Settings = None, as_json: AsJson = False
+) -> None:
     """Show a profile: what it is for, its parameters, and its elements in order."""
+    from agent.component.registry import unknown_types
     from agent.core.secrets import Secrets
-    from agent.profile import Element, find, load_sources
+    from agent.planning.groups import is_group
+    from agent.profile import Element, find, load_sources, set_parameters
     from agent.run.description import to_json
 
     loaded = load_sources([find(profile)], overrides=pairs(parameters))
+    loaded = set_parameters(loaded, settings_of(settings))
     secrets = Secrets(mappings=[loaded.parameters])
 
     def element(value: Element) -> dict[str, Any]:
         shown: dict[str, Any] = {"type": value.type, "line": value.location.line}
+        if not is_group(value) and unknown_types([(value.type, "")]):
+            shown["not_implemented"] = True
         if value.parameters:
             shown["parameters"] = to_json(value.parameters)
         if value.components:

@@ -34,25 +34,6 @@ CASE_OWNER = ".step"
 CASE_LOG = "run.log"
 """The step's log, found in the case's folder too."""
 
-__all__ = [
-    "CASE_LOG",
-    "CASE_OWNER",
-    "SERVICE_PREFIX",
-    "Action",
-    "Component",
-    "ComponentParameters",
-    "Dependency",
-    "Monitor",
-    "MonitorContext",
-    "MonitorSummary",
-    "Plan",
-    "Service",
-    "ServiceAction",
-    "Step",
-    "StepContext",
-    "StepOutcome",
-]
-
 
 class ComponentParameters(BaseModel):
     """The parameters of one component, validated; names match without case, ``_`` and ``-``.
@@ -346,9 +327,12 @@ class MonitorSummary:
 class Monitor(Component):
     """Measures the host beside the actions, in a thread of its own."""
 
+    def prepare(self, context: MonitorContext) -> None:
+        """Get ready, in the same thread as ``watch``: the first action waits for it."""
+
     @abstractmethod
     def watch(self, context: MonitorContext) -> None:
-        """Emit metrics until ``context.stop`` is set."""
+        """Emit metrics until ``context.stop`` is set; called again, after ``prepare``, if it raises."""
 
     def summary(self, start: datetime, end: datetime) -> MonitorSummary:  # noqa: ARG002 - for those that have one
         """Sum up what was seen in a span of time; called from other threads while ``watch`` runs."""

@@ -14,8 +14,6 @@ from agent.host.containers.records import RECORDS
 if TYPE_CHECKING:
     from agent.component.component import StepContext
 
-__all__ = ["connect"]
-
 
 def connect(context: StepContext, address: str | None = None) -> ContainerEngine:
     """Connect a step to the engine; use it as a context manager, which ends what was started in background.

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from pathlib import Path  # noqa: TC003 - pydantic reads it
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from agent.component.parameter_types import ParameterGroup
+from agent.component.parameter_types import OptionalPath, ParameterGroup
 from agent.core.errors import HostError
+from agent.core.names import canonical
 from agent.host.containers import NVIDIA_ULIMITS, ContainerSpec, GpuAccess, Mount, Port, Ulimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-__all__ = ["ContainerParameters", "GpuSet", "MountParameters"]
 
 
 class MountParameters(ParameterGroup):
@@ -56,7 +56,16 @@ GpuSet = Annotated[Literal["none", "all"] | tuple[str, ...], BeforeValidator(_gp
 class ContainerParameters(ParameterGroup):
     """A container as a profile asks for it."""
 
-    image: str = Field(min_length=1, description="Its image, such as vllm/vllm-openai:v0.11.0.")
+    image: str = Field(
+        "", description="Its image, such as vllm/vllm-openai:v0.11.0; of a Dockerfile its name."
+    )
+    dockerfile: OptionalPath = Field(
+        None, description="A folder with a Dockerfile, or the file: the image is built from it."
+    )
+    build_arguments: dict[str, str] = Field(
+        default_factory=dict, description="Arguments of the build; the image's history shows them."
+    )
+    build_network: str = Field("", description="The network of the build; Docker's default if empty.")
     pull: Literal["missing", "always", "never"] = Field("missing", description="When the image is fetched.")
     gpus: GpuSet = Field("none", description="none, all, or indices or UUIDs.")
     gpu_access: GpuAccess = Field(
@@ -78,6 +87,37 @@ class ContainerParameters(ParameterGroup):
         (), description="Names of the agent's own variables that it gets too, such as HF_TOKEN; masked."
     )
     keep: bool = Field(False, description="Whether it stays when the run has ended.")
+
+    @model_validator(mode="after")
+    def _has_an_image(self) -> ContainerParameters:
+        if not self.image and self.dockerfile is None:
+            raise ValueError("a container needs an image, or the dockerfile to build it from")
+        if self.dockerfile is None and (self.build_arguments or self.build_network):
+            raise ValueError("build_arguments and build_network are a dockerfile's: name one")
+        return self
+
+    @property
+    def image_name(self) -> str:
+        """The image's name; one that is built and has none is named after its Dockerfile's place."""
+        if self.image or self.dockerfile is None:
+            return self.image
+        place = str(self.dockerfile.expanduser().absolute())
+        return f"vcagent-built-{hashlib.sha256(place.encode()).hexdigest()[:12]}:latest"
+
+    @property
+    def build_from(self) -> tuple[Path, str]:
+        """The folder that the image is built from, and the name of its Dockerfile.
+
+        Raises:
+            HostError: if there is no Dockerfile.
+        """
+        place = (self.dockerfile or Path()).expanduser().absolute()
+        file = place / "Dockerfile" if place.is_dir() else place
+        if not file.is_file():
+            raise HostError(
+                f"there is no {file}", remedy="correct dockerfile: the folder of one, or the file"
+            )
+        return file.parent, file.name
 
     def spec(
         self,
@@ -110,7 +150,7 @@ class ContainerParameters(ParameterGroup):
         if self.ulimits is not None:
             limits = {name: Ulimit(value, value) for name, value in self.ulimits.items()}
         return ContainerSpec(
-            image=self.image,
+            image=self.image_name,
             purpose=purpose,
             entrypoint=(),
             gpus=self.gpus,
@@ -128,3 +168,17 @@ class ContainerParameters(ParameterGroup):
             secret_files=dict(secret_files or {}),
             keep=self.keep,
         )
+
+
+def _container(value: Any) -> Any:
+    """A text is the image; nothing, or neither image nor Dockerfile, is no container."""
+    asked = {"image": value} if isinstance(value, str) else value
+    if not isinstance(asked, dict):
+        return asked
+    named = {canonical(str(name)): entry for name, entry in asked.items()}
+    is_empty = not named or ("image" in named and not named["image"] and not named.get("dockerfile"))
+    return None if is_empty else asked
+
+
+OptionalContainer = Annotated[ContainerParameters | None, BeforeValidator(_container)]
+"""A container, its image alone, or none."""

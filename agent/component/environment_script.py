@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.core.progress import Progress
 
-__all__ = ["interpreter", "program_command", "read_result", "run_script"]
-
 _RUNNER = Path(__file__).with_name("in_environment") / "run_program.py"
 
 _PROGRESS = '{"event": "progress"'

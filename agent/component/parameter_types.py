@@ -11,8 +11,6 @@ from agent.core.errors import ProfileError
 from agent.core.names import canonical
 from agent.core.timespan import parse_timespan
 
-__all__ = ["OptionalCount", "OptionalPath", "ParameterGroup", "Seconds", "Share", "laid_over"]
-
 
 class ParameterGroup(BaseModel):
     """Parameters that stand together under one of a component's; names match as the component's do."""
@@ -62,3 +60,11 @@ OptionalCount = Annotated[
 
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
 """A path; an empty text, as a profile's parameter may be, is none."""
+
+
+def _words(value: Any) -> Any:
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+"""A list, or a text with commas."""

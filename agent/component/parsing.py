@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
+from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ExitCode, ParseError, UsageError
 from agent.core.names import canonical, did_you_mean
-from agent.core.records import Validity
+from agent.core.records import ParsedOutput, Reason, Validity, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from agent.core.records import ParsedOutput, Parser
-
-__all__ = ["exit_code", "parse_path", "parsers"]
+    from agent.core.records import Parser
 
 ENTRY_POINTS = "vcagent.parsers"
 
@@ -55,22 +54,75 @@ def parse_path(path: Path, format: str | None = None) -> list[ParsedOutput]:  # 
         ParseError: if nothing is recognised, or what is recognised has no numbers.
     """
     known = parsers()
-    if not path.exists():
-        raise UsageError("there is no such file or folder", where=str(path), remedy="check the path")
+    _check(path)
     if format is not None:
         names = {canonical(name): name for name in known}
         if (name := names.get(canonical(format))) is None:
             raise UsageError(f"no format is named {format!r}", remedy=did_you_mean(format, known))
         return known[name].parse(path)
-    fitting = [parser for parser in known.values() if parser.recognise(path)]
-    if not fitting:
+    fitting = [parser for parser in known.values() if not parser.refuses and parser.recognise(path)]
+    refusing = [parser for parser in known.values() if parser.refuses and parser.recognise(path)]
+    if not fitting and not refusing:
         raise ParseError(
             "nothing in it is recognised",
             where=str(path),
             remedy="name the file or folder that the tool wrote; --format tells which format it should be",
-            details=tuple(f"looked for {parser.name}: {parser.description}" for parser in known.values()),
+            details=tuple(
+                f"looked for {parser.name}: {parser.description}"
+                for parser in known.values()
+                if not parser.refuses
+            ),
         )
-    return [output for parser in fitting for output in parser.parse(path)]
+    outputs = _read(path, fitting)
+    read = {source for output in outputs for source in output.sources}
+    named = [output for parser in refusing if path.is_dir() or not outputs for output in parser.parse(path)]
+    refused = [output for output in named if read.isdisjoint(output.sources)]
+    if not outputs:
+        raise ParseError(
+            "nothing in it can be read",
+            where=str(path),
+            remedy="name the file or folder that the tool wrote",
+            details=tuple(f"{output.scenario}: {text}" for output in refused for text in _said(output)),
+        )
+    return [*outputs, *refused]
+
+
+def _check(path: Path) -> None:
+    """See that a path can be read; raises UsageError."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        why = "there is no such file or folder"
+        if not isinstance(error, FileNotFoundError):
+            why = f"it cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+        raise UsageError(why, where=str(path), remedy="check the path") from error
+    if not (S_ISREG(mode) or S_ISDIR(mode)):
+        raise UsageError(
+            "it is neither a file nor a folder", where=str(path), remedy="write the output into a file first"
+        )
+
+
+def _read(path: Path, fitting: Sequence[Parser]) -> list[ParsedOutput]:
+    """Return the outputs of every parser; one that cannot read the path hides no other."""
+    outputs: list[ParsedOutput] = []
+    failed: list[tuple[Parser, ParseError]] = []
+    for parser in fitting:
+        try:
+            outputs += parser.parse(path)
+        except ParseError as error:
+            failed.append((parser, error))
+    if failed and not outputs:
+        raise failed[0][1]
+    for parser, failure in failed:
+        reason = Reason(failure.message, failure.remedy or "", code="unreadable")
+        verdict = Verdict(Validity.FAILED, (reason,))
+        sources = (failure.where,) if failure.where else ()
+        outputs.append(ParsedOutput(parser.name, "", verdict=verdict, complete=False, sources=sources))
+    return outputs
+
+
+def _said(output: ParsedOutput) -> tuple[str, ...]:
+    return output.verdict.warnings if output.verdict else ()
 
 
 def exit_code(outputs: Sequence[ParsedOutput]) -> ExitCode:

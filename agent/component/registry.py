@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from agent.component.component import Component
 
-__all__ = ["COMPONENT_GROUP", "component_class", "known_types", "unknown_types"]
-
 COMPONENT_GROUP = "vcagent.components"
 
 

@@ -10,23 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = [
-    "ActionFailedError",
-    "ContainerError",
-    "DependencyFailedError",
-    "ExitCode",
-    "HostError",
-    "InterruptedRunError",
-    "ParseError",
-    "ProfileError",
-    "RebootPendingError",
-    "UsageError",
-    "VcagentError",
-    "host_errors",
-    "masking",
-    "unexpected",
-]
-
 
 class ExitCode(IntEnum):
     """What the process tells its caller; every value fits the 8 bits a shell keeps."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["sha256_of"]
-
 _PIECE_BYTES = 1 << 20
 
 

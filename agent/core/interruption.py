@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Interruption"]
-
 
 class Interruption:
     """Whether a run was asked to end, and by what.

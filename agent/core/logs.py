@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from agent.core.errors import UsageError
 from agent.core.safe_files import append_to
 
 if TYPE_CHECKING:
@@ -15,16 +16,41 @@ if TYPE_CHECKING:
 
     from agent.core.secrets import Secrets
 
-__all__ = ["configure"]
+LEVELS = ("debug", "info", "warning", "error", "critical")
+"""From the least important."""
+
+_VIRTUALCLIENT = {"trace": "debug", "information": "info", "none": "critical"}
+_NUMBERS = ("debug", "debug", "info", "warning", "error", "critical", "critical")
+"""VirtualClient's levels 0 (Trace) to 6 (None)."""
+
+
+def parse_level(text: str) -> str:
+    """Read ``--log-level``: a name, or one of VirtualClient's names or numbers.
+
+    Raises:
+        UsageError: if it is none of these.
+    """
+    name = text.strip().lower()
+    level = (
+        _NUMBERS[int(name)]
+        if name.isdigit() and int(name) < len(_NUMBERS)
+        else _VIRTUALCLIENT.get(name, name)
+    )
+    if level not in LEVELS:
+        raise UsageError(
+            f"'{text}' is not a log level", remedy=f"write one of {', '.join(LEVELS)}, or 0 to 5"
+        )
+    return level
 
 
 @contextmanager
-def configure(path: Path, secrets: Secrets) -> Iterator[FilteringBoundLogger]:
+def configure(path: Path, secrets: Secrets, level: str = "debug") -> Iterator[FilteringBoundLogger]:
     """Send every structlog event to a file while the context is open; afterwards events go nowhere.
 
     Args:
         path: ``logs/vcagent.jsonl`` of the run; appended to.
         secrets: what is masked in each event: its message, its values, tracebacks.
+        level: the least important events that are kept: debug, info, warning, error or critical.
     """
     import structlog
 
@@ -47,7 +73,7 @@ def configure(path: Path, secrets: Secrets) -> Iterator[FilteringBoundLogger]:
                     ensure_ascii=False, default=lambda value: secrets.mask(str(value))
                 ),
             ],
-            wrapper_class=structlog.make_filtering_bound_logger("debug"),
+            wrapper_class=structlog.make_filtering_bound_logger(level),
             logger_factory=structlog.WriteLoggerFactory(file=file),
             # A logger that a module made when it was imported must obey this too.
             cache_logger_on_first_use=False,

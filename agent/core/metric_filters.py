@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Metric
 
-__all__ = ["parse_filters"]
-
 _VERBOSITY = re.compile(r"verbosity:\s*(\d+)", re.IGNORECASE)
 
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["canonical", "did_you_mean", "nearest"]
-
 
 def canonical(name: str) -> str:
     """The form in which two spellings of a name are equal: ``TargetQps``, ``target_qps``, ``target-qps``."""

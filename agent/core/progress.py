@@ -5,28 +5,22 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from typing_extensions import override
+
+from agent.core.safe_files import append_to
 from agent.core.terminal import printable, safe_console
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
     from typing_extensions import Self
-
-__all__ = [
-    "LiveProgress",
-    "PlainProgress",
-    "Progress",
-    "RunProgress",
-    "StepProgress",
-    "duration",
-    "run_progress",
-]
 
 PLAIN_INTERVAL_S = 15.0
 """How often a line is printed about a step that is still running, where there is no terminal."""
@@ -61,9 +55,11 @@ class StepProgress(Progress):
     message: str = ""
     done: float | None = None
     total: float | None = None
+    shown: str = ""
+    """The last message that a verbose display has shown."""
 
+    @override
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        """See Progress."""
         self.message, self.done, self.total = message, done, total
         self.changed(self)
 
@@ -84,7 +80,7 @@ class StepProgress(Progress):
     @property
     def left_s(self) -> float | None:
         """Seconds that are probably left; None if unknown."""
-        if self.total and self.done:
+        if self.total and self.done and (self.done > 1 or self.total <= 1):  # one of many tells nothing yet
             return max(0.0, self.elapsed_s * (self.total / self.done - 1))
         return max(0.0, self.estimate_s - self.elapsed_s) if self.estimate_s else None
 
@@ -100,8 +96,11 @@ class RunProgress:
         self._clock = clock
         self._lock = threading.RLock()
         self._later_s = 0.0
+        self._log: PlainProgress | None = None
         self.count = 0
         self.expected = 0
+        self.verbose = False
+        """Whether everything that a step tells is shown, and why and by which command it is done."""
 
     def __enter__(self) -> Self:
         """Begin to show."""
@@ -127,17 +126,54 @@ class RunProgress:
             self.count += 1
             self.expected = max(self.expected, self.count)
             self._later_s = max(0.0, self._later_s - (estimate_s or 0.0))
-            step = StepProgress(title, estimate_s, self._changed, self._clock(), self._clock)
+            step = StepProgress(title, estimate_s, self._update, self._clock(), self._clock)
             self._started(step)
+            if self._log:
+                self._log.count, self._log.expected = self.count, self.expected
+                self._log._started(step)  # noqa: SLF001 - the same display, on paper
             return step
+
+    @contextmanager
+    def logged(self, path: Path) -> Iterator[None]:
+        """Write all that is shown to a file as well, as plain lines, while the context is open.
+
+        Args:
+            path: the file; appended to, its folder is made.
+        """
+        with append_to(path, errors="backslashreplace") as file:
+            self._log = PlainProgress(file, self._clock)
+            try:
+                yield
+            finally:
+                self._log = None
 
     def finish(self, step: StepProgress, outcome: str) -> None:
         """A step has ended; ``outcome`` is a line for people."""
         with self._lock:
             self._finished(step, outcome)
+            if self._log:
+                self._log._finished(step, outcome)  # noqa: SLF001 - likewise
 
     def note(self, text: str) -> None:
         """Something that people should read now."""
+        self._noted(text)
+        if self._log:
+            self._log.note(text)
+
+    def detail(self, text: str) -> None:
+        """Something for those who want to see everything."""
+        if self.verbose:
+            self.note(text)
+
+    def _update(self, step: StepProgress) -> None:
+        if self.verbose and step.message and step.message != step.shown:
+            step.shown = step.message
+            self.note(f"      {step.message}")
+        self._changed(step)
+        if self._log and not self.verbose:
+            self._log._changed(step)  # noqa: SLF001 - likewise
+
+    def _noted(self, text: str) -> None: ...
 
     def _started(self, step: StepProgress) -> None: ...
 
@@ -155,15 +191,14 @@ class PlainProgress(RunProgress):
         self._next_line = 0.0
         self._begun = clock()
 
-    def note(self, text: str) -> None:
-        """See RunProgress."""
+    def _noted(self, text: str) -> None:
         moment = duration(self._clock() - self._begun)
         with suppress(OSError, ValueError):  # nobody reads any more: the run goes on
             print(printable(f"[{moment:>9}] {text}"), file=self._stream, flush=True)
 
     def _started(self, step: StepProgress) -> None:
         usual = f" (usually {duration(step.estimate_s)})" if step.estimate_s else ""
-        self.note(f"{self.count}/{self.expected} {step.title}{usual}")
+        self._noted(f"{self.count}/{self.expected} {step.title}{usual}")
         self._next_line = self._clock() + PLAIN_INTERVAL_S
 
     def _changed(self, step: StepProgress) -> None:
@@ -173,13 +208,13 @@ class PlainProgress(RunProgress):
             self._next_line = self._clock() + PLAIN_INTERVAL_S
             share = f" {step.fraction:.0%}" if step.fraction is not None else ""
             left = self.left_s(step)
-            self.note(
+            self._noted(
                 f"    {step.title}:{share} {step.message}".rstrip()
                 + (f", about {duration(left)} left in all" if left is not None else "")
             )
 
     def _finished(self, step: StepProgress, outcome: str) -> None:
-        self.note(f"    {step.title}: {outcome} ({duration(step.elapsed_s)})")
+        self._noted(f"    {step.title}: {outcome} ({duration(step.elapsed_s)})")
 
 
 class LiveProgress(RunProgress):
@@ -204,17 +239,16 @@ class LiveProgress(RunProgress):
         )
         self._tasks: dict[int, TaskID] = {}
 
+    @override
     def __enter__(self) -> Self:
-        """See RunProgress."""
         self._bars.start()
         return self
 
+    @override
     def __exit__(self, *_: object) -> None:
-        """See RunProgress."""
         self._bars.stop()
 
-    def note(self, text: str) -> None:
-        """See RunProgress."""
+    def _noted(self, text: str) -> None:
         self._bars.console.print(text, markup=False, highlight=False)
 
     def _started(self, step: StepProgress) -> None:
@@ -243,12 +277,14 @@ class LiveProgress(RunProgress):
 
     def _finished(self, step: StepProgress, outcome: str) -> None:
         self._bars.remove_task(self._tasks.pop(id(step)))
-        self.note(f"  {step.title}: {outcome} ({duration(step.elapsed_s)})")
+        self._noted(f"  {step.title}: {outcome} ({duration(step.elapsed_s)})")
 
 
-def run_progress(stream: TextIO | None = None, *, quiet: bool = False) -> RunProgress:
-    """The display that suits the stream (default: standard error)."""
+def run_progress(stream: TextIO | None = None, *, quiet: bool = False, verbose: bool = False) -> RunProgress:
+    """Return the display that suits the stream (default: standard error)."""
     stream = stream or sys.stderr
     if quiet:
         return RunProgress()
-    return LiveProgress(stream) if stream.isatty() else PlainProgress(stream)
+    progress = LiveProgress(stream) if stream.isatty() else PlainProgress(stream)
+    progress.verbose = verbose
+    return progress

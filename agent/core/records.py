@@ -12,20 +12,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-__all__ = [
-    "SUMMARY_TAG",
-    "MetadataValue",
-    "Metric",
-    "MetricRecord",
-    "ParsedOutput",
-    "Parser",
-    "Reason",
-    "Relativity",
-    "Validity",
-    "Verdict",
-    "verdict_to_json",
-]
-
 MetadataValue = str | int | float | bool
 
 SUMMARY_TAG = "summary"
@@ -180,12 +166,14 @@ class Parser:
         recognise: whether a file or folder is of this format; cheap, never raises.
         parse: reads it; several outputs where a folder holds several runs. Raises ParseError where
             output is missing, cut before any number, or without the numbers it should have.
+        refuses: whether it only names what is not read; of files that another parser reads it is not asked.
     """
 
     name: str
     description: str
     recognise: Callable[[Path], bool]
     parse: Callable[[Path], list[ParsedOutput]]
+    refuses: bool = False
 
 
 @dataclass(slots=True)

@@ -20,23 +20,6 @@ from agent.core.errors import HostError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "append_text",
-    "append_to",
-    "distrust",
-    "distrust_file",
-    "make_folder",
-    "open_file",
-    "remedy_for",
-    "replace_bytes",
-    "replace_text",
-    "require_trust",
-    "touch",
-    "trusted_accounts",
-    "write_to",
-    "written_by_root",
-]
-
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = ".part"
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["is_secret_name", "secret_reference", "shaped", "unfinished_block"]
-
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NOUN = re.compile(
     r"(?:token|(?:passwd|password|passphrase|passcode|secret|credential|key)s?)$"

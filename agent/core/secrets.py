@@ -22,8 +22,6 @@ from urllib.parse import quote_plus
 from agent.core.secret_shapes import is_secret_name, secret_reference, shaped, unfinished_block
 from agent.core.text_views import TextView, decoded_forms, separated_hex, views
 
-__all__ = ["MASK", "LineMasker", "Secrets", "is_secret_name"]
-
 MASK = "***"
 """What stands in a text where a secret was."""
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = ["plain_cell", "printable", "safe_console"]
-
 _ORDER = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1: escape sequences begin with them
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # turn the direction of writing: a text reads as another

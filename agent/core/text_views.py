@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["TextView", "decoded_forms", "separated_hex", "views"]
-
 _DEPTH = 3
 """How often a text may be encoded, one code within another."""
 

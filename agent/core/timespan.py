@@ -11,8 +11,6 @@ from agent.core.errors import ProfileError
 if TYPE_CHECKING:
     from datetime import timedelta
 
-__all__ = ["MAXIMUM_S", "format_timespan", "is_timespan", "parse_timespan"]
-
 MAXIMUM_S = 366 * 86400 * 100
 """A century: what is longer is a mistake."""
 

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from agent.diagnosis.observations import MetricKind, Observations
     from agent.diagnosis.rules import Rule
 
-__all__ = [
-    "LEAST_HOSTS",
-    "SIGNS",
-    "Baseline",
-    "baseline_to_json",
-    "make_baselines",
-    "read_baselines",
-    "variance_variables",
-]
-
 LEAST_HOSTS = 4
 """Of fewer hosts nobody can say which of them is the odd one."""
 

@@ -12,8 +12,6 @@ from agent.core.names import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["LABEL", "Criterion", "parse_criterion"]
-
 LABEL = "label"
 """What multi_rules call the outcomes of rules before them."""
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agent.diagnosis.rules import Function
 
-__all__ = ["Defect", "Diagnosis", "HostDiagnosis"]
-
 
 @dataclass(frozen=True, slots=True)
 class Defect:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from agent.diagnosis.observations import Observations
     from agent.diagnosis.rules import Rule
 
-__all__ = ["diagnose"]
-
 _RANK = ":"
 """What stands before the number of a process or GPU in SuperBench's metrics."""
 

@@ -12,8 +12,6 @@ from agent.core.records import Relativity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Measured", "MetricKind", "Observations", "observe"]
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:

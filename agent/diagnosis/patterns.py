@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from agent.core.errors import UsageError
 
-__all__ = ["MetricPattern", "own_pattern", "superbench_pattern"]
-
 
 @dataclass(frozen=True)
 class MetricPattern:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["read_observations", "read_text"]
-
 _METRICS = "metrics.jsonl"
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from agent.profile.syntax import Document, Path
 
-__all__ = ["Function", "Rule", "default_rules", "read_rules"]
-
 _KEYS = ("function", "criteria", "categories", "metrics", "store")
 _OWN_KEYS = (*_KEYS, "verbosity")
 _SUPERBENCH = "superbench"

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["median_and_mad", "modified_z_score", "stands_apart"]
-
 _NORMAL = 0.6745
 """The MAD of a normal distribution in units of its standard deviation."""
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from agent.diagnosis.diagnosis import Defect, Diagnosis
 
-__all__ = ["COLUMNS", "print_defects", "rows", "to_markdown"]
-
 COLUMNS = ("host", "category", "rule", "metric", "value", "baseline", "variance")
 
 

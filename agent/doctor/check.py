@@ -8,8 +8,6 @@ from enum import Enum
 
 from agent.core.errors import VcagentError
 
-__all__ = ["Check", "Found", "Look", "Status", "look_at_all"]
-
 
 class Status(str, Enum):
     """What a check found."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.gpu_health import GpuHealth
 
-__all__ = ["check_gpus"]
-
 FABRIC_MANAGER = "nvidia-fabricmanager"
 _LIBRARIES = re.compile(
     r"libnvidia-compute-\d+(?:-server|-open)?|libnvidia-ml1?|nvidia-driver-cuda-libs|nvidia-compute-utils-\d+.*"

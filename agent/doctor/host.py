@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["check_host", "writable"]
-
 GIB = 1024**3
 LEAST_FREE_BYTES = {"results": GIB, "packages": 4 * GIB, "temporary files": GIB // 2}
 _OPTIONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agent.core.secrets import is_secret_name
+from agent.core.secret_shapes import is_secret_name
 from agent.doctor.check import Check, Status
 from agent.facts.reachability import unreachable
 from agent.planning.planner import leaves
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.planning.planner import PlannedComponent
     from agent.profile import Profile
-
-__all__ = ["check_plan", "check_secrets", "check_servers"]
 
 
 def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:

@@ -11,8 +11,6 @@ from agent.facts.base import Fact
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PACKAGE_DIR", "package_dir"]
-
 
 def package_dir(environment: Mapping[str, str], *, root: bool) -> Path:
     """The folder of environments, models and downloads.

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
+from typing_extensions import override
+
 from agent.core.errors import HostError
 from agent.facts.file_locks import record_lock_holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-__all__ = ["Fact", "Facts", "Host", "LocalHost"]
 
 T = TypeVar("T")
 
@@ -58,6 +58,7 @@ class Host(Protocol):
 class LocalHost(Host):
     """The host that the agent runs on."""
 
+    @override
     def output(
         self,
         command: Sequence[str],
@@ -66,7 +67,6 @@ class LocalHost(Host):
         env: Mapping[str, str] | None = None,
         hang_is_error: bool = False,
     ) -> str | None:
-        """See Host."""
         try:
             process = subprocess.Popen(
                 list(command),
@@ -96,22 +96,22 @@ class LocalHost(Host):
                 return None
         return output if process.returncode == 0 else None
 
+    @override
     def text(self, path: str) -> str | None:
-        """See Host."""
         try:
             return Path(path).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
 
+    @override
     def names(self, folder: str) -> list[str]:
-        """See Host."""
         try:
             return sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted, not paths
         except OSError:
             return []
 
+    @override
     def lock_holder(self, path: str) -> int | None:
-        """See Host."""
         return record_lock_holder(path)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["BOOT", "REBOOTS", "SYSTEMD", "boot_identity"]
-
 _START_TIME = 19
 """Where field 22 of ``/proc/<pid>/stat``, starttime, stands behind the program's name (proc(5))."""
 

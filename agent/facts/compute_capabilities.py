@@ -6,8 +6,6 @@ import re
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["COMPUTE_CAPABILITIES", "compute_capabilities"]
-
 _QUERY = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
 
 

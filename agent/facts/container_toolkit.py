@@ -12,18 +12,6 @@ from agent.facts.docker import DAEMON_CONFIG, DOCKER_SERVER
 if TYPE_CHECKING:
     from agent.facts.docker import DaemonConfig, DockerServer
 
-__all__ = [
-    "CDI_FOLDERS",
-    "CDI_SPECS",
-    "CONTAINER_TOOLKIT_VERSION",
-    "NVIDIA_RUNTIME",
-    "NVIDIA_RUNTIME_CONFIGURED",
-    "CdiSpec",
-    "cdi_spec",
-    "nvidia_runtime_configured",
-    "toolkit_version",
-]
-
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 """Where engines look for specifications (CDI specification, "Container Runtime Configuration")."""
 

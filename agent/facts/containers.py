@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["IN_CONTAINER"]
-
 
 def _in_container(host: Host) -> bool:
     return (

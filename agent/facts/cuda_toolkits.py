@@ -12,8 +12,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["CUDA_TOOLKITS", "CudaToolkit", "cuda_toolkit", "toolkit_version"]
-
 _FOLDER = "/usr/local"
 _WHICH = ("sh", "-c", 'nvcc=$(command -v nvcc) && readlink -f "$nvcc"')
 

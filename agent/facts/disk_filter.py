@@ -11,8 +11,6 @@ from collections.abc import Callable
 from agent.core.names import did_you_mean
 from agent.facts.disks import BlockDevice
 
-__all__ = ["filter_disks", "parse_disk_filter", "size_of"]
-
 Disks = tuple[BlockDevice, ...]
 Keep = Callable[[BlockDevice, Disks], bool]
 """Whether a disk stays, seen among the disks that are left."""

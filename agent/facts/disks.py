@@ -12,20 +12,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "DISKS",
-    "FILE_SYSTEM_MAKERS",
-    "BlockDevice",
-    "Signature",
-    "block_devices",
-    "device_named",
-    "mounted_at",
-    "real_path",
-    "signatures",
-    "signatures_of",
-    "why_not_empty",
-]
-
 _LSBLK = (
     "lsblk",
     "--json",

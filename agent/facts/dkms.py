@@ -11,8 +11,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DKMS_BUILDS", "NVIDIA_MODULE_FILE", "ModuleBuild", "first_error", "last_line"]
-
 _MODULE_NAMES = ("nvidia", "nvidia-current", "nvidia-current-open")
 """Debian's modules have names of their own; ``nvidia`` is an alias that modprobe knows of them."""
 

@@ -13,31 +13,6 @@ from agent.facts.packages import InstalledPackage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "DAEMON_CONFIG",
-    "DAEMON_CONFIG_PATH",
-    "DOCKER_BUILDX",
-    "DOCKER_ENGINE",
-    "DOCKER_GROUP",
-    "DOCKER_PROBLEM",
-    "DOCKER_SERVER",
-    "DOCKER_SERVER_VERSION",
-    "DOCKER_VERSION",
-    "PROCESS_GROUPS",
-    "RUNNING_CONTAINERS",
-    "DaemonConfig",
-    "DockerEngine",
-    "DockerServer",
-    "RunningContainer",
-    "daemon_config",
-    "docker_engine",
-    "docker_server",
-    "docker_version",
-    "group_members",
-    "running_containers",
-    "upstream_version",
-]
-
 DAEMON_CONFIG_PATH = "/etc/docker/daemon.json"
 """Where dockerd looks unless it is told otherwise (dockerd reference, "Daemon configuration file")."""
 

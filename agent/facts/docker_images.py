@@ -10,8 +10,6 @@ from agent.facts.base import Fact
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["image_labels"]
-
 
 def image_labels(reference: str) -> Fact[Mapping[str, str] | None]:
     """The labels of an image; None where it is not there, or no engine answers."""

@@ -8,8 +8,6 @@ import re
 import struct
 from pathlib import Path
 
-__all__ = ["posix_writer", "record_lock_holder"]
-
 _FLOCK = "hhqqi4x"
 """struct flock of fcntl(2) on 64-bit Linux: type, whence, start, length, process."""
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["exists", "file_stamp", "link_target", "names_in", "text_of"]
-
 
 def text_of(path: Path) -> Fact[str | None]:
     """A file's text; None where it cannot be read."""

@@ -11,15 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = [
-    "GIT_VERSION",
-    "GitCheckout",
-    "git_changes",
-    "git_checkout",
-    "remote_commit",
-    "remote_revision",
-]
-
 _REMOTE_TIMEOUT_S = 20
 
 

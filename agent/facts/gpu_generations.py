@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["Generation", "first_branch", "generation", "last_branch", "needs_imex", "needs_open_module"]
-
 
 class Generation(IntEnum):
     """Generations, oldest first."""

@@ -9,8 +9,6 @@ from xml.etree import ElementTree as ET
 from agent.facts.base import Fact, Host
 from agent.facts.gpus import pci_bus_id
 
-__all__ = ["GPU_HEALTH", "GpuHealth", "smi_xml"]
-
 _IDLE = frozenset({"gpu_idle", "applications_clocks_setting", "display_clocks_setting"})
 """Reasons for a low clock that are no fault: nothing runs, or somebody set it."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["GPU_MEMORY", "GPU_MEMORY_HOLDERS", "GpuMemory", "MemoryHolder", "gpu_memory", "memory_holders"]
-
 _MEMORY = ("nvidia-smi", "--query-gpu=index,uuid,memory.total,memory.free", "--format=csv,noheader,nounits")
 _APPS = (
     "nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_gpu_memory", "--format=csv,noheader,nounits"

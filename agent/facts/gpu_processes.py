@@ -11,8 +11,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["GPU_PROCESSES", "NVIDIA_DRM_HOLDERS", "GpuProcess", "compute_apps", "device_holders"]
-
 _COMPUTE = ("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
 _HOLDERS = "find /proc/[0-9]*/fd -lname '/dev/nvidia*' -printf '%p\\n' 2>/dev/null; :"
 _NODES = "/sys/class/drm"

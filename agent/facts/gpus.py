@@ -8,23 +8,6 @@ from dataclasses import dataclass, replace
 
 from agent.facts.base import Fact, Host
 
-__all__ = [
-    "CUDA_VERSION",
-    "DRIVER_VERSION",
-    "GPUS",
-    "GPU_COUNT",
-    "GPU_MEMORY_MIB",
-    "GPU_NAME",
-    "NVSWITCH_COUNT",
-    "Gpu",
-    "cuda_version",
-    "driver_version",
-    "merge_gpus",
-    "pci_bus_id",
-    "pci_gpus",
-    "query_gpu",
-]
-
 _PCI = "/sys/bus/pci/devices"
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["KERNEL_HEADERS"]
-
 
 def _read(host: Host) -> bool | None:
     kernel = (host.output(["uname", "-r"]) or "").strip()

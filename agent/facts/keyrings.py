@@ -14,8 +14,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Keyring", "keyring", "keyring_of", "plain_fingerprint", "unarmored"]
-
 _SIGNATURE, _PUBLIC_KEY = 2, 6
 _MARKER = 0x80
 _NEW_FORMAT = 0x40

@@ -7,8 +7,6 @@ with a part of a GPU, tseliot/ubuntu-drivers-common.
 
 from __future__ import annotations
 
-__all__ = ["first_driver", "gpu_name_of", "is_vgpu"]
-
 _GPUS: dict[int, tuple[str, tuple[str, ...]]] = {
     0x1DB1: ("Tesla V100-SXM2-16GB", ()),
     0x1DB5: ("Tesla V100-SXM2-32GB", ()),

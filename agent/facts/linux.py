@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["ARCHITECTURE", "DISTRIBUTION", "KERNEL", "PLATFORM", "Distribution", "os_release", "platform_of"]
-
 _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
 

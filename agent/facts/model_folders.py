@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["ModelFolder", "model_folder"]
-
 _INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WEIGHTS = (".safetensors", ".bin", ".gguf")
 

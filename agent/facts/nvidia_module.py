@@ -11,18 +11,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "COMPETING_MODULES",
-    "LOADED_MODULES",
-    "NVIDIA_DRM_USERS",
-    "NVIDIA_MODULE",
-    "NvidiaModule",
-    "module_use",
-    "nvidia_module",
-    "proc_modules",
-    "sys_modules",
-]
-
 COMPETITORS = ("nouveau", "nova_core")
 """Modules of the kernel itself that take an NVIDIA GPU (drivers/gpu/drm/nouveau, drivers/gpu/nova-core)."""
 

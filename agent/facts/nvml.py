@@ -7,8 +7,6 @@ from typing import Any
 
 from agent.facts.base import Fact, LocalHost
 
-__all__ = ["NVML", "Nvml", "ask_nvml"]
-
 
 @dataclass(frozen=True)
 class Nvml:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["CLOCK_EVENTS", "GpuReadings", "NvmlError", "NvmlGpu", "NvmlSession"]
-
 CLOCK_EVENTS: Mapping[int, str] = {
     0x1: "gpu_idle",
     0x2: "applications_clocks_setting",
@@ -58,6 +56,7 @@ class NvmlGpu:
         uuid: its UUID.
         bus_id: its PCI address, as sysfs writes it.
         default_power_limit_watts: the power limit it was delivered with; None where the driver does not tell.
+        max_sm_clock_hertz: the highest clock of its multiprocessors; None where the driver does not tell.
     """
 
     index: int
@@ -65,6 +64,7 @@ class NvmlGpu:
     uuid: str = ""
     bus_id: str = ""
     default_power_limit_watts: float | None = None
+    max_sm_clock_hertz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -253,6 +253,9 @@ class NvmlSession:
         default_limit = self._ask(
             NvmlGpu(index), lambda nvml, one: nvml.nvmlDeviceGetPowerManagementDefaultLimit(one), handle
         )
+        max_clock = self._ask(
+            NvmlGpu(index), lambda nvml, one: nvml.nvmlDeviceGetMaxClockInfo(one, _SM_CLOCK), handle
+        )
         bus_id = self._ask(NvmlGpu(index), lambda nvml, one: nvml.nvmlDeviceGetPciInfo(one).busId, handle)
         uuid = self._ask(NvmlGpu(index), lambda nvml, one: nvml.nvmlDeviceGetUUID(one), handle)
         return NvmlGpu(
@@ -261,6 +264,7 @@ class NvmlSession:
             uuid=_text(uuid or ""),
             bus_id=pci_bus_id(_text(bus_id)) if bus_id else "",
             default_power_limit_watts=default_limit / 1000 if default_limit else None,
+            max_sm_clock_hertz=max_clock * 1e6 if max_clock else None,
         )
 
     @staticmethod

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["NVSWITCH_BRIDGES"]
-
 _INFINIBAND = "/sys/class/infiniband"
 _MARK = "SW_MNG"
 

@@ -12,8 +12,6 @@ from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PACKAGE_ORIGINS"]
-
 _PATTERN = (
     r"(?:lib|kmod-)?nvidia-.*|libcuda1|nvlsm|cuda-.*|docker.*|moby-.*|containerd.*|linux-modules-nvidia-.*"
 )

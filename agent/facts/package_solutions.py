@@ -12,8 +12,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["PackageSolution", "apt_preferences", "apt_solution", "dnf_solution", "read_apt", "read_dnf"]
-
 _TIMEOUT_S = 120
 _SHOWN = 12
 """Lines of the package manager's refusal that are kept."""

@@ -13,15 +13,6 @@ from agent.facts.packages import PACKAGE_MANAGER, RPM_MANAGERS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "HELD_PACKAGES",
-    "PackageOffer",
-    "madison",
-    "origins",
-    "package_dependencies",
-    "package_offers",
-]
-
 _VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
 _CHUNK = 400
 """Packages in one call of apt-cache: well below the kernel's limit for arguments."""

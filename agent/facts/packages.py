@@ -12,21 +12,6 @@ from agent.facts.rpm_packages import PID_FILES, RPM_LOCKS, RPM_QUERY, pid_file_h
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "APT_LISTS_AGE_S",
-    "AVAILABLE_PACKAGES",
-    "INSTALLED_PACKAGES",
-    "PACKAGE_LOCK",
-    "PACKAGE_MANAGER",
-    "RPM_MANAGERS",
-    "InstalledPackage",
-    "PackageLock",
-    "apt_names",
-    "dpkg_packages",
-    "installed_as",
-    "lists_age_s",
-]
-
 _MANAGERS = (
     ("apt-get", "apt"),
     ("dnf", "dnf"),

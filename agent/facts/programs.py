@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from agent.facts.base import Fact
 
-__all__ = ["program"]
-
 
 def program(name: str) -> Fact[str | None]:
     """Where a program is, on the agent's PATH; None where it is not."""

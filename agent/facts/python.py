@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["PYTHON", "PythonInterpreter", "interpreter", "interpreter_answer"]
-
 _TIMEOUT_S = 60
 _QUESTION = """\
 import importlib.util as u, json, platform, sys, sysconfig

@@ -11,8 +11,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ENVIRONMENT_MARKER", "PythonEnvironment", "environment_of", "inventory_of", "python_environment"]
-
 ENVIRONMENT_MARKER = "vcagent-environment.json"
 """The file that is written last: a folder without it is half-made."""
 

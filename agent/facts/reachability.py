@@ -12,8 +12,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["apt_proxies", "origins", "unreachable"]
-
 _LIMIT_S = 5
 _ASK = """\
 import concurrent.futures, json, os, sys, urllib.error, urllib.request

@@ -12,18 +12,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = [
-    "APT_REPOSITORIES",
-    "RPM_REPOSITORIES",
-    "AptRepository",
-    "RpmRepository",
-    "conflicting_keys",
-    "deb822_repositories",
-    "one_line_repositories",
-    "repo_file",
-    "same_address",
-]
-
 _APT = "/etc/apt"
 _RPM_FOLDERS = ("/etc/yum.repos.d", "/etc/zypp/repos.d")
 _YES = frozenset({"yes", "true", "with", "on", "enable", "1"})

@@ -13,8 +13,6 @@ from agent.facts.repositories import RPM_REPOSITORIES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["NVIDIA_HOST", "RPM_DRIVER_OFFERS", "every_stream", "repoquery"]
-
 NVIDIA_HOST = "developer.download.nvidia.com"
 _NAMES = (
     "*nvidia*",

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PID_FILES", "RPM_LOCKS", "RPM_QUERY", "RpmPackage", "pid_file_holder", "rpm_packages"]
-
 RPM_QUERY = (
     "rpm",
     "--query",

@@ -6,8 +6,6 @@ import re
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["MODULE_KEY_ENROLLED", "SECURE_BOOT", "efi_variable", "key_enrolled", "sb_state"]
-
 _VARIABLES = "/sys/firmware/efi/efivars"
 _VARIABLE = f"{_VARIABLES}/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _KEYS = (

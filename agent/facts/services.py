@@ -11,8 +11,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SERVICES", "ServiceState", "service", "systemctl_show"]
-
 _SHOWN = (
     "docker",
     "containerd",

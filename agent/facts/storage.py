@@ -11,8 +11,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MOUNTS", "Mount", "df_mounts", "free_bytes", "mount_of"]
-
 _DF = ("df", "-B1", "--output=target,fstype,size,avail")
 
 

@@ -6,7 +6,5 @@ from pathlib import Path
 
 from agent.facts.base import Fact
 
-__all__ = ["SYSTEM_ROOT"]
-
 SYSTEM_ROOT: Fact[Path] = Fact("system_root", "/, unless modelled", lambda _host: Path("/"))
 """What ``/etc`` and ``/usr/local`` are below, for steps that write there; a test models another folder."""

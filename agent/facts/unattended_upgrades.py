@@ -11,8 +11,6 @@ from agent.facts.base import Fact, Host
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["UNATTENDED_UPGRADES", "UnattendedUpgrades", "apt_config"]
-
 
 @dataclass(frozen=True)
 class UnattendedUpgrades:

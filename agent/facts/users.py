@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from agent.facts.base import Fact, Host
 
-__all__ = ["ROOT", "USER", "Account", "User", "account", "account_of"]
-
 
 @dataclass(frozen=True)
 class User:

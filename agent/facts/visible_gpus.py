@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agent.facts.gpu_memory import GpuMemory
     from agent.facts.gpus import Gpu
 
-__all__ = ["VISIBLE_DEVICES", "visible_gpus", "visible_memory", "visible_places"]
+_GIB = 2**30
 
 VISIBLE_DEVICES: Fact[str | None] = Fact(
     "visible_devices", "CUDA_VISIBLE_DEVICES", lambda _host: os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -47,21 +47,51 @@ def visible_places(text: str | None, uuids: Sequence[str]) -> tuple[int, ...]:
     return tuple(places)
 
 
-def visible_gpus(facts: Facts) -> tuple[Gpu, ...]:
-    """The GPUs of a host that may be used; all of them where no driver answers yet."""
+def visible_gpus(facts: Facts, count: int | None = None) -> tuple[Gpu, ...]:
+    """Return the GPUs of a host that may be used; all of them if no driver answers yet.
+
+    Args:
+        facts: the host.
+        count: how many are used: those with the most free memory; None for all.
+    """
     gpus, asked = facts[GPUS], facts[VISIBLE_DEVICES]
     answering = [gpu for gpu in gpus if gpu.name is not None]
-    if asked is None or not answering:
-        return gpus
-    memory = facts[GPU_MEMORY] if "GPU-" in asked else ()
+    if not answering:
+        return gpus[:count]
+    memory = facts[GPU_MEMORY] if asked and "GPU-" in asked else ()
     uuids = {gpu.index: gpu.uuid for gpu in memory}
     places = visible_places(asked, [uuids.get(place, "") for place in range(len(answering))])
-    return tuple(answering[place] for place in places)
+    found = gpus if asked is None else tuple(answering[place] for place in places)
+    if count is None or count >= len(found):
+        return found
+    chosen = _freest(visible_memory(facts), count)
+    by_index = [answering[gpu.index] for gpu in chosen if gpu.index < len(answering)]
+    return tuple(by_index) if len(by_index) == count else found[:count]
 
 
-def visible_memory(facts: Facts) -> tuple[GpuMemory, ...]:
-    """The memory of the GPUs that may be used."""
+def visible_memory(facts: Facts, count: int | None = None) -> tuple[GpuMemory, ...]:
+    """Return the memory of the GPUs that may be used; of ``count`` GPUs those that have the most free."""
     memory = {gpu.index: gpu for gpu in facts[GPU_MEMORY]}
     uuids = [memory[place].uuid if place in memory else "" for place in range(max(memory, default=-1) + 1)]
     places = visible_places(facts[VISIBLE_DEVICES], uuids)
-    return tuple(memory[place] for place in places if place in memory)
+    return _freest(tuple(memory[place] for place in places if place in memory), count)
+
+
+def chosen_devices(facts: Facts, count: int | None) -> str | None:
+    """Return the value of CUDA_VISIBLE_DEVICES for a program that uses ``count`` GPUs.
+
+    Places are in the driver's order (CUDA_DEVICE_ORDER=PCI_BUS_ID). Returns None if all visible GPUs are used
+    or if no driver tells of their memory.
+    """
+    if count is None or count >= len(visible_gpus(facts)):
+        return None
+    chosen = visible_memory(facts, count)
+    return ",".join(str(gpu.index) for gpu in chosen) if len(chosen) == count else None
+
+
+def _freest(memory: tuple[GpuMemory, ...], count: int | None) -> tuple[GpuMemory, ...]:
+    """The GPUs with the most free memory, in their own order; what differs by less than a GiB is the same."""
+    if count is None or count >= len(memory):
+        return memory
+    order = sorted(range(len(memory)), key=lambda place: (-(memory[place].free_bytes // _GIB), place))
+    return tuple(memory[place] for place in sorted(order[:count]))

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from agent.profile import Source
     from agent.run.request import RunRequest
 
-__all__ = ["Assignment", "FleetRequest", "assigned"]
-
 
 @dataclass(frozen=True)
 class FleetRequest:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
-__all__ = ["Bundle", "Bundles", "Platform"]
-
 _PACKAGES = ("agent", "actions", "dependencies", "parsers", "profiles", "gpu_configs")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _LAUNCHER = """\

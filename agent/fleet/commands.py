@@ -12,8 +12,6 @@ from agent.fleet.errors import HostUnfitError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NO_PYTHON", "bundle_command", "doorstep_command", "doorstep_input", "first_command", "privileged"]
-
 _BOOT = 'import sys;i=sys.stdin.buffer;exec(compile(i.read(int(i.readline())),"doorstep","exec"))'
 _FIND = (
     "for p in {candidates}; do "

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from agent.fleet.record import FleetRecord
     from agent.fleet.status import HostStatus
 
-__all__ = ["HOSTS", "Controller"]
-
 HOSTS = "hosts"
 """The folder of the hosts' files in that of the fleet run."""
 
@@ -262,6 +260,7 @@ def _host_request(host: FleetHost, assignment: Assignment) -> dict[str, Any]:
             "parameters": {**request.parameters, **host.parameters},
             "client_id": host.name,
             "package_dir": None,
+            "run_id": "",
         },
         "sources": [vars(source) for source in assignment.sources],
         "environment": dict(assignment.variables),

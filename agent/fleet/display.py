@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
+from typing_extensions import override
+
 from agent.core.progress import duration
 from agent.core.terminal import printable, safe_console
 from agent.fleet.status import HostPhase, HostStatus
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
     from rich.table import Table
     from typing_extensions import Self
-
-__all__ = ["FleetDisplay", "LiveTable", "PlainLines", "counted", "fleet_display", "host_table"]
 
 _STYLES = {
     HostPhase.DONE: "green",
@@ -96,8 +96,8 @@ class PlainLines(FleetDisplay):
         self._stream = stream
         self._begun = time.monotonic()
 
+    @override
     def note(self, text: str) -> None:
-        """See FleetDisplay."""
         moment = duration(time.monotonic() - self._begun)
         with self._lock, suppress(OSError, ValueError):  # nobody reads any more: the fleet goes on
             print(printable(f"[{moment:>9}] {text}"), file=self._stream, flush=True)
@@ -126,14 +126,14 @@ class LiveTable(FleetDisplay):
         self._ended = threading.Event()
         self._drawing = threading.Thread(target=self._draw, name="fleet table", daemon=True)
 
+    @override
     def __enter__(self) -> Self:
-        """See FleetDisplay."""
         self._live.start()
         self._drawing.start()
         return self
 
+    @override
     def __exit__(self, *_: object) -> None:
-        """See FleetDisplay."""
         self._ended.set()
         self._drawing.join()
         self._live.stop()
@@ -151,16 +151,16 @@ class LiveTable(FleetDisplay):
         self._is_stale = True
 
     @contextmanager
+    @override
     def paused(self) -> Iterator[None]:
-        """See FleetDisplay."""
         self._live.stop()
         try:
             yield
         finally:
             self._live.start()
 
+    @override
     def note(self, text: str) -> None:
-        """See FleetDisplay."""
         self._console.print(text, markup=False, highlight=False)
 
     def _render(self) -> Table:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Relativity
 
-__all__ = ["Distribution", "distribution_of"]
-
 
 @dataclass(frozen=True)
 class Distribution:

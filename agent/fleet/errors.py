@@ -9,15 +9,6 @@ from agent.core.errors import HostError
 if TYPE_CHECKING:
     from paramiko import PKey
 
-__all__ = [
-    "ConnectionLostError",
-    "DeadlineError",
-    "HostUnfitError",
-    "NotFollowedError",
-    "UnknownHostKeyError",
-    "UnreachableError",
-]
-
 
 class UnreachableError(HostError):
     """No connection to the host came about."""

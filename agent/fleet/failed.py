@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from agent.fleet.inventory import FleetHost
     from agent.fleet.status import HostStatus
 
-__all__ = ["FAILED_FILE", "failed_inventory"]
-
 FAILED_FILE = "failed.yaml"
 
 

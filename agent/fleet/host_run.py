@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from agent.fleet.remote.standing import Standing
     from agent.fleet.scheduling import Task
 
-__all__ = ["HostPart", "HostRun", "Surroundings", "Way"]
-
 
 @dataclass(frozen=True)
 class Surroundings:

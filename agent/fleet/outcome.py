@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from agent.fleet.record import FleetRecord
     from agent.fleet.status import HostStatus
 
-__all__ = ["distributions", "write_outcome"]
-
 
 def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
     """Write all that is made from the hosts' files; the description.

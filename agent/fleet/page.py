@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from agent.diagnosis.diagnosis import Defect, Diagnosis
     from agent.fleet.distribution import Distribution
 
-__all__ = ["PAGE_FILE", "write_page"]
-
 PAGE_FILE = "report.html"
 _EDGE = 2.0
 """Percent of a strip that are left free on either side, so that whole points are seen."""

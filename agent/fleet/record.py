@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.assignment import Assignment
 
-__all__ = [
-    "FleetRecord",
-    "fleet_folder",
-    "host_folders",
-    "host_from_json",
-    "host_to_json",
-    "is_worked_on",
-    "recorded",
-]
-
 _SECRET_FIELDS = ("password", "sudo_password")
 
 

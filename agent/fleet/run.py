@@ -19,7 +19,7 @@ from agent.fleet.outcome import write_outcome
 from agent.fleet.record import FleetRecord, fleet_folder, recorded
 from agent.fleet.status import HostPhase
 from agent.fleet.transports import transport
-from agent.profile import find, load_sources
+from agent.profile import find, load_sources, set_parameters
 from agent.run.request import RunRequest, kept_sources
 from agent.store.journal import Journal, now
 from agent.store.results import JOURNAL, ResultsFolder, new_run_id
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from agent.fleet.display import FleetDisplay
     from agent.fleet.inventory import FleetHost
     from agent.fleet.ssh.credentials import Credentials
-
-__all__ = ["FinishedFleet", "Wishes", "resume_fleet", "retry_fleet", "start_fleet"]
 
 
 @dataclass(frozen=True)
@@ -75,12 +73,15 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
     transport(fleet.options.via).check(fleet.options, fleet.hosts, request)
     sources = [find(reference) for reference in request.profiles]
     profile = load_sources(sources, overrides=request.parameters, metadata=request.metadata)
+    set_parameters(profile, request.settings)
     request = dataclasses.replace(request, experiment_id=request.experiment_id or str(uuid.uuid4()))
     assignment = assigned(dataclasses.replace(fleet, request=request), sources, wishes.credentials)
     folder = fleet_folder(request.results_dir)
+    if request.run_id:
+        folder.check_name(request.run_id)
     folder.prepare()
     with masking(assignment.secrets.mask):
-        run_id = new_run_id(profile.name, now())
+        run_id = request.run_id or new_run_id(profile.name, now())
         run_dir = folder.create(run_id)
         with ResultsFolder(run_dir).locked(run_id), Journal(run_dir / JOURNAL) as journal:
             record = FleetRecord(journal)

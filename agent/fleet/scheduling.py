@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["Scheduler", "Task", "Wait", "run_task"]
-
 T = TypeVar("T")
 _LONGEST_WAIT_S = 3600.0
 

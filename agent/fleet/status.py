@@ -12,8 +12,6 @@ from agent.core.errors import ExitCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["HostPhase", "HostStatus"]
-
 
 class HostPhase(str, Enum):
     """What is going on with a host."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = ["render_fleet"]
-
 
 def render_fleet(description: Mapping[str, Any], console: Console) -> None:
     """Print the hosts, the spread of each headline metric, who stands apart, and who is sick.

@@ -13,6 +13,8 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from agent.core.errors import UsageError
 from agent.core.names import canonical, did_you_mean
 
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from agent.fleet.options import FleetOptions
     from agent.fleet.ssh.credentials import Credentials
     from agent.run.request import RunRequest
-
-__all__ = ["TRANSPORT_GROUP", "Transport", "known_transports", "transport"]
 
 TRANSPORT_GROUP = "vcagent.transports"
 
@@ -54,15 +54,15 @@ class Transport(ABC):
 class SshTransport(Transport):
     """Over SSH, by Fabric and paramiko."""
 
-    def check(self, options: FleetOptions, hosts: Iterable[FleetHost], request: RunRequest) -> None:  # noqa: ARG002
-        """See Transport."""
+    @override
+    def check(self, options: FleetOptions, hosts: Iterable[FleetHost], request: RunRequest) -> None:
         if find_spec("fabric") is None:
             raise UsageError(
                 "the fleet needs Fabric, which is not installed", remedy="pip install 'vcagent[fleet]'"
             )
 
+    @override
     def way(self, around: Surroundings, credentials: Credentials) -> Way:
-        """See Transport."""
         from agent.fleet.ssh.way import OverSsh
 
         return OverSsh(around, credentials)
@@ -71,8 +71,8 @@ class SshTransport(Transport):
 class SlurmTransport(Transport):
     """Through Slurm: a job array whose tasks run the agent."""
 
+    @override
     def check(self, options: FleetOptions, hosts: Iterable[FleetHost], request: RunRequest) -> None:
-        """See Transport."""
         if shutil.which("sbatch") is None:
             raise UsageError(
                 "--via slurm: there is no sbatch here",
@@ -83,8 +83,8 @@ class SlurmTransport(Transport):
         if request.allow_reboot:
             raise UsageError("--via slurm: a job cannot reboot its node and go on", remedy="leave --yes out")
 
-    def way(self, around: Surroundings, credentials: Credentials) -> Way:  # noqa: ARG002
-        """See Transport."""
+    @override
+    def way(self, around: Surroundings, credentials: Credentials) -> Way:
         from agent.fleet.slurm.way import ThroughSlurm
 
         return ThroughSlurm(around)

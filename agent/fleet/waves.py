@@ -11,8 +11,6 @@ from agent.core.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Waves", "share_of"]
-
 
 def share_of(text: str, count: int, option: str) -> int | None:
     """A number, or a share of a number such as ``25%``, rounded up; None if nothing is given.

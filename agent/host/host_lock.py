@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from agent.core.progress import Progress
 
-__all__ = ["HOST_LOCK", "host_for_itself"]
-
 HOST_LOCK = "VCAGENT_HOST_LOCK"
 """A variable that names another file to lock."""
 

@@ -11,8 +11,6 @@ from agent.core.errors import ProfileError
 from agent.core.names import canonical
 from agent.profile import GROUPS, Element, parse_timespan
 
-__all__ = ["GroupParameters", "is_group"]
-
 
 class GroupParameters(ComponentParameters):
     """LoopCount of SequentialExecution; Duration and MinimumIterations of ParallelLoopExecution."""

@@ -13,6 +13,7 @@ from agent.core.names import canonical, did_you_mean
 from agent.facts.linux import DISTRIBUTION, PLATFORM
 from agent.planning.groups import GroupParameters, is_group
 from agent.profile import (
+    GROUPS,
     Element,
     Profile,
     Variables,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from agent.core.secrets import Secrets
     from agent.facts import Facts
-
-__all__ = ["PlannedComponent", "Planner", "Standing", "leaves"]
 
 ParametersT = TypeVar("ParametersT", bound=ComponentParameters)
 
@@ -113,13 +112,19 @@ class Planner:
         Raises:
             ProfileError: for unknown types, references to nothing, cycles, unknown or wrong parameters.
         """
-        elements = [
-            *leaves(self.profile.dependencies), *leaves(self.profile.monitors), *leaves(self.profile.actions)
-        ]  # fmt: skip
+        # Those below a type that is no group are named as well: VirtualClient has types that wrap others.
+        elements = [element for element in self.profile.elements() if not is_group(element)]
         if error := unknown_types(
             [(element.type, f"{element.location}: {element.key}") for element in elements]
         ):
             raise error
+        for element in elements:
+            if element.components:
+                raise ProfileError(
+                    f"{element.type} is not a group and takes no Components",
+                    where=f"{element.location}: {element.key}",
+                    remedy=f"groups: {', '.join(sorted(GROUPS))}",
+                )
         check(self.profile, self.variables)
         problems = []
         for element in self.profile.elements():

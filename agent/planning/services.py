@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from agent.profile import Element
 
-__all__ = ["GroupServices", "is_service"]
-
 
 def is_service(element: Element) -> bool:
     """Whether an element starts a service."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.profile import Variables
@@ -11,10 +13,19 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["run_variables"]
+SERVICE_LOOKUPS = ("ServiceUrl", "ServiceHost", "ServicePort", "ServiceModel")
+"""What a command may ask of a service beside it: ``{ServiceUrl:name}``."""
 
 
-def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: str) -> Variables:
+def run_variables(
+    facts: Facts,
+    run_dir: Path,
+    experiment_id: str,
+    client_id: str,
+    *,
+    scenarios: str = "",
+    system: str = "",
+) -> Variables:
     """Variables that are read from fresh facts whenever they are asked for.
 
     Args:
@@ -22,6 +33,8 @@ def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: st
         run_dir: the run's folder.
         experiment_id: the experiment's identifier.
         client_id: this host's name in the records.
+        scenarios: what ``--scenarios`` asks for.
+        system: what ``--system`` names.
     """
     from agent.facts.agent_paths import PACKAGE_DIR
     from agent.facts.gpus import CUDA_VERSION, DRIVER_VERSION, GPU_COUNT, GPU_MEMORY_MIB, GPU_NAME
@@ -31,6 +44,8 @@ def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: st
 
     def package(name: str) -> str:
         return str(facts[PACKAGE_DIR] / name)
+
+    selected = [name.strip() for name in scenarios.split(",") if name.strip()]
 
     def memory(unit_bytes: int) -> Any:
         return lambda: facts[MEMORY].total_bytes // unit_bytes
@@ -52,16 +67,20 @@ def run_variables(facts: Facts, run_dir: Path, experiment_id: str, client_id: st
             "SystemMemoryGigabytes": memory(2**30),
             "ExperimentId": lambda: experiment_id,
             "ClientId": lambda: client_id,
-            "ExecutionSystem": lambda: "",
+            "ExecutionSystem": lambda: system,
             "GpuCount": lambda: facts.fresh()[GPU_COUNT],
             "GpuName": lambda: facts.fresh()[GPU_NAME],
             "GpuMemoryMiB": lambda: facts.fresh()[GPU_MEMORY_MIB],
             "DriverVersion": lambda: facts.fresh()[DRIVER_VERSION],
             "CudaVersion": lambda: facts.fresh()[CUDA_VERSION],
+            "SelectedScenarios": lambda: ",".join(name for name in selected if not name.startswith("-")),
         },
         {
             "PackageDir": package,
             "PackageDir/Platform": lambda name: str(facts[PACKAGE_DIR] / name / facts[PLATFORM]),
             "ScriptDir": lambda name: str(facts[PACKAGE_DIR] / "scripts" / name),
+            "EnvironmentVariable": lambda name: os.environ.get(name, ""),
+            # Known only when the service runs: ExecuteCommand fills them in then.
+            **{head: partial("{{{}:{}}}".format, head) for head in SERVICE_LOOKUPS},
         },
     )

@@ -10,6 +10,7 @@ from agent.profile.repetition import repeat
 from agent.profile.resolution import resolve, resolve_known, resolve_one, settle
 from agent.profile.schema import GROUPS, Element, Location, Profile, Scope
 from agent.profile.selection import SWITCHED_OFF, applies_to, select
+from agent.profile.settings import set_parameters
 from agent.profile.variables import LOOKUPS, VARIABLES, Variables, VariableUnavailableError
 
 __all__ = [
@@ -42,5 +43,6 @@ __all__ = [
     "resolve_known",
     "resolve_one",
     "select",
+    "set_parameters",
     "settle",
 ]

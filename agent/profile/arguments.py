@@ -9,8 +9,6 @@ from enum import Enum
 from agent.core.errors import ProfileError, UsageError
 from agent.core.timespan import parse_timespan
 
-__all__ = ["Timeout", "TimeoutScope", "parse_parameters", "parse_timeout"]
-
 
 def parse_parameters(text: str) -> dict[str, str]:
     """Names and values of ``A=1,,,B=2``.

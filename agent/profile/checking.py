@@ -17,8 +17,6 @@ from agent.profile.variables import Variables
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["check"]
-
 _MANY = 50
 """Problems after which no further ones are looked for: each may search all names for the nearest."""
 

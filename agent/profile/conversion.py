@@ -9,8 +9,6 @@ from agent.core.errors import ProfileError, UsageError
 from agent.profile.document import read_document
 from agent.profile.finding import Source
 
-__all__ = ["FORMATS", "convert"]
-
 FORMATS = ("json", "yaml")
 
 

@@ -12,8 +12,6 @@ from agent.profile.syntax import Document, SyntaxProblem
 if TYPE_CHECKING:
     from agent.profile.finding import Source
 
-__all__ = ["read_document"]
-
 
 def read_document(source: Source) -> Document:
     """Read a source.

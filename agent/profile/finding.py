@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from agent.core.errors import ProfileError
-from agent.core.names import did_you_mean
+from agent.core.names import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from importlib.abc import Traversable
-
-__all__ = ["MAXIMUM_BYTES", "Source", "find", "installed", "source_from_text"]
 
 MAXIMUM_BYTES = 1 << 20
 """No profile is this long; a longer file is something else."""
 
 _EXTENSIONS = (".yaml", ".yml", ".json")
+_EXAMPLES = "examples"
+"""The folder beside the installed profiles that holds more of them: examples/FIO."""
 _TIMEOUT_S = 30
 _DEADLINE_S = 60.0
 """Seconds that a profile may take to arrive, whatever the server sends meanwhile."""
@@ -52,22 +52,29 @@ def source_from_text(text: str, *, label: str = "profile.yaml", format: str | No
 
 
 def installed(search: Sequence[Traversable] | None = None) -> dict[str, Traversable]:
-    """The profiles in some folders by file name, sorted; in the package ``profiles`` if none are given."""
+    """The profiles in some folders by file name, sorted; in the package ``profiles`` if none are given.
+
+    Those of a folder ``examples`` follow, with its name before theirs.
+    """
     folders = [resources.files("profiles")] if search is None else search
     found: dict[str, Traversable] = {}
-    for folder in folders:
-        for file in folder.iterdir():
-            if file.name.lower().endswith(_EXTENSIONS) and file.is_file():
-                found.setdefault(file.name, file)
-    return dict(sorted(found.items()))
+    for prefix in ("", f"{_EXAMPLES}/"):
+        here: dict[str, Traversable] = {}
+        for folder in folders:
+            place = folder / _EXAMPLES if prefix else folder
+            for file in place.iterdir() if place.is_dir() else ():
+                if file.name.lower().endswith(_EXTENSIONS) and file.is_file():
+                    here.setdefault(f"{prefix}{file.name}", file)
+        found |= dict(sorted(here.items()))
+    return found
 
 
 def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Source:
     """The text of a profile.
 
     Args:
-        reference: an http or https URI; a path (if it has a separator); the name of an installed
-            profile, with or without extension and in any case; or a file in the current folder.
+        reference: an http or https URI; the name of an installed profile, such as EXECUTE-COMMAND or
+            examples/FIO, with or without extension and in any case; or a path.
         search: the folders of installed profiles; None for the package ``profiles``.
 
     Raises:
@@ -76,22 +83,42 @@ def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Sour
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", reference):
         return _fetch(reference)
     known = installed(search)
-    if not (os.sep in reference or "\\" in reference):
-        wanted = reference.lower()
+    wanted = reference.lower()
+    if "\\" not in reference and (os.sep not in reference or wanted.startswith(f"{_EXAMPLES}/")):
         for name, file in known.items():
-            if wanted in {name.lower(), PurePosixPath(name).stem.lower()}:
+            if wanted in {name.lower(), str(PurePosixPath(name).with_suffix("")).lower()}:
                 return _read(file, str(file))
     try:
         path = Path(reference).expanduser()
         found, is_folder = path.is_file(), path.is_dir()
     except (OSError, RuntimeError) as error:
         raise ProfileError(f"'{reference[:100]}' is no path: {error}") from error
-    if not found:
-        names = sorted({PurePosixPath(name).stem for name in known})
-        stem = re.sub(r"\.(ya?ml|json)$", "", path.name, flags=re.IGNORECASE)
-        what = "is a folder, not a profile" if is_folder else "is neither an installed profile nor a file"
-        raise ProfileError(f"'{reference}' {what}", remedy=did_you_mean(stem, names))
-    return _read(path, str(path))
+    if found:
+        return _read(path, str(path))
+    stem = re.sub(r"\.(ya?ml|json)$", "", wanted)
+    by_stem = {str(PurePosixPath(name).with_suffix("")).lower(): file for name, file in known.items()}
+    if stem in by_stem and stem != wanted:  # VirtualClient's name of a profile that is YAML here
+        return _read(by_stem[stem], str(by_stem[stem]))
+    what = "is a folder, not a profile" if is_folder else "is neither an installed profile nor a file"
+    raise ProfileError(f"'{reference}' {what}", remedy=_suggestion(path.name, known))
+
+
+def _suggestion(reference: str, known: Mapping[str, Traversable]) -> str:
+    """The nearest profiles, each with what it is: a name that is close may be another workload's."""
+    stem = re.sub(r"\.(ya?ml|json)$", "", reference, flags=re.IGNORECASE)
+    files = {str(PurePosixPath(name).with_suffix("")): file for name, file in known.items()}
+    if not (close := nearest(stem, files)):
+        return did_you_mean(stem, files)
+    return f"did you mean {' or '.join(f'{name} ({_description(files[name])})' for name in close)}?"
+
+
+def _description(file: Traversable) -> str:
+    match = re.search(
+        r"""^\s*["']?description["']?\s*:\s*["']?(.*?)["']?,?\s*$""",
+        _read(file, str(file)).text,
+        re.IGNORECASE | re.MULTILINE,
+    )
+    return match[1] if match else "no description"
 
 
 def _read(file: Traversable, label: str) -> Source:

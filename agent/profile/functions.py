@@ -15,8 +15,6 @@ from agent.profile.values import KindError, is_number, kind_of, text_of, value_o
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["FUNCTIONS"]
-
 _LONGEST_REPLACEMENT = 100_000
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from agent.profile.syntax import MAXIMUM_DEPTH, Document, Path, SyntaxProblem, has_half_pair
 
-__all__ = ["read_json"]
-
 _BLANK = re.compile(r"(?:[ \t\n\r]+|//[^\n\r]*|/\*.*?\*/)*", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,400})(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 _WORD = re.compile(r"[^\s,\]}:\"]{1,40}")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from agent.profile.finding import Source
     from agent.profile.schema import Profile
 
-__all__ = ["load", "load_sources"]
-
 
 def load(
     references: Sequence[str],

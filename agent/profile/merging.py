@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ProfileError
 from agent.core.names import canonical, did_you_mean
-from agent.core.secrets import is_secret_name
+from agent.core.secret_shapes import is_secret_name
+from agent.profile.guide_names import guide_name
 from agent.profile.schema import KINDS, Element, Profile
 from agent.profile.syntax import SyntaxProblem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-__all__ = ["merge", "override"]
 
 _REFERENCE = re.compile(r"\$\.parameters\.([A-Za-z0-9_-]+)", re.IGNORECASE)
 
@@ -75,7 +74,7 @@ def override(profile: Profile, overrides: Mapping[str, str], metadata: Mapping[s
             raise ProfileError(
                 f"--parameters: the profile declares no parameter '{name}'",
                 where=", ".join(profile.sources),
-                remedy=did_you_mean(name, declared.values()),
+                remedy=guide_name(name, declared.values()) or did_you_mean(name, declared.values()),
             )
     values = {canonical(name): value for name, value in overrides.items()}
     scopes = tuple(

@@ -10,8 +10,6 @@ from agent.core.errors import ProfileError
 if TYPE_CHECKING:
     from agent.profile.schema import Location
 
-__all__ = ["Problem", "Problems"]
-
 _SHOWN = 50
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from agent.profile.schema import Element, Profile
     from agent.profile.variables import Variables
 
-__all__ = ["repeat"]
-
 _PARAMETER = "ForEach"
 
 _MOST_ELEMENTS = 10_000

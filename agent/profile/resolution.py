@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from agent.profile.schema import Element, Profile, Scope
     from agent.profile.variables import Variables
 
-__all__ = ["known_lookup", "resolve", "resolve_known", "resolve_one", "settle"]
-
 _LARGEST = 2_000_000
 """Characters that one element's parameters may come to, those in between included."""
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["GROUPS", "KINDS", "Condition", "Element", "Location", "Profile", "Scope"]
-
 KINDS: Mapping[str, str] = MappingProxyType(
     {"dependency": "Dependencies", "action": "Actions", "monitor": "Monitors"}
 )

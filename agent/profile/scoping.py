@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ProfileError
 from agent.core.names import canonical, nearest
-from agent.core.secrets import is_secret_name
+from agent.core.secret_shapes import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from agent.profile.schema import Element, Location, Profile, Scope
     from agent.profile.template import Reference
     from agent.profile.variables import Variables
-
-__all__ = ["MAXIMUM_CHAIN", "TOO_DEEP", "Names", "Slot", "told"]
 
 MAXIMUM_CHAIN = 30
 """How many parameters may refer to each other in a row."""

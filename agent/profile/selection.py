@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from agent.profile.schema import Element, Profile
 
-__all__ = ["SWITCHED_OFF", "applies_to", "select"]
-
 SWITCHED_OFF = "switched off (enabled: false)"
 """Why an element is skipped that the profile's own parameters leave out."""
 

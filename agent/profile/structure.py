@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from agent.profile.finding import Source
     from agent.profile.syntax import Document, Path
 
-__all__ = ["read_profile"]
-
 _INFORMATION = ("Documentation", "Notes", "Contacts", "ParameterDescriptions", "Extensions")
 _PROFILE_KEYS = (
     "Description",
@@ -163,9 +161,6 @@ class _Structure:
         is_group = kind_name in GROUPS
         if is_group and not components:
             self._add(path, key, f"the group {kind_name} has no Components")
-        elif components and kind_name and not is_group:
-            groups = ", ".join(sorted(GROUPS))
-            self._add(path, key, f"{kind_name} is no group and has no Components", f"groups: {groups}")
         if "Role" in keys and "role" not in {canonical(name) for name in parameters}:
             parameters = {**parameters, "Role": data[keys["Role"]]}
         location = self._location(path)

@@ -6,16 +6,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "MAXIMUM_CHARACTERS",
-    "MAXIMUM_DEPTH",
-    "MAXIMUM_NODES",
-    "Document",
-    "Path",
-    "SyntaxProblem",
-    "has_half_pair",
-]
-
 MAXIMUM_DEPTH = 50
 """How deep lists and mappings may be nested."""
 

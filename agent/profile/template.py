@@ -16,8 +16,6 @@ from agent.core.names import did_you_mean, nearest
 from agent.profile.expression import Expression, matching_brace, parse_expression
 from agent.profile.functions import TOTALS
 
-__all__ = ["Calculation", "Lookup", "Part", "Reference", "parse_template"]
-
 _PARAMETER = re.compile(r"\$\.parameters\.([A-Za-z0-9_-]+)", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _TOTAL = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)\.(Total[A-Za-z]+)", re.IGNORECASE)

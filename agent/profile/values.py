@@ -9,8 +9,6 @@ from typing import Any
 from agent.core.errors import ProfileError
 from agent.core.timespan import format_timespan, is_timespan, parse_timespan
 
-__all__ = ["KindError", "bounded", "is_number", "kind_of", "text_of", "value_of"]
-
 _LARGEST = 2**64
 _MAXIMUM_LENGTH = 100_000
 _MAXIMUM_DIGITS = 15

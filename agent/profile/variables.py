@@ -12,8 +12,6 @@ from agent.core.names import canonical
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["LOOKUPS", "VARIABLES", "VariableUnavailableError", "Variables"]
-
 VARIABLES: Mapping[str, str] = MappingProxyType(
     {
         "LogDir": "folder of logs",
@@ -37,15 +35,17 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "GpuMemoryMiB": "memory of the first GPU in MiB",
         "DriverVersion": "version of the loaded NVIDIA driver",
         "CudaVersion": "newest CUDA that the loaded driver supports",
+        "SelectedScenarios": "scenarios that --scenarios names, separated by commas; empty for all",
     }
 )
-"""The variables, each with what it is. All but the last five are VirtualClient's."""
+"""The variables, each with what it is. All but the last six are VirtualClient's."""
 
 LOOKUPS: Mapping[str, str] = MappingProxyType(
     {
         "PackageDir": "folder of the named package",
         "PackageDir/Platform": "the folder for this platform within the named package",
         "ScriptDir": "folder of the named scripts",
+        "EnvironmentVariable": "a variable of the agent's environment; empty where it is not set",
     }
 )
 """What is looked up by a name after a colon, as in ``{PackageDir:mlperf}``."""

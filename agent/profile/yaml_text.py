@@ -23,8 +23,6 @@ from agent.profile.syntax import (
     has_half_pair,
 )
 
-__all__ = ["plain_scalar", "read_yaml"]
-
 _WORDS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import Metric, ParsedOutput
 
-__all__ = ["metric_json", "write_case_summary"]
-
 
 def metric_json(metric: Metric) -> dict[str, Any]:
     """A metric with its unit; what is empty is left out."""

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from agent.report.samples import Distribution, Interval, SampleStatistics
     from agent.store.exhibits import Chart
 
-__all__ = [
-    "LATENCIES",
-    "PERCENTILES",
-    "Figure",
-    "chart_figure",
-    "host_figures",
-    "latency_limits",
-    "sample_figures",
-]
-
 PERCENTILES = (50, 90, 95, 99, 99.9)
 BINS = 40
 LONG_TAIL = 1.6

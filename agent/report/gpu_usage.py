@@ -13,13 +13,11 @@ if TYPE_CHECKING:
 
     from agent.core.records import Metric
 
-__all__ = ["GpuTable", "gpu_table"]
-
 _OF_GPU = re.compile(r"gpu(\d+)_(.+)")
 _COLUMNS = {
     "Busy": ("utilization_mean",),
     "Memory, highest": ("memory_used_max",),
-    "Power": ("power_draw_instant_mean", "power_draw_average_mean"),
+    "Power": ("power_mean", "power_draw_instant_mean", "power_draw_average_mean"),
     "Power, highest": ("power_draw_instant_max", "power_draw_average_max"),
     "Temperature, highest": ("temperature_max",),
     "SM clock": ("sm_clock_mean",),

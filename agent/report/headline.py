@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
     from agent.core.records import Metric
 
-__all__ = ["HEADLINE_VERBOSITY", "headline", "headline_json", "headline_metrics"]
-
 HEADLINE_VERBOSITY = 1
 
 _TTFT = re.compile(r"ttft|first_token", re.IGNORECASE)
 _TPOT = re.compile(r"tpot|per_output_token|inter_token", re.IGNORECASE)
 _LATENCY = re.compile(r"latency", re.IGNORECASE)
+_WARM_UP = re.compile(r"warm_?up", re.IGNORECASE)
+_OTHER = "result"
 _ACCURACY = re.compile(r"accuracy|acc\b|rouge|exact_match|score", re.IGNORECASE)
 _PERCENTILES = ("p99", "p90", "p95", "p97", "p99_9", "p50", "mean")
 """The order in which a latency is taken: the one that MLPerf's limits apply to first."""
@@ -43,6 +43,7 @@ _KINDS: Mapping[str, Callable[[Metric], bool]] = {
     "ttft": _is_time(_TTFT),
     "tpot": _is_time(_TPOT),
     "accuracy": lambda metric: bool(_ACCURACY.search(metric.name)),
+    "efficiency": lambda metric: metric.unit == "tokens/J",
 }
 
 
@@ -60,20 +61,24 @@ def headline(metrics: Iterable[Metric]) -> dict[str, Metric]:
     """The one metric of each kind that stands for a case; kinds that it does not have are left out.
 
     Among several of a kind the one with the lowest verbosity is taken, then tokens before samples and
-    the 99th percentile before others, then the first.
+    the 99th percentile before others, then the first. A warm-up's number stands for a case only where there
+    is no other; a case of none of these kinds has its first metric, as ``result``.
     """
-    known = list(metrics)
+    every = list(metrics)
+    known = [metric for metric in every if not _WARM_UP.search(metric.name)] or every
     chosen: dict[str, Metric] = {}
     for kind, fits in _KINDS.items():
         if candidates := [metric for metric in known if fits(metric)]:
             chosen[kind] = min(candidates, key=_rank)
+    if not chosen and known:
+        chosen[_OTHER] = min(known, key=lambda metric: metric.verbosity)
     return chosen
 
 
 def headline_metrics(metrics: Iterable[Metric]) -> list[Metric]:
     """The metrics to show at a glance: those of verbosity 1, else the headline of each kind.
 
-    The headline of each kind stands first, in the order throughput, latency, TTFT, TPOT, accuracy.
+    The headline of each kind stands first: throughput, latency, TTFT, TPOT, accuracy, efficiency.
     """
     known = list(metrics)
     chosen = {metric.name: metric for metric in headline(known).values()}

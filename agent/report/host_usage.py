@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue, MetricRecord
 
-__all__ = ["HostUsage", "Panel", "is_monitor"]
-
 _DEVICE_IN_NAME = re.compile(r"(?<![a-z])(gpu|cpu|core|nic|disk|device)[_-]?(\d+)(?=[_.-]|$)", re.IGNORECASE)
 _GPU_VERBOSITY = 2
 _DEVICE_KEYS = ("gpu_index", "gpu", "device", "index", "interface", "disk", "mount", "core")

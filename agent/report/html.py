@@ -19,8 +19,6 @@ from agent.store.journal import now
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["REPORT_FILE", "page_environment", "write_report"]
-
 REPORT_FILE = "report.html"
 RUN_FILES = ("run.json", "metrics.jsonl", "metrics.csv", "rollup/run_rollup.json", "logs/vcagent.jsonl")
 AROUND_CASE = 0.05

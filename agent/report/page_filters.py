@@ -17,8 +17,6 @@ from agent.report.status import setting_to_change
 if TYPE_CHECKING:
     from agent.report.run_folder import CaseResult
 
-__all__ = ["FILTERS", "PERCENTILE_NAMES", "agent_version", "href", "moment", "plain"]
-
 PERCENTILE_NAMES = ("lowest", "mean", *(f"p{percent}" for percent in PERCENTILES), "highest")
 
 _TONES = {

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from agent.core.records import Metric
     from agent.report.run_folder import CaseResult, RunResult
 
-__all__ = ["CaseSection", "case_sections", "identity", "setting_groups"]
-
 FILE_LIMIT = 60
 TILE_LIMIT = 12
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from agent.store.exhibits import Point, Series
 
-__all__ = ["Axis", "Band", "Line", "Mark", "histogram", "line_plot", "nice_ticks", "point_plot", "unbroken"]
-
 WIDTH, HEIGHT = 380, 216
 LEFT, RIGHT, BOTTOM, TOP = 46, 12, 38, 22
 MARK_ROW = 12

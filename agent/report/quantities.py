@@ -10,19 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from agent.store.exhibits import Cell
 
-__all__ = [
-    "Quantity",
-    "Scale",
-    "cell_text",
-    "count_of",
-    "format_duration",
-    "format_number",
-    "quantity",
-    "scale_for",
-    "time_scale",
-    "words",
-]
-
 SIGNIFICANT_DIGITS = 4
 _ERROR_DIGITS = 2
 NO_BREAK_SPACE = "\u00a0"

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-__all__ = ["write_rollup"]
-
 
 def write_rollup(run_dir: Path) -> Path:
     """Write ``rollup/run_rollup.json``, whole or not at all.

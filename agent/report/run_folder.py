@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-__all__ = ["CaseResult", "RunResult", "StepResult", "read_run", "run_result"]
-
 
 @dataclass(frozen=True)
 class CaseResult:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["SAMPLES_FILE", "Distribution", "Interval", "SampleStatistics", "read_samples"]
-
 SAMPLES_FILE = "samples.csv"
 VALUE_LIMIT = 200_000
 INTERVAL_COUNT = 60

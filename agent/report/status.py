@@ -10,8 +10,6 @@ from agent.core.records import Reason, Validity, Verdict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["run_outcome", "run_status", "setting_to_change"]
-
 _BY_EXIT_CODE = {ExitCode.REBOOT_PENDING: "REBOOT PENDING", ExitCode.INTERRUPTED: "INTERRUPTED"}
 
 

@@ -9,8 +9,6 @@ from markupsafe import Markup, escape
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["element", "path_data", "text"]
-
 
 def element(tag: str, *children: Markup | str, **attributes: str | float | None) -> Markup:
     """One element; ``class_`` gives the class, other underscores become hyphens, None leaves one out."""

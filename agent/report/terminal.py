@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from agent.core.records import Metric, MetricRecord, Reason
     from agent.planning.planner import PlannedComponent
 
-__all__ = ["render_plan", "render_result"]
-
 HEADLINE_LIMIT = 6
 _WIDE = 100
 _STYLES = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["TimeSeries"]
-
 
 class TimeSeries:
     """Means of a value over equal intervals; the intervals double in length when there are too many.

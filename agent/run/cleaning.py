@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["TARGETS", "Cleaning", "check_targets", "own_package_dir", "package_dir_in_use", "survey"]
-
 TARGETS = ("logs", "packages", "state", "temp", "all")
 PACKAGE_MARKER = ".vcagent-packages"
 """Stands in every package folder that vcagent made, and is locked while a run uses the folder. A folder

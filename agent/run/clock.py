@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from agent.store.journal import Journal
 
-__all__ = ["HostClock", "RunClock"]
-
 _WENT_BACK_S = 2.0
 """Seconds that a clock may be set back by, as time servers do, without a word."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from agent.run.recorder import RunContext
     from agent.store.journal import Journal, StepRow
 
-__all__ = ["describe", "to_json"]
-
 _DETAIL_LINES = 6
 _LEFT_OUT = frozenset({"installed_packages", "available_packages", "held_packages", "package_origins"})
 """Facts that are long or slow to read, and that no reader of a run looks for."""

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.profile import Element, Timeout
 
-__all__ = ["Engine", "EngineOptions"]
-
 
 @dataclass(frozen=True)
 class EngineOptions:

@@ -1,11 +1,12 @@
-"""Monitors: each in a thread of its own, from the first action to the last."""
+"""Monitors: each in a thread of its own, from the first action to the last, started again if it dies."""
 
 from __future__ import annotations
 
 import threading
+import time
 import traceback
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from agent.component.component import Monitor, MonitorContext, MonitorSummary
@@ -16,8 +17,7 @@ from agent.run.recorder import MonitorRecords
 from agent.run.step_runner import title_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from agent.core.records import Metric
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from agent.profile import Element
     from agent.run.recorder import Recorder
 
-__all__ = ["monitors_beside"]
-
 END_WAIT_S = 10.0
 """How long a monitor may take to end after the last action."""
+BEGIN_WAIT_S = 10.0
+"""How long the first action waits for a monitor to be ready."""
+RESTART_WAIT_S = 1.0
+"""Seconds until a monitor that died is started again; twice as many each time that it dies soon."""
+_LONGEST_WAIT_S = 60.0
 
 
 @contextmanager
@@ -53,29 +56,13 @@ def monitors_beside(
         processes: runs commands for them.
         recorder: takes their metrics.
         run_dir: the run's folder.
-        notes: gets a line for each monitor that was skipped or ended early.
+        notes: gets a line for each monitor that was skipped, died or could not write its records.
 
     Raises:
         ProfileError: if an element is no monitor.
     """
     ended = threading.Event()
-
-    def watch(element: Element, monitor: Monitor) -> None:
-        parameters = monitor.parameters
-
-        def emit(metrics: Sequence[Metric]) -> None:
-            scenario = parameters.scenario or element.type
-            recorder.emit(element.type, scenario, parameters.tags, parameters.metric_filters, metrics)
-
-        log = run_dir / "logs" / f"{element.key.replace('[', '-').replace(']', '')}.log"
-        try:
-            monitor.watch(MonitorContext(emit=emit, stop=ended, facts=facts, processes=processes, log=log))
-        except Exception as error:  # noqa: BLE001 - a monitor never ends a run; its end is told instead
-            append_text(log, processes.secrets.mask(traceback.format_exc()))
-            notes.append(processes.secrets.mask(f"{title_of(element)} ended early: {error}"))
-
-    threads: list[threading.Thread] = []
-    summaries: list[Callable[[datetime, datetime], MonitorRecords]] = []
+    watched: list[_Watched] = []
     for element in elements:
         if reason := planner.skipped(element, facts):
             if reason != SWITCHED_OFF:
@@ -84,11 +71,17 @@ def monitors_beside(
         monitor = planner.build(element)
         if not isinstance(monitor, Monitor):
             raise ProfileError(f"{element.type} is no monitor", where=str(element.location))
-        threads.append(threading.Thread(target=watch, args=(element, monitor), daemon=True))
-        summaries.append(partial(_sum_up, element, monitor))
+        log = run_dir / "logs" / f"{element.key.replace('[', '-').replace(']', '')}.log"
+        one = _Watched(element, monitor, recorder, notes)
+        one.context = MonitorContext(emit=one.emit, stop=ended, facts=facts, processes=processes, log=log)
+        watched.append(one)
+    threads = [threading.Thread(target=one.run, daemon=True) for one in watched]
     for thread in threads:
         thread.start()
-    recorder.monitors = tuple(summaries)
+    deadline = time.monotonic() + BEGIN_WAIT_S
+    for one in watched:
+        one.begun.wait(max(0.0, deadline - time.monotonic()))
+    recorder.monitors = tuple(one.sum_up for one in watched)
     try:
         yield
     finally:
@@ -98,10 +91,116 @@ def monitors_beside(
             thread.join(END_WAIT_S)
 
 
-def _sum_up(element: Element, monitor: Monitor, start: datetime, end: datetime) -> MonitorRecords:
-    parameters = monitor.parameters
-    try:
-        summary = monitor.summary(start, end)
-    except Exception as error:  # noqa: BLE001 - a result counts, whether or not it can be summed up
-        summary = MonitorSummary(warnings=(f"{title_of(element)} could not sum up: {error}",))
-    return MonitorRecords(element.type, parameters.tags, parameters.metric_filters, summary)
+class _Watched:
+    """One monitor while it runs.
+
+    Args:
+        element: what the profile says of it.
+        monitor: the monitor.
+        recorder: takes its metrics.
+        notes: of the run.
+
+    Attributes:
+        context: what the monitor is given.
+        begun: set when it is ready, or has died.
+    """
+
+    context: MonitorContext
+
+    def __init__(self, element: Element, monitor: Monitor, recorder: Recorder, notes: list[str]) -> None:
+        self.begun = threading.Event()
+        self._element = element
+        self._monitor = monitor
+        self._recorder = recorder
+        self._notes = notes
+        self._outages: list[_Outage] = []
+        self._unwritten: list[tuple[datetime, str]] = []
+
+    def run(self) -> None:
+        """Let it watch until the actions have ended, whatever happens to it."""
+        wait_s = RESTART_WAIT_S
+        while True:
+            began_s = time.monotonic()
+            try:
+                self._monitor.prepare(self.context)
+                if self._outages:
+                    self._outages[-1].end = _now()
+                self.begun.set()
+                self._monitor.watch(self.context)
+            except Exception as error:  # noqa: BLE001 - a monitor never ends a run
+                self._died(error)
+            else:
+                return
+            if time.monotonic() - began_s > _LONGEST_WAIT_S:
+                wait_s = RESTART_WAIT_S
+            if self.context.stop.wait(wait_s):
+                return
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def _died(self, error: Exception) -> None:
+        """Note it first: where the disk is full, the log cannot be written."""
+        why = f"{error}" or type(error).__name__
+        if self._outages and self._outages[-1].end is None:
+            return  # it could not be started again: the same outage goes on
+        self._outages.append(_Outage(_now(), why))
+        self._notes.append(f"{title_of(self._element)} died and is started again: {why}")
+        self.begun.set()
+        with suppress(OSError):
+            append_text(self.context.log, self.context.processes.secrets.mask(traceback.format_exc()))
+
+    def emit(self, metrics: Sequence[Metric]) -> None:
+        """Take its metrics; what cannot be written is told, and the monitor goes on."""
+        parameters = self._monitor.parameters
+        scenario = parameters.scenario or self._element.type
+        try:
+            self._recorder.emit(
+                self._element.type, scenario, parameters.tags, parameters.metric_filters, metrics
+            )
+        except Exception as error:  # noqa: BLE001 - a full disk, as a rule; the sums of cases are in memory
+            if not self._unwritten:
+                self._notes.append(f"{title_of(self._element)}: records could not be written: {error}")
+            self._unwritten.append((_now(), str(error)))
+
+    def sum_up(self, start: datetime, end: datetime) -> MonitorRecords:
+        """What it saw of a case, with what it missed."""
+        title, parameters = title_of(self._element), self._monitor.parameters
+        try:
+            summary = self._monitor.summary(start, end)
+        except Exception as error:  # noqa: BLE001 - a result counts, whether or not it can be summed up
+            summary = MonitorSummary(warnings=(f"{title} could not sum up: {error}",))
+        length_s = (end - start).total_seconds()
+        missed = [
+            f"{title} died and did not run for {seconds:.1f} s of {length_s:.1f} s: {why}"
+            for seconds, why in ((outage.within(start, end), outage.why) for outage in self._outages)
+            if seconds > 0
+        ]
+        unwritten = [why for at, why in self._unwritten if start <= at <= end]
+        if unwritten:
+            missed.append(f"{title}: records could not be written {len(unwritten)} times: {unwritten[0]}")
+        summary = MonitorSummary(summary.metrics, (*summary.warnings, *missed))
+        return MonitorRecords(self._element.type, parameters.tags, parameters.metric_filters, summary)
+
+
+class _Outage:
+    """A time in which a monitor did not run.
+
+    Args:
+        start: when it died.
+        why: of what.
+
+    Attributes:
+        end: when it ran again; None while it does not.
+    """
+
+    def __init__(self, start: datetime, why: str) -> None:
+        self.start = start
+        self.why = why
+        self.end: datetime | None = None
+
+    def within(self, start: datetime, end: datetime) -> float:
+        """The seconds of a span for which it lasted."""
+        return (min(self.end or end, end) - max(self.start, start)).total_seconds()
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

@@ -10,8 +10,6 @@ from agent.core.errors import ExitCode
 if TYPE_CHECKING:
     from agent.core.errors import VcagentError
 
-__all__ = ["Outcome"]
-
 
 @dataclass
 class Outcome:

@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from typing_extensions import override
+
 from agent.core.errors import DependencyFailedError, RebootPendingError
 from agent.core.names import canonical
 from agent.core.safe_files import make_folder, replace_text
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 
     from agent.run.outcome import Outcome
     from agent.store.journal import Journal
-
-__all__ = ["MOST_REBOOTS", "RebootDoor", "Reboots", "SystemdDoor", "allows_reboot", "requested"]
 
 MOST_REBOOTS = 3
 """A run that asks for more goes round in a circle."""
@@ -73,32 +73,32 @@ class SystemdDoor(RebootDoor):
         self._units = units
         self._wants = units / "multi-user.target.wants"
 
+    @override
     def boot(self) -> str:
-        """See RebootDoor."""
         return Facts(LocalHost())[BOOT]
 
+    @override
     def obstacle(self) -> str:
-        """See RebootDoor."""
         facts = Facts(LocalHost())
         if not facts[SYSTEMD]:
             return "this host is not run by systemd"
         return "" if facts[ROOT] else "only root can reboot this host"
 
+    @override
     def arm(self, unit: ResumeUnit) -> None:
-        """See RebootDoor."""
         make_folder(self._wants)
         file, link = self._units / unit.name, self._wants / unit.name
         replace_text(file, unit.text(), 0o644)
         with suppress(FileExistsError):
             link.symlink_to(file)
 
+    @override
     def disarm(self, name: str) -> None:
-        """See RebootDoor."""
         (self._wants / name).unlink(missing_ok=True)
         (self._units / name).unlink(missing_ok=True)
 
+    @override
     def reboot(self) -> None:
-        """See RebootDoor."""
         try:
             subprocess.run(["systemctl", "reboot"], check=True, capture_output=True, text=True, timeout=60)
         except (OSError, subprocess.SubprocessError) as error:

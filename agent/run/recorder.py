@@ -20,6 +20,7 @@ from agent.core.records import (
     verdict_to_json,
 )
 from agent.report.case_summary import write_case_summary
+from agent.run.efficiency import tokens_per_joule
 from agent.sinks import Sink, feed
 from agent.store.journal import Journal, StepStatus, now
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.component.component import MonitorSummary
-
-__all__ = ["MonitorRecords", "Recorder", "RunContext"]
 
 FEED_INTERVAL_S = 10.0
 """How long a monitor's records, which the journal has, may wait until the sinks get them and sync files."""
@@ -123,6 +122,7 @@ class Recorder:
             taken = {case["scenario"] for case in self.journal.cases()}
             cases, records = [], []
             for output in outputs:
+                is_timed = output.start is not None and output.end is not None
                 output = replace(  # noqa: PLW2901 - the same output, its gaps filled
                     self._masked_output(output),
                     scenario=_unique(self._mask(output.scenario or scenario), taken),
@@ -131,6 +131,8 @@ class Recorder:
                 )
                 taken.add(output.scenario)
                 usage, warnings = self._usage(output)
+                if is_timed and (efficiency := tokens_per_joule(output, [part for _, part in usage])):
+                    output = replace(output, metrics=(*output.metrics, efficiency))  # noqa: PLW2901 - likewise
                 if case_dir:
                     write_case_summary(
                         case_dir, output, [metric for _, part in usage for metric in part.metrics], warnings
@@ -183,8 +185,12 @@ class Recorder:
     def _usage(self, output: ParsedOutput) -> tuple[list[tuple[str, ParsedOutput]], list[str]]:
         """What the monitors saw of a case: for each its tags and an output of its own; what they warn of."""
         usage, warnings = [], []
+        start, end = output.start or now(), output.end or now()
+        if end < start:
+            back_s = (start - end).total_seconds()
+            warnings.append(f"the host's clock went back by {back_s:.1f} s or more while this ran")
         for monitor in self.monitors:
-            seen = monitor(output.start or now(), output.end or now())
+            seen = monitor(start, end)
             kept = parse_filters(seen.filters)(seen.summary.metrics)
             metrics = tuple(replace(metric, tags=(*metric.tags, SUMMARY_TAG)) for metric in kept)
             part = replace(output, tool_name=seen.tool_name, tool_version="", metrics=metrics, verdict=None)

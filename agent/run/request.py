@@ -17,8 +17,6 @@ from agent.profile import Source, find
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["RunRequest", "keep_sources", "kept_sources"]
-
 
 @dataclass(frozen=True)
 class RunRequest:
@@ -39,6 +37,10 @@ class RunRequest:
         client_id: this host's name in the records; the host name if empty.
         allow_reboot: whether the host may be rebooted where a dependency asks for it.
         arm: whether the run goes on by itself after a reboot that is left to the user.
+        run_id: the run's name; made up if empty.
+        system: the system that started the run, as the records have it (VirtualClient's ExecutionSystem).
+        log_level: the least important events that the agent's own log has.
+        settings: parameters of single elements, by ``scenario.parameter``.
         sinks: destinations of records besides the run's folder: ``NAME`` or ``NAME:settings``.
     """
 
@@ -56,6 +58,10 @@ class RunRequest:
     client_id: str = ""
     allow_reboot: bool = False
     arm: bool = False
+    run_id: str = ""
+    system: str = ""
+    log_level: str = "debug"
+    settings: Mapping[str, str] = field(default_factory=dict)
     sinks: tuple[str, ...] = ()
 
     def client(self) -> str:

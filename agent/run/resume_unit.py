@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.core.secrets import is_secret_name
+from agent.core.secret_shapes import is_secret_name
 from agent.store.results import JOURNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-__all__ = ["ENVIRONMENT_FILE", "ResumeUnit", "kept_environment", "program"]
 
 ENVIRONMENT_FILE = "/etc/vcagent/environment"
 """Where the user may put what the unit must not hold: tokens, passwords (systemd.exec(5))."""

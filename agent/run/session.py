@@ -27,7 +27,17 @@ from agent.host.containers.records import container_records, has_containers
 from agent.host.processes import LocalProcesses
 from agent.planning.planner import PlannedComponent, Planner, Standing
 from agent.planning.variables import run_variables
-from agent.profile import Profile, Source, Timeout, find, load_sources, parse_timeout, repeat, select
+from agent.profile import (
+    Profile,
+    Source,
+    Timeout,
+    find,
+    load_sources,
+    parse_timeout,
+    repeat,
+    select,
+    set_parameters,
+)
 from agent.run.cleaning import own_package_dir, package_dir_in_use
 from agent.run.clock import HostClock
 from agent.run.description import describe
@@ -47,7 +57,8 @@ if TYPE_CHECKING:
 
     from agent.core.progress import RunProgress
 
-__all__ = ["FinishedRun", "Session", "check", "plan", "resume", "start"]
+TERMINAL_LOG = "run.log"
+"""The file below logs/ that has what the terminal shows."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,8 @@ def check(request: RunRequest, sources: Sequence[Source] = ()) -> Session:
         ProfileError: if the profile cannot be used.
         UsageError: if the options contradict each other or the profile.
     """
+    if request.run_id:
+        ResultsFolder(request.results_dir).check_name(request.run_id)
     sources = sources or [find(reference) for reference in request.profiles]
     return _session(request, sources, None, ResultsFolder(request.results_dir).path)
 
@@ -213,7 +226,7 @@ class Session:
     context: RunContext
     run_dir: Path
     options: EngineOptions
-    sinks: tuple[str, ...] = ()
+    request: RunRequest
 
     def require_trusted_folders(self) -> None:
         """See that root may write to the folders of results, packages and this run.
@@ -244,7 +257,11 @@ class Session:
         progress.expect(_estimates(planned, journal, self.options))
         interruption = Interruption()
         clock = HostClock()
-        with interruption.listening(), package_dir_in_use(self.facts[PACKAGE_DIR]):
+        with (
+            interruption.listening(),
+            package_dir_in_use(self.facts[PACKAGE_DIR]),
+            progress.logged(self.run_dir / "logs" / TERMINAL_LOG),
+        ):
             outcome = self._carry_out(journal, progress, interruption, reboots)
             if warning := clock.warning():
                 outcome.warnings.append(warning)
@@ -261,9 +278,10 @@ class Session:
             {row.key for row in journal.steps() if row.status not in (StepStatus.DONE, StepStatus.CUT)}
         )
         write_json(run_dir / RUN_FILE, self._describe(journal))
-        host = {"version": __version__, "platform": self.facts[PLATFORM]}
-        sinks = open_sinks(self.sinks, SinkContext(run_dir, self.context.run_id, host))
-        with configure(run_dir / "logs" / "vcagent.jsonl", secrets) as log, progress:
+        host = {"version": __version__, "platform": self.facts[PLATFORM], "system": self.request.system}
+        sinks = open_sinks(self.request.sinks, SinkContext(run_dir, self.context.run_id, host))
+        level = self.request.log_level
+        with configure(run_dir / "logs" / "vcagent.jsonl", secrets, level) as log, progress:
             log.info(
                 "run started", run_id=self.context.run_id, profile=self.context.profile, version=__version__
             )
@@ -364,10 +382,17 @@ def _session(
     # Without links: root follows none where it writes.
     modelled[PACKAGE_DIR.name] = Facts(LocalHost(), modelled)[PACKAGE_DIR].resolve()
     facts = Facts(LocalHost(), modelled)
-    variables = run_variables(facts, run_dir, context.experiment_id, context.client_id)
+    variables = run_variables(
+        facts,
+        run_dir,
+        context.experiment_id,
+        context.client_id,
+        scenarios=request.scenarios,
+        system=request.system,
+    )
     context = dataclasses.replace(context, metadata=secrets.mask_value(context.metadata))
     with masking(secrets.mask):
-        profile = repeat(profile, variables, secrets.mask)
+        profile = set_parameters(repeat(profile, variables, secrets.mask), request.settings, variables)
         if request.scenarios:
             profile = select(profile, request.scenarios, variables)
         planner = Planner(profile, variables, secrets)
@@ -377,7 +402,7 @@ def _session(
             request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
         )
         open_sinks(request.sinks, SinkContext(run_dir, context.run_id))  # refused before anything is changed
-    return Session(tuple(sources), planner, facts, secrets, context, run_dir, options, request.sinks)
+    return Session(tuple(sources), planner, facts, secrets, context, run_dir, options, request)
 
 
 def _reboots(journal: Journal, door: RebootDoor | None, session: Session, request: RunRequest) -> Reboots:
@@ -391,7 +416,7 @@ def _new_context(request: RunRequest, profile: Profile, mask: Callable[[str], st
     name = mask(profile.name)
     return RunContext(
         experiment_id=mask(request.experiment_id) or str(uuid.uuid4()),
-        run_id=new_run_id(name, now()),
+        run_id=request.run_id or new_run_id(name, now()),
         client_id=mask(request.client()),
         profile=name,
         metadata={

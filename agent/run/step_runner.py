@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from agent.profile import Element
     from agent.run.recorder import Recorder
 
-__all__ = ["StepRunner", "of_kind", "title_of"]
-
 _HOST_ERRNOS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 """A file that cannot be written for reasons of the host's own."""
 
@@ -124,6 +122,9 @@ class StepRunner:
         if before and before.status is StepStatus.FAILED:
             log.with_suffix(".exit").unlink(missing_ok=True)
         shown = self.progress.start(mask(_step_title(element, component.parameters, step)), step.estimate_s)
+        self.progress.detail(f"      {mask(step.reason)}")
+        if step.command:
+            self.progress.detail(f"      $ {mask(step.command)}")
         context = StepContext(
             facts=facts,
             processes=self.processes.for_step(key),

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from agent.core.progress import RunProgress
     from agent.facts import Facts
 
-__all__ = ["Undoing", "carry_out", "undoings"]
-
 
 @dataclass(frozen=True)
 class Undoing:

@@ -6,6 +6,8 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
+from typing_extensions import override
+
 from agent.core.safe_files import open_file
 
 if TYPE_CHECKING:
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetricRecord
     from agent.store.journal import Journal
-
-__all__ = ["FileSink", "Sink", "feed"]
 
 _T = TypeVar("_T")
 
@@ -64,8 +64,8 @@ class FileSink(Sink):
         """See Sink; a crash of the host may have taken the end of the file."""
         return position == 0 or (self.path.is_file() and self.path.stat().st_size >= position)
 
+    @override
     def write(self, records: list[MetricRecord], position: int) -> int:
-        """See Sink."""
         with os.fdopen(open_file(self.path, os.O_RDWR | os.O_CREAT), "r+b") as file:
             file.truncate(position)
             file.seek(position)

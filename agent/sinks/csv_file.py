@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue, MetricRecord
 
-__all__ = ["COLUMNS", "CsvSink"]
-
 COLUMNS = (
     "Timestamp", "ExperimentId", "ExecutionSystem", "ProfileName", "ClientId", "ToolName", "ToolVersion",
     "ScenarioName", "ScenarioStartTime", "ScenarioEndTime", "MetricName", "MetricValue", "MetricUnit",
@@ -37,13 +35,15 @@ class CsvSink(FileSink):
     Args:
         path: the file.
         host: facts about the host that every line carries: ``platform`` (linux-x64), ``os`` (Unix),
-            ``version`` (of the agent), and ``metadata`` for the column Metadata_Host.
+            ``version`` (of the agent), ``system`` for the column ExecutionSystem, and ``metadata`` for the
+            column Metadata_Host.
     """
 
     def __init__(self, path: Path, host: Mapping[str, Any]) -> None:
         super().__init__(path)
         told = (host.get("version", ""), host.get("os", "Unix"), host.get("platform", ""))
         self._host = ("vcagent", *map(str, told), str(_INFORMATION))
+        self._system = str(host.get("system", ""))
         self._host_metadata = _pairs(host.get("metadata", {}))
         self.header = f"{_cells(*COLUMNS)}\r\n"
         # 1, 1.0 and True are written differently.
@@ -52,7 +52,7 @@ class CsvSink(FileSink):
     def line(self, record: MetricRecord) -> str:
         """See FileSink. A monitor's records have most cells in common: those are made once."""
         first = _cells(
-            _time(record.timestamp), record.experiment_id, "", record.profile, record.client_id,
+            _time(record.timestamp), record.experiment_id, self._system, record.profile, record.client_id,
             record.tool_name, record.tool_version, record.scenario, _time(record.scenario_start),
             _time(record.scenario_end),
         )  # fmt: skip

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from agent.sinks.base import Sink
 
-__all__ = ["SINK_GROUP", "SinkContext", "known_sinks", "open_sinks"]
-
 SINK_GROUP = "vcagent.sinks"
 
 

@@ -16,20 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = [
-    "EXHIBITS_FILE",
-    "Cell",
-    "Chart",
-    "Column",
-    "Exhibits",
-    "Point",
-    "Row",
-    "Series",
-    "Table",
-    "read_exhibits",
-    "write_exhibits",
-]
-
 EXHIBITS_FILE = "exhibits.json"
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["Journal", "StepRow", "StepStatus", "json_text", "now"]
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS steps (

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["as_records", "moment", "read_records"]
-
 
 def read_records(path: Path, unread: list[str] | None = None) -> Iterator[MetricRecord]:
     """The records of a ``metrics.jsonl``; none where there is no such file.

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-__all__ = [
-    "JOURNAL",
-    "METRICS_FILE",
-    "RUN_FILE",
-    "SUMMARY_FILE",
-    "ResultsFolder",
-    "new_run_id",
-    "open_own",
-    "write_json",
-]
-
 JOURNAL = "journal.sqlite"
 RUN_FILE = "run.json"
 SUMMARY_FILE = "summary.json"
@@ -39,6 +28,9 @@ METRICS_FILE = "metrics.jsonl"
 LATEST = "latest"
 LOCK = ".vcagent.lock"
 RUN_ID = re.compile(r"\d{8}T\d{6}Z-[a-z0-9-]+-[0-9a-f]{4}")
+NAMED = ".vcagent-run"
+"""The file in the folder of a run that was named by hand: when it began, and its name."""
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LEAST_FREE_BYTES = 64 * 2**20
 """Below this a run could not even keep its own logs."""
 
@@ -126,11 +118,31 @@ class ResultsFolder:
             lock.flush()
             yield
 
+    def check_name(self, run_id: str) -> str:
+        """Return a name that somebody wants for a run, if it can be one.
+
+        Raises:
+            UsageError: if it is not a folder's plain name, or there is such a run.
+        """
+        if not _RUN_NAME.fullmatch(run_id) or run_id == LATEST:
+            raise UsageError(
+                f"--run-id: {run_id!r} cannot name a run",
+                remedy="begin with a letter or digit; use letters, digits, . _ - and at most 100 of them",
+            )
+        if (self.path / run_id).exists() or (self.path / run_id).is_symlink():
+            raise UsageError(
+                f"--run-id: {self.path / run_id} is there already",
+                remedy=f"choose another name, or go on with that run: vcagent resume {run_id}",
+            )
+        return run_id
+
     def create(self, run_id: str) -> Path:
         """Make a run's folder and let ``latest`` point to it."""
         run_dir = self.path / run_id
         run_dir.mkdir()
         make_folder(run_dir / "logs")
+        if not RUN_ID.fullmatch(run_id):
+            replace_text(run_dir / NAMED, f"{now():%Y%m%dT%H%M%SZ} {run_id}\n")
         latest = self.path / LATEST
         if latest.is_symlink() or not latest.exists():  # somebody's own file of that name stays
             link = self.path / f".{LATEST}-{secrets.token_hex(8)}"
@@ -148,11 +160,12 @@ class ResultsFolder:
         """The folders of all runs, oldest first."""
         if not self.path.is_dir():
             return []
-        return sorted(
-            path
+        found = [
+            (began, path.name, path)
             for path in self.path.iterdir()
-            if RUN_ID.fullmatch(path.name) and not path.is_symlink() and (path / JOURNAL).is_file()
-        )
+            if not path.is_symlink() and (path / JOURNAL).is_file() and (began := _begun(path))
+        ]
+        return [path for _, _, path in sorted(found)]
 
     def find(self, run: str | None) -> Path:
         """A run's folder by its id, a unique beginning of it, a path, or ``latest``.
@@ -170,9 +183,25 @@ class ResultsFolder:
         if run in (None, LATEST):
             latest = self.path / LATEST
             return runs.get(latest.resolve().name, list(runs.values())[-1])
+        if run in runs:
+            return runs[str(run)]
         matches = [path for name, path in runs.items() if name.startswith(str(run))]
         if len(matches) == 1:
             return matches[0]
         if matches:
             raise UsageError(f"{run!r} fits several runs: {', '.join(path.name for path in matches)}")
         raise UsageError(f"there is no run {run!r} in {self.path}", remedy=did_you_mean(str(run), runs))
+
+
+def _begun(run_dir: Path) -> str | None:
+    """When a run began, as ``20260401T120000Z``; None for a folder that vcagent did not make.
+
+    A made-up name says so itself; a run that was named by hand has a file that does.
+    """
+    if RUN_ID.fullmatch(run_dir.name):
+        return run_dir.name[:16]
+    try:
+        began, name = (run_dir / NAMED).read_text(encoding="utf-8").split()
+    except (OSError, ValueError):
+        return None
+    return began if name == run_dir.name else None

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.disks import BlockDevice
 
-__all__ = ["FormatDisks", "FormatDisksParameters"]
-
 _LABEL = "vcagent"
 _MAKE = {
     "ext4": ("mkfs.ext4", "-q", "-m", "0", "-L", _LABEL),
@@ -36,6 +34,9 @@ class FormatDisksParameters(ComponentParameters):
         default=False, description="VirtualClient's; one after the other here."
     )
     disk_filter: str = Field("", description="VirtualClient's; no filter formats a disk here.")
+    force: bool = Field(
+        default=False, description="VirtualClient's; a disk that is not empty is refused all the same."
+    )
 
     @field_validator("disks", mode="before")
     @classmethod

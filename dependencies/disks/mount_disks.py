@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.disks import BlockDevice
 
-__all__ = ["MountDisks", "MountDisksParameters"]
-
 FSTAB = Path("/etc/fstab")
 _NOT_MOUNTED = frozenset(
     {"swap", "LVM2_member", "linux_raid_member", "zfs_member", "crypto_LUKS", "mpath_member", "bcache"}

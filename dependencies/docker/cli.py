@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.host.processes import ProcessResult
 
-__all__ = ["REMEDIES", "as_user", "docker_command", "docker_remedy", "run_docker"]
-
 REMEDIES = (
     (
         r"directives are specified both as a flag and in the configuration file: (\w[\w-]*)",

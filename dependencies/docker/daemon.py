@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts.docker import DaemonConfig
 
-__all__ = [
-    "changes",
-    "merged",
-    "overwritten",
-    "replace_daemon_config",
-    "require_readable",
-    "without",
-    "write_daemon_config",
-]
-
 
 def require_readable(config: DaemonConfig) -> Mapping[str, Any]:
     """The settings of a daemon.json.

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["DockerInstallation", "DockerInstallationParameters"]
-
 _MIB = 1024 * 1024
 
 _REFUSED = {

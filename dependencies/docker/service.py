@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["await_engine", "refuse_to_stop_containers", "restart_command", "start_command", "start_engine"]
-
 START_LIMIT_S = 90.0
 
 

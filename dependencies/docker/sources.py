@@ -15,8 +15,6 @@ from dependencies.packages.signing_key import SigningKey
 if TYPE_CHECKING:
     from agent.facts.linux import Distribution
 
-__all__ = ["DEB_FINGERPRINT", "DOWNLOADS", "RPM_FINGERPRINT", "DockerSource", "docker_source", "pinned"]
-
 DOWNLOADS = "https://download.docker.com/linux"
 """Docker's repositories (docs.docker.com/engine/install)."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["undo_plan"]
-
 
 def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
     """What takes one step back, or why it is left.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.host.containers.engine import ContainerEngine
 
-__all__ = ["LlamaCppImage", "LlamaCppImageParameters", "bundled"]
-
 _LABEL = "vcagent.llamacpp"
 _HOME = "/opt/llamacpp"
 _DOCKERFILE = f"""\

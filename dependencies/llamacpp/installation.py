@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["LlamaCppInstallation", "LlamaCppInstallationParameters"]
-
 _MIB = 1024 * 1024
 _CONVERTER = ("convert_hf_to_gguf.py", "conversion", "gguf-py", "requirements")
 _PROGRESS = re.compile(r"^\[\s*(?P<done>\d+)(?:/(?P<total>\d+)|%)\]")

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.cuda_toolkits import CudaToolkit
 
-__all__ = [
-    "Backend",
-    "all_options",
-    "cuda_options",
-    "job_count",
-    "passed_over",
-    "processor_options",
-    "wanted_backend",
-]
-
 Backend = Literal["auto", "cpu", "cuda"]
 _MEMORY_BYTES = {"cpu": 1 << 30, "cuda": 3 << 30}
 """What one compiler process needs at most, by backend."""

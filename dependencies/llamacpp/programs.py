@@ -10,8 +10,6 @@ from parsers.llamacpp.build import Build, build_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["CMAKE", "CXX", "GENERATOR", "UNTOLD", "have_changed", "llamacpp_build", "programs_stamp"]
-
 UNTOLD = Build(0, "untold")
 """Of a program that runs, but is not asked for its build: llama-bench of 2024 tells it with its results."""
 

@@ -20,8 +20,6 @@ from dependencies.sources.git_credentials import GitAddress
 if TYPE_CHECKING:
     from agent.component.component import StepContext
 
-__all__ = ["PACKAGE_INDEX", "PINNED_VERSION", "Source", "root_of"]
-
 PACKAGE_INDEX = "package-index"
 """The source that needs nothing but an index of Python packages: the sdist holds the whole upstream tree."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["CnnDailyMailDataSet", "CnnDailyMailDataSetParameters"]
-
 _NOTE = "data_set.json"
 """The file that is written last: a folder without it is half-made."""
 _SAMPLES = "samples.jsonl"

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from agent.component.component import StepContext
 
-__all__ = ["require_environment", "run_module"]
-
 _PROGRAMS = Path(__file__).with_name("in_environment")
 
 

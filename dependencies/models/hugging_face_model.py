@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["HuggingFaceModel", "HuggingFaceModelParameters", "hub_cache"]
-
 _GIB = 1024**3
 _COMMIT_LENGTH = 40
 _SHIPPED = "shipped:"

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from agent.facts.package_versions import PackageOffer
     from agent.facts.packages import InstalledPackage
 
-__all__ = ["Candidate", "candidates", "superseded"]
-
 _VERSION = re.compile(r"\d{3,}(?:\.\d+)+")
 _SOURCES = ("nvidia-kernel-source-{branch}-server{open}", "nvidia-kernel-source-{branch}{open}")
 _ROLE = re.compile(

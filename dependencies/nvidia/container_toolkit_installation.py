@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.docker import DockerServer
 
-__all__ = ["NvidiaContainerToolkitInstallation", "NvidiaContainerToolkitInstallationParameters"]
-
 REPOSITORY = "https://nvidia.github.io/libnvidia-container"
 """NVIDIA's repository (docs.nvidia.com/datacenter/cloud-native/container-toolkit, install guide)."""
 

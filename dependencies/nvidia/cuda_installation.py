@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from dependencies.nvidia.driver import DriverWish
 
-__all__ = ["NvidiaCudaInstallation", "NvidiaCudaInstallationParameters", "Repository"]
-
 
 class Repository(str, Enum):
     """Whose packages may be taken."""

@@ -29,8 +29,6 @@ from dependencies.sources.download import Checksum, download, published_checksum
 if TYPE_CHECKING:
     from agent.facts import Facts
 
-__all__ = ["ToolkitWish", "published_list", "toolkit_path", "toolkit_steps"]
-
 RUNFILE_BYTES = 5 << 30
 """A runfile's usual size: 12.4.0 has 4.45 GB, 12.8.0 has 5.38 GB."""
 UNPACKED = 1.5

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 import sys
 
-__all__ = ["compatible_driver", "compiles_for", "driver_key", "needed_driver", "runfile_versions"]
-
 _NEEDED = {
     "13.2.2": "595.71.05",
     "13.2.1": "595.58.03",

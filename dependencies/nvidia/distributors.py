@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from agent.facts.packages import InstalledPackage
 
-__all__ = ["Distributor", "by_hand", "other_distributor"]
-
 _BY_HAND = (
     (
         r"sles|sled|opensuse.*|suse",

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from agent.facts.packages import InstalledPackage
 
-__all__ = ["DriverWish", "InstalledDriver", "faults", "find_installed", "needed_services"]
-
 
 @dataclass(frozen=True)
 class DriverWish:

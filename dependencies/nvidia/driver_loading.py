@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dependencies.nvidia.driver import DriverWish, InstalledDriver
     from dependencies.nvidia.driver_packages import DriverPackages
 
-__all__ = ["FABRIC_MANAGER", "IMEX", "IMEX_NODES", "loading_steps", "require_answer", "service_steps"]
-
 FABRIC_MANAGER = "nvidia-fabricmanager"
 IMEX = "nvidia-imex"
 IMEX_NODES = "etc/nvidia-imex/nodes_config.cfg"

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from agent.facts.package_solutions import PackageSolution
     from agent.facts.package_versions import PackageOffer
 
-__all__ = ["DriverPackages"]
-
 _SHOWN = 8
 """Candidates that an error lists."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from agent.facts.gpu_memory import GpuMemory, MemoryHolder
     from agent.facts.gpus import Gpu
 
-__all__ = ["FORCE_VARIABLE", "FreeGpuMemory", "FreeGpuMemoryParameters"]
-
 FORCE_VARIABLE = "FORCE_FREE_GPU"
 _OFF = frozenset({"", "0", "false", "no", "off"})
 _GRACE_S = 10.0
@@ -135,7 +133,7 @@ class FreeGpuMemory(Dependency):
 
     def _memory(self, facts: Facts) -> tuple[GpuMemory, ...]:
         """Of the GPUs that will be used."""
-        return visible_memory(facts)[: self.parameters.gpus]
+        return visible_memory(facts, self.parameters.gpus)
 
     def share(self, gpus: tuple[Gpu, ...]) -> float:
         """The share of each GPU's memory that vLLM will take: by the last word on it, or its own."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["WAYS", "GpuContainerProof"]
-
 WAYS: dict[str, tuple[str, ...]] = {
     "gpus": ("--gpus=all",),
     "cdi": ("--device=nvidia.com/gpu=all",),

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.gpus import Gpu
 
-__all__ = ["GpuSelection", "GpuSelectionParameters"]
-
 
 class GpuSelectionParameters(ComponentParameters):
     """What the GPUs are for."""
@@ -88,7 +86,7 @@ class GpuSelection(Dependency):
                 f"{asked.gpus} GPUs are asked for, and there are {len(gpus)}",
                 remedy="lower gpus; CUDA_VISIBLE_DEVICES may leave some out",
             )
-        gpus = gpus[: asked.gpus]
+        gpus = visible_gpus(facts, asked.gpus)
         self._require_driver(gpus)
         # Before there is a driver the bus tells what the common ones are.
         gpus = tuple(replace(gpu, name=gpu.name or gpu_name_of(gpu.pci_id)) for gpu in gpus)

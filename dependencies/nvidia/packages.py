@@ -15,21 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "LAYOUTS",
-    "NVIDIA_ORIGINS",
-    "SUBNET_MANAGER",
-    "Layout",
-    "PrecompiledModule",
-    "belongs_to_driver",
-    "branch_of",
-    "driver_package_names",
-    "of_another_branch",
-    "other_branch",
-    "precompiled_module",
-    "upstream",
-]
-
 NVIDIA_ORIGINS = frozenset({"NVIDIA", "developer.download.nvidia.com"})
 """What offers of NVIDIA's own repositories are told by: apt's ``Origin``, and the server."""
 

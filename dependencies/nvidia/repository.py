@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.facts.linux import Distribution
 
-__all__ = ["CUDA_REPOSITORIES", "NvidiaRepository", "debian_components", "repository_folder"]
-
 CUDA_REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
 _ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
 _RHEL = ("rhel", "rocky", "almalinux", "ol", "centos")

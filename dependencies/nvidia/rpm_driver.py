@@ -6,6 +6,8 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.files import text_of
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from agent.facts.package_versions import PackageOffer
     from dependencies.nvidia.candidates import Candidate
 
-__all__ = ["RpmDriverPackages", "removed_by", "version_lock_file"]
-
 _EPEL = "https://dl.fedoraproject.org/pub/epel"
 _PLUGIN = "dnf-command(versionlock)"
 """What every distribution's package of that plugin provides."""
@@ -53,8 +53,8 @@ class RpmDriverPackages(DriverPackages):
     def _headers_install(self, name: str) -> list[str]:
         return dnf_install("dnf", [(name, None)])
 
+    @override
     def run_manager(self, context: StepContext, command: Sequence[str]) -> None:
-        """See DriverPackages."""
         run_dnf(context, command, self.lock_timeout_s)
 
     def _fetching_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - dnf fetches by itself

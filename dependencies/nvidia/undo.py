@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["undo_plan"]
-
 _MARK = "Written by vcagent"
 
 

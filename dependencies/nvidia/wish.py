@@ -31,8 +31,6 @@ from dependencies.nvidia.packages import branch_of
 if TYPE_CHECKING:
     from agent.facts import Facts
 
-__all__ = ["Choice", "KernelModule", "WishParameters", "enrolment", "wish_of"]
-
 _DISPLAY = (
     r"xserver-xorg-(?:core|video-nvidia)|xwayland$|xorg-x11-server-Xorg"
     r"|nvidia-driver-\d{3}|nvidia-driver(?:-open)?$"

@@ -19,24 +19,6 @@ if TYPE_CHECKING:
     from agent.facts import Facts
     from agent.host.processes import ProcessResult
 
-__all__ = [
-    "APT_GET",
-    "APT_UPDATE",
-    "DPKG_REPAIR",
-    "ENVIRONMENT",
-    "FIX_BROKEN",
-    "apt_progress",
-    "failed_sources",
-    "known_remedy",
-    "remedy_for",
-    "repair_step",
-    "require_known",
-    "run_apt",
-    "simulated_changes",
-    "update_command",
-    "update_step",
-]
-
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "DEBIAN_PRIORITY": "critical",

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from agent.facts.repositories import AptRepository
     from dependencies.packages.signing_key import SigningKey
 
-__all__ = ["AptRepositoryWish", "deb_architecture", "require_readable_sources"]
-
 _LISTS = Path("/var/lib/apt/lists")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.host.processes import ProcessResult
 
-__all__ = ["REMEDIES", "dnf_install", "dnf_progress", "run_dnf", "simulate_dnf"]
-
 # dnf would wait for ever (dnf.conf(5), exit_on_lock); here the wait is bounded and the holder named.
 _OPTIONS = {
     "dnf": ("--assumeyes", "--setopt=exit_on_lock=True"),

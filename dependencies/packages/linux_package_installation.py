@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["LinuxPackageInstallation", "LinuxPackageInstallationParameters", "PackageWish"]
-
 
 class LinuxPackageInstallationParameters(ComponentParameters):
     """VirtualClient's parameters (LinuxPackageInstallation.cs): names separated by commas, or lists."""

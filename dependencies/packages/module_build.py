@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.facts import Facts
 
-__all__ = ["build_failure", "build_remedy", "build_words", "shown_builds"]
-
 _REMEDIES = (
     (
         r"(?:g\+\+|c\+\+): (?:command )?not found",

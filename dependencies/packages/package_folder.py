@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from agent.component.component import StepContext
 
-__all__ = ["locked", "point_link", "write_whole"]
-
 _LOCKS = ".locks"
 
 

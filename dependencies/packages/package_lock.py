@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.host.processes import ProcessResult
 
-__all__ = ["LONGEST_S", "remedy_among", "run_when_free", "wait_for_lock"]
-
 LONGEST_S = 2 * 3600
 """Seconds that the largest packages may take, the CUDA toolkit over a slow line say."""
 

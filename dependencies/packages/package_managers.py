@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from agent.facts.packages import InstalledPackage
     from agent.host.processes import ProcessResult
 
-__all__ = [
-    "LISTS_LIFE_S",
-    "PackageManager",
-    "PackageWish",
-    "broken_packages",
-    "installation_steps",
-    "manager_of",
-    "removal_plan",
-    "require_root",
-    "why_missing",
-]
-
 LISTS_LIFE_S = 24 * 3600
 """Seconds after which apt's lists are fetched again before something is installed."""
 

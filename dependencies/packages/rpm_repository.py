@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from agent.facts.repositories import RpmRepository
     from dependencies.packages.signing_key import SigningKey
 
-__all__ = ["RpmRepositoryWish"]
-
 _FOLDERS = {"zypper": Path("/etc/zypp/repos.d")}
 _FOLDER = Path("/etc/yum.repos.d")
 _KEYS = Path("/etc/pki/rpm-gpg")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["SigningKey"]
-
 _LIMIT_BYTES = 1024 * 1024
 _TIMEOUT_S = 30.0
 

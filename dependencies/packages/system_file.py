@@ -7,8 +7,6 @@ import shutil
 import time
 from pathlib import Path
 
-__all__ = ["back_up", "write_system_file"]
-
 
 def write_system_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a file so that it is there with all of its bytes or not at all.

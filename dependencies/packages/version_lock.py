@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["foreign_locks", "lock_line", "with_locks"]
-
 _BEGIN = "# Written by vcagent: a driver works only in one version."
 _END = "# The end of what vcagent wrote."
 _BLOCK = re.compile(rf"^{re.escape(_BEGIN)}\n.*?^{re.escape(_END)}\n", re.MULTILINE | re.DOTALL)

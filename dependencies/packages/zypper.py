@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.host.processes import ProcessResult
 
-__all__ = ["REMEDIES", "run_zypper", "zypper_install", "zypper_progress"]
-
 # "no" to whatever cannot be decided without a person, such as an unknown key (zypper(8)).
 _ZYPPER = ("zypper", "--non-interactive", "--no-color")
 _BUSY = r"System management is locked by the application"

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["PythonEnvironmentInstallation", "PythonEnvironmentInstallationParameters"]
-
 _MIB = 1024 * 1024
 _REQUIREMENTS = "vcagent-requirements.txt"
 """What pip reads while it installs: a command line can be read by every user."""

@@ -16,16 +16,6 @@ from dependencies.sources.git_credentials import GitAddress
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "PipProgress",
-    "masked",
-    "pip_environment",
-    "pip_remedy",
-    "split_git_credentials",
-    "split_requirements",
-    "unfulfilled",
-]
-
 _KEPT_VARIABLES = re.compile(
     r"PIP_((EXTRA_)?INDEX_URL|NO_INDEX|FIND_LINKS|TRUSTED_HOST|PROXY|(CLIENT_)?CERT|KEYRING_PROVIDER|USE_FEATURE"
     r"|CONSTRAINT|BUILD_CONSTRAINT|TIMEOUT|DEFAULT_TIMEOUT|RETRIES|RESUME_RETRIES|CACHE_DIR|NO_CACHE_DIR"

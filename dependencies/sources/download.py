@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from agent.component.component import StepContext
 
-__all__ = ["Checksum", "download", "published_checksum"]
-
 _BLOCK_BYTES = 1 << 20
 _TIMEOUT_S = 60
 _ATTEMPTS = 6

@@ -10,8 +10,6 @@ from urllib.parse import unquote, urlsplit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["GitAddress", "git_environment"]
-
 
 @dataclass(frozen=True)
 class GitAddress:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from agent.facts import Facts
 
-__all__ = ["GitRepoClone", "GitRepoCloneParameters", "same_repository"]
-
 _ENVIRONMENT = {
     # Nobody is there to answer: fail instead of asking. ssh has no terminal to ask on anyway.
     "GIT_TERMINAL_PROMPT": "0",

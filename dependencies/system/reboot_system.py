@@ -14,8 +14,6 @@ from agent.profile import parse_timespan
 if TYPE_CHECKING:
     from agent.facts import Facts
 
-__all__ = ["RebootSystem", "RebootSystemParameters"]
-
 
 class RebootSystemParameters(ComponentParameters):
     """VirtualClient's parameters (RebootSystem.cs)."""

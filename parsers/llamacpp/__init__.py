@@ -1,8 +1,7 @@
-"""llama.cpp's tools: timings, multiple choice, perplexity, quantisation, llama-bench, llama-batched-bench."""
+"""llama.cpp's tools: timings, scores, perplexity, quantisation, both benchmarks, server logs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
@@ -10,137 +9,195 @@ from agent.core.records import Metric, ParsedOutput, Parser
 from parsers.llamacpp.bench import (
     batched_metrics,
     batched_rows,
+    bench_complete,
     bench_metrics,
     bench_rows,
     is_batched,
     is_bench,
 )
 from parsers.llamacpp.build import build_of
+from parsers.llamacpp.kl_divergence import has_kl_divergence, kl_divergence_result
 from parsers.llamacpp.multiple_choice import (
     has_multiple_choice,
     multiple_choice_complete,
     multiple_choice_metrics,
 )
-from parsers.llamacpp.perplexity import has_perplexity, perplexity_complete, perplexity_metrics
+from parsers.llamacpp.perplexity import has_perplexity, perplexity_complete, perplexity_metrics, values_in
 from parsers.llamacpp.quantize import (
     has_quantization,
     quantization_complete,
     quantization_details,
     quantization_metrics,
 )
+from parsers.llamacpp.runs import split_runs
+from parsers.llamacpp.served import chat_metrics, has_chat, has_slots, slot_result
+from parsers.llamacpp.task_scores import has_hellaswag, has_winogrande, hellaswag_result, winogrande_result
 from parsers.llamacpp.timings import has_timings, timing_metrics, timings_complete
 from parsers.terminal import plain, whole_lines
-from parsers.trees import beginning, files_in, parse_files
+from parsers.trees import SIZE_LIMIT, beginning, files_in, named, parse_files, text_of, unreadable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["PARSER", "TOOL", "parse_text"]
+__all__ = ["FORMAT", "PARSER", "TOOL", "parse_text"]
 
 FORMAT = "llamacpp"
 TOOL = "llama.cpp"
-_ENDINGS = {".txt", ".log", ".out", ".json", ".jsonl", ".csv"}
-_SIZE_LIMIT = 64 << 20
-_HEAD_BYTES = 1 << 20
+_TOOLS = "llama.cpp's tools"
+_ENDINGS = {".txt", ".log", ".out", ".err", ".json", ".jsonl", ".csv", ".sql", ".stdout", ".stderr"}
+
+Result = tuple[tuple[Metric, ...], bool]
+"""Metrics, and whether the output is whole."""
+
+
+def _timed(
+    metrics: Callable[[str], tuple[Metric, ...]], complete: Callable[[str], bool]
+) -> Callable[[str], Result]:
+    """Return what reads a run of a score, with its timings as detail."""
+    return lambda run: ((*metrics(run), *timing_metrics(run, verbosity=3)), complete(run))
+
+
+def _with_timings(result: Callable[[str], Result]) -> Callable[[str], Result]:
+    def read(run: str) -> Result:
+        metrics, complete = result(run)
+        return (*metrics, *timing_metrics(run, verbosity=3)), complete
+
+    return read
+
+
+def _generated(run: str) -> Result:
+    metrics = timing_metrics(run)
+    if not metrics:
+        raise ParseError("its timings hold no number", remedy="see whether the run did anything")
+    return metrics, timings_complete(run)
+
+
+def _benched(text: str) -> Result:
+    return bench_metrics(bench_rows(text)), bench_complete(text)
+
+
+_WHOLE: tuple[tuple[str, Callable[[str], bool], Callable[[str], Result]], ...] = (
+    ("bench", is_bench, _benched),
+    ("batched-bench", is_batched, lambda text: (batched_metrics(batched_rows(text)), True)),
+    ("server", has_slots, slot_result),
+    ("chat", has_chat, lambda text: (chat_metrics(text), True)),
+)
+"""Those whose reader takes all results of a text: what it is called, how it is known, what reads it."""
+
+_SINGLE: tuple[tuple[str, Callable[[str], bool], Callable[[str], Result]], ...] = (
+    ("hellaswag", has_hellaswag, _with_timings(hellaswag_result)),
+    ("winogrande", has_winogrande, _with_timings(winogrande_result)),
+    ("kl-divergence", has_kl_divergence, _with_timings(kl_divergence_result)),
+    ("multiple-choice", has_multiple_choice, _timed(multiple_choice_metrics, multiple_choice_complete)),
+    ("perplexity", has_perplexity, _timed(perplexity_metrics, perplexity_complete)),
+    ("quantize", has_quantization, lambda run: (quantization_metrics(run), quantization_complete(run))),
+    ("generate", has_timings, _generated),
+)
+"""Those that a run has one of; the first that fits is the result, and what follows it is detail."""
 
 
 def parse_text(text: str, source: str = "") -> ParsedOutput:
-    """The metrics in the output of any of the tools; of one that was cut, those that are whole.
+    """Return the metrics in the output of one run; of one that was cut, those that are whole.
 
     Args:
         text: standard output, standard error, or both.
         source: where it comes from, for errors.
 
     Raises:
-        ParseError: if it is of none of the tools, or holds none of the numbers that it should.
+        ParseError: if it is of none of the tools, holds none of the numbers that it should, or several runs.
     """
-    text, cut = whole_lines(plain(text))
-    try:
-        scenario, metrics, complete = _read(text)
-    except ParseError as error:
-        raise ParseError(
-            error.message, where=source or None, remedy=error.remedy, details=error.details
-        ) from error
-    build = build_of(text)
-    return ParsedOutput(
-        format=FORMAT,
-        tool_name=TOOL,
-        tool_version=str(build or ""),
-        scenario=scenario,
-        metrics=metrics,
-        complete=complete and not cut,
-        details={**quantization_details(text), **({"commit": build.commit} if build else {})},
-        sources=(source,) if source else (),
-    )
+    outputs = parse_outputs(text, source)
+    if len(outputs) > 1:
+        raise ParseError(f"it holds {len(outputs)} results", where=source or None)
+    return outputs[0]
 
 
-def _read(text: str) -> tuple[str, tuple[Metric, ...], bool]:
-    """The scenario, the metrics, and whether the output is whole."""
-    if is_bench(text):
-        return "bench", bench_metrics(bench_rows(text)), True
-    if is_batched(text):
-        return "batched-bench", batched_metrics(batched_rows(text)), True
-    if has_multiple_choice(text):
-        metrics = (*multiple_choice_metrics(text), *timing_metrics(text, verbosity=3))
-        return "multiple-choice", metrics, multiple_choice_complete(text)
-    if has_perplexity(text):
-        return (
-            "perplexity",
-            (*perplexity_metrics(text), *timing_metrics(text, verbosity=3)),
-            perplexity_complete(text),
+def parse_outputs(text: str, source: str = "") -> list[ParsedOutput]:
+    """Return the results of all runs that a text holds; a run that cannot be read is FAILED among several.
+
+    Args:
+        text: standard output, standard error, or both.
+        source: where it comes from, for errors.
+
+    Raises:
+        ParseError: if it is of none of the tools, or the only run holds none of the numbers that it should.
+    """
+    shown = plain(text)
+    text, cut = whole_lines(shown)
+    if cut and (values := values_in(shown[len(text) :])):
+        text = f"{text}{values}\n"
+    found = list(_results(text))
+    if not found:
+        raise ParseError(f"no output of {_TOOLS}", where=source or None)
+    outputs = []
+    for place, (scenario, part, read) in enumerate(found, 1):
+        try:
+            metrics, complete = read(part)
+        except ParseError as error:
+            told = ParseError(error.message, where=source or None, remedy=error.remedy, details=error.details)
+            if len(found) == 1:
+                raise told from error
+            failed = unreadable(told, FORMAT, TOOL, source)
+            outputs.append(named(failed, f"run-{place}/{scenario}"))
+            continue
+        build = build_of(part) or build_of(text)
+        output = ParsedOutput(
+            format=FORMAT,
+            tool_name=TOOL,
+            tool_version=str(build or ""),
+            scenario=scenario,
+            metrics=metrics,
+            complete=complete and not (cut and place == len(found)),
+            details={**quantization_details(part), **({"commit": build.commit} if build else {})},
+            sources=(source,) if source else (),
         )
-    if has_quantization(text):
-        return "quantize", quantization_metrics(text), quantization_complete(text)
-    if has_timings(text):
-        return "generate", timing_metrics(text), timings_complete(text)
-    raise ParseError("no output of llama.cpp's tools")
+        outputs.append(output if len(found) == 1 else named(output, f"run-{place}"))
+    return outputs
+
+
+def _results(text: str) -> Iterator[tuple[str, str, Callable[[str], Result]]]:
+    """Yield each result of a text: its scenario, the part of the text that holds it, and what reads it."""
+    several = False
+    for scenario, fits, read in _WHOLE:
+        if fits(text):
+            several = True
+            yield scenario, text, read
+    for run in split_runs(text):
+        for scenario, fits, read in _SINGLE:
+            if fits(run):
+                # A server or a benchmark ends with timings of its own.
+                if not (several and scenario == "generate"):
+                    yield scenario, run, read
+                break
 
 
 def _recognise_file(path: Path) -> bool:
-    try:
-        if path.suffix.lower() not in _ENDINGS:
-            return False
-        size = path.stat().st_size
-        text = plain(beginning(path, _HEAD_BYTES if size > _SIZE_LIMIT else _SIZE_LIMIT))
-    except OSError:
-        return False
-    checks = (is_bench, is_batched, has_multiple_choice, has_perplexity, has_quantization, has_timings)
-    return any(check(text) for check in checks)
+    text = beginning(path, SIZE_LIMIT)
+    return any(fits(text) for _, fits, _ in (*_WHOLE, *_SINGLE))
+
+
+def _is_log(path: Path) -> bool:
+    return path.suffix.lower() in _ENDINGS and _recognise_file(path)
 
 
 def recognise(path: Path) -> bool:
     """Whether the path is such output, or a folder with some below."""
-    return any(map(_recognise_file, files_in(path)))
+    return any(map(_is_log, files_in(path))) if path.is_dir() else _recognise_file(path)
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """All such output in a file or a tree.
+    """Return all such output in a file or a tree.
 
     Raises:
-        ParseError: if there is none, or one holds none of its numbers.
+        ParseError: if there is none, or the only one holds none of its numbers.
     """
-    found = parse_files(
-        path,
-        "llama.cpp's tools",
-        _recognise_file,
-        lambda file: parse_text(beginning(file, _SIZE_LIMIT), str(file)),
-    )
-    if len(found) == 1:
-        return [found[0][1]]
-    return [_below(output, file.relative_to(path).with_suffix("").as_posix()) for file, output in found]
-
-
-def _below(output: ParsedOutput, name: str) -> ParsedOutput:
-    metrics = tuple(
-        replace(metric, scenario=f"{name}/{metric.scenario}") if metric.scenario else metric
-        for metric in output.metrics
-    )
-    return replace(output, scenario=f"{name}/{output.scenario}", metrics=metrics)
+    return parse_files(path, FORMAT, _TOOLS, _is_log, lambda file: parse_outputs(text_of(file), str(file)))
 
 
 PARSER = Parser(
     name=FORMAT,
-    description="llama.cpp's tools: timings, multiple choice, perplexity, quantize, bench, batched-bench",
+    description="llama.cpp's tools: bench, batched-bench, perplexity, scores, quantize, timings, server logs",
     recognise=recognise,
     parse=parse,
 )

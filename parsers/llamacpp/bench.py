@@ -1,33 +1,40 @@
-"""llama-bench as JSON, JSON lines or CSV, and llama-batched-bench as JSON lines or as its table.
+"""llama-bench in its five formats, and llama-batched-bench as JSON lines or as its table.
 
-Sources: tools/llama-bench/llama-bench.cpp (fields of ``test``), tools/batched-bench/batched-bench.cpp.
+Sources: tools/llama-bench/llama-bench.cpp (fields of ``test``, the printers), and
+tools/batched-bench/batched-bench.cpp.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from agent.core.records import MetadataValue, Metric, Relativity
-from parsers.llamacpp.numbers import count, finite
+from parsers.llamacpp.bench_tables import is_markdown, markdown_complete, markdown_rows, table_cells
+from parsers.numbers import count, measured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-__all__ = ["batched_metrics", "batched_rows", "bench_metrics", "bench_rows", "is_batched", "is_bench"]
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _BENCH_KEYS = {"n_prompt", "n_gen", "avg_ts", "model_filename"}
 _BATCHED_KEYS = {"pp", "tg", "pl", "speed_pp", "speed_tg"}
 _TABLE = ("pp", "tg", "pl", "n_kv", "t_pp", "speed_pp", "t_tg", "speed_tg", "t", "speed")
-_TABLE_ROW = re.compile(r"^\|(?:\s*[\d.]+(?:e\+?\d+)?\s*\|){10}\s*$", re.MULTILINE)
+_TABLE_HEAD = re.compile(r"^\|\s*PP \|\s*TG \|", re.MULTILINE)
+_CSV_HEAD = "build_commit,"
+_JSON_HEAD = re.compile(r'^[ \t]*\{?[ \t]*"build_commit": ', re.MULTILINE)
+_SQL_HEAD = "INSERT INTO llama_bench "
+_SQL = re.compile(r"INSERT INTO llama_bench \((?P<names>[^()]*)\) VALUES \((?P<values>.*)\);\s*")
+_SQL_VALUE = re.compile(r"'((?:[^']|'')*)'(?:, |$)")
 _CONTEXT = (
     "model_type", "cpu_info", "gpu_info", "backends", "n_threads", "n_gpu_layers", "n_batch", "n_ubatch",
     "type_k", "type_v", "flash_attn", "split_mode", "use_mmap",
 )  # fmt: skip
+_MEASURED = re.compile(r"(?:avg|stddev|samples|t|speed)_\w+|test_time|t|speed")
+"""The columns that hold what was measured; the others tell one test from another."""
 _PARTS = (
     ("prompt_tokens_per_second", "speed_pp", "tokens/s", Relativity.HIGHER, 1),
     ("generation_tokens_per_second", "speed_tg", "tokens/s", Relativity.HIGHER, 1),
@@ -41,91 +48,105 @@ Row = dict[str, Any]
 
 
 def bench_rows(text: str) -> list[Row]:
-    """The tests of llama-bench's output, in whichever of its three formats.
+    """Return the tests of llama-bench's output, in any of its formats, of all runs that the text holds.
 
     Other lines, such as those of its standard error, are passed over.
 
     Raises:
-        ParseError: if JSON is cut.
+        ParseError: if JSON is cut, or a row does not fit its header.
     """
-    start = re.search(r"^\[\s*$", text, re.MULTILINE)
-    if start:
-        try:
-            rows, _ = json.JSONDecoder().raw_decode(text[start.start() :])
-        except ValueError as error:
-            raise ParseError(f"llama-bench's JSON was cut: {error}") from error
-        return [row for row in rows if isinstance(row, dict) and row.keys() >= _BENCH_KEYS]
-    lines = [row for row in _json_lines(text) if row.keys() >= _BENCH_KEYS]
-    head = re.search(r"^build_commit,.*$", text, re.MULTILINE)
-    if lines or not head:
-        return lines
-    table = csv.DictReader(io.StringIO(text[head.start() :]))
-    return [dict(row) for row in table if None not in row.values()]
+    rows = [*_json_arrays(text), *_json_lines(text, _BENCH_KEYS, '{"build_commit"')]
+    return [*rows, *_csv_rows(text), *_sql_rows(text), *markdown_rows(text)]
+
+
+def bench_complete(text: str) -> bool:
+    """Whether llama-bench got to its end: its table is followed by the build; other formats have no end."""
+    return markdown_complete(text)
 
 
 def batched_rows(text: str) -> list[Row]:
-    """The rows of llama-batched-bench's output."""
-    rows = [row for row in _json_lines(text) if row.keys() >= _BATCHED_KEYS]
-    return rows or [
-        dict(zip(_TABLE, (finite(cell) for cell in match.group().strip(" |\r\n").split("|")), strict=True))
-        for match in _TABLE_ROW.finditer(text)
-    ]
+    """Return the rows of llama-batched-bench's output.
+
+    Raises:
+        ParseError: if a row of its table does not fit the header.
+    """
+    rows: list[Row] = list(_json_lines(text, _BATCHED_KEYS, '{"n_kv_max"'))
+    inside = False
+    for line in text.splitlines():
+        if _TABLE_HEAD.match(line):
+            inside = True
+        elif not line.startswith("|"):
+            inside = False
+        elif inside and (cells := table_cells(line, len(_TABLE))):
+            rows.append(dict(zip(_TABLE, cells, strict=True)))
+    return rows
 
 
 def is_bench(text: str) -> bool:
     """Whether a text is llama-bench's output."""
     return bool(
-        re.search(r'^\s*\{?\s*"build_commit": ', text, re.MULTILINE)
-        or re.search(r"^build_commit,", text, re.MULTILINE)
+        _JSON_HEAD.search(text)
+        or re.search(rf"^(?:{_CSV_HEAD}|{_SQL_HEAD})", text, re.MULTILINE)
+        or is_markdown(text)
     )
 
 
 def is_batched(text: str) -> bool:
     """Whether a text is llama-batched-bench's output."""
-    return bool(re.search(r'"speed_pp":', text) or re.search(r"^\|\s*PP \|\s*TG \|", text, re.MULTILINE))
+    return bool(re.search(r'"speed_pp":', text) or _TABLE_HEAD.search(text))
 
 
 def bench_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tuple[Metric, ...]:
-    """tokens/s of each test with its standard deviation, in a scenario of its own.
+    """Return the tokens/s of each test with their standard deviation, in a scenario of its own.
 
     Args:
         rows: as bench_rows gives them.
         prefix: what the scenarios begin with, such as ``smollm2-135m/F16/bench/``.
 
     Raises:
-        ParseError: if no test has a rate, or a length is no number.
+        ParseError: if no test has a rate, or a length is not a number.
     """
-    metrics = [metric for row in rows for metric in _bench(row, prefix)]
+    kept = list(rows)
+    cases = _distinct([_bench_case(row) for row in kept], kept)
+    metrics = [
+        metric for row, case in zip(kept, cases, strict=True) for metric in _bench(row, f"{prefix}{case}")
+    ]
     if not metrics:
         raise ParseError("llama-bench's output holds no test with a rate")
     return tuple(metrics)
 
 
-def _bench(row: Mapping[str, Any], prefix: str) -> Iterator[Metric]:
+def _lengths(row: Mapping[str, Any]) -> tuple[int, int, int]:
     prompt, generated, depth = (count(row.get(name)) for name in ("n_prompt", "n_gen", "n_depth"))
-    rate, deviation = (finite(row.get(name)) for name in ("avg_ts", "stddev_ts"))
-    if prompt and generated:
-        what, case = "", f"pp{prompt}+tg{generated}"
-    elif generated:
-        what, case = "generation_", f"tg{generated}"
-    else:
-        what, case = "prompt_", f"pp{prompt}"
-    case += f"@d{depth}" if depth else ""
+    return prompt, generated, depth
+
+
+def _bench_case(row: Mapping[str, Any]) -> str:
+    prompt, generated, depth = _lengths(row)
+    parts = [f"pp{prompt}"] if prompt or not generated else []
+    parts += [f"tg{generated}"] if generated else []
+    return "+".join(parts) + (f"@d{depth}" if depth else "")
+
+
+def _bench(row: Mapping[str, Any], scenario: str) -> Iterator[Metric]:
+    prompt, generated, depth = _lengths(row)
+    what = "" if prompt and generated else "generation_" if generated else "prompt_"
+    rate, deviation = (measured(row.get(name), name) for name in ("avg_ts", "stddev_ts"))
     metadata: dict[str, MetadataValue] = {"n_prompt": prompt, "n_gen": generated, "n_depth": depth}
     metadata |= {name: row[name] for name in _CONTEXT if isinstance(row.get(name), (str, int, float))}
     if not rate:
         return
-    name, scenario = f"{what}tokens_per_second", f"{prefix}{case}"
+    name = f"{what}tokens_per_second"
     yield Metric(name, rate, "tokens/s", Relativity.HIGHER, metadata=metadata, scenario=scenario)
     if deviation is not None:
-        description = "standard deviation of the repetitions"
+        text = "standard deviation of the repetitions"
         yield Metric(
-            f"{name}_stddev", deviation, "tokens/s", Relativity.LOWER, description, 3, scenario=scenario
+            f"{name}_stddev", deviation, "tokens/s", Relativity.LOWER, text, 3, (), metadata, scenario
         )
 
 
 def batched_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tuple[Metric, ...]:
-    """Rates and times of each number of sequences at once, in a scenario of its own: ``pp256-tg64-b4``.
+    """Return rates and times of each number of sequences at once, in its own scenario: ``pp256-tg64-b4``.
 
     Args:
         rows: as batched_rows gives them.
@@ -133,15 +154,16 @@ def batched_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tupl
 
     Raises:
         ParseError: if there is no row: each is passed over without a word where the context is too small; or
-            if a length is no number.
+            if a length is not a number.
     """
+    kept = list(rows)
+    lengths = [tuple(count(row[name]) for name in ("pp", "tg", "pl")) for row in kept]
+    cases = _distinct([f"pp{prompt}-tg{generated}-b{batch}" for prompt, generated, batch in lengths], kept)
     metrics = []
-    for row in rows:
-        prompt, generated, batch = (count(row[name]) for name in ("pp", "tg", "pl"))
+    for row, (prompt, generated, batch), case in zip(kept, lengths, cases, strict=True):
         metadata: dict[str, MetadataValue] = {"n_prompt": prompt, "n_gen": generated, "sequences": batch}
         for name, key, unit, relativity, verbosity in _PARTS:
-            value = finite(row.get(key))
-            if value:
+            if value := measured(row.get(key), key):
                 metrics.append(
                     Metric(
                         name,
@@ -150,7 +172,7 @@ def batched_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tupl
                         relativity,
                         verbosity=verbosity,
                         metadata=metadata,
-                        scenario=f"{prefix}pp{prompt}-tg{generated}-b{batch}",
+                        scenario=f"{prefix}{case}",
                     )
                 )
     if not metrics:
@@ -161,12 +183,80 @@ def batched_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tupl
     return tuple(metrics)
 
 
-def _json_lines(text: str) -> Iterator[Row]:
+def _distinct(cases: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the cases, those that occur more than once with what tells their rows apart."""
+    together = Counter(cases)
+    varied: dict[str, list[str]] = {}
+    for case in (case for case, occurrences in together.items() if occurrences > 1):
+        own = [row for row, its_case in zip(rows, cases, strict=True) if its_case == case]
+        names = [name for name in own[0] if not _MEASURED.fullmatch(name)]
+        varied[case] = [name for name in names if len({str(row.get(name)) for row in own}) > 1]
+    told = [
+        "/".join((case, *(f"{name}={str(row.get(name))[:60]}" for name in varied.get(case, ()))))
+        for case, row in zip(cases, rows, strict=True)
+    ]
+    repeated, seen = Counter(told), Counter[str]()
+    for place, case in enumerate(told):
+        if repeated[case] > 1:
+            seen[case] += 1
+            told[place] = f"{case}/run-{seen[case]}"
+    return told
+
+
+def _json_arrays(text: str) -> Iterator[Row]:
+    """Yield the tests of every array: two runs into one file write one array behind the other."""
+    decoder, place = json.JSONDecoder(), 0
+    start = re.compile(r"^\[\s*$", re.MULTILINE)
+    while match := start.search(text, place):
+        try:
+            rows, place = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError) as error:
+            raise ParseError(f"llama-bench's JSON was cut: {error}") from error
+        yield from (row for row in rows if isinstance(row, dict) and row.keys() >= _BENCH_KEYS)
+
+
+def _json_lines(text: str, keys: set[str], begins: str) -> Iterator[Row]:
     for line in text.splitlines():
-        if line.startswith("{"):
+        if not line.startswith("{"):
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if line.startswith(begins):
+                raise ParseError(f"a line of JSON was cut: {line[:60]}…") from error
+            continue
+        if isinstance(row, dict) and row.keys() >= keys:
+            yield row
+
+
+def _csv_rows(text: str) -> Iterator[Row]:
+    names: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(_CSV_HEAD):
+            names = line.split(",")
+        elif names and line.startswith('"'):
             try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(row, dict):
-                yield row
+                cells = next(csv.reader([line], strict=True))
+            except csv.Error as error:
+                raise ParseError(f"a row of llama-bench's CSV is broken: {error}") from error
+            yield _row(names, cells)
+
+
+def _sql_rows(text: str) -> Iterator[Row]:
+    for line in text.splitlines():
+        if not line.startswith(_SQL_HEAD):
+            continue
+        match = _SQL.fullmatch(line)
+        if match is None or _SQL_VALUE.sub("", match["values"]):
+            raise ParseError(f"a statement of llama-bench's SQL is broken: {line[:60]}…")
+        values = [value.replace("''", "'") for value in _SQL_VALUE.findall(match["values"])]
+        yield _row(match["names"].split(", "), values)
+
+
+def _row(names: list[str], cells: list[str]) -> Row:
+    if len(cells) != len(names):
+        raise ParseError(
+            f"a row has {len(cells)} cells, its header {len(names)}",
+            remedy="see whether lines were lost or the file was changed",
+        )
+    return dict(zip(names, cells, strict=True))

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["Build", "build_of"]
-
 # common/build-info.cpp.in and the tools' main functions: ``version: 0.1.0 (build 11434, commit 515e855)``
 # since the project has version numbers, ``version: 3661 (f648ca2c)`` and ``build: 3661 (f648ca2c)`` before,
 # and ``main: build = 3661 (f648ca2c)`` in 2024. llama-bench has both in its rows, as JSON or CSV.
 _FORMS = (
-    re.compile(r"version: \S+ \(build (?P<number>\d+), commit (?P<commit>\w+)\)"),
-    re.compile(r"(?:version:|build:|build =) (?P<number>\d+) \((?P<commit>\w+)\)"),
-    re.compile(r'"build_commit": "(?P<commit>\w+)",\s*"build_number": (?P<number>\d+)'),
-    re.compile(r'^"(?P<commit>\w+)","(?P<number>\d+)",', re.MULTILINE),
+    re.compile(r"version: \S+ \(build (?P<number>\d{1,9}), commit (?P<commit>\w+)\)"),
+    re.compile(r"(?:version:|build:|build =) (?P<number>\d{1,9}) \((?P<commit>\w+)\)"),
+    re.compile(r'"build_commit": "(?P<commit>\w+)",\s*"build_number": (?P<number>\d{1,9})'),
+    re.compile(r'^"(?P<commit>\w+)","(?P<number>\d{1,9})",', re.MULTILINE),
 )
 
 

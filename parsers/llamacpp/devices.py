@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["devices_of", "no_gpu"]
-
 _LISTED = "Available devices:"
 _DEVICE = re.compile(r"^  (\S+: .+) \((\d+) MiB, \d+ MiB free\)$", re.MULTILINE)
 

@@ -12,18 +12,11 @@ import re
 
 from agent.core.errors import ParseError
 from agent.core.records import Metric, Relativity
-from parsers.llamacpp.numbers import finite
-
-__all__ = [
-    "has_multiple_choice",
-    "multiple_choice_complete",
-    "multiple_choice_metrics",
-    "task_results",
-    "tasks_done",
-]
+from parsers.llamacpp.runs import one
+from parsers.numbers import measured, number, whole
 
 _HEAD = re.compile(r"^task[ \t]+acc_norm[ \t]*$|calculating TruthfulQA score", re.MULTILINE)
-_RUNNING = re.compile(r"^(?P<done>\d+)[ \t]+(?P<percent>\d+\.\d{8})[ \t]*$", re.MULTILINE)
+_RUNNING = re.compile(r"^(?P<done>\d{1,9})[ \t]+(?P<percent>\d{1,3}\.\d{8})[ \t]*$", re.MULTILINE)
 _FINAL = re.compile(r"Final result:\s+(?P<percent>\S+) \+/-\s+(?P<error>\S+)[ \t]*$", re.MULTILINE)
 _CHANCE = re.compile(r"Random chance:\s+(?P<percent>\S+) \+/-\s+\S+[ \t]*$", re.MULTILINE)
 _ERROR = re.compile(
@@ -45,16 +38,16 @@ def multiple_choice_complete(text: str) -> bool:
 def tasks_done(line: str) -> int | None:
     """How many tasks are done, from a line of the running score; None for any other line."""
     match = _RUNNING.match(line)
-    return int(match["done"]) if match else None
+    return whole(match["done"]) if match else None
 
 
 def task_results(text: str) -> list[bool]:
     """Which of the tasks were answered right, in order: how the running score changes tells it."""
     results, right = [], 0
-    for number, match in enumerate(_RUNNING.finditer(text), 1):
-        if int(match["done"]) != number:
-            raise ParseError(f"after {number - 1} tasks the running score goes on with {match['done']}")
-        now = round(float(match["percent"]) * number / 100)
+    for place, match in enumerate(_RUNNING.finditer(text), 1):
+        if int(match["done"]) != place:
+            raise ParseError(f"after {place - 1} tasks the running score goes on with {match['done']}")
+        now = round(float(match["percent"]) * place / 100)
         results.append(now > right)
         right = now
     return results
@@ -70,18 +63,19 @@ def multiple_choice_metrics(text: str, name: str = "multiple_choice") -> tuple[M
         name: what the metrics' names begin with, such as ``mmlu``.
 
     Raises:
-        ParseError: if no task was scored.
+        ParseError: if no task was scored, or there are several results.
     """
     running = list(_RUNNING.finditer(text))
-    final = _FINAL.search(text)
-    percent = finite(final["percent"]) if final else finite(running[-1]["percent"]) if running else None
+    final = one(_FINAL, text, "final result")
+    score = final or (running[-1] if running else None)
+    percent = measured(score["percent"], "the accuracy in percent") if score else None
     if percent is None:
         raise ParseError(
             "no task was scored", details=tuple(match[1].strip() for match in _ERROR.finditer(text))[-3:]
         )
-    error = finite(final["error"]) if final else None
+    error = number(final["error"], "the standard error") if final else None
     chance_line = _CHANCE.search(text)
-    chance = finite(chance_line["percent"]) if chance_line else None
+    chance = measured(chance_line["percent"], "the random chance") if chance_line else None
     metrics = [
         Metric(
             f"{name}_accuracy",

@@ -9,13 +9,12 @@ import re
 
 from agent.core.errors import ParseError
 from agent.core.records import Metric, Relativity
-from parsers.llamacpp.numbers import finite
-
-__all__ = ["chunks_done", "has_perplexity", "perplexity_complete", "perplexity_metrics"]
+from parsers.llamacpp.runs import one
+from parsers.numbers import finite, number, whole
 
 _HEAD = re.compile(r"(?:calculating perplexity|computing) over (?P<chunks>\d+) chunks")
-_RUNNING = re.compile(r"\[(?P<chunk>\d+)\](?P<value>-?\w+\.?\d*),")
-_FINAL = re.compile(r"Final estimate: PPL = (?P<value>\S+) \+/- (?P<error>\S+)[ \t]*$", re.MULTILINE)
+_RUNNING = re.compile(r"\[(?P<chunk>\d{1,9})\](?P<value>-?\w+\.?\d*),")
+_FINAL = re.compile(r"Final estimate: PPL = (?P<value>\S+)(?: \+/- (?P<error>\S+))?[ \t]*$", re.MULTILINE)
 _ERROR = re.compile(
     r"^.*(you need at least .*|the data file you provided .*|Unexpected negative standard deviation.*)$",
     re.MULTILINE,
@@ -40,26 +39,34 @@ def perplexity_complete(text: str) -> bool:
 def chunks_done(line: str) -> int | None:
     """The last chunk that a line of running values names; None for any other line."""
     running = list(_RUNNING.finditer(line))
-    return int(running[-1]["chunk"]) if running else None
+    return whole(running[-1]["chunk"]) if running else None
+
+
+def values_in(line: str) -> str:
+    """Return the running values of a line that has no end: each value ends with a comma."""
+    return "".join(match.group() for match in _RUNNING.finditer(line))
 
 
 def perplexity_metrics(text: str) -> tuple[Metric, ...]:
     """Perplexity and its standard error; of a log that was cut, the last running value.
 
     Raises:
-        ParseError: if there is no finite value.
+        ParseError: if there is no finite value, or there are several results.
     """
-    final = _FINAL.search(text)
+    final = one(_FINAL, text, "final estimate")
     running = list(_RUNNING.finditer(text))
-    value = finite(final["value"] if final else running[-1]["value"] if running else None)
+    if final:
+        value = number(final["value"], "the perplexity")
+    else:
+        value = finite(running[-1]["value"]) if running else None
     if value is None:
         raise ParseError(
-            "no perplexity was measured, or it is no number",
+            "no perplexity was measured, or it is not a number",
             remedy=_OVERFLOW if final or running else None,
             details=tuple(match[1].strip() for match in _ERROR.finditer(text)),
         )
     metrics = [Metric("perplexity", value, "perplexity", Relativity.LOWER, "exp of the mean loss per token")]
-    error = finite(final["error"]) if final else None
+    error = number(final["error"], "the standard error") if final else None
     if error is not None:
         metrics.append(
             Metric("perplexity_stderr", error, "perplexity", Relativity.LOWER, "standard error", verbosity=2)

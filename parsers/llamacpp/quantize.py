@@ -12,34 +12,30 @@ from dataclasses import dataclass
 
 from agent.core.errors import ParseError
 from agent.core.records import MetadataValue, Metric, Relativity
-
-__all__ = [
-    "Tensor",
-    "has_quantization",
-    "quantization_complete",
-    "quantization_details",
-    "quantization_metrics",
-    "quantized_tensors",
-    "tensors_done",
-]
+from parsers.numbers import measured
 
 _MIB = 1024 * 1024
 _TENSOR = re.compile(
-    r"^\[\s*(?P<number>\d+)/\s*(?P<total>\d+)\] +(?P<name>\S+) +- +\[(?P<shape>[^\]]*)\], "
+    r"^\[\s*(?P<number>\d{1,9})/\s*(?P<total>\d{1,9})\] +(?P<name>\S+) +- +\[(?P<shape>[^\]]*)\], "
     r"type = +(?P<type>\w+),.*$",
     re.MULTILINE,
 )
 _CONVERTED = re.compile(r"converting to (?P<type>\w+) \.\.")
 _TENSOR_SIZE = re.compile(
-    r"size = +(?P<before>[\d.]+) Mi?B(?: -> +(?P<after>[\d.]+) Mi?B)?[ \t]*$", re.MULTILINE
+    r"size = +(?P<before>\d+\.\d+) Mi?B(?: -> +(?P<after>\d+\.\d+) Mi?B)?[ \t]*$", re.MULTILINE
 )
 _SIZE = re.compile(
-    r"(?P<which>model|quant) size +=\s+(?P<mib>[\d.]+) Mi?B(?: \((?P<bpw>[\d.]+) BPW\))?[ \t]*$", re.MULTILINE
+    r"llama_model_quantize\w*\s*:\s+(?P<which>model|quant) size +=\s+(?P<mib>\S+) (?P<unit>\S+)"
+    r"(?: \((?P<bpw>\S+) BPW\))?[ \t]*$",
+    re.MULTILINE,
 )
 _FALLBACK = re.compile(
-    r"WARNING: (?P<count>\d+) of (?P<total>\d+) tensor\(s\) required fallback quantization"
+    r"WARNING: (?P<count>\d{1,9}) of (?P<total>\d{1,9}) tensor\(s\) required fallback quantization"
 )
-_TIME = re.compile(r"(?P<which>quantize|total) time =\s+(?P<ms>[\d.]+) ms[ \t]*$", re.MULTILINE)
+_TIME = re.compile(
+    r"(?:main|llama_quantize): +(?P<which>quantize|total) time =\s+(?P<ms>\S+) (?P<unit>\S+)[ \t]*$",
+    re.MULTILINE,
+)
 
 
 def has_quantization(text: str) -> bool:
@@ -67,17 +63,17 @@ def quantization_metrics(text: str) -> tuple[Metric, ...]:
         ParseError: if none of it is there.
     """
     sizes = {match["which"]: match for match in _SIZE.finditer(text)}
-    times = {match["which"]: float(match["ms"]) for match in _TIME.finditer(text)}
+    times = {match["which"]: _in(match, "ms", ("ms",)) for match in _TIME.finditer(text)}
     metrics = []
     for which, name in (("model", "tensors_size_before"), ("quant", "tensors_size")):
         if which in sizes:
-            mib = float(sizes[which]["mib"])
+            mib = _in(sizes[which], "mib", ("MiB", "MB"))
             metadata: dict[str, MetadataValue] = {"tool_value": mib, "tool_unit": "MiB"}
             metrics.append(
                 Metric(name, mib * _MIB, "bytes", Relativity.LOWER, verbosity=2, metadata=metadata)
             )
-    if "quant" in sizes and (bits := sizes["quant"]["bpw"]):
-        metrics.append(Metric("bits_per_weight", float(bits), "bits", Relativity.LOWER, verbosity=2))
+    if "quant" in sizes and (bits := measured(sizes["quant"]["bpw"], "the bits per weight")):
+        metrics.append(Metric("bits_per_weight", bits, "bits", Relativity.LOWER, verbosity=2))
     if "quantize" in times:
         metrics.append(
             Metric(
@@ -94,16 +90,26 @@ def quantization_metrics(text: str) -> tuple[Metric, ...]:
     fallback = _FALLBACK.search(text)
     # What tells of the fallbacks counted only the tensors with a choice of types in 2024: 180 of 210, of 272.
     total = next((int(match["total"]) for match in _TENSOR.finditer(text)), None)
-    if fallback or total is not None:
-        metrics.append(
-            Metric("tensors", float(total or (fallback["total"] if fallback else 0)), "count", verbosity=3)
-        )
+    if total is None and fallback:
+        total = int(fallback["total"])
+    if total is not None:
+        metrics.append(Metric("tensors", float(total), "count", verbosity=3))
+    if fallback or (total is not None and "quantize" in times):  # the fallbacks are told before the time
         count = float(fallback["count"]) if fallback else 0.0
         description = (
             "tensors that got another type, since their rows do not fit the blocks of the one asked for"
         )
         metrics.append(Metric("fallback_tensors", count, "count", Relativity.LOWER, description, verbosity=2))
     return tuple(metrics)
+
+
+def _in(match: re.Match[str], name: str, units: tuple[str, ...]) -> float:
+    """Return the number of a size or time; raise ParseError if it or its unit is not what it should be."""
+    what = f"the {match['which']} {'size' if name == 'mib' else 'time'}"
+    value = measured(match[name], what)
+    if value is None or match["unit"] not in units:
+        raise ParseError(f"{what} is {match[name]} {match['unit'][:20]}, which is not in {units[0]}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,7 @@ def quantized_tensors(text: str) -> tuple[Tensor, ...]:
         tensors.append(
             Tensor(
                 line["name"],
-                tuple(map(int, re.findall(r"\d+", line["shape"]))),
+                tuple(int(length) for length in re.findall(r"\d{1,18}", line["shape"])),
                 line["type"].lower(),
                 (converted or line)["type"].lower(),
                 before,

@@ -6,22 +6,21 @@ Source: tools/server/README.md ("GET /metrics"), tools/server/server-context.cpp
 
 from __future__ import annotations
 
-import math
-import re
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Relativity
+from parsers.prometheus import begins_with, read_samples
 from parsers.terminal import whole_lines
+from parsers.trees import beginning, files_in, parse_files, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["parse", "read_counters", "recognise"]
-
+FORMAT = "llamacpp_counters"
+TOOL = "llama.cpp"
 _PREFIX = "llamacpp:"
-_SAMPLE = re.compile(r"llamacpp:(\w+)(?:\{[^}]*\})?\s+(\S+)(?:\s+\d+)?\s*")
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 _KNOWN: Mapping[str, tuple[str, str, Relativity, str, int]] = {
     "prompt_tokens_seconds": (
@@ -52,38 +51,45 @@ _OF_TOKENS: Mapping[str, str] = {
 
 
 def recognise(path: Path) -> bool:
-    """Whether a file is such an answer."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            head = file.read(1 << 12)
-    except (OSError, UnicodeDecodeError):
-        return False
-    begins = (_PREFIX, f"# HELP {_PREFIX}", f"# TYPE {_PREFIX}")
-    return any(line.startswith(begins) for line in head.splitlines())
+    """Whether a file is such an answer, or a folder holds one."""
+    return any(begins_with(beginning(file), _PREFIX) for file in files_in(path))
 
 
 def read_counters(text: str) -> dict[str, float]:
-    """The finite samples of an answer, by the server's own names without ``llamacpp:``."""
-    samples: dict[str, float] = {}
-    for line in text.splitlines():
-        if match := _SAMPLE.fullmatch(line):
-            try:
-                value = float(match[2])
-            except ValueError:
-                continue
-            if math.isfinite(value):
-                samples[match[1]] = value
-    return samples
+    """Return the finite samples of an answer, by the server's own names without ``llamacpp:``.
+
+    Raises:
+        ParseError: if a sample is not a number, is below 0, or is there twice.
+    """
+    found: dict[str, float] = {}
+    for sample in read_samples(text, _PREFIX):
+        name = sample.name.removeprefix(_PREFIX)
+        if name in found:
+            raise ParseError(
+                f"{sample.name} is there for several models", remedy="ask each server for its own counters"
+            )
+        if sample.value is not None:
+            if sample.value < 0:
+                raise ParseError(f"{sample.name} is {sample.value:g}, which is below 0")
+            found[name] = sample.value
+    return found
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Read an answer of /metrics.
+    """Read an answer of /metrics, or all below a folder.
 
     Raises:
-        ParseError: if it has none of the server's counters.
+        ParseError: if there is none, or the only one has none of the server's counters.
     """
-    text, cut = whole_lines(path.read_text(encoding="utf-8", errors="replace"))
-    samples = read_counters(text)
+    return parse_files(path, FORMAT, TOOL, recognise, _parse_file)
+
+
+def _parse_file(path: Path) -> list[ParsedOutput]:
+    text, cut = whole_lines(text_of(path))
+    try:
+        samples = read_counters(text)
+    except ParseError as error:
+        raise ParseError(error.message, where=str(path), remedy=error.remedy) from error
     found = {entry[0]: (samples[key], entry) for key, entry in _KNOWN.items() if key in samples}
     metrics = tuple(
         Metric(name, value, unit, relativity, text, verbosity)
@@ -95,12 +101,5 @@ def parse(path: Path) -> list[ParsedOutput]:
             "it has none of llama.cpp's counters", where=str(path), remedy="start the server with --metrics"
         )
     return [
-        ParsedOutput(
-            "llamacpp_counters",
-            "llama.cpp",
-            scenario="server",
-            metrics=metrics,
-            complete=not cut,
-            sources=(str(path),),
-        )
+        ParsedOutput(FORMAT, TOOL, scenario="server", metrics=metrics, complete=not cut, sources=(str(path),))
     ]

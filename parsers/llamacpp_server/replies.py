@@ -1,17 +1,20 @@
-"""A reply of llama.cpp's server, autumn 2023 to 2026: what it says of its tokens and their time.
+"""Replies of llama.cpp's server, autumn 2023 to 2026: what it says of its tokens and their time.
 
 Sources: tools/server/README.md ("Result JSON"); before 2025 examples/server/README.md, where three truth
 values (``stopped_eos``, ``stopped_limit``, ``stopped_word``) stood for ``stop_type``, without ``cache_n``.
+With ``timings_per_token`` every event of a stream has timings, so that they do not mean that it has ended.
 """
 
 from __future__ import annotations
 
 import json
-import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
-from agent.core.records import Metric, ParsedOutput, Relativity
+from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
+from parsers.numbers import finite
+from parsers.trees import SIZE_LIMIT, beginning, files_in, parse_files, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,66 +22,137 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue
 
-__all__ = ["parse", "recognise"]
-
-_MOST_BYTES = 64 * 2**20
+FORMAT = "llamacpp_reply"
+TOOL = "llama.cpp"
+_BEGINNINGS = ("{", "data:", ": ")
 _STOPPED = ("eos", "limit", "word")
+_DONE = "[DONE]"
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
+_DECODER = json.JSONDecoder()
+
+Reply = dict[str, Any]
+
+
+def _recognise_file(path: Path) -> bool:
+    if not beginning(path, 1 << 12).lstrip().startswith(_BEGINNINGS):
+        return False
+    text = beginning(path, SIZE_LIMIT)
+    if '"arrivals_s"' in text:  # a load test's log of requests
+        return False
+    return '"timings"' in text and ('"prompt_n"' in text or '"predicted_n"' in text)
 
 
 def recognise(path: Path) -> bool:
-    """Whether a file holds such a reply."""
-    try:
-        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-            return False
-        with path.open(encoding="utf-8") as file:
-            if not file.read(1 << 12).lstrip().startswith(("{", "data:", ": ")):
-                return False
-        return _last(path) is not None
-    except (OSError, ValueError):
-        return False
+    """Whether a file holds such replies, or a folder holds such a file."""
+    return any(map(_recognise_file, files_in(path)))
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Read a reply.
+    """Return the replies of a file, or of all below a folder.
 
     Raises:
-        ParseError: if it is an error, was cut before its end, or says nothing of its time.
+        ParseError: if there is none, or the only one is an error, was cut before any timings, or says
+            nothing of its time.
     """
-    reply = _last(path)
-    if reply is None:
+    return parse_files(path, FORMAT, TOOL, _recognise_file, _parse_file)
+
+
+def _parse_file(path: Path) -> list[ParsedOutput]:
+    found = list(_replies(text_of(path)))
+    if not found:
         raise ParseError(
             "the reply has no timings: it was cut, or is an error",
             where=str(path),
             remedy="ask again; the last event of a stream holds them",
         )
-    metrics = tuple(_metrics(reply))
-    if not metrics:
+    outputs = [_output(reply, path, ended=ended) for reply, ended in found]
+    if not any(output.metrics for output in outputs):
         raise ParseError("the reply's timings hold no numbers", where=str(path))
+    if len(outputs) == 1:
+        return outputs
     return [
-        ParsedOutput(
-            format="llamacpp_reply",
-            tool_name="llama.cpp",
-            scenario=str(reply.get("model") or "reply"),
-            metrics=metrics,
-            details=dict(_details(reply)),
-            sources=(str(path),),
-        )
+        replace(output, scenario=f"{output.scenario}/{number}") for number, output in enumerate(outputs, 1)
     ]
 
 
-def _last(path: Path) -> dict[str, Any] | None:
-    """The reply itself, or the last event of a stream that carries timings."""
-    text = path.read_text(encoding="utf-8", errors="replace").strip()
-    found = None
-    for piece in [text] if text.startswith("{") else text.splitlines():
-        try:
-            event = json.loads(piece.removeprefix("data:"))
-        except ValueError:
+def _output(reply: Reply, path: Path, *, ended: bool) -> ParsedOutput:
+    below = [name for name, value in reply["timings"].items() if (finite(value) or 0) < 0]
+    reasons = tuple(
+        Reason(
+            f"{name} is {reply['timings'][name]}, which is below 0: it was left out",
+            "the server's clock or counters went backwards: ask again",
+            code="below_0",
+        )
+        for name in below
+    )
+    return ParsedOutput(
+        format=FORMAT,
+        tool_name=TOOL,
+        scenario=str(reply.get("model") or "reply"),
+        metrics=tuple(_metrics(reply)),
+        verdict=Verdict(Validity.INVALID, reasons) if reasons else None,
+        complete=ended,
+        details=dict(_details(reply)),
+        sources=(str(path),),
+    )
+
+
+def _replies(text: str) -> Iterator[tuple[Reply, bool]]:
+    """Yield each reply that carries timings, of a stream its last event, and whether it has ended."""
+    text = text.lstrip()
+    last: Reply | None = None
+    for event in _events(text) if not text.startswith("{") else _documents(text):
+        if event == _DONE:
+            if last is not None:
+                yield last, True
+            last = None
+        elif isinstance(event, dict) and isinstance(event.get("timings"), dict):
+            if last is not None and not _goes_on(last, event):
+                yield last, _has_ended(last)
+            last = event
+    if last is not None:
+        yield last, _has_ended(last)
+
+
+def _goes_on(last: Reply, event: Reply) -> bool:
+    """Whether an event is of the same reply as the one before it."""
+    return not _has_ended(last) and last.get("id") == event.get("id")
+
+
+def _events(text: str) -> Iterator[object]:
+    """Yield the events of streams; what is not JSON, such as an event that was cut, is passed over."""
+    for line in text.splitlines():
+        piece = line.removeprefix("data:").strip()
+        if piece == _DONE:
+            yield _DONE
             continue
-        if isinstance(event, dict) and isinstance(event.get("timings"), dict):
-            found = event
-    return found
+        try:
+            yield json.loads(piece)
+        except (ValueError, RecursionError):
+            continue
+
+
+def _documents(text: str) -> Iterator[object]:
+    """Yield JSON documents that follow each other; what follows one that was cut is left out."""
+    place = 0
+    while place < len(text):
+        try:
+            document, place = _DECODER.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return
+        yield document
+        while place < len(text) and text[place].isspace():
+            place += 1
+
+
+def _has_ended(reply: Reply) -> bool:
+    """Whether a reply says why it ended."""
+    if isinstance(reply.get("stop"), bool):
+        return bool(reply["stop"])
+    choices = reply.get("choices")
+    if not isinstance(choices, list):
+        return True
+    return not choices or any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
 
 
 def _metrics(reply: Mapping[str, Any]) -> Iterator[Metric]:
@@ -104,7 +178,8 @@ def _metrics(reply: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _details(reply: Mapping[str, Any]) -> Iterator[tuple[str, MetadataValue]]:
-    usage = reply.get("usage") or {}
+    usage = reply.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
     for name, value in (
         ("model", reply.get("model")),
         ("input_tokens", reply.get("tokens_evaluated", usage.get("prompt_tokens"))),
@@ -113,7 +188,9 @@ def _details(reply: Mapping[str, Any]) -> Iterator[tuple[str, MetadataValue]]:
         ("stopped_by", reply.get("stop_type") or _stopped_by(reply)),
         ("slot", reply.get("id_slot", reply.get("slot_id"))),
     ):
-        if isinstance(value, str | int | float):
+        if isinstance(value, str | int | float) and (
+            isinstance(value, str | bool) or finite(value) is not None
+        ):
             yield name, value
 
 
@@ -122,7 +199,6 @@ def _stopped_by(reply: Mapping[str, Any]) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    """A finite number that is not negative; the server writes null for a rate of nothing."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    """Return a finite number that is not negative; the server writes null for a rate of nothing."""
+    number = finite(value) if not isinstance(value, str) else None
+    return number if number is not None and number >= 0 else None

@@ -1,72 +1,72 @@
-"""Results of lm-eval (EleutherAI/lm-evaluation-harness): ``results_<time>.json``, or a folder of some.
+"""Results of lm-eval (EleutherAI/lm-evaluation-harness): ``results_<time>.json``, or its table.
 
 Of versions 0.3 (``acc``) and 0.4 (``acc,none``: the metric and the filter of the answers).
 """
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
 from agent.core.records import ParsedOutput, Parser
-from parsers.lm_eval.results import parse_results
+from parsers.lm_eval.results import FORMAT, TOOL, parse_results
+from parsers.lm_eval.table import has_table, parse_table
+from parsers.trees import beginning, files_in, json_of, parse_files, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["PARSER", "parse_folder", "parse_results"]
 
-_PATTERN = "results*.json"
-_SIZE_LIMIT = 64 << 20
-_BEGINNING = 4096
+_TABLE_ENDINGS = {".txt", ".log", ".out", ".stdout"}
 
 
 def parse_folder(path: Path) -> list[ParsedOutput]:
-    """The results of a file, or of all files below a folder, the oldest first.
+    """Return the results of a file, or of all result files below a folder, the oldest first.
 
     Raises:
-        ParseError: if there is none, or one is cut.
+        ParseError: if there is none, or the only one is cut or holds no score.
     """
-    files = [path] if path.is_file() else sorted(_results_below(path), key=lambda file: file.name)
-    if not files:
+    if path.is_dir() and not any(map(_is_results, files_in(path))):
         raise ParseError(
             "there is no results_<time>.json of lm-eval", where=str(path), remedy="see lm-eval's own output"
         )
-    return [_parse(file) for file in files]
+    return parse_files(path, FORMAT, TOOL, _is_results, lambda file: [_parse(file)])
+
+
+def parse(path: Path) -> list[ParsedOutput]:
+    """Return the results of a file, or of a folder; its tables count only where it has no result files.
+
+    Raises:
+        ParseError: if there is none, or the only one is cut or holds no score.
+    """
+    if path.is_dir() and not any(map(_is_results, files_in(path))) and recognise(path):
+        return parse_files(path, FORMAT, TOOL, _is_table, lambda file: [_parse(file)])
+    return parse_folder(path)
 
 
 def _parse(path: Path) -> ParsedOutput:
-    try:
-        if path.stat().st_size > _SIZE_LIMIT:
-            raise ParseError("is larger than any results of lm-eval", where=str(path))
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ParseError(f"is no JSON, or was cut: {error}", where=str(path)) from error
-    return parse_results(data, str(path))
+    if path.suffix.lower() != ".json" and has_table(beginning(path, 1 << 20)):
+        return parse_table(text_of(path), str(path))
+    return parse_results(json_of(path), str(path))
 
 
-def _results_below(folder: Path) -> list[Path]:
-    # lm-eval puts them into a folder of the model's name.
-    return [file for pattern in (_PATTERN, f"*/{_PATTERN}") for file in folder.glob(pattern)]
+def recognise(path: Path) -> bool:
+    """Whether a file holds such results, or a folder holds such a file."""
+    return any(_is_results(file) or _is_table(file) for file in files_in(path))
 
 
-def _recognise(path: Path) -> bool:
-    try:
-        files = [path] if path.is_file() else _results_below(path)
-        return any(_looks_like_one(file) for file in files)
-    except OSError:
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in _TABLE_ENDINGS and has_table(beginning(path, 1 << 20))
+
+
+def _is_results(path: Path) -> bool:
+    if path.suffix.lower() != ".json":
         return False
-
-
-def _looks_like_one(path: Path) -> bool:
-    if path.suffix != ".json":
+    text = beginning(path, 1 << 12)
+    if not text.lstrip().startswith("{") or '"results"' not in text:
         return False
-    with path.open(encoding="utf-8", errors="replace") as file:
-        beginning = file.read(_BEGINNING)
-    if not beginning.lstrip().startswith("{") or '"results"' not in beginning:
-        return False
-    return any(mark in beginning for mark in (',none"', '"alias"', "_stderr"))
+    return any(mark in text for mark in (',none"', '"alias"', "_stderr"))
 
 
-PARSER = Parser("lm_eval", "lm-eval's results", recognise=_recognise, parse=parse_folder)
+PARSER = Parser("lm_eval", "lm-eval's results_<time>.json, and its table", recognise, parse)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Relativity
+from parsers.numbers import finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["FORMAT", "parse_results"]
-
 FORMAT = "lm_eval"
-_TOOL = "lm-eval"
+TOOL = "lm-eval"
 _STDERR = "_stderr"
 _COUNTS = ("sample_len", "sample_count")
 _NO_FILTER = "none"
@@ -31,6 +29,16 @@ _RATIOS = (
     "em",
 )
 """Metrics from 0 to 1 (-1 to 1: mcc); of others only the task knows the unit."""
+_CORRELATIONS = (
+    "mcc",
+    "pearson",
+    "pearsonr",
+    "spearman",
+    "spearmanr",
+    "kendall",
+    "matthews_correlation",
+    "likelihood_diff",
+)
 _LOWER = ("word_perplexity", "byte_perplexity", "perplexity", "bits_per_byte", "brier_score", "ter")
 _UNITS = {"bits_per_byte": "bits/byte", "perplexity": "perplexity"}
 
@@ -64,7 +72,7 @@ def parse_results(data: Any, source: str = "") -> ParsedOutput:
     config = _mapping(data, "config")
     return ParsedOutput(
         FORMAT,
-        _TOOL,
+        TOOL,
         tool_version=str(data.get("lm_eval_version") or ""),
         scenario=str(data.get("model_name") or config.get("model") or ""),
         metrics=metrics,
@@ -86,21 +94,22 @@ def _metrics(
     context = dict(_context(task, scores, data))
     for key, value in scores.items():
         name, _, kind = key.partition(",")
-        if name.endswith(_STDERR) or name in _COUNTS or (number := _number(value)) is None:
+        if name.endswith(_STDERR) or name in _COUNTS or (number := score_of(name, _number(value))) is None:
             continue
         metadata: dict[str, Any] = {**context, "task": task, "filter": kind or _NO_FILTER}
         stderr = _number(scores.get(f"{name}{_STDERR},{kind}" if kind else f"{name}{_STDERR}"))
+        stderr = None if stderr is not None and stderr < 0 else stderr
         if stderr is not None:
             metadata["stderr"] = stderr
         shown = name if kind in ("", _NO_FILTER) else f"{name}_{kind}"
         yield Metric(
-            shown, number, _unit(name), _relativity(task, name, data), f"{name} of {task}",
+            shown, number, unit_of(name, number), _relativity(task, name, data), f"{name} of {task}",
             verbosity=2 if is_member else 1, metadata=metadata, scenario=task,
         )  # fmt: skip
         if stderr is not None:
             text = f"standard error of {name} of {task}"
             yield Metric(
-                f"{shown}{_STDERR}", stderr, _unit(name), Relativity.LOWER, text,
+                f"{shown}{_STDERR}", stderr, unit_of(name, number), Relativity.LOWER, text,
                 verbosity=3, metadata=metadata, scenario=task,
             )  # fmt: skip
 
@@ -110,52 +119,85 @@ def _context(
 ) -> Iterator[tuple[str, int | str]]:
     told = _mapping(data, "n-samples").get(task)
     counts = (told.get("effective") if isinstance(told, dict) else None, *map(scores.get, _COUNTS))
-    if samples := next((count for count in counts if isinstance(count, int)), None):
+    if samples := next((count for count in counts if (finite(count) or 0) > 0), None):
         yield "samples", samples
     for name, key in (("few_shot", "n-shot"), ("task_version", "versions")):
         value = _mapping(data, key).get(task)
-        if isinstance(value, int | str) and not isinstance(value, bool) and value != "N/A":
+        if isinstance(value, str | int) and value != "N/A":
+            if isinstance(value, int) and finite(value) is None:
+                continue
             yield name, value
 
 
-def _unit(name: str) -> str:
+def unit_of(name: str, value: float) -> str:
+    """Return the unit of a metric; a share that is above 1 is in a unit that only the task knows.
+
+    Args:
+        name: the metric's name, such as ``acc_norm``.
+        value: its value.
+    """
     if name in _RATIOS:
-        return "ratio"
+        return "ratio" if abs(value) <= 1 else "score"
     return _UNITS.get(name, "perplexity" if name.endswith("perplexity") else "score")
 
 
-def _relativity(task: str, name: str, data: Mapping[str, Any]) -> Relativity:
-    told = _mapping(data, "higher_is_better").get(task)
-    higher = told.get(name) if isinstance(told, dict) else None
-    if higher is None:
+def direction_of(name: str, higher: object = None) -> Relativity:
+    """Return whether more of a metric is better.
+
+    Args:
+        name: the metric's name.
+        higher: what lm-eval says of it; None where it says nothing.
+    """
+    if not isinstance(higher, bool):
         higher = False if name in _LOWER else True if name in _RATIOS else None
     if higher is None:
         return Relativity.UNDEFINED
     return Relativity.HIGHER if higher else Relativity.LOWER
 
 
+def _relativity(task: str, name: str, data: Mapping[str, Any]) -> Relativity:
+    told = _mapping(data, "higher_is_better").get(task)
+    return direction_of(name, told.get(name) if isinstance(told, dict) else None)
+
+
 def _number(value: Any) -> float | None:
-    """A finite number; lm-eval writes ``N/A``, and JSON's NaN, where there is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    """Return a finite number; lm-eval writes ``N/A``, and JSON's NaN, where there is none."""
+    return None if isinstance(value, str) else finite(value)
+
+
+def score_of(name: str, value: float | None) -> float | None:
+    """Return a score; None where lm-eval's -1 says that there is none.
+
+    RULER writes -1 for a length that it was not asked for (lm_eval/tasks/ruler/common_utils.py). Only a
+    correlation or a difference can be -1.
+
+    Args:
+        name: the metric's name.
+        value: what lm-eval wrote.
+    """
+    return None if value == -1 and name not in _CORRELATIONS else value
 
 
 def _details(
     data: Mapping[str, Any], config: Mapping[str, Any]
 ) -> Iterator[tuple[str, str | int | float | bool]]:
     for key in ("model", "batch_size", "limit", "num_fewshot"):
-        if isinstance(config.get(key), str | int | float):
+        if isinstance(config.get(key), str) or finite(config.get(key)) is not None:
             yield key, config[key]
     for key in ("transformers_version", "chat_template_sha"):
         if isinstance(data.get(key), str):
             yield key, data[key]
-    if (seconds := data.get("total_evaluation_time_seconds")) is not None:
-        yield "duration_s", str(seconds)
+    if (finite(data.get("total_evaluation_time_seconds")) or -1) >= 0:
+        yield "duration_s", str(data["total_evaluation_time_seconds"])
 
 
 def _time(value: Any) -> datetime | None:
-    return datetime.fromtimestamp(value, timezone.utc) if isinstance(value, int | float) else None
+    try:
+        return (
+            datetime.fromtimestamp(_number(value) or -1, timezone.utc) if (_number(value) or 0) > 0 else None
+        )
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:

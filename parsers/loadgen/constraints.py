@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from parsers.loadgen.detail import DetailLog
 
-__all__ = ["missed_constraints"]
-
 MINIMUM_QUERIES = {
     "Server": 459,
     "SingleStream": 64,
@@ -136,6 +134,10 @@ def _took_s(log: DetailLog) -> float | None:
 
 def _latency_limits(log: DetailLog) -> Iterator[Reason]:
     if log.scenario != "Server":
+        if log.flag("result_perf_constraints_met") is False:  # MultiStream until 1.1
+            told = log.text("result_invalid_reason").strip()
+            text = f"latency constraint missed: {told}".rstrip(": ")
+            yield Reason(text, "lower samples_per_query", "samples_per_query", None, "latency_limit")
         return
     percentile = log.number("effective_target_latency_percentile") or 0.99
     number = f"{percentile * 100:.2f}_percentile"

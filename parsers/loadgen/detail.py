@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
 from parsers.loadgen.record import decode, message_of, salvage
+from parsers.loadgen.versions import RECORDS, Kind, read_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["DETAIL_NAME", "DetailLog", "Messages", "Value", "read_detail"]
+    from parsers.loadgen.versions import Version
 
 DETAIL_NAME = "mlperf_log_detail.txt"
 MARKER = b":::MLLOG"
+BEFORE_1_0 = "it was written by LoadGen 0.5 or 0.7, which is too old: they write no :::MLLOG records"
 Value = str | int | float | bool
 
 _LINE_LIMIT = 1 << 16  # longer lines (a sample set of any size) are read in pieces of this many bytes
@@ -37,6 +39,13 @@ _LARGEST = 1e25  # LoadGen's numbers have 64 bits, so that sums and products of 
 
 _KEPT_LIMIT = 1 << 12  # longest line that is kept until another replaces it
 _HEADS = {b"loadgen_version", b"test_datetime", b"requested_scenario"}  # each once a run
+_ONCE = frozenset({record.name for record in RECORDS} | {name.decode() for name in _HEADS})
+_COUNTS = frozenset(
+    record.name for record in RECORDS if record.kind is Kind.COUNT
+)  # texts in LoadGen 1.1 and 2.0
+_DIGITS = 20  # of the largest number of 64 bits
+_ONCE_PREFIXES = ("effective_", "requested_", "result_")
+_TEXT_FORMAT = re.compile(rb'"pid": \d+, "tid": \d+, "ts": -?\d+ns :')
 _ADDED_UP = {
     *_HEADS,
     b"loaded_qsl_set",
@@ -124,9 +133,12 @@ class DetailLog:
         broken_lines: lines that are no record.
         cut: whether the last line is incomplete.
         sample_sets: sample sets loaded: rounds of an accuracy run.
+        samples_loaded: samples in all of these sets.
         rounds_ended: rounds that ended (power_end).
         round_ended_ms: when the last of them did, in ms since LoadGen's start; None where that is garbled.
-        heads: how often each record came that a run writes once.
+        counts: how often each key that matters came, also where its value could not be read.
+        is_summary: whether this is what a summary says, without a detail log.
+        assumed_version: the version whose form the log has, where it does not name its own.
         samples_generated: samples that all rounds were to issue.
         last_time_ms: the largest plausible time of a record that matters, in ms since LoadGen's start.
     """
@@ -141,9 +153,12 @@ class DetailLog:
     broken_lines: int = 0
     cut: bool = False
     sample_sets: int = 0
+    samples_loaded: int = 0
     rounds_ended: int = 0
     round_ended_ms: float | None = None
-    heads: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    is_summary: bool = False
+    assumed_version: Version = ()
     samples_generated: int = 0
     last_time_ms: float | None = None
 
@@ -167,17 +182,27 @@ class DetailLog:
     @property
     def runs(self) -> int:
         """How many runs the log holds: more than one where logs were appended to each other."""
-        return max(self.heads.values(), default=1)
+        return max(self.repeated().values(), default=1)
+
+    def repeated(self) -> dict[str, int]:
+        """Return the keys that came more than once although a run writes each once, with their counts."""
+        return {
+            key: count
+            for key, count in self.counts.items()
+            if count > 1 and (key in _ONCE or key.startswith(_ONCE_PREFIXES))
+        }
 
     @property
     def version(self) -> str:
-        """LoadGen's version without the commit: ``6.0.10 @ NA`` is 6.0.10."""
-        return self.text("loadgen_version").split("@")[0].strip()
+        """LoadGen's version without the commit: ``6.0.10 @ NA`` is 6.0.10, ``.5a1 @ 6958607d52`` is 1.0."""
+        text = self.text("loadgen_version")
+        version = read_version(text)
+        return ".".join(map(str, version)) if version else text.split("@")[0].strip()
 
     @property
-    def version_parts(self) -> tuple[int, ...]:
+    def version_parts(self) -> Version:
         """The version as numbers, empty where the log does not tell."""
-        return tuple(int(part) for part in re.findall(r"\d+", self.version)[:3])
+        return read_version(self.text("loadgen_version")) or self.assumed_version
 
     @property
     def scenario(self) -> str:
@@ -219,12 +244,14 @@ def read_detail(path: Path) -> DetailLog:
     """
     log = DetailLog(path)
     latest: dict[bytes, bytes] = {}
-    piece, ended = b"\n", True
+    counts: dict[bytes, int] = {}
+    piece, ended, in_set = b"\n", True, False
     try:
         with path.open("rb", buffering=1 << 20) as file:
             for piece in iter(partial(file.readline, _LINE_LIMIT), b""):
                 if not ended:  # continues a line longer than a piece, whose key was read already
                     ended = piece.endswith(b"\n")
+                    in_set = in_set and _count_samples(log, piece)
                     continue
                 ended = piece.endswith(b"\n")
                 head = _HEAD.match(piece)
@@ -232,22 +259,62 @@ def read_detail(path: Path) -> DetailLog:
                     for name in _KEY.findall(piece):
                         _flush(log, latest, name)
                     _take(log, piece)
+                    in_set = _begins_set(log, piece)
                     continue
                 log.records += 1
                 if head[1].startswith(_WANTED) and (head[1] in latest or len(latest) < _KEY_LIMIT):
                     latest[head[1]] = piece
+                    counts[head[1]] = counts.get(head[1], 0) + 1
     except OSError as error:
         raise ParseError(f"cannot read the log: {error.strerror}", where=str(path)) from error
-    for name in list(latest):
-        _flush(log, latest, name)
+    _add_latest(log, latest, counts)
     log.cut = not ended and decode(piece) is None
     if not log.records:
-        raise ParseError(
-            "holds no LoadGen record (a line that starts with :::MLLOG)",
-            where=str(path),
-            remedy="name the folder that LoadGen wrote to; an empty log means that the run never started",
-        )
+        raise _no_record(path)
     return log
+
+
+def _add_latest(log: DetailLog, latest: dict[bytes, bytes], counts: Mapping[bytes, int]) -> None:
+    for name in list(latest):
+        _flush(log, latest, name)
+    for name, count in counts.items():
+        key = name.decode("ascii", "replace")
+        log.counts[key] = log.counts.get(key, 0) + count
+
+
+def _no_record(path: Path) -> ParseError:
+    if is_before_1_0(path):
+        return ParseError(BEFORE_1_0, where=str(path), remedy="run the test again with LoadGen 1.0 or later")
+    return ParseError(
+        "holds no LoadGen record (a line that starts with :::MLLOG)",
+        where=str(path),
+        remedy="name the folder that LoadGen wrote to; an empty log means that the run never started",
+    )
+
+
+def _begins_set(log: DetailLog, piece: bytes) -> bool:
+    """Count the samples of a set if this line begins one; returns whether it goes on in the next piece."""
+    head = _HEAD.match(piece)
+    if head is None or head[1] != b"loaded_qsl_set" or (start := piece.find(b"[", head.end())) == -1:
+        return False
+    log.samples_loaded += 1
+    return _count_samples(log, piece[start + 1 :])
+
+
+def _count_samples(log: DetailLog, piece: bytes) -> bool:
+    """Count the samples of a set by the commas between them; returns whether the set goes on."""
+    samples, closed, _ = piece.partition(b"]")
+    log.samples_loaded += samples.count(b",")
+    return not closed
+
+
+def is_before_1_0(path: Path) -> bool:
+    """Return True for a detail log of LoadGen 0.5 or 0.7: text after ``"pid": …, "tid": …, "ts": …``."""
+    try:
+        with path.open("rb") as file:
+            return _TEXT_FORMAT.match(file.read(_KEPT_LIMIT)) is not None
+    except OSError:
+        return False
 
 
 def _is_plain(name: bytes, line: bytes, after_key: int) -> bool:
@@ -290,7 +357,10 @@ def _take_record(log: DetailLog, line: bytes) -> None:
     log.records += 1
     name = found[1]
     if name.startswith(_WANTED):
-        _keep(log, name.decode("ascii", "replace"), line)
+        key = name.decode("ascii", "replace")
+        if key in log.counts or len(log.counts) < _KEY_LIMIT:
+            log.counts[key] = log.counts.get(key, 0) + 1
+        _keep(log, key, line)
     elif name == b"loaded_qsl_set":
         log.sample_sets += 1
     if b"true" in line or name.startswith(b"error"):
@@ -306,6 +376,8 @@ def _keep(log: DetailLog, key: str, line: bytes) -> None:
         log.broken_lines += 1
         return
     value, time_ms = decoded
+    if key in _COUNTS and isinstance(value, str) and value.isdecimal():
+        value = int(value[:_DIGITS])
     if time_ms is not None and not 0 <= time_ms < _TIME_LIMIT_MS:
         time_ms = None
     if time_ms is not None:
@@ -319,8 +391,6 @@ def _keep(log: DetailLog, key: str, line: bytes) -> None:
     elif key == "power_end":
         log.rounds_ended += 1
         log.round_ended_ms = time_ms
-    elif key.encode() in _HEADS:
-        log.heads[key] = log.heads.get(key, 0) + 1
     elif key == "generated_samples_per_query":
         queries, samples = log.number("generated_query_count"), log.number(key)
         log.samples_generated += int((queries or 0) * (samples or 0))

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["REASONABLE_GROWTH", "late_allowed", "queries_at_same_share", "queries_needed"]
-
 CONFIDENCE = 0.99
 REASONABLE_GROWTH = 4
 """How many times longer a run may become before less load is the better advice."""

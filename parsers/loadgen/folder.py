@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -10,16 +11,23 @@ from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
 from agent.core.records import ParsedOutput, Reason, Validity, Verdict
-from parsers.loadgen.detail import DETAIL_NAME, MARKER, DetailLog, Value, read_detail
+from parsers.loadgen.detail import (
+    BEFORE_1_0,
+    DETAIL_NAME,
+    MARKER,
+    DetailLog,
+    Value,
+    is_before_1_0,
+    read_detail,
+)
 from parsers.loadgen.metrics import run_metrics, seconds_between
 from parsers.loadgen.settings import settings_of
 from parsers.loadgen.summary import SUMMARY_NAME, TITLE, SummaryLog, read_summary
-from parsers.loadgen.verdict import gaps, judge
+from parsers.loadgen.verdict import judge
+from parsers.loadgen.whole import fitting_version, gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-__all__ = ["parse", "parse_folder", "recognise"]
 
 FORMAT = "loadgen"
 TOOL = "MLPerf LoadGen"
@@ -107,7 +115,7 @@ def _kind(path: Path) -> str:
             head = file.read(_HEAD)
     except OSError:
         return ""
-    if MARKER in head:
+    if MARKER in head or is_before_1_0(path):
         return "detail"
     return "summary" if TITLE.encode() in head or path.name == SUMMARY_NAME else ""
 
@@ -135,11 +143,11 @@ def _scenario_in(tree: Path, folder: Path, output: ParsedOutput) -> str:
 
 
 def _summary_beside(path: Path) -> SummaryLog | None:
-    """The summary, None where it is missing or cut before any number: the detail log says all it says."""
+    """The summary, None where it is missing; an empty one where it holds no number or is no summary."""
     try:
         return read_summary(path) if path.is_file() else None
     except ParseError:
-        return None
+        return SummaryLog(path)
 
 
 def _from_detail(
@@ -220,33 +228,35 @@ def _details(log: DetailLog) -> dict[str, Value]:
 
 def _from_summary(summary: SummaryLog) -> ParsedOutput:
     """A run of which only the summary is left: fewer digits, and errors only as a number."""
+    if summary.is_before_1_0:
+        raise ParseError(
+            BEFORE_1_0, where=str(summary.path), remedy="run the test again with LoadGen 1.0 or later"
+        )
     if not summary.scenario or not summary.results():
         raise ParseError(
             "the summary holds no numbers: it is cut, or that of an accuracy run",
             where=str(summary.path),
             remedy=f"put {DETAIL_NAME} beside it",
         )
-    mode = summary.mode if summary.mode in _MODES else "PerformanceOnly"
-    log = DetailLog(summary.path)
-    log.values |= summary.numbers
+    log = DetailLog(summary.path, is_summary=True, assumed_version=fitting_version(summary))
+    log.values |= {key: number for key, number in summary.numbers.items() if math.isfinite(number)}
     log.values |= summary.flags
-    log.values |= {"effective_scenario": summary.scenario, "effective_test_mode": mode}
+    log.values |= summary.texts
+    log.values |= {"effective_scenario": summary.scenario, "effective_test_mode": summary.mode}
     log.values |= {"sut_name": summary.sut_name, "num_errors": summary.errors or 0}
-    log.values["requested_use_token_latencies"] = "requested_server_ttft_latency" in summary.numbers
+    log.values["requested_use_token_latencies"] = summary.token_latencies
+    if "samples per query" in summary.said:  # MultiStream's score until 1.1
+        log.values["generated_samples_per_query"] = summary.numbers.get("effective_samples_per_query", 0)
     if summary.validity:
         log.values["result_validity"] = summary.validity
         log.validities.append(summary.validity)
     output = _from_detail(log, summary, None)
     verdict = output.verdict or Verdict(Validity.FAILED)
-    if not summary.complete:
-        cut = Reason("the summary is cut: it does not end with the number of errors", code="incomplete_log")
-        verdict = replace(verdict, validity=Validity.FAILED, reasons=(cut, *verdict.reasons))
     alone = f"only {SUMMARY_NAME} is there: two decimals, and errors only as a number"
     kept = tuple(metric for metric in output.metrics if metric.name not in {"error_count", "warning_count"})
     return replace(
         output,
         metrics=kept,
         verdict=replace(verdict, warnings=(*verdict.warnings, alone)),
-        complete=output.complete and summary.complete,
         sources=(str(summary.path),),
     )

@@ -1,6 +1,6 @@
 """LoadGen's numbers as metrics: one table from its keys to names, base units and directions.
 
-The keys are those of mlcommons/inference, loadgen/results.cc, v3.1 to v6.0.
+The keys are those of mlcommons/inference, loadgen/results.cc, v1.0 to v6.0.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.core.records import Metric, Relativity
+from parsers.loadgen.score import scheduled_is_score, score_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from parsers.loadgen.detail import DetailLog
 
-__all__ = ["metric_of", "run_metrics", "seconds_between"]
-
 NANOSECONDS = 1e9  # in a second
-COMPLETED_IS_HEADLINE_SINCE = (4, 0)  # until 3.1 the Server score is the scheduled rate
+_SCORED_ESTIMATES = {
+    "SingleStream": ("early_stopping_latency_ss",),
+    "MultiStream": ("early_stopping_latency_ms",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ _EXPLAINING = {
 
 
 def run_metrics(log: DetailLog, duration_s: float | None) -> tuple[Metric, ...]:
-    """Every number of a run, each under one name.
+    """Every number of a run, each under one name; first the submission checker's score.
 
     Args:
         log: the detail log.
@@ -130,7 +132,14 @@ def run_metrics(log: DetailLog, duration_s: float | None) -> tuple[Metric, ...]:
     metrics: dict[str, Metric] = {}
     for metric in (*_derived(log, duration_s), *_logged(log)):
         metrics.setdefault(metric.name, metric)
-    return tuple(sorted(metrics.values(), key=lambda metric: metric.verbosity))
+    score = score_key(log)
+    score = {"effective_samples_per_query": "generated_samples_per_query"}.get(score, score)
+    return tuple(
+        sorted(
+            metrics.values(),
+            key=lambda metric: (metric.metadata.get("loadgen_key") != score, metric.verbosity),
+        )
+    )
 
 
 def _logged(log: DetailLog) -> Iterator[Metric]:
@@ -203,7 +212,7 @@ def _early_stopping(log: DetailLog, key: str, value: float) -> Iterator[Metric]:
         unit="seconds",
         relativity=Relativity.LOWER,
         description="estimate that holds with 99 % confidence",
-        verbosity=2,
+        verbosity=1 if key in _SCORED_ESTIMATES.get(log.scenario, ()) else 2,
         metadata=_origin(key, value, "ns"),
     )
 
@@ -218,11 +227,13 @@ def _headlines(log: DetailLog) -> set[str]:
     if log.scenario == "SingleStream":
         return names | {f"latency_{target}"} | ({f"ttft_{target}"} if log.token_latencies else set())
     if log.scenario == "MultiStream":
-        return names | {f"query_latency_{target}"}
+        by_samples = score_key(log) == "effective_samples_per_query"
+        return names | ({"samples_per_query"} if by_samples else {f"query_latency_{target}"})
     if log.scenario != "Server":
         return names | {"samples_per_second"}
-    old = log.version_parts and log.version_parts < COMPLETED_IS_HEADLINE_SINCE
-    names.add("scheduled_samples_per_second" if old else "samples_per_second")
+    names.add(
+        "scheduled_samples_per_second" if scheduled_is_score(log.version_parts) else "samples_per_second"
+    )
     return names | ({f"ttft_{target}", f"tpot_{target}"} if log.token_latencies else {f"latency_{target}"})
 
 

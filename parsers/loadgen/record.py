@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["decode", "message_of", "salvage"]
-
 _FIELDS = re.compile(r'"value"\s*:\s*(?P<value>.*?)\s*,\s*"time_ms"\s*:\s*(?P<time>[^,}\s]+)', re.DOTALL)
 
 

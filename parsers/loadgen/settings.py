@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from parsers.loadgen.detail import DetailLog, Value
 
-__all__ = ["compare_settings", "settings_of"]
-
 MILLISECOND_NS = 1e6
 _DIGITS = 1e-5  # LoadGen logs six significant digits
 

@@ -13,58 +13,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
+from parsers.loadgen.versions import LINES, STREAMS, Kind
 from parsers.terminal import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-__all__ = ["SUMMARY_NAME", "SummaryLog", "read_summary"]
 
 SUMMARY_NAME = "mlperf_log_summary.txt"
 TITLE = "MLPerf Results Summary"
 _SIZE_LIMIT = 1 << 20  # a summary is 4 KB
 
-_MET = {
-    "performance constraints satisfied": "result_perf_constraints_met",
-    "min duration satisfied": "result_min_duration_met",
-    "min queries satisfied": "result_min_queries_met",
-    "early stopping satisfied": "early_stopping_met",
-}
-_RATES = {
-    "samples per second": "result_samples_per_second",
-    "completed samples per second": "result_completed_samples_per_sec",
-    "scheduled samples per second": "result_scheduled_samples_per_sec",
-    "tokens per second": "result_tokens_per_second",
-    "completed tokens per second": "result_completed_tokens_per_second",
-    "tokens per second (inferred)": "result_inferred_tokens_per_second",
-    "completed tokens per second (inferred)": "result_inferred_completed_tokens_per_second",
-    "qps w/ loadgen overhead": "result_qps_with_loadgen_overhead",
-    "qps w/o loadgen overhead": "result_qps_without_loadgen_overhead",
-    "tps w/ loadgen overhead": "result_token_throughput_with_loadgen_overhead",
-}
-_SETTINGS = {
-    "target_latency (ns)": "effective_target_latency_ns",
-    "ttft_latency (ns)": "requested_server_ttft_latency",
-    "tpot_latency (ns)": "requested_server_tpot_latency",
-    "min_duration (ms)": "effective_min_duration_ms",
-    "max_duration (ms)": "effective_max_duration_ms",
-}
-_TIMES = (
-    (re.compile(r"(min|max|mean) latency \(ns\)"), "result_{}_latency_ns"),
-    (re.compile(r"([\d.]+) percentile latency \(ns\)"), "result_{}_percentile_latency_ns"),
-    (re.compile(r"(min|max|mean) first token latency \(ns\)"), "result_first_token_{}_latency_ns"),
-    (
-        re.compile(r"([\d.]+) percentile first token latency \(ns\)"),
-        "result_first_token_{}_percentile_latency_ns",
-    ),
-    (re.compile(r"(min|max|mean) time (?:to|per) output token \(ns\)"), "result_time_to_output_token_{}"),
-    (
-        re.compile(r"([\d.]+) percentile time (?:to|per) output token \(ns\)"),
-        "result_time_per_output_token_{}_percentile_ns",
-    ),
-)
+_BY_NAME = {line.name: line for line in LINES}
+_MODES_BEFORE_1_0 = {"Performance", "Accuracy", "Submission", "Find Peak Performance"}
+_PER_QUERY, _PER_SAMPLE = "per-query latency", "per-sample latency"
+_TARGET = re.compile(r"(\d{1,3}(?:\.\d)?)th (first token )?percentile latency \(ns\)")
+_ROUNDED = 0.5  # a percentile is written without decimals until 5.0.14
+_ESTIMATE = re.compile(r"Early stopping (\d{1,3}(?:\.\d)?)th percentile estimate: (\d{1,19})\b")
 _COUNT = re.compile(r"^(no|\d+) (errors?|warnings?) encountered", re.IGNORECASE)
+_PERCENTILE_KEY = "effective_target_latency_percentile"
+_EXPONENT = 3  # signs of an exponent that a float can have, such as -12
+_HEADERS = {"scenario", "mode", "result is"}
+_SWITCHES = {"print_timestamps", "performance_issue_unique", "performance_issue_same"}
+_MET = {"yes": True, "no": False}
+_ON = {"true": True, "false": False, "1": True, "0": False}
 
 
 @dataclass(slots=True)
@@ -73,30 +45,66 @@ class SummaryLog:
 
     Args:
         path: the file.
+        titles: how often the title comes: once a run.
+        said: every line that the table of versions knows, with its texts; ``per-query latency/…`` below that.
         validity: VALID or INVALID, empty where there is none (accuracy runs, cut files).
         scenario: as LoadGen writes it.
         mode: as LoadGen writes it.
         sut_name: the name of the system under test.
-        flags: constraints met or missed, under the detail log's keys.
+        flags: constraints met or missed and other truth values, under the detail log's keys.
         numbers: numbers, under the detail log's keys.
+        halves: for a number with a point, half a unit of its last digit.
+        texts: what LoadGen says of early stopping, under the detail log's keys.
         errors: how many errors there were, None where the file was cut before it.
         warnings: how many warnings there were.
+        endings: how often the number of errors comes: once a run.
     """
 
     path: Path
+    titles: int = 0
+    said: dict[str, list[str]] = field(default_factory=dict)
     validity: str = ""
     scenario: str = ""
     mode: str = ""
     sut_name: str = ""
     flags: dict[str, bool] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
+    halves: dict[str, float] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     errors: int | None = None
     warnings: int | None = None
+    endings: int = 0
 
     @property
     def complete(self) -> bool:
         """Whether the file has its last line, the number of errors."""
         return self.errors is not None
+
+    @property
+    def is_before_1_0(self) -> bool:
+        """Whether LoadGen 0.5 or 0.7 wrote it, which name modes and scenarios otherwise."""
+        return self.mode in _MODES_BEFORE_1_0
+
+    @property
+    def is_of_accuracy_run(self) -> bool:
+        """Whether it is whole and holds nothing but the numbers of warnings and errors."""
+        return self.complete and not self.titles and not self.said
+
+    @property
+    def token_latencies(self) -> bool:
+        """Whether LoadGen measured tokens."""
+        return any(line.tokens and line.name in self.said for line in LINES)
+
+    @property
+    def scheduled_is_first(self) -> bool:
+        """Whether the scheduled rate is the headline, as until LoadGen 3.1."""
+        names = list(self.said)
+        first = next((name for name in names if name.endswith("samples per second")), "")
+        return first == "scheduled samples per second"
+
+    def names(self) -> set[str]:
+        """Return the names of the lines, in whichever section they stand."""
+        return {name.rsplit("/", 1)[-1] if name.startswith(_PER_QUERY) else name for name in self.said}
 
     def results(self) -> Mapping[str, float]:
         """The measured numbers, without settings."""
@@ -115,52 +123,128 @@ def read_summary(path: Path) -> SummaryLog:
     except OSError as error:
         raise ParseError(f"cannot read the summary: {error.strerror}", where=str(path)) from error
     log = SummaryLog(path)
-    per_query = False
-    for line in text.split("\n"):
-        if counted := _COUNT.match(line.strip()):
+    place = ""
+    lines = iter(text.split("\n"))
+    for line in lines:
+        stripped = line.strip()
+        if stripped == TITLE:
+            log.titles += 1
+            place = ""
+        elif counted := _COUNT.match(stripped):
             _count(log, counted)
-            continue
         name, separator, value = (part.strip() for part in line.partition(":"))
-        if name.lower() == "per-query latency":
-            per_query = True
-        elif separator and value:
-            _take(log, name.lower(), value, per_query=per_query)
+        name = name.lower()
+        if name.endswith("early stopping result") and separator:
+            place = ""
+            _take_early_stopping(log, name, lines)
+        elif name in {_PER_QUERY, _PER_SAMPLE}:
+            place = f"{name}/" if name == _PER_QUERY else ""
+            log.said.setdefault(name, []).append(value)
+        elif separator:
+            _take(log, name, value, place)
     if not (log.numbers or log.validity or log.complete):
         raise ParseError("is no LoadGen summary, or it was cut before any number", where=str(path))
     return log
 
 
 def _count(log: SummaryLog, counted: re.Match[str]) -> None:
-    number = 0 if counted[1].lower() == "no" else int(counted[1])
+    number = 0 if counted[1].lower() == "no" else int(counted[1][:18])
     if counted[2].lower().startswith("error"):
-        log.errors = number
+        log.errors = max(number, log.errors or 0)
+        log.endings += 1
     else:
         log.warnings = number
 
 
-def _take(log: SummaryLog, name: str, value: str, *, per_query: bool) -> None:
-    if name == "result is" and value in {"VALID", "INVALID"}:
-        log.validity = value
-    elif name == "scenario":
+def _take_early_stopping(log: SummaryLog, heading: str, lines: Iterator[str]) -> None:
+    """Take the text below a heading, and the further headings that follow it."""
+    texts: dict[str, list[str]] = {heading: []}
+    for line in lines:
+        if line.startswith("==="):
+            break
+        name, separator, _ = line.strip().lower().partition(":")
+        if separator and name.endswith("early stopping result"):
+            heading = name
+            texts.setdefault(heading, [])
+            continue
+        texts[heading].append(line)
+    for name, parts in texts.items():
+        text = " ".join(" ".join(parts).split())
+        log.said.setdefault(name, []).append(text)
+        if line_of := _BY_NAME.get(name):
+            log.texts[line_of.key] = text
+    text = log.texts.get("early_stopping_ttft_result") or log.texts.get("early_stopping_result", "")
+    log.numbers |= estimates_in(text, log.scenario, log.numbers.get(_PERCENTILE_KEY))
+
+
+def estimates_in(text: str, scenario: str, percentile: float | None) -> dict[str, int]:
+    """Return the scores of SingleStream and MultiStream that early stopping's text names, by key.
+
+    Args:
+        text: such as ``Early stopping 90th percentile estimate: 63000123``.
+        scenario: the run's.
+        percentile: the target's, such as 0.9; None for the scenario's usual one.
+    """
+    if scenario not in STREAMS:
+        return {}
+    is_single = scenario == "SingleStream"
+    target = 100 * (percentile or (0.9 if is_single else 0.99))
+    estimates = [(float(percent), int(number)) for percent, number in _ESTIMATE.findall(text)]
+    found = {}
+    if estimates and abs(estimates[0][0] - target) <= _ROUNDED:
+        found["early_stopping_latency_ss" if is_single else "early_stopping_latency_ms"] = estimates.pop(0)[1]
+    if estimates and is_single:  # of the 99th percentile, for a MultiStream result that is inferred
+        found["early_stopping_latency_ms"] = estimates[0][1]
+    return found
+
+
+def _take(log: SummaryLog, name: str, value: str, place: str) -> None:
+    if name == "sut name":
+        log.sut_name = value
+        return
+    full_name = name
+    name, key = _named(log, name)
+    line = _BY_NAME.get(name)
+    if line is None:
+        return
+    if name.startswith("#") and (found := _TARGET.fullmatch(full_name)):
+        log.numbers[_PERCENTILE_KEY] = round(float(found[1]) / 100, 6)
+        log.halves[_PERCENTILE_KEY] = 0.0005 if "." in found[1] else 0.005
+    key = key or line.key
+    if place and line.kind is Kind.LATENCY:
+        key, name = _per_query(key), place + name
+    log.said.setdefault(name, []).append(value)
+    if name in _HEADERS:
+        _take_header(log, name, value)
+    elif line.kind is Kind.FLAG or name in _SWITCHES:
+        if (flag := (_MET if line.kind is Kind.FLAG else _ON).get(value.lower())) is not None:
+            log.flags[key] = flag
+    elif key and (number := _number(value)) is not None:
+        log.numbers[key] = number
+        if isinstance(number, float):
+            log.halves[key] = _half_unit(value)
+
+
+def _take_header(log: SummaryLog, name: str, value: str) -> None:
+    if name == "scenario":
         log.scenario = value.replace(" ", "")
     elif name == "mode":
         log.mode = value
-    elif name == "sut name":
-        log.sut_name = value
-    elif name in _MET:
-        log.flags[_MET[name]] = value.lower() == "yes"
-    elif (key := _key(name, per_query=per_query)) and (number := _number(value)) is not None:
-        log.numbers[key] = number
+    elif value in {"VALID", "INVALID"}:
+        log.validity = value
 
 
-def _key(name: str, *, per_query: bool) -> str | None:
-    """The detail log's key for a name of the summary, None where no metric follows from it."""
-    if key := _RATES.get(name) or _SETTINGS.get(name):
-        return key
-    for pattern, key in _TIMES:
-        if found := pattern.fullmatch(name):
-            return _per_query(key.format(found[1])) if per_query else key.format(found[1])
-    return f"effective_{name}" if re.fullmatch(r"[a-z_]+", name) else None
+def _named(log: SummaryLog, name: str) -> tuple[str, str]:
+    """The line's name in the table of versions; for one that names the target's percentile its key too."""
+    found = _TARGET.fullmatch(name)
+    if found is None:
+        return name, ""
+    percent, first = found[1], found[2] or ""
+    key = f"{float(percent):.2f}_percentile_latency_ns"
+    key = f"result_first_token_{key}" if first else f"result_{key}"
+    if log.scenario == "MultiStream" and not first:
+        key = _per_query(key)
+    return f"{'#.#' if '.' in percent else '#'}th {first}percentile latency (ns)", key
 
 
 def _per_query(key: str) -> str:
@@ -171,9 +255,19 @@ def _per_query(key: str) -> str:
 
 
 def _number(value: str) -> float | None:
-    """A finite number, None for anything else."""
+    """A finite number, whole ones as they are; None for anything else."""
     try:
-        number = float(value)
+        return int(value) if re.fullmatch(r"-?\d{1,20}", value) else _finite(float(value))
     except ValueError:
         return None
+
+
+def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
+
+
+def _half_unit(text: str) -> float:
+    """Half a unit of the last digit: 0.005 of 13.25."""
+    mantissa, _, exponent = text.lower().partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    return 0.5 * 10.0 ** (int(exponent or 0) - decimals) if len(exponent) <= _EXPONENT else 0.0

@@ -1,18 +1,23 @@
 """Whether a LoadGen run counts. Stricter than LoadGen, which says VALID with 400 errors and no token.
 
-VALID needs all of: LoadGen's VALID, no error in the log, tokens where token latencies are in use, latency
-limits that are not LoadGen's fallbacks, the settings that were asked for, a summary of the same run. The logs
-of an accuracy run do not hold its accuracy: at best it is NOT_APPLICABLE.
+VALID is proven, never assumed. It needs all of: every record that the run's version and scenario write,
+once and well formed (`parsers.loadgen.versions`); LoadGen's VALID and each of its constraints met; no error;
+tokens where token latencies are in use; latency limits that are not LoadGen's fallbacks; the settings that
+were asked for; and, where there is a summary, one that is whole and says the same. The logs of an accuracy
+run do not hold its accuracy: at best it is NOT_APPLICABLE.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from agent.core.records import Reason, Validity, Verdict
+from parsers.loadgen.agreement import contradictions, differences
 from parsers.loadgen.constraints import missed_constraints
+from parsers.loadgen.score import score_key
 from parsers.loadgen.settings import compare_settings
+from parsers.loadgen.versions import NEWEST
+from parsers.loadgen.whole import foreign_lines, foreign_records, malformed, repeated_lines, summary_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,29 +25,25 @@ if TYPE_CHECKING:
     from parsers.loadgen.detail import DetailLog, Value
     from parsers.loadgen.summary import SummaryLog
 
-__all__ = ["ACCURACY_NOT_JUDGED", "gaps", "judge"]
-
 ACCURACY_NOT_JUDGED = (
     "the accuracy is not judged by these logs: they say only that every sample was answered, not how well"
 )
 """The warning on a whole accuracy run; who knows the right answers puts a verdict of its own in its place."""
 
 # What LoadGen applies where its configuration does not know the model (mlperf.conf, *.Server.target_latency)
-# and where no configuration was read (loadgen/test_settings.h), in ns.
-FALLBACK_LATENCIES_NS = {10_000_000: "its fallback for a model it does not know", 100_000_000: "its default"}
-FALLBACK_TOKEN_LATENCY_NS = 100_000_000
+# and, with seeds of 0, where no configuration was read (loadgen/test_settings.h), in ns. 100 ms is also the
+# limit of models such as retinanet.
+FALLBACK_LATENCY_NS = 10_000_000
+DEFAULT_LATENCY_NS = 100_000_000
 LONGEST_LIMIT_NS = 600e9  # the longest of any model is 20 s
-NUM_ERRORS_SINCE = (5, 0, 16)
-COMPLETED_TOKENS_SINCE = (4, 1)
-# Detail has six significant digits, summary two decimals.
-_SAME_RELATIVE, _SAME_ABSOLUTE = 1e-4, 0.0051
+_TOKEN_RATES = (
+    "result_tokens_per_second",
+    "result_completed_tokens_per_second",
+    "result_token_throughput_with_loadgen_overhead",
+)
+_SHOWN = 4
 
-_SCORES = {
-    "Server": "result_completed_samples_per_sec",
-    "Offline": "result_samples_per_second",
-    "SingleStream": "result_90.00_percentile_latency_ns",
-    "MultiStream": "result_99.00_percentile_per_query_latency_ns",
-}
+_EXPECTED_IN_AUDIT = ("Ran out of generated queries", "Multiple conf files")
 _ERROR_REMEDIES = (
     ("Number of tokens need to be greater than 1",
      "give QuerySampleResponse the number of output tokens, which is at least 2: TPOT needs a second token"),
@@ -65,46 +66,6 @@ _ERROR_REMEDIES = (
 )  # fmt: skip
 
 
-def gaps(log: DetailLog, summary: SummaryLog | None) -> list[str]:
-    """What a whole log would have and this one has not; empty where it is whole."""
-    missing = ["the end of its last line"] if log.cut else []
-    if not log.scenario or not log.mode:
-        return [*missing, "the scenario and mode"]
-    if log.mode == "AccuracyOnly":
-        return missing + _accuracy_gaps(log)
-    needed = ["result_validity", "result_min_duration_met", "result_min_queries_met", "early_stopping_met"]
-    needed += ["result_perf_constraints_met"] if log.scenario == "Server" else []
-    needed += [_SCORES.get(log.scenario, "result_query_count"), *_last_keys(log, summary)]
-    return missing + [
-        key for key in dict.fromkeys(needed) if key not in log.values and key not in log.not_finite
-    ]
-
-
-def _accuracy_gaps(log: DetailLog) -> list[str]:
-    missing = []
-    if log.rounds_ended < max(log.sample_sets, 1):
-        missing.append("power_end, the end of the last round")
-    expected = log.number("effective_accuracy_sample_count") or log.number("qsl_reported_total_count")
-    if expected and log.samples_generated < expected:
-        missing.append(f"{expected - log.samples_generated:g} of {expected:g} samples")
-    return missing
-
-
-def _last_keys(log: DetailLog, summary: SummaryLog | None) -> list[str]:
-    """The keys that LoadGen of this version writes last."""
-    if log.version_parts >= NUM_ERRORS_SINCE:
-        return ["num_errors"]
-    last = ["result_99.90_percentile_latency_ns"]
-    if log.token_latencies and log.scenario == "Offline":
-        last.append("result_tokens_per_second")
-    elif log.token_latencies:
-        old = log.version_parts < COMPLETED_TOKENS_SINCE
-        last.append("result_time_to_output_token_mean" if old else "result_completed_tokens_per_second")
-    if summary is not None:
-        last += [key for key in summary.results() if key.startswith("result_inferred")]
-    return last
-
-
 def judge(
     log: DetailLog, summary: SummaryLog | None, missing: list[str], asked: Mapping[str, Value] | None = None
 ) -> Verdict:
@@ -113,58 +74,111 @@ def judge(
     Args:
         log: its detail log.
         summary: its summary, where there is one.
-        missing: what the detail log lacks, from `gaps`.
+        missing: what the logs lack, from `gaps`.
         asked: the settings that were asked for, under the names and in the units of user.conf.
     """
     performance = log.mode != "AccuracyOnly"
-    reasons = [_cut(log, missing)] if missing else []
-    reasons += [_several(log)] if log.runs > 1 else []
+    broken = list(_broken(log, summary, missing))
     constraints = missed_constraints(log) if performance and "result_validity" in log.values else []
-    reasons += _errors(log, summary, [reason.code for reason in constraints])
-    reasons += constraints
+    errors = list(_errors(log, summary, [reason.code for reason in constraints]))
+    others: list[Reason] = []
     if performance:
-        reasons += [*_tokens(log), *_limits(log, asked or {}), *_contradictions(log, summary)]
-    reasons += compare_settings(log, asked) if asked else []
-    no_result = bool(missing) or log.runs > 1
-    validity = _validity(log, reasons, no_result=no_result)
+        others += [*_no_score(log), *_tokens(log), *_limits(log, asked or {})]
+    others += _disagreements(log, summary)
+    others += compare_settings(log, asked) if asked else []
+    validity = _validity(log, errors, constraints, [*broken, *others], has_result=not broken)
     warnings = [ACCURACY_NOT_JUDGED] if not performance and validity is Validity.NOT_APPLICABLE else []
-    return Verdict(validity, tuple(reasons), (*warnings, *_warnings(log, summary)))
+    reasons = (*broken, *errors, *constraints, *others)
+    return Verdict(validity, reasons, (*warnings, *_warnings(log, summary)))
 
 
-def _validity(log: DetailLog, reasons: list[Reason], *, no_result: bool) -> Validity:
-    if no_result:
+def _validity(
+    log: DetailLog, errors: list[Reason], constraints: list[Reason], others: list[Reason], *, has_result: bool
+) -> Validity:
+    if not has_result:
         return Validity.FAILED
-    audit = _is_audit(log) and {reason.code for reason in reasons} <= {
-        "min_duration",
-        "min_queries",
-        "early_stopping",
-    }
-    if audit:
-        return Validity.NOT_APPLICABLE
-    if reasons:
+    is_expected = _is_audit(log) and (not errors or _are_expected_in_audit(log))
+    if others or (not is_expected and (errors or constraints)):
         return Validity.INVALID
-    return Validity.NOT_APPLICABLE if log.mode == "AccuracyOnly" else Validity.VALID
+    if log.mode == "AccuracyOnly" or errors or constraints or _repeats_samples(log):
+        return Validity.NOT_APPLICABLE
+    return Validity.VALID if log.values.get("result_validity") == "VALID" else Validity.INVALID
 
 
 def _is_audit(log: DetailLog) -> bool:
-    """Whether this is TEST04's run, whose INVALID is expected: it repeats one sample or each but once."""
+    """Return True for a compliance run, whose INVALID is expected.
+
+    TEST04 repeats one sample, or issues each once; TEST01, 06, 07, 08 and 09 keep a share of the answers of a
+    performance run, and some of them end after a number of queries (compliance/*/audit.config).
+    """
+    keeps_answers = any(
+        log.number(f"effective_accuracy_log_{how}") for how in ("sampling_target", "probability")
+    )
+    return log.mode == "PerformanceOnly" and (keeps_answers or _repeats_samples(log))
+
+
+def _repeats_samples(log: DetailLog) -> bool:
     return any(log.flag(f"effective_performance_issue_{how}") for how in ("same", "unique"))
 
 
+def _are_expected_in_audit(log: DetailLog) -> bool:
+    """Return True if a compliance run may have these errors; a summary only counts them."""
+    return log.is_summary or all(
+        any(part in text for part in _EXPECTED_IN_AUDIT) for text in log.errors.distinct
+    )
+
+
+def _broken(log: DetailLog, summary: SummaryLog | None, missing: list[str]) -> Iterator[Reason]:
+    """Yield the reasons why the logs hold no result."""
+    if missing:
+        yield _cut(log, missing)
+    if (more := log.repeated()) or log.runs > 1:
+        yield _several("this log", log.runs, list(more))
+    if summary is not None and (lines := repeated_lines(summary)):
+        yield _several("the summary", max(summary.titles, 2), lines)
+    if wrong := malformed(log):
+        text = f"the detail log is garbled: {'; '.join(wrong[:_SHOWN])}"
+        yield Reason(text, "run the test again: the log was changed or damaged", code="garbled_log")
+    if log.is_summary or summary is None:
+        return
+    if log.mode != "AccuracyOnly" and not summary.is_of_accuracy_run:
+        lacks = summary_gaps(summary, log.version_parts)
+        if (lacks and summary.scenario in {"", log.scenario}) or not summary.complete:
+            text = f"mlperf_log_summary.txt is incomplete: it lacks {', '.join(lacks[:_SHOWN])}"
+            yield Reason(
+                text,
+                "take the summary of the same run as LoadGen wrote it, or leave it out",
+                code="incomplete_log",
+            )
+
+
 def _cut(log: DetailLog, missing: list[str]) -> Reason:
+    what = (
+        "the summary is incomplete"
+        if log.is_summary
+        else f"the detail log is incomplete after {log.records} records"
+    )
     return Reason(
-        f"the detail log is incomplete after {log.records} records: it lacks {', '.join(missing)}",
+        f"{what}: it lacks {', '.join(missing)}",
         "the test was killed, still runs, or the disk is full: see the harness's own log, then run it again",
         code="incomplete_log",
     )
 
 
-def _several(log: DetailLog) -> Reason:
+def _several(where: str, runs: int, twice: list[str]) -> Reason:
+    more = f", {', '.join(twice[:_SHOWN])} more than once" if twice else ""
     return Reason(
-        f"several runs in this log ({log.runs}): results and settings may be of different ones",
+        f"several runs in {where} ({runs}){more}: results and settings may be of different ones",
         "give each run a folder of its own, and let no tool append logs to each other",
         code="several_runs",
     )
+
+
+def _no_score(log: DetailLog) -> Iterator[Reason]:
+    key = score_key(log)
+    if key and "tokens" not in key and not log.number(key) and log.values.get("result_validity") == "VALID":
+        text = f"LoadGen says VALID, but {key}, the score, is 0"
+        yield Reason(text, "see the detail log: too few queries were issued", code="no_score")
 
 
 def _errors(log: DetailLog, summary: SummaryLog | None, other_codes: list[str]) -> Iterator[Reason]:
@@ -185,10 +199,11 @@ def _errors(log: DetailLog, summary: SummaryLog | None, other_codes: list[str]) 
 def _tokens(log: DetailLog) -> Iterator[Reason]:
     if not log.token_latencies:
         return
-    key = "result_tokens_per_second" if log.scenario == "Offline" else "result_completed_tokens_per_second"
-    if log.values and key not in log.values and log.version_parts < COMPLETED_TOKENS_SINCE:
-        key = "result_token_throughput_with_loadgen_overhead"
-    if "result_validity" in log.values and not log.number(key):
+    rates = [log.number(key) for key in _TOKEN_RATES if key in log.values]
+    is_told = (
+        bool(rates) or not log.is_summary or log.scenario != "MultiStream"
+    )  # whose summary tells no rate
+    if "result_validity" in log.values and is_told and not (rates and all(rates)):
         yield Reason(
             "token latencies are in use, but no token was counted (0 tokens/s)",
             "give QuerySampleResponse the number of output tokens",
@@ -210,14 +225,26 @@ def _limits(log: DetailLog, asked: Mapping[str, Value]) -> Iterator[Reason]:
             if f"{name}_latency" not in names
         }
         # one alone may be a model's own: llama3_1-8b has 2 s and 100 ms
-        if not_asked and set(not_asked.values()) == {FALLBACK_TOKEN_LATENCY_NS}:
+        if not_asked and set(not_asked.values()) == {DEFAULT_LATENCY_NS}:
             yield _fallback(f"a {' and '.join(not_asked)} limit of 100 ms, LoadGen's default")
-    elif (limits[0] in FALLBACK_LATENCIES_NS) and "target_latency" not in names:
-        yield _fallback(f"a latency limit of {limits[0] / 1e6:g} ms, {FALLBACK_LATENCIES_NS[int(limits[0])]}")
+    elif "target_latency" not in names:
+        if limits[0] == FALLBACK_LATENCY_NS:
+            yield _fallback("a latency limit of 10 ms, its fallback for a model it does not know")
+        elif limits[0] == DEFAULT_LATENCY_NS and _has_no_seeds(log):
+            yield _fallback("a latency limit of 100 ms, its default")
     for limit in limits:
         if limit is not None and limit > LONGEST_LIMIT_NS:
             message = f"a latency limit of {limit / 1e9:g} s was applied, which is no limit"
             yield Reason(message, "set the model's own limit, in ms", code="limits_implausible")
+
+
+def _has_no_seeds(log: DetailLog) -> bool:
+    """Return True if all seeds are 0, as without any configuration."""
+    return [log.number(f"effective_{name}_rng_seed") for name in ("qsl", "sample_index", "schedule")] == [
+        0,
+        0,
+        0,
+    ]
 
 
 def _fallback(what: str) -> Reason:
@@ -229,21 +256,27 @@ def _fallback(what: str) -> Reason:
     )
 
 
-def _contradictions(log: DetailLog, summary: SummaryLog | None) -> Iterator[Reason]:
+def _disagreements(log: DetailLog, summary: SummaryLog | None) -> Iterator[Reason]:
     if len(log.validities) > 1:
         text = f"the detail log holds several verdicts: {', '.join(log.validities)}"
         yield Reason(text, "give each run a folder of its own", code="logs_disagree")
-    if summary is None:
+    if log.is_summary and summary is not None and (lines := foreign_lines(summary, log.version_parts)):
+        shown = ", ".join(map(repr, lines[:_SHOWN]))
+        text = f"no version of LoadGen writes such a summary: {shown} do not belong there"
+        yield Reason(text, "take the summary of one run as LoadGen wrote it", code="foreign_records")
+    if log.version_parts and not log.is_summary and (foreign := foreign_records(log)):
+        text = f"LoadGen {log.version} does not write {', '.join(foreign[:_SHOWN])} in {log.scenario} runs"
+        yield Reason(
+            text,
+            "the log holds records of another run: take each run's log as it was written",
+            code="foreign_records",
+        )
+    if inner := list(contradictions(log)):
+        text = f"the log contradicts itself ({len(inner)} times): {inner[0]}"
+        yield Reason(text, "run the test again: the log was changed or damaged", code="contradiction")
+    if summary is None or log.is_summary:
         return
-    differing = [
-        f"{key} is {value:g} and {logged:g}"
-        for key, value in summary.results().items()
-        if (logged := log.number(key)) is not None
-        and not math.isclose(value, logged, rel_tol=_SAME_RELATIVE, abs_tol=_SAME_ABSOLUTE)
-    ]
-    if summary.validity and log.validities and summary.validity != log.validities[-1]:
-        differing.insert(0, f"the verdict is {summary.validity} and {log.validities[-1]}")
-    if differing:
+    if differing := differences(log, summary):
         text = f"summary and detail log are not of the same run ({len(differing)} differ): {differing[0]}"
         yield Reason(text, "put the two logs of one run together", code="logs_disagree")
 
@@ -251,16 +284,35 @@ def _contradictions(log: DetailLog, summary: SummaryLog | None) -> Iterator[Reas
 def _warnings(log: DetailLog, summary: SummaryLog | None) -> Iterator[str]:
     for text, count in log.warnings.distinct.items():
         yield f"LoadGen warns: {text}" + (f" ({count} times)" if count > 1 else "")
-    if log.broken_lines:
-        yield f"{log.broken_lines} lines of the detail log are no LoadGen record"
-    if log.not_finite:
-        yield f"not a finite number, so left out: {', '.join(sorted(log.not_finite))}"
+    yield from _left_out(log)
+    if log.version_parts[:2] > NEWEST[:2]:
+        yield f"LoadGen {log.version} is newer than this parser knows: judged as {'.'.join(map(str, NEWEST))}"
     if summary is None:
         yield "there is no mlperf_log_summary.txt beside the detail log"
     elif not summary.complete:
         yield "mlperf_log_summary.txt is cut"
-    seeds = [log.number(f"effective_{name}_rng_seed") for name in ("qsl", "sample_index", "schedule")]
-    if seeds == [0, 0, 0]:
+    if _has_no_seeds(log):
         yield "all seeds are 0: LoadGen read no mlperf.conf, so this is no official run"
-    if _is_audit(log):
+    if _repeats_samples(log):
         yield "an audit run (samples repeated, or issued once): INVALID is expected"
+    elif _is_audit(log):
+        yield "an audit run (it keeps answers): its INVALID is expected, and its score is not the result"
+
+
+def _left_out(log: DetailLog) -> Iterator[str]:
+    """Yield a warning for each kind of line or number that was left out."""
+    if log.broken_lines:
+        yield f"{log.broken_lines} lines of the detail log are no LoadGen record"
+    if log.not_finite:
+        yield f"not a finite number, so left out: {', '.join(sorted(log.not_finite))}"
+    if negative := _negative(log):
+        yield f"negative, so left out: {', '.join(negative)}: the host's clock went back during the test"
+
+
+def _negative(log: DetailLog) -> list[str]:
+    """Return the measured numbers that are below zero."""
+    return [
+        f"{key} ({number:g})"
+        for key in log.values
+        if key.startswith("result_") and (number := log.number(key)) is not None and number < 0
+    ]

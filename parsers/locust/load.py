@@ -6,9 +6,9 @@ StatsEntry._log_response_time), knows nothing of tokens, and may lack the reques
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,19 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import ParseError
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from parsers.locust.requests import LoadLog, Request, read_requests, request_files
+from parsers.locust.tables import requests_counted
+from parsers.numbers import finite
+from parsers.replies import (
+    ENOUGH_FOR_PACE,
+    ENOUGH_TOKENS,
+    LEAST_S_PER_TOKEN,
+    LONG_PAUSE_S,
+    SLACK_S,
+    SLACK_SHARE,
+    Replies,
+    judge,
+)
+from parsers.trees import files_in, json_of, named, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,60 +36,88 @@ if TYPE_CHECKING:
 
     from agent.core.records import MetadataValue
 
-__all__ = ["LOAD_FILE", "parse", "recognise"]
-
+FORMAT = "locust_load"
 LOAD_FILE = "load.json"
 PERCENTILES = (50, 90, 95, 99)
 BUSY_CLIENT = 0.9
 """The share of one CPU above which a process of users measures itself, not the server."""
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 _KINDS_OF_FAILURE = 5
+_MOST = 10**12
+
+
+def _folders(tree: Path) -> Iterator[Path]:
+    """Yield the folders of load tests in a tree."""
+    for file in files_in(tree):
+        if file.name == LOAD_FILE and request_files(file.parent):
+            yield file.parent
 
 
 def recognise(path: Path) -> bool:
-    """Whether a folder is a load test's."""
-    return path.is_dir() and (path / LOAD_FILE).is_file() and bool(request_files(path))
+    """Whether a folder is a load test's, or holds one somewhere below."""
+    return path.is_dir() and next(_folders(path), None) is not None
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Read a load test's folder.
+    """Read a load test's folder, or all below a folder.
+
+    Raises:
+        ParseError: if the only one cannot be read: load.json makes no sense, or no request was sent.
+    """
+    folders = list(_folders(path)) if path.is_dir() else []
+    if len(folders) <= 1:
+        return [parse_folder(folders[0] if folders else path)]
+    outputs = []
+    for folder in folders:
+        try:
+            output = parse_folder(folder)
+        except ParseError as error:
+            output = unreadable(error, FORMAT, "locust", folder)
+        outputs.append(named(output, folder.relative_to(path).as_posix()))
+    return outputs
+
+
+def parse_folder(path: Path) -> ParsedOutput:
+    """Read the folder of one load test.
 
     Raises:
         ParseError: if load.json is not to be read, or no request was sent.
     """
     try:
-        load = json.loads((path / LOAD_FILE).read_text(encoding="utf-8"))
+        load = json_of(path / LOAD_FILE)
+        if not isinstance(load, dict):
+            raise TypeError("it is not an object")
         asked = _Asked.read(load)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise ParseError(f"{LOAD_FILE} cannot be read: {error!r}", where=str(path)) from error
+    except (ParseError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ParseError(f"{LOAD_FILE} cannot be read: {str(error)[:200]}", where=str(path)) from error
     log = read_requests(path)
     if not log.requests:
         raise ParseError("no request was sent", where=str(path), remedy="see locust's output")
     window = _window(log.requests, asked.users)
     good = [request for request in log.requests if not request.error]
     counted = [request for request in good if window and window.holds(request)]
-    reasons = tuple(_reasons(log, asked, counted, good))
-    return [
-        ParsedOutput(
-            format="locust_load",
-            tool_name="locust",
-            tool_version=str(load.get("locust_version", "")),
-            scenario=asked.scenario,
-            metrics=(
-                *_throughput(good, counted, asked, window),
-                *_latencies(counted),
-                *_counts(log, good, asked),
-            ),
-            verdict=Verdict(
-                Validity.FAILED if not good else Validity.INVALID if reasons else Validity.VALID,
-                reasons,
-                tuple(_warnings(log, load, asked)),
-            ),
-            complete=not log.unread,
-            details=_details(load, log, window),
-            sources=(str(path / LOAD_FILE), *map(str, request_files(path))),
-        )
-    ]
+    judgement = judge(_replies(good))
+    lost = max(_sent(load, path, log) - len(log.requests) - log.unread, 0)
+    reasons = (*_reasons(log, asked, counted, good, lost=lost), *judgement.reasons)
+    return ParsedOutput(
+        format=FORMAT,
+        tool_name="locust",
+        tool_version=str(load.get("locust_version", "")),
+        scenario=asked.scenario,
+        metrics=(
+            *_throughput(good, counted, asked, window),
+            *_latencies(counted),
+            *_counts(log, good, asked, lost=lost),
+        ),
+        verdict=Verdict(
+            Validity.FAILED if not good else Validity.INVALID if reasons else Validity.VALID,
+            reasons,
+            (*_warnings(log, load, asked), *judgement.warnings),
+        ),
+        complete=not log.unread,
+        details=_details(load, log, window),
+        sources=(str(path / LOAD_FILE), *map(str, request_files(path))),
+    )
 
 
 @dataclass(frozen=True)
@@ -88,11 +129,20 @@ class _Asked:
 
     @classmethod
     def read(cls, load: Mapping[str, Any]) -> _Asked:
-        """Raises KeyError, TypeError, ValueError or OverflowError where that makes no sense."""
+        """Raise KeyError, TypeError, ValueError or OverflowError where that makes no sense."""
         counts = [int(load[name]) for name in ("users", "input_tokens", "output_tokens")]
-        if min(counts) < 1:
-            raise ValueError(f"{counts} users, input and output tokens are no load")
+        if min(counts) < 1 or max(counts) > _MOST:
+            raise ValueError("its users, input and output tokens are not a load")
         return cls(str(load["scenario"]), *counts)
+
+
+def _sent(load: Mapping[str, Any], folder: Path, log: LoadLog) -> int:
+    """Return the requests sent: the most that users' processes, load.json and locust's own table count."""
+    told = max(log.sent or 0, finite(load.get("requests_sent")) or 0)
+    for table in sorted(folder.glob("*_stats.csv")):
+        with suppress(ParseError):  # a table that was cut says nothing of the users' logs
+            told = max(told, requests_counted(table))
+    return int(min(told, _MOST))
 
 
 @dataclass(frozen=True)
@@ -127,9 +177,57 @@ def _window(requests: Sequence[Request], users: int) -> _Window | None:
     return _Window(start_s, end_s) if len(by_user) == users and end_s > start_s else None
 
 
+def _replies(requests: Sequence[Request]) -> Replies:
+    """What the replies say against themselves, as ``parsers.replies`` judges it."""
+    counts: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    owners: dict[int, int | None] = {}
+    for request in requests:
+        tokens = request.output_tokens or 0
+        sums.update(replies=1, streamed_tokens=tokens, parts=len(request.arrivals_s))
+        if request.text_bytes is not None:
+            sums.update(tokens=tokens, text_bytes=request.text_bytes)
+        counts.update(request.oddities)
+        counts.update(_contradictions(request, tokens))
+        if request.text_crc32 is not None and tokens >= ENOUGH_TOKENS and not request.is_blank:
+            owner = owners.setdefault(request.text_crc32, request.prompt_crc32)
+            counts["shared_text"] += owner != request.prompt_crc32
+    return Replies(counts=counts, sums=sums)
+
+
+def _contradictions(request: Request, tokens: int) -> Iterator[str]:
+    """What in one reply cannot be, by the names of ``parsers.replies``."""
+    timings, arrivals = request.timings, request.arrivals_s
+    if request.is_blank:
+        yield "blank"
+    if len(arrivals) > tokens:
+        yield "more_parts"
+    if timings.get("predicted_n", tokens) != tokens:
+        yield "timed_tokens"
+    worked_s = (timings.get("prompt_ms", 0.0) + timings.get("predicted_ms", 0.0)) / 1000
+    if worked_s > request.latency_s * SLACK_SHARE + SLACK_S:
+        yield "worked_longer"
+    if tokens < ENOUGH_TOKENS:
+        return
+    if request.latency_s < tokens * LEAST_S_PER_TOKEN:
+        yield "too_fast"
+    if tokens < ENOUGH_FOR_PACE:
+        return
+    if arrivals[-1] - arrivals[0] < tokens * LEAST_S_PER_TOKEN:
+        yield "burst"
+    elif arrivals[1] - arrivals[0] > max(LONG_PAUSE_S, (arrivals[-1] - arrivals[0]) / 2):
+        yield "paused_blank" if request.begins_blank else "paused"
+
+
 def _reasons(
-    log: LoadLog, asked: _Asked, counted: Sequence[Request], good: Sequence[Request]
+    log: LoadLog, asked: _Asked, counted: Sequence[Request], good: Sequence[Request], *, lost: int
 ) -> Iterator[Reason]:
+    if lost:
+        yield Reason(
+            f"{lost} of {lost + len(log.requests)} requests were sent and nothing more was heard of them",
+            "see locust's output for processes that ended, and whether the disk is full",
+            code="requests_lost",
+        )
     if failures := len(log.requests) - len(good):
         kinds = Counter(request.error for request in log.requests if request.error)
         told = "; ".join(f"{count} of {error!r}" for error, count in kinds.most_common(_KINDS_OF_FAILURE))
@@ -146,7 +244,7 @@ def _reasons(
             "duration",
             code="users_at_work",
         )
-    if cached := sum(request.cached_tokens or 0 for request in log.requests):
+    if cached := sum(map(_cached, log.requests)):
         yield Reason(
             f"the server took {cached} prompt tokens from a cache of earlier prompts",
             "switch prompt caching off in the server",
@@ -163,12 +261,16 @@ def _reasons(
             "client_busy",
         )
     if log.unread:
-        yield Reason(f"{log.unread} lines of the users' logs were cut", "see locust's output", code="cut_log")
+        yield Reason(
+            f"{log.unread} lines of the users' logs were cut or cannot be true, and were left out: {log.why}",
+            "see locust's output, and whether the host's clock was stepped",
+            code="cut_log",
+        )
 
 
 def _warnings(log: LoadLog, load: Mapping[str, Any], asked: _Asked) -> Iterator[str]:
     slots = load.get("slots")
-    if isinstance(slots, int) and slots < asked.users:
+    if isinstance(slots, int) and finite(slots) is not None and slots < asked.users:
         yield f"{asked.users} users share {slots} slots of the server: requests wait for a slot"
     if any(not request.error and request.cached_tokens is None for request in log.requests):
         yield "cache use unknown: the server does not say how many prompt tokens it took from a cache"
@@ -221,8 +323,17 @@ def _latencies(counted: Sequence[Request]) -> Iterator[Metric]:
         yield Metric(f"{name}_max", values[-1], "seconds", _LOWER, f"{text}, largest", 3)
 
 
-def _counts(log: LoadLog, good: Sequence[Request], asked: _Asked) -> Iterator[Metric]:
+def _cached(request: Request) -> int:
+    """Prompt tokens that came from a cache, as the server says or as its timings show."""
+    told, computed = request.cached_tokens or 0, request.timings.get("prompt_n")
+    if request.error or computed is None or request.input_tokens is None:
+        return told
+    return max(told, request.input_tokens - int(computed))
+
+
+def _counts(log: LoadLog, good: Sequence[Request], asked: _Asked, *, lost: int) -> Iterator[Metric]:
     total = len(log.requests)
+    yield Metric("requests_lost", lost, "count", _LOWER, "requests that were sent and never heard of", 2)
     yield Metric("users", asked.users, "count", _PLAIN, "users at once", 2)
     yield Metric("request_count", total, "count", _PLAIN, "requests, failed ones included", 2)
     yield Metric("request_failures", total - len(good), "count", _LOWER, "failed requests", 2)
@@ -251,6 +362,6 @@ def _details(load: Mapping[str, Any], log: LoadLog, window: _Window | None) -> d
     own = {
         name: value
         for name, value in load.items()
-        if isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value))
+        if isinstance(value, str | bool) or finite(value) is not None
     }
     return {**own, "processes": log.processes, **({"window_s": round(window.length_s, 3)} if window else {})}

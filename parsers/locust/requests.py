@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
+from parsers.trees import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["LoadLog", "Request", "read_requests", "request_files"]
+_LARGEST = 1e18
+"""No time, rate or count is as large."""
+
+_ROUNDED_S = 1e-4
+"""By how much times of the log may be rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,12 @@ class Request:
         cached_tokens: prompt tokens that it took from a cache; None where it did not say.
         timings: the server's own, as it names them.
         error: what went wrong; empty for nothing.
+        prompt_crc32: of its prompt; None where the log does not say.
+        text_crc32: of the reply's text; likewise.
+        text_bytes: the length of that; likewise.
+        is_blank: whether the reply is whitespace alone.
+        begins_blank: whether its first part is.
+        oddities: what no honest reply has, by the names of ``parsers.replies``.
     """
 
     user: str
@@ -41,6 +53,12 @@ class Request:
     cached_tokens: int | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
+    prompt_crc32: int | None = None
+    text_crc32: int | None = None
+    text_bytes: int | None = None
+    is_blank: bool = False
+    begins_blank: bool = False
+    oddities: tuple[str, ...] = ()
 
     @property
     def ended_s(self) -> float:
@@ -67,13 +85,17 @@ class LoadLog:
         requests: in the order in which they were sent.
         processes: how many wrote.
         client_cpu: the largest share of one CPU that a process used; None where none ended in order.
-        unread: lines that were cut or make no sense.
+        unread: lines that were cut or cannot be true: they are left out.
+        why: what is wrong with the first of them.
+        sent: how many requests the processes say that they sent; None where not all of them do.
     """
 
     requests: tuple[Request, ...]
     processes: int
     client_cpu: float | None
     unread: int
+    why: str = ""
+    sent: int | None = None
 
 
 def request_files(folder: Path) -> list[Path]:
@@ -96,19 +118,41 @@ def read_requests(folder: Path) -> LoadLog:
         )
     requests: list[Request] = []
     shares: list[float] = []
-    unread = 0
+    sent: list[int] = []
+    wrong: list[str] = []
     for path in files:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in text_of(path).splitlines():
             try:
                 values = json.loads(line)
                 if values["event"] == "request":
                     requests.append(_request(values))
                 elif values["event"] == "client" and (elapsed_s := _number(values["elapsed_s"])):
                     shares.append(_number(values["cpu_s"]) / elapsed_s)
-            except (ValueError, KeyError, TypeError, RecursionError):
-                unread += 1
+                    if (count := _count(values.get("sent"))) is not None:
+                        sent.append(count)
+            except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+                wrong.append(str(error)[:120])
     requests.sort(key=lambda request: request.sent_s)
-    return LoadLog(tuple(requests), len(files), max(shares, default=None), unread)
+    all_sent = sum(sent) if len(sent) == len(files) else None
+    shares = [share for share in shares if math.isfinite(share)]
+    why = wrong[0] if wrong else ""
+    return LoadLog(
+        tuple(_in_order(requests)), len(files), max(shares, default=None), len(wrong), why, all_sent
+    )
+
+
+def _in_order(requests: Iterable[Request]) -> Iterator[Request]:
+    """The requests; one whose times run backwards has failed."""
+    ended_s: dict[str, float] = {}
+    for request in requests:
+        times = (0.0, *request.arrivals_s, request.latency_s + _ROUNDED_S)
+        error = request.error
+        if not error and any(later < earlier for earlier, later in pairwise(times)):
+            error = "its times run backwards"
+        elif not error and request.sent_s + _ROUNDED_S < ended_s.get(request.user, 0.0):
+            error = "it was sent before the same user's last one had ended"
+        ended_s[request.user] = request.ended_s
+        yield replace(request, error=error) if error != request.error else request
 
 
 def _request(values: Mapping[str, Any]) -> Request:
@@ -123,6 +167,12 @@ def _request(values: Mapping[str, Any]) -> Request:
         cached_tokens=_count(values["cached_tokens"]),
         timings={str(name): _number(value) for name, value in dict(values["timings"]).items()},
         error=str(values["error"]),
+        prompt_crc32=_count(values.get("prompt_crc32")),
+        text_crc32=_count(values.get("text_crc32")),
+        text_bytes=_count(values.get("text_bytes")),
+        is_blank=values.get("is_blank") is True,
+        begins_blank=values.get("begins_blank") is True,
+        oddities=tuple(map(str, values.get("oddities") or ())),
     )
     if not request.error and not (request.arrivals_s and request.output_tokens):
         raise ValueError("a request that succeeded has a reply")
@@ -132,9 +182,9 @@ def _request(values: Mapping[str, Any]) -> Request:
 def _number(value: Any) -> float:
     """A finite number that is not negative; json reads NaN and Infinity as well."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is no number")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{value!r} is no time, rate or count")
+        raise TypeError(f"{str(value)[:40]!r} is not a number")
+    if not 0 <= value < _LARGEST:
+        raise ValueError(f"{str(value)[:40]} is not a time, rate or count")
     return float(value)
 
 
@@ -144,5 +194,5 @@ def _count(value: Any) -> int | None:
         return None
     number = _number(value)
     if not number.is_integer():
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return int(number)

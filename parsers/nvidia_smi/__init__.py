@@ -1,29 +1,42 @@
-"""nvidia-smi's output: queries as CSV, ``-q -x``, ``c2c -s`` and ``-L``; what it could not tell is absent."""
+"""nvidia-smi's output: a query as CSV, ``-q`` as XML or text, its table, dmon, ``c2c -s`` and ``-L``.
+
+What it could not tell is absent; why it could not is in the verdict.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
-from agent.core.records import Metric, ParsedOutput, Parser
-from parsers.nvidia_smi.c2c import link_metrics
-from parsers.nvidia_smi.devices import Device, Gpu, devices, gpus, kind
+from agent.core.records import Metric, ParsedOutput, Parser, Reason, Validity, Verdict
+from parsers.nvidia_smi.c2c import has_links, link_metrics
+from parsers.nvidia_smi.devices import Device, Seen
+from parsers.nvidia_smi.dmon import has_dmon, read_dmon
+from parsers.nvidia_smi.gpu_list import has_list, read_list
+from parsers.nvidia_smi.log_text import has_log_text, read_log_text
+from parsers.nvidia_smi.log_xml import has_xml, read_xml
+from parsers.nvidia_smi.query import has_query, read_query
 from parsers.nvidia_smi.readings import READINGS, metric
+from parsers.nvidia_smi.said import said_in
+from parsers.nvidia_smi.table import has_table, read_table
 from parsers.terminal import plain
-from parsers.trees import beginning, files_in, parse_files
+from parsers.trees import beginning, files_in, parse_files, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 __all__ = ["PARSER", "Gpu", "gpus", "parse_text", "virtualclient_metrics"]
 
 FORMAT = "nvidia_smi"
 TOOL = "nvidia-smi"
-_ENDINGS = {".csv", ".xml", ".txt", ".log", ".out"}
-_SIZE_LIMIT = 64 << 20
+_ENDINGS = {".csv", ".xml", ".txt", ".log", ".out", ".err"}
+_MIB = 1024**2
+_SHORT = 2000
 _METADATA = {
     "name": "gpu_name",
     "uuid": "gpu_uuid",
@@ -35,38 +48,138 @@ _METADATA = {
     "mig.mode.current": "gpu_mig_mode",
 }
 _VIRTUALCLIENT_UNITS = {reading.name: reading.virtualclient_unit for reading in READINGS}
+_TIMES = ("%Y/%m/%d %H:%M:%S.%f", "%a %b %d %H:%M:%S %Y", "%Y%m%d %H:%M:%S")
+_FORMS: tuple[tuple[Callable[[str], bool], Callable[[str], Seen]], ...] = (
+    (has_xml, read_xml),
+    (has_log_text, read_log_text),
+    (has_table, read_table),
+    (has_dmon, read_dmon),
+    (has_query, read_query),
+    (has_list, read_list),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU, for facts about a host; what nvidia-smi did not tell is None or empty.
+
+    Args:
+        index: nvidia-smi's index.
+        name: the product's whole name; "NVIDIA L40S" is no "NVIDIA L4".
+        memory_bytes: its memory in bytes.
+        driver_version: the driver's full version.
+        uuid: its UUID.
+        mig_mode: Enabled or Disabled.
+        mig_devices: UUIDs of the devices it is split into.
+    """
+
+    index: int | None
+    name: str
+    memory_bytes: int | None = None
+    driver_version: str = ""
+    uuid: str = ""
+    mig_mode: str = ""
+    mig_devices: tuple[str, ...] = ()
 
 
 def parse_text(text: str, source: str = "") -> ParsedOutput:
-    """The metrics in nvidia-smi's output.
+    """Return the metrics in nvidia-smi's output.
 
     Args:
         text: the output; times in it are taken as UTC, because nvidia-smi writes no zone.
         source: where the text comes from, for errors.
 
     Raises:
-        ParseError: if the text is not nvidia-smi's, is cut, or holds no number.
+        ParseError: if the text is not nvidia-smi's, is cut before any number, or holds none.
     """
     text = plain(text)
-    links = link_metrics(text)
     try:
-        found = [] if links else devices(text)
+        links, cut = link_metrics(text)
+        seen = Seen(complete=not cut) if has_links(text) else _seen(text)
     except ParseError as error:
-        raise ParseError(error.message, where=source or None) from error
-    metrics = links or tuple(item for device in found for item in _metrics(device, repeated=_repeats(found)))
+        raise ParseError(error.message, where=source or None, remedy=error.remedy) from error
+    metrics = links or tuple(_all_metrics(seen))
     if not metrics:
-        raise ParseError("nvidia-smi's output holds no number", where=source or None)
+        reason = seen.said[0] if seen.said else None
+        raise ParseError(
+            reason.message if reason else "nvidia-smi's output holds no number",
+            where=source or None,
+            remedy=reason.remedy
+            if reason
+            else "the list of GPUs has no readings: use nvidia-smi --query-gpu or -q",
+        )
+    times = [time for device in seen.devices if (time := _time(device))]
     return ParsedOutput(
         format=FORMAT,
         tool_name=TOOL,
-        tool_version=found[0].texts.get("driver_version", "") if found else "",
+        tool_version=seen.devices[0].texts.get("driver_version", "") if seen.devices else "",
         scenario="c2c" if links else "gpu",
         metrics=metrics,
-        start=_time(found[0]) if found else None,
-        end=_time(found[-1]) if found else None,
-        details={"gpus": len({item.metadata["gpu_index"] for item in metrics})},
+        verdict=_verdict(seen, times),
+        start=times[0] if times else None,
+        end=times[-1] if times else None,
+        complete=seen.complete,
+        details={"gpus": len({item.metadata["gpu"] for item in metrics})},
         sources=(source,) if source else (),
     )
+
+
+def gpus(text: str) -> tuple[Gpu, ...]:
+    """Return the GPUs of nvidia-smi's output, once each.
+
+    Args:
+        text: as for `parse_text`.
+
+    Raises:
+        ParseError: if the text is none of nvidia-smi's, or is cut.
+    """
+    found: dict[str, Gpu] = {}
+    for device in _seen(plain(text)).devices:
+        memory = device.numbers.get("memory_total")
+        found[device.label] = Gpu(
+            index=device.index,
+            name=device.texts.get("name", ""),
+            memory_bytes=int(memory[0] * _MIB) if memory else None,
+            driver_version=device.texts.get("driver_version", ""),
+            uuid=device.texts.get("uuid", ""),
+            mig_mode=device.texts.get("mig.mode.current", ""),
+            mig_devices=tuple(device.mig_devices),
+        )
+    return tuple(found.values())
+
+
+def _seen(text: str) -> Seen:
+    """Return what a text of any form holds; raises ParseError if it is of none."""
+    for has, read in _FORMS:
+        if has(text):
+            return read(text)
+    said = [reason for line in text.splitlines() if (reason := said_in(line))]
+    if not said:
+        raise ParseError("is none of the outputs of nvidia-smi that are read")
+    return Seen(said=said)
+
+
+def _verdict(seen: Seen, times: list[datetime]) -> Verdict | None:
+    """Return a verdict where there is something to say: nvidia-smi itself judges nothing."""
+    reasons = list({reason.message: reason for reason in seen.said}.values())
+    reasons += [
+        Reason(
+            f"{what}, which is below 0: it was left out", "see the driver's messages in dmesg", code="below_0"
+        )
+        for what in dict.fromkeys(name for device in seen.devices for name in device.impossible)
+    ]
+    if any(after < before for before, after in pairwise(times)):
+        reasons.append(
+            Reason(
+                "the times of the rows run backwards",
+                "see whether the clock was set, or files were joined in the wrong order",
+                code="time_backwards",
+            )
+        )
+    if not reasons and not seen.warnings:
+        return None
+    validity = Validity.INVALID if reasons else Validity.NOT_APPLICABLE
+    return Verdict(validity, tuple(reasons), tuple(seen.warnings))
 
 
 def virtualclient_metrics(output: ParsedOutput) -> tuple[Metric, ...]:
@@ -95,61 +208,72 @@ def _virtualclient_unit(item: Metric) -> str:
     return _VIRTUALCLIENT_UNITS.get(item.name.partition("_")[2], "") or "percent"
 
 
-def _repeats(found: list[Device]) -> bool:
-    return len({device.index for device in found}) < len(found)
+def _all_metrics(seen: Seen) -> Iterator[Metric]:
+    times = Counter(device.label for device in seen.devices)
+    readings = Counter[str]()
+    for device in seen.devices:
+        readings[device.label] += 1
+        yield from _metrics(device, readings[device.label] if times[device.label] > 1 else None)
 
 
-def _metrics(device: Device, *, repeated: bool) -> Iterator[Metric]:
-    metadata: dict[str, str | int | float | bool] = {"gpu_index": device.index}
+def _metrics(device: Device, reading_number: int | None) -> Iterator[Metric]:
+    """Yield a device's metrics; of one that was read several times, each reading is a scenario."""
+    label = device.label
+    metadata: dict[str, str | int | float | bool] = {"gpu": label.strip("_")}
+    metadata |= {"gpu_index": device.index} if device.index is not None else {}
     metadata |= {name: text for column, name in _METADATA.items() if (text := device.texts.get(column, ""))}
-    timestamp = _time(device) if repeated else None
+    timestamp = _time(device) if reading_number else None
+    scenario = f"reading-{reading_number}" if reading_number else None
     for reading in READINGS:
         if reading.name in device.numbers:
             value, unit = device.numbers[reading.name]
-            yield replace(metric(reading, str(device.index), value, unit, metadata), timestamp=timestamp)
+            found = metric(reading, label, value, unit, metadata)
+            yield replace(found, timestamp=timestamp, scenario=scenario)
 
 
 def _time(device: Device) -> datetime | None:
-    try:
-        time = datetime.strptime(device.texts.get("timestamp", ""), "%Y/%m/%d %H:%M:%S.%f")  # noqa: DTZ007
-    except ValueError:
-        return None
-    return time.replace(tzinfo=timezone.utc)
+    told = device.texts.get("timestamp", "")
+    for form in _TIMES:
+        try:
+            return datetime.strptime(told, form).replace(tzinfo=timezone.utc)
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _is_output(path: Path) -> bool:
+    text = beginning(path)
+    if has_links(text) or any(has(text) for has, _ in _FORMS):
+        return True
+    # A log may quote one of nvidia-smi's sayings; a text that is nothing else is nvidia-smi's.
+    lines = [line for line in text.splitlines() if line.strip()]
+    return bool(lines) and len(text) < _SHORT and said_in(lines[0]) is not None
 
 
 def _recognise_file(path: Path) -> bool:
-    try:
-        head = plain(beginning(path, 1 << 14)) if path.suffix.lower() in _ENDINGS else ""
-    except OSError:
-        return False
-    return kind(head) in {"query", "xml"} or bool(link_metrics(head))
+    """Whether a file of a tree is nvidia-smi's with readings; the list of GPUs has none."""
+    return path.suffix.lower() in _ENDINGS and _is_output(path) and not has_list(beginning(path))
 
 
 def recognise(path: Path) -> bool:
     """Whether the path is nvidia-smi's output, or a folder with some below."""
-    return any(map(_recognise_file, files_in(path)))
+    return any(map(_recognise_file, files_in(path))) if path.is_dir() else _is_output(path)
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """All of nvidia-smi's output in a file or a tree.
+    """Return all of nvidia-smi's output in a file or a tree.
 
     Raises:
-        ParseError: if there is none, or it holds no number.
+        ParseError: if there is none, or the only one holds no number.
     """
-    found = parse_files(
-        path, TOOL, _recognise_file, lambda file: parse_text(beginning(file, _SIZE_LIMIT), str(file))
+    return parse_files(
+        path, FORMAT, TOOL, _recognise_file, lambda file: [parse_text(text_of(file), str(file))]
     )
-    if len(found) == 1:
-        return [found[0][1]]
-    return [
-        replace(output, scenario=f"{file.relative_to(path).as_posix()}/{output.scenario}")
-        for file, output in found
-    ]
 
 
 PARSER = Parser(
     name=FORMAT,
-    description="nvidia-smi: --query-gpu as CSV, -q -x, c2c -s",
+    description="nvidia-smi: --query-gpu as CSV, -q as XML or text, its table, dmon, c2c -s",
     recognise=recognise,
     parse=parse,
 )

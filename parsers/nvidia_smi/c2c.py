@@ -4,29 +4,42 @@ from __future__ import annotations
 
 import re
 
+from agent.core.errors import ParseError
 from agent.core.records import Metric, Relativity
+from parsers.numbers import measured
 
-__all__ = ["link_metrics"]
-
-_GPU = re.compile(r"^\s*GPU (?P<index>\d+): (?P<name>.+?)\s*\(UUID: (?P<uuid>[^)]+)\)")
-_LINK = re.compile(r"^\s*C2C Link (?P<link>\d+):\s*(?P<speed>\d+(?:\.\d+)?)\s*GB/s")
+_GPU = re.compile(r"^[ \t]*GPU (?P<index>\d{1,6}): (?P<name>.+?)\s*\(UUID: (?P<uuid>[^)]+)\)")
+_LINK = re.compile(r"^[ \t]*C2C Link (?P<link>\d{1,4}):[ \t]*(?P<speed>\S.*?)[ \t]*$", re.MULTILINE)
+_SPEED = re.compile(r"(\S+?)\s*GB/s")
 GIGABYTE = 1000**3
 
 
-def link_metrics(text: str) -> tuple[Metric, ...]:
-    """The links' speeds; a link that is down or not supported gives none.
+def has_links(text: str) -> bool:
+    """Whether a text tells of links."""
+    return _LINK.search(text) is not None
+
+
+def link_metrics(text: str) -> tuple[tuple[Metric, ...], bool]:
+    """Return the links' speeds, and whether the text was cut; a link that is down gives none.
 
     Args:
         text: nvidia-smi's output.
+
+    Raises:
+        ParseError: if a speed is not a number, or not in GB/s.
     """
     metrics = []
     gpu = None
-    for line in text.splitlines():
+    cut = False
+    for line in text.splitlines(keepends=True):
         gpu = _GPU.match(line) or gpu
         link = _LINK.match(line)
         if link is None or gpu is None:
             continue
-        speed = float(link["speed"])
+        speed = _speed(link["speed"], whole=line.endswith("\n"))
+        if speed is None:
+            cut = not line.endswith("\n")
+            continue
         metrics.append(
             Metric(
                 name=f"gpu{gpu['index']}_c2c_link{link['link']}_speed",
@@ -35,6 +48,7 @@ def link_metrics(text: str) -> tuple[Metric, ...]:
                 relativity=Relativity.HIGHER,
                 description=f"GPU {gpu['index']}: speed of chip-to-chip link {link['link']}",
                 metadata={
+                    "gpu": gpu["index"],
                     "gpu_index": int(gpu["index"]),
                     "gpu_name": gpu["name"],
                     "gpu_uuid": gpu["uuid"],
@@ -44,4 +58,16 @@ def link_metrics(text: str) -> tuple[Metric, ...]:
                 },
             )
         )
-    return tuple(metrics)
+    return tuple(metrics), cut
+
+
+def _speed(told: str, *, whole: bool) -> float | None:
+    """Return a speed in GB/s; None for words, and for a number that was cut before its unit."""
+    if not any(character.isdigit() for character in told):
+        return None
+    match = _SPEED.fullmatch(told)
+    if match is None and not whole:
+        return None
+    if match is None:
+        raise ParseError(f"the speed of a link is {told[:60]!r}, which is not in GB/s")
+    return measured(match[1], "the speed of a link")

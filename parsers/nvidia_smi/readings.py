@@ -6,17 +6,15 @@ VirtualClient's names are those of its NvidiaSmiResultsParser.cs, so that dashbo
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.core.errors import ParseError
 from agent.core.records import Metric, Relativity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-__all__ = ["READINGS", "Reading", "metric", "number_of", "spoken", "unit_of"]
 
 # nvidia-smi's unit: the base unit, and what its number is multiplied with
 UNITS: dict[str, tuple[str, float]] = {
@@ -34,7 +32,7 @@ UNITS: dict[str, tuple[str, float]] = {
     "ms": ("seconds", 1e-3),
 }
 _ABSENT = {"", "n/a", "[n/a]", "not supported", "[not supported]", "none", "unknown error", "[unknown error]"}
-_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)\s*([A-Za-z%/]*)")
+_NUMBER = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z%/]*)", re.ASCII)
 
 LOWER, UNDEFINED = Relativity.LOWER, Relativity.UNDEFINED
 
@@ -46,7 +44,7 @@ class Reading:
     Args:
         name: the metric's name, without the GPU.
         columns: the columns of a query that hold it; the first that is there counts.
-        element: the path below ``<gpu>`` in XML.
+        elements: the paths below ``<gpu>`` in XML, drivers 418 to 590; the first that is there counts.
         unit: nvidia-smi's unit where it writes none.
         virtualclient: VirtualClient's name without the GPU, empty where it has none.
         virtualclient_unit: its unit, wrong ones included.
@@ -55,88 +53,103 @@ class Reading:
 
     name: str
     columns: tuple[str, ...]
-    element: str = ""
+    elements: tuple[str, ...] = ()
     unit: str = "count"
     virtualclient: str = ""
     virtualclient_unit: str = ""
     relativity: Relativity = UNDEFINED
 
 
-def _ecc(kind: str, when: str, where: str, virtualclient: str, element: str = "") -> Reading:
+def _ecc(kind: str, when: str, where: str, virtualclient: str, *elements: str) -> Reading:
     column = f"ecc.errors.{kind}.{when}.{where}"
     name = f"ecc_{when}_{where}_{kind}_errors"
-    return Reading(name, (column,), element, "count", virtualclient, "count", LOWER)
+    return Reading(name, (column,), elements, "count", virtualclient, "count", LOWER)
 
+
+_POWER, _MEMORY_POWER = "gpu_power_readings", "gpu_memory_power_readings"
 
 READINGS = (
-    Reading("utilization", ("utilization.gpu",), "utilization/gpu_util", "%", "%_utilization", "", UNDEFINED),
-    Reading("memory_utilization", ("utilization.memory",), "utilization/memory_util", "%",
+    Reading("utilization", ("utilization.gpu",), ("utilization/gpu_util",), "%",
+            "%_utilization", "", UNDEFINED),
+    Reading("memory_utilization", ("utilization.memory",), ("utilization/memory_util",), "%",
             "%_memory_utilization", "", UNDEFINED),
-    Reading("temperature", ("temperature.gpu",), "temperature/gpu_temp", "C",
+    Reading("temperature", ("temperature.gpu",), ("temperature/gpu_temp",), "C",
             "temperature", "celcius", LOWER),
-    Reading("memory_temperature", ("temperature.memory",), "temperature/memory_temp", "C",
+    Reading("memory_temperature", ("temperature.memory",), ("temperature/memory_temp",), "C",
             "memory_temperature", "celcius", LOWER),
     Reading("power_draw_average", ("power.draw.average", "power.draw"),
-            "gpu_power_readings/average_power_draw", "W", "power_draw_average", "watts", LOWER),
-    Reading("graphics_clock", ("clocks.current.graphics", "clocks.gr"), "clocks/graphics_clock", "MHz",
+            (f"{_POWER}/average_power_draw", f"{_POWER}/power_draw", "power_readings/power_draw"), "W",
+            "power_draw_average", "watts", LOWER),
+    Reading("graphics_clock", ("clocks.current.graphics", "clocks.gr"), ("clocks/graphics_clock",), "MHz",
             "graphics_clock_speed", "megahertz"),
-    Reading("sm_clock", ("clocks.current.sm", "clocks.sm"), "clocks/sm_clock", "MHz",
+    Reading("sm_clock", ("clocks.current.sm", "clocks.sm"), ("clocks/sm_clock",), "MHz",
             "streaming_multiprocessor_clock_speed", "megahertz"),
-    Reading("video_clock", ("clocks.current.video", "clocks.video"), "clocks/video_clock", "MHz",
+    Reading("video_clock", ("clocks.current.video", "clocks.video"), ("clocks/video_clock",), "MHz",
             "video_clock_speed", "megahertz"),
-    Reading("memory_clock", ("clocks.current.memory", "clocks.mem"), "clocks/mem_clock", "MHz",
+    Reading("memory_clock", ("clocks.current.memory", "clocks.mem"), ("clocks/mem_clock",), "MHz",
             "memory_clock_speed", "megahertz"),
-    Reading("memory_total", ("memory.total",), "fb_memory_usage/total", "MiB", "memory_total", "mebibytes"),
-    Reading("memory_free", ("memory.free",), "fb_memory_usage/free", "MiB", "memory_free", "mebibytes"),
-    Reading("memory_used", ("memory.used",), "fb_memory_usage/used", "MiB", "memory_used", "mebibytes"),
-    Reading("power_draw_instant", ("power.draw.instant",), "gpu_power_readings/instant_power_draw", "W",
+    Reading("memory_total", ("memory.total",), ("fb_memory_usage/total",), "MiB",
+            "memory_total", "mebibytes"),
+    Reading("memory_free", ("memory.free",), ("fb_memory_usage/free",), "MiB", "memory_free", "mebibytes"),
+    Reading("memory_used", ("memory.used",), ("fb_memory_usage/used",), "MiB", "memory_used", "mebibytes"),
+    Reading("power_draw_instant", ("power.draw.instant",), (f"{_POWER}/instant_power_draw",), "W",
             "instant_power_draw", "watts", LOWER),
     Reading("pcie_generation", ("pcie.link.gen.gpucurrent", "pcie.link.gen.current"),
-            "pci/pci_gpu_link_info/pcie_gen/current_link_gen", "generation", "pcie_link_gen_current", "amps"),
+            ("pci/pci_gpu_link_info/pcie_gen/current_link_gen",), "generation",
+            "pcie_link_gen_current", "amps"),
     Reading("pcie_width", ("pcie.link.width.current",),
-            "pci/pci_gpu_link_info/link_widths/current_link_width", "lanes",
+            ("pci/pci_gpu_link_info/link_widths/current_link_width",), "lanes",
             "pcie_link_width_current", "amps"),
-    _ecc("corrected", "volatile", "device_memory", "ecc_volatile_device_memory_corrected_errors"),
+    _ecc("corrected", "volatile", "device_memory", "ecc_volatile_device_memory_corrected_errors",
+         "ecc_errors/volatile/single_bit/device_memory"),
     _ecc("corrected", "volatile", "dram", "ecc_volatile_dram_corrected_errors",
          "ecc_errors/volatile/dram_correctable"),
     _ecc("corrected", "volatile", "sram", "ecc_volatile_sram_corrected_errors",
          "ecc_errors/volatile/sram_correctable"),
-    _ecc("corrected", "volatile", "total", "ecc_total_corrected_volatile_errors"),
-    _ecc("corrected", "aggregate", "device_memory", "ecc_aggregate_device_memory_corrected_errors"),
+    _ecc("corrected", "volatile", "total", "ecc_total_corrected_volatile_errors",
+         "ecc_errors/volatile/single_bit/total"),
+    _ecc("corrected", "aggregate", "device_memory", "ecc_aggregate_device_memory_corrected_errors",
+         "ecc_errors/aggregate/single_bit/device_memory"),
     _ecc("corrected", "aggregate", "dram", "ecc_aggregate_dram_corrected_errors",
          "ecc_errors/aggregate/dram_correctable"),
     _ecc("corrected", "aggregate", "sram", "ecc_aggregate_sram_corrected_errors",
          "ecc_errors/aggregate/sram_correctable"),
-    _ecc("corrected", "aggregate", "total", "ecc_aggregate_total_corrected_errors"),
-    _ecc("uncorrected", "volatile", "device_memory", "ecc_volatile_device_memory_uncorrected_errors"),
+    _ecc("corrected", "aggregate", "total", "ecc_aggregate_total_corrected_errors",
+         "ecc_errors/aggregate/single_bit/total"),
+    _ecc("uncorrected", "volatile", "device_memory", "ecc_volatile_device_memory_uncorrected_errors",
+         "ecc_errors/volatile/double_bit/device_memory"),
     _ecc("uncorrected", "volatile", "dram", "ecc_volatile_dram_uncorrected_errors",
          "ecc_errors/volatile/dram_uncorrectable"),
     _ecc("uncorrected", "volatile", "sram", "ecc_volatile_sram_uncorrected_errors"),
-    _ecc("uncorrected", "volatile", "total", "ecc_total_uncorrected_volatile_errors"),
-    _ecc("uncorrected", "aggregate", "device_memory", "ecc_aggregate_device_memory_uncorrected_errors"),
+    _ecc("uncorrected", "volatile", "total", "ecc_total_uncorrected_volatile_errors",
+         "ecc_errors/volatile/double_bit/total"),
+    _ecc("uncorrected", "aggregate", "device_memory", "ecc_aggregate_device_memory_uncorrected_errors",
+         "ecc_errors/aggregate/double_bit/device_memory"),
     _ecc("uncorrected", "aggregate", "dram", "ecc_aggregate_dram_uncorrected_errors",
          "ecc_errors/aggregate/dram_uncorrectable"),
     _ecc("uncorrected", "aggregate", "sram", "ecc_aggregate_sram_uncorrected_errors"),
-    _ecc("uncorrected", "aggregate", "total", "ecc_aggregate_total_uncorrected_errors"),
+    _ecc("uncorrected", "aggregate", "total", "ecc_aggregate_total_uncorrected_errors",
+         "ecc_errors/aggregate/double_bit/total"),
     Reading("power_limit", ("power.limit", "enforced.power.limit"),
-            "gpu_power_readings/current_power_limit", "W"),
-    Reading("memory_power_draw", (), "gpu_memory_power_readings/average_power_draw", "W", relativity=LOWER),
-    Reading("memory_reserved", ("memory.reserved",), "fb_memory_usage/reserved", "MiB"),
-    Reading("fan_speed", ("fan.speed",), "fan_speed", "%"),
-    Reading("max_graphics_clock", ("clocks.max.graphics",), "max_clocks/graphics_clock", "MHz"),
-    Reading("max_sm_clock", ("clocks.max.sm",), "max_clocks/sm_clock", "MHz"),
-    Reading("max_memory_clock", ("clocks.max.memory",), "max_clocks/mem_clock", "MHz"),
-    Reading("encoder_utilization", ("utilization.encoder",), "utilization/encoder_util", "%"),
-    Reading("decoder_utilization", ("utilization.decoder",), "utilization/decoder_util", "%"),
-    Reading("pcie_replays", ("pcie.replay_counter",), "pci/replay_counter", "count", relativity=LOWER),
+            (f"{_POWER}/current_power_limit", f"{_POWER}/power_limit", "power_readings/power_limit"), "W"),
+    Reading("memory_power_draw", (), (f"{_MEMORY_POWER}/average_power_draw", f"{_MEMORY_POWER}/power_draw"),
+            "W", relativity=LOWER),
+    Reading("memory_reserved", ("memory.reserved",), ("fb_memory_usage/reserved",), "MiB"),
+    Reading("fan_speed", ("fan.speed",), ("fan_speed",), "%"),
+    Reading("max_graphics_clock", ("clocks.max.graphics",), ("max_clocks/graphics_clock",), "MHz"),
+    Reading("max_sm_clock", ("clocks.max.sm",), ("max_clocks/sm_clock",), "MHz"),
+    Reading("max_memory_clock", ("clocks.max.memory",), ("max_clocks/mem_clock",), "MHz"),
+    Reading("encoder_utilization", ("utilization.encoder",), ("utilization/encoder_util",), "%"),
+    Reading("decoder_utilization", ("utilization.decoder",), ("utilization/decoder_util",), "%"),
+    Reading("pcie_replays", ("pcie.replay_counter",), ("pci/replay_counter",), "count", relativity=LOWER),
     Reading("ecc_volatile_sram_uncorrected_parity_errors", (),
-            "ecc_errors/volatile/sram_uncorrectable_parity", relativity=LOWER),
+            ("ecc_errors/volatile/sram_uncorrectable_parity",), relativity=LOWER),
     Reading("ecc_aggregate_sram_uncorrected_parity_errors", (),
-            "ecc_errors/aggregate/sram_uncorrectable_parity", relativity=LOWER),
-    Reading("remapped_rows_corrected", ("remapped_rows.correctable",), "remapped_rows/remapped_row_corr",
+            ("ecc_errors/aggregate/sram_uncorrectable_parity",), relativity=LOWER),
+    Reading("remapped_rows_corrected", ("remapped_rows.correctable",), ("remapped_rows/remapped_row_corr",),
             relativity=LOWER),
-    Reading("remapped_rows_uncorrected", ("remapped_rows.uncorrectable",), "remapped_rows/remapped_row_unc",
-            relativity=LOWER),
+    Reading("remapped_rows_uncorrected", ("remapped_rows.uncorrectable",),
+            ("remapped_rows/remapped_row_unc",), relativity=LOWER),
 )  # fmt: skip
 
 
@@ -146,12 +159,38 @@ def spoken(value: str) -> str:
     return "" if value.lower() in _ABSENT else value
 
 
-def number_of(value: str) -> tuple[float, str] | None:
-    """Number and unit of a value, None for what is no number: "81559 MiB", "16x", "0 %", "70.9"."""
-    found = _NUMBER.fullmatch(spoken(value))
-    if found is None or not math.isfinite(float(found[1])):
-        return None
-    return float(found[1]), "" if found[2] == "x" else found[2]
+def number_of(value: str, what: str) -> tuple[float, str] | None:
+    """Return number and unit of a value such as "81559 MiB", "16x" or "70.9"; None for words.
+
+    Args:
+        value: what nvidia-smi wrote.
+        what: the reading's name, for the error.
+
+    Raises:
+        ParseError: if there are digits that are not one number with a unit, such as "271,40 W".
+    """
+    said = spoken(value)
+    found = _NUMBER.fullmatch(said)
+    if found is not None:
+        return float(found[1]), found[2]
+    if any(character.isdigit() for character in said):
+        raise ParseError(
+            f"{what} is {said[:60]!r}, which is not a number with a unit",
+            remedy="see whether the file was changed; nvidia-smi writes decimal points",
+        )
+    return None
+
+
+def fits(reading: Reading, unit: str) -> bool:
+    """Whether a unit is one that a reading can have: power is not in MiB.
+
+    Args:
+        reading: what was read.
+        unit: nvidia-smi's unit; empty where it wrote none.
+    """
+    if reading.unit in UNITS:
+        return not unit or UNITS.get(unit, ("",))[0] == UNITS[reading.unit][0]
+    return not unit or (unit == "x" and reading.unit == "lanes")
 
 
 def unit_of(header: str) -> tuple[str, str]:
@@ -171,12 +210,12 @@ def metric(
 
     Args:
         reading: what was read.
-        gpu: the GPU's index.
+        gpu: the GPU's index, or its bus id where that is all that is known.
         tool_value: nvidia-smi's number.
         tool_unit: its unit, where it wrote one.
         metadata: which GPU it is.
     """
-    tool_unit = tool_unit or reading.unit
+    tool_unit = reading.unit if tool_unit in {"", "x"} else tool_unit
     unit, factor = UNITS.get(tool_unit, (tool_unit, 1.0))
     own: dict[str, str | float] = {"tool_value": tool_value, "tool_unit": tool_unit} if factor != 1 else {}
     alias = {"virtualclient_name": f"gpu{gpu}_{reading.virtualclient}"} if reading.virtualclient else {}

@@ -9,8 +9,6 @@ import json
 import sys
 from pathlib import Path
 
-__all__ = ["NO_PYARROW", "main"]
-
 NO_PYARROW = 3
 """The exit code where the environment lacks pyarrow."""
 

@@ -12,8 +12,6 @@ import os
 import signal
 import sys
 
-__all__ = ["main"]
-
 _PARENT_CHECK_S = 1.0
 _WARNINGS = 2
 

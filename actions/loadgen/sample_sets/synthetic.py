@@ -15,8 +15,6 @@ from actions.loadgen.in_environment.harness.dataset import pack_tokens
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SyntheticSamples"]
-
 _SPREAD = 0.47
 """The lengths' standard deviation on the logarithmic scale: that of articles of CNN-DailyMail, whose standard
 deviation is about half their mean."""

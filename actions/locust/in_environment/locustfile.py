@@ -30,8 +30,6 @@ from locust.runners import WorkerRunner
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LoadUser"]
-
 FOLDER = Path(os.environ["VCAGENT_LOAD"])
 LOAD: dict[str, Any] = {
     **json.loads((FOLDER / "load.json").read_text(encoding="utf-8")),
@@ -59,16 +57,26 @@ class Reply:
     truncated: bool = False
     ended: bool = False
     timings: dict[str, float] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    oddities: set[str] = field(default_factory=set)
+    finished: bool = False
+    model: str = ""
 
     def take(self, event: dict[str, Any]) -> None:
         """Read one event of the stream."""
         if error := event.get("error"):
             said = error.get("message", error) if isinstance(error, dict) else error
             raise ReplyError(f"the server says: {said}")
+        if (model := event.get("model")) and model != self.model:
+            if self.model:
+                self.oddities.add("models")
+            elif LOAD["api"] == "openai" and model != LOAD["model"]:
+                self.oddities.add("other_model")
+            self.model = model
         if LOAD["api"] == "openai":
             self._take_openai(event)
         elif event.get("stop"):
-            self.ended = True
+            self.ended = self.finished = True
             self.input_tokens, self.output_tokens = event["tokens_evaluated"], event["tokens_predicted"]
             self.truncated = bool(event.get("truncated"))
             self.timings = {
@@ -78,12 +86,22 @@ class Reply:
             }
             self.cached_tokens = self.timings.get("cache_n")  # type: ignore[assignment]
         else:
-            self.arrivals.append(time.monotonic())
+            self._part(event.get("content") or "")
+
+    def _part(self, text: str) -> None:
+        if self.ended:
+            self.oddities.add("text_after_end")
+        self.texts.append(text)
+        self.arrivals.append(time.monotonic())
 
     def _take_openai(self, event: dict[str, Any]) -> None:
-        for choice in event.get("choices") or ():
-            if choice.get("text") or not choice.get("finish_reason"):
-                self.arrivals.append(time.monotonic())
+        choices = event.get("choices") or ()
+        if len(choices) > 1 or (choices and choices[0].get("index")):
+            self.oddities.add("choices")
+        for choice in choices[:1]:
+            if text := choice.get("text"):
+                self._part(text)
+            self.finished = self.finished or bool(choice.get("finish_reason"))
         if usage := event.get("usage"):
             self.input_tokens, self.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
             self.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
@@ -93,6 +111,8 @@ class Reply:
         """See that it is whole and has the lengths that were asked for."""
         if not self.ended or not self.arrivals:
             raise ReplyError("the stream ended before the reply did")
+        if not self.finished:
+            self.oddities.add("unfinished")
         if self.truncated:
             raise ReplyError("the server cut the prompt to its context")
         for name in ("input_tokens", "output_tokens"):
@@ -106,6 +126,7 @@ class _Log:
     def __init__(self) -> None:
         self._file: Any = None
         self._began_s = self._began_cpu_s = 0.0
+        self.sent = 0
 
     def write(self, **values: Any) -> None:
         if self._file is None:
@@ -117,7 +138,7 @@ class _Log:
         """What this process used of a CPU while it had users: one that is full measures itself."""
         if self._file is not None:
             cpu_s, elapsed_s = time.process_time() - self._began_cpu_s, time.monotonic() - self._began_s
-            self.write(event="client", cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3))
+            self.write(event="client", cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3), sent=self.sent)
             self._file.close()
             self._file = None
 
@@ -149,6 +170,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
         """One request; whatever goes wrong with it is a failure of it."""
         path, reply, error = PATHS[LOAD["api"]], Reply(), ""
         body = self._body()
+        LOG.sent += 1
         sent = time.monotonic()
         try:
             for event in _stream(path, body):
@@ -184,6 +206,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
         if KEY:  # some servers repeat it when they refuse it
             error = error.replace(KEY, "***")
         arrivals = [moment - sent for moment in reply.arrivals]
+        text = "".join(reply.texts)
         LOG.write(
             event="request",
             user=self.name,
@@ -195,6 +218,11 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
             output_tokens=reply.output_tokens,
             cached_tokens=reply.cached_tokens,
             timings=reply.timings,
+            text_crc32=zlib.crc32(text.encode()),
+            text_bytes=len(text.encode()),
+            is_blank=not text.strip(),
+            begins_blank=bool(reply.texts) and not reply.texts[0].strip(),
+            oddities=sorted(reply.oddities),
             error=error,
         )
         fire = self.environment.events.request.fire

@@ -14,8 +14,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main"]
-
 
 def _tell(message: str, done: float | None = None, total: float | None = None) -> None:
     """Write a line of progress."""

@@ -11,8 +11,6 @@ from agent.core.errors import UsageError
 from agent.fleet.inventory.draft import UNGROUPED, Draft
 from agent.fleet.inventory.variables import ansible_only, as_ansible
 
-__all__ = ["read_ini"]
-
 _SECTION = re.compile(r"\[([^:\]]+)(?::(\w+))?\]\s*(?:[#;].*)?")
 _COMMENT = re.compile(r"\s+#.*$")
 

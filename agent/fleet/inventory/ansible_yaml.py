@@ -12,8 +12,6 @@ from agent.fleet.inventory.variables import ansible_only, as_ansible
 if TYPE_CHECKING:
     from agent.fleet.inventory.draft import Draft
 
-__all__ = ["read_ansible_groups"]
-
 _PARTS = ("hosts", "vars", "children")
 
 

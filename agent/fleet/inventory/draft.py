@@ -14,8 +14,6 @@ from agent.fleet.inventory.variables import fleet_host, merged
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["ALL", "UNGROUPED", "Draft"]
-
 ALL = "all"
 UNGROUPED = "ungrouped"
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from agent.core.errors import UsageError
 
-__all__ = ["FleetHost", "Inventory"]
-
 
 @dataclass(frozen=True)
 class FleetHost:

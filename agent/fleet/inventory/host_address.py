@@ -7,8 +7,6 @@ from typing import Any
 
 from agent.core.errors import UsageError
 
-__all__ = ["host_address"]
-
 _ADDRESS = re.compile(
     r"(?:ssh://)?(?:(?P<user>[^@\s:]+)@)?(?:\[(?P<ipv6>[0-9A-Fa-f:.%\w]*::?[0-9A-Fa-f:.%\w]*)\]|(?P<host>[^@\s]+?))"
     r"(?::(?P<port>\d+))?/?"

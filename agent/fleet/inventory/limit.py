@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.inventory.host import FleetHost, Inventory
 
-__all__ = ["limited"]
-
 _PART = re.compile(r"(?:\(\?:|\[[^\]]*\]|[^:])+")
 """What stands between colons; those of ``[0:3]`` and of a regular expression's ``(?:`` are none."""
 

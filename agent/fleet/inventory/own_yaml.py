@@ -10,8 +10,6 @@ from agent.core.names import did_you_mean
 from agent.fleet.inventory.draft import ALL, Draft
 from agent.fleet.inventory.variables import check_own
 
-__all__ = ["OWN_KEYS", "read_own"]
-
 OWN_KEYS = ("hosts", "groups", "variables")
 
 

@@ -7,8 +7,6 @@ from itertools import product
 
 from agent.core.errors import UsageError
 
-__all__ = ["expanded"]
-
 _RANGE = re.compile(r"\[(\d+|[a-z]|[A-Z]):(\d+|[a-z]|[A-Z])(?::(\d+))?\]")
 _MOST_HOSTS = 100_000
 

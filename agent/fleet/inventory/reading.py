@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.inventory.host import Inventory
 
-__all__ = ["read_inventory", "read_text"]
-
 _IGNORED = re.compile(
     r"\..*|.*~|.*\.(?:bak|cfg|csv|ini\.orig|log|md|orig|py|pyc|retry|swp)|(?:group|host)_vars"
 )

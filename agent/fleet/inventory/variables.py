@@ -12,8 +12,6 @@ from agent.core.errors import UsageError
 from agent.core.names import did_you_mean
 from agent.fleet.inventory.host import FleetHost
 
-__all__ = ["OWN_VARIABLES", "Vaulted", "ansible_only", "as_ansible", "check_own", "fleet_host", "merged"]
-
 OWN_VARIABLES = (
     *("address", "port", "user", "identity_file", "proxy_jump", "proxy_command", "ssh_config"),
     *("sudo", "python", "parameters"),

@@ -19,8 +19,6 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["main"]
-
 _PIECE = 1 << 20
 _LEAST_FREE_BYTES = 256 << 20
 _SUDO_S = 30

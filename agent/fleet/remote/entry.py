@@ -6,8 +6,6 @@ import signal
 import sys
 from pathlib import Path
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str]) -> int:
     """Do it; the exit code. An error is said on standard error."""

@@ -25,8 +25,6 @@ from agent.store.results import write_json
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["PIPE", "STANDING_SUFFIX", "WANTS_SUFFIX", "run_job"]
-
 STANDING_SUFFIX = ".standing"
 WANTS_SUFFIX = ".wants"
 PIPE = "request.pipe"

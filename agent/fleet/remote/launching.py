@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.remote.standing import Standing
 
-__all__ = ["launch"]
-
 _START_S = 30.0
 _PIPE = "request.pipe"
 

@@ -19,8 +19,6 @@ from agent.store.results import LOCK
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["MACHINE_LOCK", "machine_for_itself"]
-
 MACHINE_LOCK = "VCAGENT_MACHINE_LOCK"
 """A variable that names another file or folder to lock, for runs that may be at work side by side."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["offered_files", "send"]
-
 
 def send(run_dir: Path) -> None:
     """Write the list as a line of JSON; read which are wanted, from which byte on; write those bytes."""

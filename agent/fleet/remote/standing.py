@@ -15,8 +15,6 @@ from agent.facts import Facts, LocalHost
 from agent.facts.boot import BOOT
 from agent.store.results import JOURNAL, LOCK, ResultsFolder
 
-__all__ = ["END", "OUTPUT", "RESULTS", "SUPERVISOR_LOCK", "RunState", "Standing", "held", "standing_of"]
-
 END = "end.json"
 OUTPUT = "output.log"
 RESULTS = "results"

@@ -13,8 +13,6 @@ from agent.store.results import LOCK
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["stop"]
-
 
 def stop(run_dir: Path) -> None:
     """Send SIGTERM to whoever is at the run."""

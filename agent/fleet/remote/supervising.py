@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from agent.run.session import FinishedRun
 
-__all__ = ["supervise"]
-
 
 def supervise(run_dir: Path, pipe: Path | None) -> int:
     """Carry a run out; its exit code.

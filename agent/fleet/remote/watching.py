@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.remote.standing import Standing
 
-__all__ = ["HEARTBEAT_S", "standings", "watch"]
-
 HEARTBEAT_S = 30.0
 """How often it speaks although nothing changed: who hears nothing for longer has lost the host."""
 

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from agent.core.errors import ExitCode, HostError
 from agent.fleet.bundle import Platform
 from agent.fleet.commands import NO_PYTHON
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from agent.fleet.slurm.job_array import Task
     from agent.fleet.slurm.nodes import Node
     from agent.fleet.slurm.shared_folder import SharedFolder
-
-__all__ = ["SlurmHostRun"]
 
 _LOOK_S = 1.0
 _HOPELESS = (NO_PYTHON, JobArray.NO_FOLDER)
@@ -74,8 +74,8 @@ class SlurmHostRun(HostRun):
         """Whether it needs a task in the queue."""
         return not self.status.starts and not self.status.phase.is_final
 
-    def check(self, *, keep_open: bool) -> Work[None]:  # noqa: ARG002
-        """See HostRun."""
+    @override
+    def check(self, *, keep_open: bool) -> Work[None]:
         self.set(phase=HostPhase.CONNECTING)
         name = self.host.address
         node = self._nodes().get(name)
@@ -99,8 +99,8 @@ class SlurmHostRun(HostRun):
         }
         self._folder.put_order(self.index, self.host.python, order)
 
+    @override
     def carry_out(self) -> Work[None]:
-        """See HostRun."""
         if not self.status.starts:
             task = self._array.release(self.index, self.host.address)
             self.set(phase=HostPhase.QUEUED, job=str(task), starts=1)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.slurm.programs import SlurmPrograms
 
-__all__ = ["JobArray", "Task", "batch_script", "read_tasks"]
-
 _ASK_S = 5.0
 """How often squeue is asked, once for all hosts."""
 

@@ -8,8 +8,6 @@ from agent.core.errors import HostError, UsageError
 from agent.fleet.inventory import FleetHost
 from agent.fleet.slurm.programs import SlurmPrograms
 
-__all__ = ["Node", "hosts_of", "nodes_of", "read_nodes"]
-
 _UNUSABLE = ("down", "drain", "fail", "error", "unknown", "future", "reboot")
 _FORMAT = "%N|%T|%E"
 

@@ -12,8 +12,6 @@ from agent.run.resume_unit import kept_environment
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["REMEDY", "SlurmPrograms"]
-
 _LIMIT_S = 60.0
 REMEDY = "sinfo and squeue tell how the cluster is; scontrol ping whether its controller answers"
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.bundle import Bundle, Platform
 
-__all__ = ["SharedFolder"]
-
 
 class SharedFolder:
     """The folder of one fleet run.

@@ -6,6 +6,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from agent.core.errors import HostError
 from agent.fleet.host_run import Way
 from agent.fleet.slurm.host_run import SlurmHostRun
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.host_run import HostPart, Surroundings
     from agent.fleet.slurm.nodes import Node
-
-__all__ = ["ThroughSlurm"]
 
 
 class ThroughSlurm(Way):
@@ -39,8 +39,8 @@ class ThroughSlurm(Way):
         self._known: dict[str, Node] | None = None
         self._runs: list[SlurmHostRun] = []
 
+    @override
     def host_run(self, part: HostPart) -> SlurmHostRun:
-        """See Way."""
         run = SlurmHostRun(
             part,
             self._around,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from agent.fleet.ssh.session import Command, Session
     from agent.fleet.status import HostStatus
 
-__all__ = ["EXCHANGE_S", "arrived", "probed"]
-
 EXCHANGE_S = 60.0
 """Seconds that a host may take for one answer."""
 

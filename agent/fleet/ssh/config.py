@@ -19,8 +19,6 @@ from agent.core.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["HostOptions", "read_ssh_config"]
-
 _DEEPEST = 16
 """As OpenSSH has it (readconf.c, READCONF_MAX_DEPTH)."""
 

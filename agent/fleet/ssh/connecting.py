@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from agent.fleet.ssh.credentials import Credentials
     from agent.fleet.ssh.route import Hop
 
-__all__ = ["Connector", "HostConnection"]
-
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it logs, it raises as well
 _IDLE_S = 10.0
 """How often paramiko's thread looks up while nothing comes; its own tenth of a second costs 64 idle hosts

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.inventory.host import FleetHost
 
-__all__ = ["VARIABLES", "Credentials", "asked"]
-
 VARIABLES = {
     "password": "VCAGENT_SSH_PASSWORD",
     "passphrase": "VCAGENT_SSH_PASSPHRASE",

@@ -14,8 +14,6 @@ from agent.fleet.scheduling import Wait
 if TYPE_CHECKING:
     from agent.fleet.scheduling import Task
 
-__all__ = ["dialled"]
-
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """The kernel notices a peer that is gone within 45 s, at no cost for the controller."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from agent.fleet.scheduling import Task
     from agent.fleet.ssh.session import Command
 
-__all__ = ["gathered"]
-
 _PIECE = 1 << 16
 _LIST_S = 600.0
 """Seconds that a host may take to read all its files for their hashes."""

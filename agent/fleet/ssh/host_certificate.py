@@ -19,8 +19,6 @@ from paramiko import Message
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["certificate_problem"]
-
 
 def certificate_problem(
     blob: bytes, name: str, authorities: Iterable[bytes], now_s: float | None = None

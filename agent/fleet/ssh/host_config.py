@@ -11,8 +11,6 @@ from agent.fleet.ssh.config import HostOptions, read_ssh_config
 if TYPE_CHECKING:
     from agent.fleet.inventory import FleetHost
 
-__all__ = ["HostConfigs"]
-
 
 class HostConfigs:
     """The SSH configurations of a fleet, each read once.

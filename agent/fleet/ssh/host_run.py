@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from agent.core.errors import ExitCode, VcagentError
 from agent.fleet.bundle import Platform
 from agent.fleet.commands import bundle_command, privileged
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from agent.fleet.ssh.credentials import Credentials
     from agent.fleet.ssh.route import Hop
     from agent.fleet.ssh.session import Command, Session
-
-__all__ = ["SshHostRun"]
 
 _SILENCE_S = 2.5 * HEARTBEAT_S
 _REBOOT_S = 1800.0
@@ -79,12 +79,12 @@ class SshHostRun(HostRun):
         self._until: float | None = None
 
     @property
+    @override
     def lacks_sudo_password(self) -> bool:
-        """See HostRun."""
         return self.status.sudo == "password" and self._credentials.sudo_password is None
 
+    @override
     def take_sudo_password(self, password: str) -> None:
-        """See HostRun."""
         self._credentials = replace(self._credentials, sudo_password=password)
 
     def close(self) -> None:
@@ -93,8 +93,8 @@ class SshHostRun(HostRun):
             self._session.close()
             self._session = None
 
+    @override
     def check(self, *, keep_open: bool) -> Task[None]:
-        """See HostRun."""
         self.set(phase=HostPhase.CONNECTING)
         session = yield from self._connected()
         found = yield from probed(
@@ -113,8 +113,8 @@ class SshHostRun(HostRun):
         if not keep_open:
             self.close()
 
+    @override
     def carry_out(self) -> Task[None]:
-        """See HostRun."""
         self._until = time.monotonic() + self._limit_s if self._limit_s else None
         try:
             if not self.status.starts:

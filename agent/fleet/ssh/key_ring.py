@@ -11,8 +11,6 @@ from paramiko import ECDSAKey, Ed25519Key, PasswordRequiredException, RSAKey, SS
 if TYPE_CHECKING:
     from paramiko import PKey
 
-__all__ = ["KeyRing"]
-
 
 class KeyRing:
     """The keys that were tried, good or not; one whose file has changed since is read again."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.ssh.route import Hop
 
-__all__ = ["KeyStanding", "KnownHosts"]
-
 _AUTHORITY = "@cert-authority"
 _REVOKED = "@revoked"
 _PATTERN = re.compile(r"[*?!|]")

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from agent.fleet.ssh.key_ring import KeyRing
     from agent.fleet.ssh.route import Hop
 
-__all__ = ["Login"]
-
 _DEFAULT_FILES = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
 """ssh_config(5), IdentityFile."""
 _FEW = 2

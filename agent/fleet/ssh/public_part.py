@@ -11,8 +11,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate, load_ssh_public_identity
 from paramiko import Message
 
-__all__ = ["certified_key", "public_part"]
-
 _MAGIC = b"openssh-key-v1\0"
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.ssh.config import HostOptions
 
-__all__ = ["Hop", "route_to"]
-
 _GLOBAL_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 _USER_KNOWN_HOSTS = "~/.ssh/known_hosts"
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from agent.fleet.ssh.route import Hop
     from agent.fleet.ssh.watchdog import Watchdog
 
-__all__ = ["Answer", "Command", "Session"]
-
 _PIECE = 1 << 15
 
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Tokens"]
-
 _TOKEN = re.compile(r"%(.)")
 
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from paramiko import ProxyCommand, Transport
 from paramiko.packet import Packetizer
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-__all__ = ["HostProxy", "HostSocket", "HostTransport"]
 
 _CERTIFIED = "-cert-v01@openssh.com"
 _GCM = "-gcm@openssh.com"
@@ -43,13 +42,13 @@ class HostTransport(Transport):
         super().__init__(sock, packetizer_class=_ClockedPacketizer, **options)
 
     @property
+    @override
     def preferred_keys(self) -> tuple[str, ...]:
-        """See paramiko."""
         return tuple(sorted(super().preferred_keys, key=self._rank))
 
     @property
+    @override
     def preferred_ciphers(self) -> tuple[str, ...]:
-        """See paramiko."""
         return tuple(sorted(super().preferred_ciphers, key=lambda name: not name.endswith(_GCM)))
 
     def _rank(self, algorithm: str) -> int:
@@ -64,16 +63,16 @@ class _ClockedPacketizer(Packetizer):
 
     _until: float | None = None
 
+    @override
     def start_handshake(self, timeout: float) -> None:
-        """See paramiko."""
         self._until = time.monotonic() + timeout
 
+    @override
     def handshake_timed_out(self) -> bool:
-        """See paramiko."""
         return self._until is not None and time.monotonic() > self._until
 
+    @override
     def complete_handshake(self) -> None:
-        """See paramiko."""
         self._until = None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from agent.fleet.host_run import Way
 from agent.fleet.ssh.connecting import Connector
 from agent.fleet.ssh.host_config import HostConfigs
@@ -13,8 +15,6 @@ from agent.fleet.ssh.route import route_to
 if TYPE_CHECKING:
     from agent.fleet.host_run import HostPart, Surroundings
     from agent.fleet.ssh.credentials import Credentials
-
-__all__ = ["OverSsh"]
 
 
 class OverSsh(Way):
@@ -35,8 +35,8 @@ class OverSsh(Way):
         self._configs = HostConfigs(options.ssh_config.expanduser())
         self._connector = Connector(options.connect_timeout_s, accept_new=options.accept_new_host_keys)
 
+    @override
     def host_run(self, part: HostPart) -> SshHostRun:
-        """See Way."""
         return SshHostRun(
             part,
             self._around,

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from requests import Response
 
-__all__ = ["EngineClient", "LongAnswer", "connected", "engine_errors", "exec_output", "remove_container"]
-
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 
 _TIMEOUT_S = 120

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from agent.host.containers.images import Image
     from agent.host.processes.contract import ProcessResult
 
-__all__ = ["AGENT", "Container"]
-
 AGENT = uuid.uuid4().hex
 """Tells what this agent runs in containers from what an earlier one left."""
 
@@ -97,6 +95,7 @@ class Container:
         on_line: Callable[[str], None] | None = None,
         marker: Path | None = None,
         uninterruptible: bool = False,
+        copies: Mapping[str, Path] | None = None,
     ) -> ProcessResult:
         """Run a command to its end; a list is run as it is, a string by the container's ``/bin/sh``.
 
@@ -114,6 +113,7 @@ class Container:
             marker: not used: a command in a container is not adopted, but ended by ``ensure_running`` when
                 a run is resumed, and run again.
             uninterruptible: whether a run that is told to stop waits for the command's end.
+            copies: for ``stdout`` and ``stderr`` a file that gets the whole of this stream, secrets masked.
 
         Returns:
             How it ended; ``exit_code`` is 128 and the number for a signal.
@@ -136,6 +136,7 @@ class Container:
             user=user,
             on_line=on_line,
             uninterruptible=uninterruptible,
+            copies=copies,
         )
         execution.follow(timeout_s)
         code = 1 if execution.exit_code is None else execution.exit_code
@@ -221,10 +222,11 @@ class Container:
         user: str,
         uninterruptible: bool,
         on_line: Callable[[str], None] | None = None,
+        copies: Mapping[str, Path] | None = None,
     ) -> Execution:
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else [str(part) for part in command]
         mark = f"{AGENT}.{next(_NUMBERS)}:"
-        output = OutputLog(log, f"{shown}  # in {self.name}", self.secrets, on_line)
+        output = OutputLog(log, f"{shown}  # in {self.name}", self.secrets, on_line, copies)
         try:
             return Execution(
                 self._client,

@@ -14,18 +14,6 @@ if TYPE_CHECKING:
 
     from agent.host.containers.spec import ContainerSpec
 
-__all__ = [
-    "IMAGE_LABEL",
-    "KEEP_LABEL",
-    "PROXIES_LABEL",
-    "PURPOSE_LABEL",
-    "RUN_LABEL",
-    "SPEC_LABEL",
-    "container_name",
-    "engine_config",
-    "fingerprint",
-]
-
 RUN_LABEL = "vcagent.run"
 IMAGE_LABEL = "vcagent.image"
 PROXIES_LABEL = "vcagent.proxies"

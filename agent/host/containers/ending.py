@@ -18,8 +18,6 @@ from agent.host.processes.tree import end_all, end_found
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ProcessTree", "end_others"]
-
 _ROUNDS = 4
 _LIMIT_S = 30.0
 """Seconds that listing processes or sending signals may take."""

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from agent.host.containers.images import Image
     from agent.host.containers.spec import ContainerSpec
 
-__all__ = ["ContainerEngine", "remove_containers"]
-
 _PROBE_LIMIT_S = 60
 _NO_SUCH_PROGRAM = 127
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from agent.host.processes.output import OutputLog
 
-__all__ = ["Execution"]
-
 _SILENCE_S = 1.0
 """Seconds without output after which the engine is asked whether the command has ended."""
 

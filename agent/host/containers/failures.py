@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from agent.core.errors import ContainerError
 
-__all__ = ["FAILURES", "Failure", "engine_error", "known_failure"]
-
 
 @dataclass(frozen=True)
 class Failure:

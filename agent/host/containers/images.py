@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from agent.core.progress import Progress
     from agent.core.secrets import Secrets
 
-__all__ = ["Image", "Layers", "build", "find_image", "pull"]
-
 
 @dataclass(frozen=True)
 class Image:
@@ -34,6 +32,8 @@ class Image:
         digests: what registries know it by, ``repository@sha256:…``; none for one that was built here.
         size_bytes: what it takes on the disk.
         created: when it was made, as it says itself.
+        entrypoint: the program that a container of it runs, with its first arguments.
+        command: the arguments that it is given by default, or the program where there is no entrypoint.
     """
 
     reference: str
@@ -41,6 +41,8 @@ class Image:
     digests: tuple[str, ...] = ()
     size_bytes: int | None = None
     created: str = ""
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
 
 
 class Layers:
@@ -79,12 +81,15 @@ def find_image(client: EngineClient, reference: str) -> Image | None:
             found = client.inspect_image(reference)
         except docker.errors.NotFound:
             return None
+    config = found.get("Config") or {}
     return Image(
         reference,
         str(found["Id"]),
         tuple(found.get("RepoDigests") or ()),
         found.get("Size"),
         str(found.get("Created") or ""),
+        tuple(config.get("Entrypoint") or ()),
+        tuple(config.get("Cmd") or ()),
     )
 
 

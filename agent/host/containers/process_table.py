@@ -12,8 +12,6 @@ from agent.host.processes.tree import PROCESS_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LISTING", "Entry", "host_entries", "members", "read_listing"]
-
 LISTING = f"""\
 for folder in /proc/[0-9]*; do
   stat=$(cat "$folder/stat" 2>/dev/null) || continue

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["RECORDS", "container_records", "has_containers"]
-
 RECORDS = "containers"
 """The folder of a run where a file says of each of its containers what it was made from."""
 

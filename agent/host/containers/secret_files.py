@@ -12,8 +12,6 @@ from agent.core.errors import HostError, host_errors
 if TYPE_CHECKING:
     from agent.host.containers.spec import ContainerSpec
 
-__all__ = ["remove_secret_files", "write_secret_files"]
-
 
 def write_secret_files(name: str, spec: ContainerSpec) -> Path | None:
     """Write a container's secret files; returns their folder, or None where there are none.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["NVIDIA_ULIMITS", "SECRETS_TARGET", "ContainerSpec", "GpuAccess", "Mount", "Port", "Ulimit"]
-
 SECRETS_TARGET = "/run/vcagent-secrets"
 """The folder inside a container where its secret files are."""
 

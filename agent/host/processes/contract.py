@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from agent.core.secrets import Secrets
 
-__all__ = ["ProcessResult", "ProcessRunner", "RunningProcess"]
-
 
 @dataclass(frozen=True)
 class ProcessResult:
@@ -82,6 +80,7 @@ class ProcessRunner(Protocol):
         on_line: Callable[[str], None] | None = None,
         marker: Path | None = None,
         uninterruptible: bool = False,
+        copies: Mapping[str, Path] | None = None,
     ) -> ProcessResult:
         """Run to the end; a list is run as it is, a string by the shell.
 
@@ -98,6 +97,7 @@ class ProcessRunner(Protocol):
                 the result is safe elsewhere, or is to be thrown away.
             uninterruptible: whether a run that is told to stop waits for the command's end (or that of its
                 time, so give one): a package manager that is killed leaves a host that has to be repaired.
+            copies: for ``stdout`` and ``stderr`` a file that gets the whole of this stream, secrets masked.
 
         Raises:
             ActionFailedError: if ``check`` and the exit code is not 0, or its time is over; with the

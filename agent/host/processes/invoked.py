@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from agent.host.processes.output import OutputLog
 
-__all__ = ["TreeRunner"]
-
 _NOT_FOUND = 127
 _REAP_S = 5.0
 _DRAIN_S = 1.0

@@ -11,6 +11,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from agent.core.secrets import Secrets
 from agent.host.processes.contract import ProcessResult, ProcessRunner, RunningProcess
 from agent.host.processes.marker import fingerprint, read_marker, wrapped
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     import psutil
 
     from agent.host.processes.invoked import TreeRunner
-
-__all__ = ["LocalProcesses"]
 
 _SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _LONG_GRACE_S = 30.0
@@ -83,6 +83,7 @@ class LocalProcesses(ProcessRunner):
         view.step = key
         return view
 
+    @override
     def run(
         self,
         command: Sequence[str] | str,
@@ -95,25 +96,24 @@ class LocalProcesses(ProcessRunner):
         on_line: Callable[[str], None] | None = None,
         marker: Path | None = None,
         uninterruptible: bool = False,
+        copies: Mapping[str, Path] | None = None,
     ) -> ProcessResult:
-        """See ProcessRunner."""
         argv, shown = self._spelled(command)
         mark = fingerprint(argv, cwd)
         if marker and (ended := read_marker(marker, mark)):
-            output = last_output(log, shown)
+            said = last_output(log, shown)
             result = ProcessResult(
-                shown, ended.exit_code, output, "", ended.duration_s, timed_out=False, log=log, adopted=True
+                shown, ended.exit_code, said, "", ended.duration_s, timed_out=False, log=log, adopted=True
             )
-            return checked(result, output.splitlines()) if check else result
+            return checked(result, said.splitlines()) if check else result
         refuse_when_stopped(self.stop, shown)
         extra: dict[str, str] = {}
         if marker:
             marker.unlink(missing_ok=True)
             argv, extra = wrapped(argv, marker, mark)
 
-        runner = self._runner(
-            OutputLog(log, shown, self.secrets, on_line), env, extra, cwd, uninterruptible=uninterruptible
-        )
+        output = OutputLog(log, shown, self.secrets, on_line, copies)
+        runner = self._runner(output, env, extra, cwd, uninterruptible=uninterruptible)
         try:
             runner.run_to_end(argv, timeout_s)
         finally:
@@ -125,6 +125,7 @@ class LocalProcesses(ProcessRunner):
         )
         return checked(result, last_words(runner.output, result.stderr)) if check else result
 
+    @override
     def start(
         self,
         command: Sequence[str] | str,
@@ -133,7 +134,6 @@ class LocalProcesses(ProcessRunner):
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> RunningProcess:
-        """See ProcessRunner."""
         argv, shown = self._spelled(command)
         refuse_when_stopped(self.stop, shown)
         runner = self._runner(OutputLog(log, shown, self.secrets), env, {}, cwd)
@@ -252,18 +252,15 @@ class _Background:
         self.pid = runner.process_id
 
     def poll(self) -> int | None:
-        """See RunningProcess."""
         if not self._runner.finished:
             return None
         self._close()
         return self._runner.exit_code
 
     def tail(self, lines: int = 20) -> tuple[str, ...]:
-        """See RunningProcess."""
         return self._runner.output.lines(lines)
 
     def stop(self, grace_s: float = 5.0) -> int:
-        """See RunningProcess."""
         self._runner.end(grace_s)
         self._close()
         return self._runner.exit_code

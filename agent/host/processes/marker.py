@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Ended", "fingerprint", "read_marker", "wrapped"]
-
 # A note is made unless the agent died first and the command then failed: writing to a pipe that nobody
 # reads any more is reason enough to fail, so that such a command has to be run again.
 _WRAPPER = """\

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from agent.host.processes.output import OutputLog
 
-__all__ = ["ERROR_LINES", "Ended", "checked", "last_words", "refuse_when_stopped", "result_of"]
-
 ERROR_LINES = 20
 """Lines of a command's output that its error has."""
 

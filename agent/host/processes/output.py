@@ -7,14 +7,12 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from agent.core.safe_files import append_to
+from agent.core.safe_files import append_to, write_to
 from agent.core.secrets import LineMasker, Secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
-
-__all__ = ["CAPTURE_LIMIT", "OutputLog", "Tail"]
 
 CAPTURE_LIMIT = 65_536
 """Characters of each stream that are kept in memory; the log has all."""
@@ -51,12 +49,19 @@ class OutputLog:
         command: what was run, masked; the first line.
         secrets: what to mask.
         on_line: called with each line, masked, without its end.
+        copies: for ``stdout`` and ``stderr`` a file that gets this stream alone, masked; written anew.
     """
 
     def __init__(
-        self, path: Path, command: str, secrets: Secrets, on_line: Callable[[str], None] | None = None
+        self,
+        path: Path,
+        command: str,
+        secrets: Secrets,
+        on_line: Callable[[str], None] | None = None,
+        copies: Mapping[str, Path] | None = None,
     ) -> None:
         self._file = append_to(path)
+        self._copies = {name: write_to(copy) for name, copy in (copies or {}).items()}
         self._lock = threading.Lock()
         self._on_line = on_line
         self._maskers = {name: LineMasker(secrets) for name in ("stdout", "stderr")}
@@ -72,6 +77,8 @@ class OutputLog:
             return
         with self._lock:
             self._write(text)
+            if (copy := self._copies.get(stream)) and not copy.closed:
+                copy.write(text)
             self._tails[stream].append(text)
             self._both.append(text)
             if self._on_line:
@@ -97,7 +104,8 @@ class OutputLog:
         """Write how it ended and close the log; the second time nothing happens."""
         with self._lock:
             self._write(f"{footer}\n")
-            self._file.close()
+            for file in (self._file, *self._copies.values()):
+                file.close()
 
     def _write(self, text: str) -> None:
         if not self._file.closed:

@@ -18,19 +18,6 @@ import psutil
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = [
-    "PROCESS_VARIABLE",
-    "RUN_VARIABLE",
-    "STEP_VARIABLE",
-    "UNINTERRUPTIBLE_VARIABLE",
-    "end_all",
-    "end_found",
-    "end_tree",
-    "environment_of",
-    "processes_carrying",
-    "wait_for_all",
-]
-
 RUN_VARIABLE = "VCAGENT_RUN"
 STEP_VARIABLE = "VCAGENT_STEP"
 PROCESS_VARIABLE = "VCAGENT_PROCESS"

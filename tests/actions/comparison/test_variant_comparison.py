@@ -26,6 +26,7 @@ NUMBERS = {
         "accuracy": 0.75,
         "perplexity": 10.0,
         "generation": 20.0,
+        "generation_stddev": 1.0,
         "load": {1: 18.0, 8: 60.0},
     },
     "Q4_K_M": {
@@ -33,6 +34,7 @@ NUMBERS = {
         "accuracy": 0.72,
         "perplexity": 10.5,
         "generation": 40.0,
+        "generation_stddev": 4.0,
         "load": {1: 36.0, 8: 90.0},
     },
     "Q4_0": {"size": 280.0, "accuracy": 0.4, "perplexity": 14.0, "generation": 44.0, "load": {1: 40.0}},
@@ -59,6 +61,10 @@ def records(variant: str, numbers: dict[str, Any]) -> list[dict[str, Any]]:
         record(variant, "bench/tg128", "generation_tokens_per_second", numbers["generation"], "tokens/s"),
         record(variant, "bench/tg512", "generation_tokens_per_second", 1.0, "tokens/s"),  # another length
     ]
+    if "generation_stddev" in numbers:
+        name, deviation = "generation_tokens_per_second_stddev", numbers["generation_stddev"]
+        found.append(record(variant, "bench/tg128", name, deviation, "tokens/s"))
+        found.append(record(variant, "bench/tg512", name, 100.0, "tokens/s"))
     for users, rate in numbers["load"].items():
         found.append(record(variant, f"load-{users}", "output_tokens_per_second", rate, "tokens/s"))
         found.append(record(variant, f"load-{users}", "ttft_mean", 0.1 * users, "seconds"))
@@ -108,6 +114,8 @@ def test_each_variant_is_held_to_the_baseline(context: StepContext) -> None:
     assert found["size_ratio"].value == pytest.approx(0.3)
     assert found["perplexity_ratio"].value == pytest.approx(1.05)
     assert found["generation_speedup"].value == pytest.approx(2)
+    assert found["generation_speedup_stddev"].value == pytest.approx(2 * (0.05**2 + 0.1**2) ** 0.5)
+    assert "generation_speedup_stddev" not in metrics(output, "Q4_0")
     assert found["load_1_speedup"].value == pytest.approx(2)
     assert found["load_8_speedup"].value == pytest.approx(1.5)
     assert found["mmlu_accuracy_difference"].value == pytest.approx(-0.03)

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from actions.lm_eval.command import SHIPPED_TASKS, lm_eval_command, lm_eval_environment
-from actions.lm_eval.executor import LmEvalExecutor, check_echo, remedy_of
+from actions.lm_eval.executor import LmEvalExecutor, check_echo, remedy_of, results_at_the_top
 from actions.lm_eval.judging import judge
 from actions.lm_eval.parameters import LmEvalParameters
 from agent.core.errors import ActionFailedError, HostError
@@ -249,3 +249,23 @@ def test_random_weights_are_asked_nothing(context: StepContext) -> None:
     assert "the weights are random" in output.verdict.warnings[0]  # type: ignore[union-attr]
     assert outcome.case_dir == context.run_dir / "mmlu" / "mmlu"
     assert (outcome.case_dir / "run.log").exists()
+
+
+def test_results_stand_in_the_case_s_folder(tmp_path: Path) -> None:
+    inner = tmp_path / "__packages__llama3-model"
+    inner.mkdir()
+    (inner / "results_2026-04-01T12-00-00.json").write_text("{}")
+    (inner / "samples_mmlu_2026.jsonl").write_text("")
+    other = tmp_path / "kept" / "notes.txt"
+    other.parent.mkdir()
+    other.write_text("mine")
+    results_at_the_top(tmp_path)
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert names == {"results_2026-04-01T12-00-00.json", "samples_mmlu_2026.jsonl", "kept/notes.txt"}
+    assert not inner.exists()
+
+
+@pytest.mark.parametrize(("devices", "set_to"), [("1,3", "1,3"), (None, None)])
+def test_the_gpus_that_were_chosen_are_those_that_it_sees(devices: str | None, set_to: str | None) -> None:
+    asked = LmEvalParameters.model_validate({"model": "m", "environment": "/e", "model_path": "/m"})
+    assert lm_eval_environment(asked, "", devices).get("CUDA_VISIBLE_DEVICES") == set_to

@@ -31,8 +31,9 @@ VALID = Verdict(Validity.VALID)
 
 
 def merged(
-    verdict: Verdict = VALID,
+    verdict: Verdict | None = VALID,
     *,
+    details: dict[str, str] | None = None,
     mode: str = "performance",
     scenario: str = "Server",
     accuracy: Accuracy | None = None,
@@ -41,7 +42,7 @@ def merged(
 ) -> ParsedOutput:
     """What becomes of this verdict of the logs with a result that differs in these."""
     limits = {"ttft_latency_s": 0.5, "tpot_latency_s": 0.1, "target_latency_s": 20.0}
-    parsed = ParsedOutput("loadgen", "MLPerf LoadGen", verdict=verdict, details=limits)
+    parsed = ParsedOutput("loadgen", "MLPerf LoadGen", verdict=verdict, details={**limits, **(details or {})})
     parameters = LoadGenParameters.model_validate(
         {
             "model": "m",
@@ -50,7 +51,7 @@ def merged(
             "environment": "/env",
             "endpoint": "http://127.0.0.1:1",
             "max_output_tokens": 8,
-            "target_qps": 5 if scenario == "Server" else None,
+            "target_qps": None if scenario == "Offline" else 5,
         }
     )
     samples = SampleSet("set", Path("set.jsonl"), ("a",))
@@ -107,6 +108,35 @@ def test_a_clean_test_has_nothing_to_warn_of() -> None:
     assert verdict_of(output) == VALID
     assert metrics(output)["cached_input_token_count"].value == 0
     assert output.details["token_count_source"] == "usage"
+
+
+def test_a_clock_that_was_set_spoils_what_loadgen_measured() -> None:
+    output = merged(clock_set_by_s=[-3.2])
+
+    assert verdict_of(output).validity is Validity.INVALID
+    (reason,) = verdict_of(output).reasons
+    assert reason.code == "clock_set"
+    assert "by -3.2 s" in reason.message
+
+
+def test_a_sum_of_tokens_that_is_right_by_chance_is_not_enough() -> None:
+    replies = {"tokens_min": 7, "tokens_max": 9}
+
+    assert verdict_of(merged(exact_tokens=True)).validity is Validity.VALID
+    output = merged(exact_tokens=True, replies=replies)
+    assert verdict_of(output).validity is Validity.INVALID
+    assert "answers have 7 to 9 output tokens" in verdict_of(output).reasons[0].message
+
+
+def test_what_replies_say_against_themselves_is_judged() -> None:
+    sums = {"replies": 4, "tokens": 32}
+    bad = merged(replies={"counts": {"choices": 1}, "sums": {**sums, "text_bytes": 99}})
+    odd = merged(replies={"counts": {"echo": 4}, "sums": {**sums, "text_bytes": 99}})
+
+    assert [reason.code for reason in verdict_of(bad).reasons] == ["choices"]
+    assert verdict_of(bad).validity is Validity.INVALID
+    assert verdict_of(odd).validity is Validity.VALID
+    assert "4 of 4 replies repeat their prompt" in verdict_of(odd).warnings[0]
 
 
 def test_a_cache_that_nobody_reported_is_unknown_and_not_none() -> None:
@@ -188,6 +218,40 @@ def test_accuracy_is_judged_by_its_score(logs: Verdict, right: tuple[str, ...], 
     assert verdict.validity is expected
     assert [reason.code for reason in verdict.reasons] == ([] if right else ["accuracy"])
     assert verdict.warnings == ()
+
+
+def test_logs_that_nobody_judged_are_no_valid_result() -> None:
+    for mode in ("performance", "accuracy"):
+        output = merged(None, mode=mode, scenario="Offline", accuracy=Accuracy(VALID))
+        assert verdict_of(output).validity is Validity.FAILED
+
+
+def test_an_audit_run_is_no_accuracy_run() -> None:
+    logs = Verdict(Validity.NOT_APPLICABLE, (), ("an audit run",))
+    output = merged(logs, mode="accuracy", scenario="Offline", accuracy=Accuracy(VALID))
+    assert verdict_of(output).validity is Validity.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("details", "code"),
+    [
+        ({"scenario": "Server", "mode": "PerformanceOnly"}, None),
+        ({"scenario": "Offline", "mode": "PerformanceOnly"}, "other_test"),
+        ({"scenario": "Server", "mode": "AccuracyOnly"}, "other_test"),
+    ],
+)
+@pytest.mark.parametrize("scenario", ["Server", "Interactive"])
+def test_the_logs_are_of_the_test_that_was_asked_for(
+    details: dict[str, str], code: str | None, scenario: str
+) -> None:
+    verdict = verdict_of(merged(scenario=scenario, details=details))
+    assert verdict.validity is (Validity.INVALID if code else Validity.VALID)
+    assert [reason.code for reason in verdict.reasons] == ([code] if code else [])
+
+
+def test_a_test_that_issued_nothing_is_no_result() -> None:
+    verdict = verdict_of(merged(issued=0, completed=0, output_tokens=0))
+    assert [reason.code for reason in verdict.reasons] == ["unanswered"]
 
 
 def test_an_accuracy_run_with_errors_stays_invalid() -> None:

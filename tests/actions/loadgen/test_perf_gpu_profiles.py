@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agent.profile import Element, Profile
 
 VARIABLES = Variables({}, {"PackagePath": lambda name: f"/packages/{name}"})
-LLAMA3, FLAGSHIP = "PERF-GPU-MLPERF-LLAMA3.yaml", "PERF-GPU-MLPERF.yaml"
+LLAMA3 = "PERF-GPU-MLPERF-LLAMA3.yaml"
 H100 = Gpu("0000:18:00.0", name="NVIDIA H100 80GB HBM3", memory_mib=81559, driver="580.159.04")
 FIVE = ["server-performance", "server-accuracy", "offline-performance", "offline-accuracy", "mmlu"]
 
@@ -110,6 +110,22 @@ def test_the_full_form_is_the_benchmark() -> None:
     assert eight.start_qps == 8 * 48
 
 
+@pytest.mark.parametrize("name", ["NVIDIA L4", "NVIDIA GeForce RTX 4090"])
+def test_the_full_form_fits_on_a_card_of_24_gb(name: str) -> None:
+    profile = profile_with(LLAMA3, Form="full")
+    card = Gpu("0000:18:00.0", name=name, memory_mib=23034, driver="580.159.04")
+    for scenario in ("server-performance", "offline-performance"):
+        engine = settings(profile, scenario, card).engine
+        assert (engine["kv_cache_dtype"], engine["max_model_len"]) == ("fp8", 4096)
+        # 8e9 weights of one byte, and a cache of at least 50,000 tokens (64 KiB each in fp8).
+        assert 23034 * 2**20 * engine["gpu_memory_utilization"] - 9e9 > 50_000 * 64 * 2**10
+    values = enabled(profile.dependencies, profile)["SelectGpus"]
+    plan = GpuSelection(GpuSelection.Parameters.model_validate(values)).plan(
+        Facts(modelled={"gpus": (card,), "visible_devices": None})
+    )
+    assert "max_model_len 4096" in plan.nothing_to_do
+
+
 def test_without_data_lengths_are_those_of_the_data_set() -> None:
     profile = profile_with(LLAMA3, Form="full", DataSource="synthetic")
     offline = case(profile, "offline-performance")
@@ -170,8 +186,7 @@ def test_switches_and_overrides() -> None:
         (LLAMA3, {"Form": "full"}, 0.94),
         (LLAMA3, {"Form": "full", "MemoryShare": "0.8"}, 0.8),
         (LLAMA3, {"LlmConfig": "{gpu_memory_utilization: 0.7}", "MemoryShare": "0.8"}, 0.7),
-        (FLAGSHIP, {}, 0.94),
-        (FLAGSHIP, {"LlmConfig": "{gpu_memory_utilization: 0.7}"}, 0.7),
+        (LLAMA3, {"Form": "full", "LlmConfig": "{gpu_memory_utilization: 0.7}"}, 0.7),
     ],
 )
 def test_the_memory_that_must_be_free_is_what_the_engine_takes(
@@ -184,11 +199,10 @@ def test_the_memory_that_must_be_free_is_what_the_engine_takes(
     assert FreeGpuMemory(FreeGpuMemory.Parameters.model_validate(values)).share((H100,)) == share
 
 
-@pytest.mark.parametrize(("name", "package"), [(LLAMA3, "llama3-vllm"), (FLAGSHIP, "mlperf-vllm")])
 @pytest.mark.parametrize("own", ["", "/usr"])
-def test_a_container_is_for_the_tests_and_all_else_is_the_hosts(name: str, package: str, own: str) -> None:
-    profile = profile_with(name, Container="{image: i, gpus: all}", ContainerEnvironment=own)
-    host = f"/packages/{package}"
+def test_a_container_is_for_the_tests_and_all_else_is_the_hosts(own: str) -> None:
+    profile = profile_with(LLAMA3, Container="{image: i, gpus: all}", ContainerEnvironment=own)
+    host = "/packages/llama3-vllm"
     for scenario in ("server-performance", "offline-accuracy"):
         test = case(profile, scenario)
         assert test.container is not None
@@ -200,29 +214,29 @@ def test_a_container_is_for_the_tests_and_all_else_is_the_hosts(name: str, packa
     assert "InstallVllm" in enabled(profile.dependencies, profile)
 
 
-def test_the_flagship_takes_what_is_known_of_the_gpus() -> None:
-    profile = profile_with(FLAGSHIP)
-    names = ["offline-performance", "offline-accuracy", "server-performance", "server-accuracy"]
-    assert list(enabled(profile.actions, profile)) == names
-    two = settings(profile, "offline-performance", H100, H100)
-    assert (two.engine["data_parallel_size"], two.start_qps) == (2, 106)
-    first = profile.dependencies[0]
-    selection = component_class(first.type)
-    component = selection(selection.Parameters.model_validate(resolve(first, profile, VARIABLES)))
-    plan = component.plan(Facts(modelled={"gpus": (H100, H100), "visible_devices": None}))  # type: ignore[attr-defined]
+def test_the_full_form_brings_the_driver_and_refuses_what_it_does_not_know() -> None:
+    smoke, full = (
+        enabled(one.dependencies, one) for one in (profile_with(LLAMA3), profile_with(LLAMA3, Form="full"))
+    )
+    assert "InstallNvidiaDriver" not in smoke
+    assert list(full)[:3] == ["FindGpus", "InstallNvidiaDriver", "SelectGpus"]
+    assert (smoke["SelectGpus"]["allowUnknown"], full["SelectGpus"]["allowUnknown"]) == (True, False)
+    without = profile_with(LLAMA3, Form="full", Gpu="false")
+    assert "InstallNvidiaDriver" not in enabled(without.dependencies, without)
+    component = GpuSelection(GpuSelection.Parameters.model_validate(full["FindGpus"]))
+    plan = component.plan(Facts(modelled={"gpus": (H100, H100), "visible_devices": None}))
     assert plan.nothing_to_do.startswith("2 x NVIDIA H100 80GB HBM3. Offline: gpu_configs has llama3.1-8b")
 
 
-@pytest.mark.parametrize("name", [LLAMA3, FLAGSHIP])
-def test_the_driver_and_the_compiler_that_the_pinned_list_needs(name: str) -> None:
-    profile = profile_with(name)
+def test_the_driver_and_the_compiler_that_the_pinned_list_needs() -> None:
+    profile = profile_with(LLAMA3, Form="full")
     elements = enabled(profile.dependencies, profile).values()
     asked = {values["minimumDriver"] for values in elements if "minimumDriver" in values}
     assert asked == {compatible_driver("13.0")}
     assert "python3-dev" in enabled(profile.dependencies, profile)["InstallCompiler"]["packages-apt"]
-    image = {"Container": "{image: vllm:1}", "ContainerEnvironment": "/usr"}
-    for others in ({"Environment": "/env"}, image | ({"Mmlu": "false"} if name == LLAMA3 else {})):
-        own = profile_with(name, **others)
+    image = {"Container": "{image: vllm:1}", "ContainerEnvironment": "/usr", "Mmlu": "false"}
+    for others in ({"Environment": "/env"}, image):
+        own = profile_with(LLAMA3, **others)
         elements = enabled(own.dependencies, own).values()
         assert {values["minimumDriver"] for values in elements if "minimumDriver" in values} == {""}
 
@@ -232,9 +246,8 @@ def test_an_unknown_form_is_refused() -> None:
         case(profile_with(LLAMA3, Form="ful"), "server-performance")
 
 
-@pytest.mark.parametrize("profile", [LLAMA3, FLAGSHIP])
-def test_versions_are_pinned(profile: str) -> None:
-    for element in load([profile]).dependencies:
+def test_versions_are_pinned() -> None:
+    for element in load([LLAMA3]).dependencies:
         if element.parameters.get("packageName") != "llama3-tiny-mmlu":
             assert all("==" in requirement for requirement in element.parameters.get("requirements", ()))
 

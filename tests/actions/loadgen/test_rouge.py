@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from actions.loadgen.accuracy_targets import targets_of
 from actions.loadgen.in_environment import harness
 from actions.loadgen.rouge import judge_rouge, rouge_of
 from agent.core.errors import ActionFailedError
 from agent.core.records import Validity
+from parsers.mlperf_accuracy.targets import targets_of
 
 if TYPE_CHECKING:
     from agent.component.component import StepContext

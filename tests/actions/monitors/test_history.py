@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from actions.monitors.history import History, Statistic
+from actions.monitors.history import History, Statistic, Total
 
 
 def history(*rows: dict[str, float], limit: int = 100) -> History:
@@ -16,7 +16,7 @@ def history(*rows: dict[str, float], limit: int = 100) -> History:
 def test_rows_at_the_edge_of_a_span_count_by_their_share() -> None:
     watts = history({"w": 100}, {"w": 200}, {"w": 600})
     assert watts.statistic("w", 0.5, 2.0) == Statistic(pytest.approx((50 + 200) / 1.5), 200, 1.5)
-    assert watts.total("w", 0.5, 2.25) == 50 + 200 + 150
+    assert watts.total("w", 0.5, 2.25) == Total(50 + 200 + 150, 1.75)
 
 
 def test_the_highest_is_that_of_the_span_not_of_its_neighbours() -> None:
@@ -40,6 +40,13 @@ def test_what_was_not_measured_is_no_zero() -> None:
 def test_bits_are_shares_of_the_known_time() -> None:
     events = history({"e": 4}, {"e": 4 | 64}, {}, {"e": 0}, {"e": 0})
     assert events.bits("e", 0, 5) == {4: 0.5, 64: 0.25}
+
+
+def test_a_mean_of_the_time_in_which_a_bit_was_set() -> None:
+    clock = history({"c": 1, "e": 4}, {"c": 2, "e": 4 | 1}, {"c": 9, "e": 1}, {"c": 9}, {"e": 4})
+    assert clock.mean_while("c", 4, "e", 0, 5) == 1.5
+    assert clock.mean_while("c", 8, "e", 0, 5) is None
+    assert clock.mean_while("d", 4, "e", 0, 5) is None
 
 
 def test_the_oldest_rows_go() -> None:

@@ -100,6 +100,19 @@ def test_the_real_host_is_measured_until_told_to_stop(tmp_path: Path) -> None:
     )
 
 
+def test_it_measures_no_more_often_than_it_may(tmp_path: Path) -> None:
+    asked = {"MonitorFrequency": "00:00:00.1", "MonitorIterations": 2}
+    monitor = HostMonitor(IntervalParameters.model_validate(asked))
+    collected, never = Collected(), threading.Event()
+    context = MonitorContext(
+        collected.emit, never, Facts(None, {}), LocalProcesses("r"), tmp_path / "monitor.log"
+    )
+    monitor.watch(context)  # ends by itself
+    assert len(collected.batches) == 2
+    with pytest.raises(ValidationError, match="-1 for no limit"):
+        IntervalParameters.model_validate({"MonitorIterations": 0})
+
+
 class Disk(NamedTuple):
     read_bytes: int
     write_bytes: int

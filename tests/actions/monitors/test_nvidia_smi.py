@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actions.monitors.history import History
 from actions.monitors.interval import IntervalParameters
 from actions.monitors.kernel_log import KernelLog
 from actions.monitors.nvidia_smi import NvidiaSmiMonitor
@@ -122,6 +123,93 @@ def test_records_and_summary(watch: Watch) -> None:
     assert watch.summary().warnings == ()
 
 
+def test_the_mean_power_is_energy_by_time_and_not_the_mean_of_instants(
+    watch: Watch, nvml_stand_in: NvmlStandIn
+) -> None:
+    nvml_stand_in.set(watts=550)  # what each look reads; the energy counter tells of 400 W
+    watch.measure(6)
+    summed = watch.summed_up()
+    assert summed["gpu0_power_mean"] == pytest.approx(400, rel=0.3)
+    assert summed["gpu0_power_draw_instant_max"] == 550
+    assert "gpu0_power_draw_instant_mean" not in summed
+
+
+def test_a_power_far_above_the_limit_is_set_aside(watch: Watch, nvml_stand_in: NvmlStandIn) -> None:
+    watch.measure(2, slow=True)
+    nvml_stand_in.set(watts=921)
+    watch.measure(3)
+    nvml_stand_in.set(watts=0)
+    watch.measure(2)
+    assert watch.summed_up()["gpu0_power_draw_instant_max"] == 400
+    assert 921 not in watch.values("gpu0_power_draw_instant")
+    assert set(watch.values("gpu0_power_set_aside")) == {921}
+    told = "readings of power were set aside, the highest 921 W; its limit is 700 W"
+    assert [warning.endswith(told) for warning in watch.summary().warnings] == [True, True]
+
+
+@pytest.mark.parametrize(("clock", "is_told"), [(1947, False), (1600, True)])
+def test_the_power_limit_is_told_by_the_clock_that_it_took(
+    watch: Watch,
+    nvml_stand_in: NvmlStandIn,
+    clock: int,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    nvml_stand_in.set(events=0x4, clock=clock)
+    watch.measure(slow=True)
+    watch.measure(2)
+    warnings = watch.summary().warnings
+    assert [f"at {clock} of 1980 MHz" in warning for warning in warnings] == [True] * is_told
+
+
+def test_what_is_read_seldom_holds_until_it_is_read_again(watch: Watch) -> None:
+    watch.measure(slow=True)
+    watch.measure(8)
+    (found,) = [metric for metric in watch.summary().metrics if metric.name == "gpu0_memory_temperature_mean"]
+    assert found.value == 70
+    assert found.metadata["coverage"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("missed_s", "is_enough", "warning"),
+    [
+        (0.4, True, ""),
+        (4, True, "the GPUs: watched for 10.0 s of 14.0 s (71%): energy and means are of that time alone"),
+        (20, False, "the GPUs: watched for 10.0 s of 30.0 s (33%): energy and means are left out"),
+    ],
+)
+def test_energy_and_means_carry_the_share_of_the_case_that_they_are_of(
+    watch: Watch,
+    missed_s: float,
+    is_enough: bool,  # noqa: FBT001
+    warning: str,
+) -> None:
+    history = watch.monitor.history = History()
+    for second in range(10):
+        names = [f"{gpu} {name}" for gpu in (0, 1) for name in ("utilization", "energy", "temperature")]
+        history.add(second, second + 1, dict.fromkeys(names, 400.0))
+    found = watch.monitor._with_coverage(-missed_s, 10)
+    metrics = {metric.name: metric for metric in found.metrics}
+    for name in ("gpu_energy", "gpu0_power_mean", "gpu0_utilization_mean", "gpu_utilization_mean"):
+        assert (name in metrics) is is_enough
+    seen = 10 / (10 + missed_s)
+    assert metrics["nvidiasmi_coverage"].value == pytest.approx(seen)
+    assert metrics["gpu0_temperature_max"].metadata["coverage"] == pytest.approx(seen, abs=1e-4)
+    if is_enough:
+        assert metrics["gpu0_power_mean"].value == 400
+        assert metrics["gpu_energy"].value == 8000
+        assert metrics["gpu_energy"].metadata["coverage"] == pytest.approx(seen, abs=1e-4)
+    assert [text for text in found.warnings if "watched for" in text] == [warning] * bool(warning)
+
+
+def test_energy_and_means_of_gpus_need_all_of_them(watch: Watch, nvml_stand_in: NvmlStandIn) -> None:
+    watch.measure(2)
+    nvml_stand_in.set(lost=1)
+    watch.measure(12)
+    summed = watch.summed_up()
+    assert "gpu0_energy" in summed
+    assert not {"gpu1_energy", "gpu1_power_mean", "gpu_energy"} & set(summed)
+
+
 def test_energy_is_added_up_where_the_gpu_does_not_count_it(
     nvml_stand_in: NvmlStandIn, tmp_path: Path
 ) -> None:
@@ -136,7 +224,7 @@ def test_energy_is_added_up_where_the_gpu_does_not_count_it(
     ("events", "expected"),
     [
         (0x4, "GPU 0, 1 were held down by the power limit for up to 100% of the time (sw_power_cap): "),
-        (0x4, ": its limit is set to 500 W, it was delivered with 700 W (nvidia-smi --power-limit=700)"),
+        (0x4, "MHz; its limit is set to 500 W, it was delivered with 700 W (nvidia-smi --power-limit=700)"),
         (0x40 | 0x8, "held down by the hardware, because it is too hot"),
         (0x80 | 0x8, "held down by the power brake"),
         (0x8, "held down by the hardware (hw_slowdown)"),
@@ -171,7 +259,7 @@ def test_nvml_goes_and_comes_back_as_a_gap_not_as_zeros(watch: Watch, nvml_stand
     assert len(watch.values("gpu0_utilization")) == before
     assert "NVML did not answer" in watch.summary().warnings[0]
     nvml_stand_in.set(gone=0)
-    watch.measure(3)
+    watch.measure(12)
     (gap_s,) = watch.values("gpu_not_measured")
     assert gap_s > 0.05
     assert len(watch.values("gpu0_utilization")) > before

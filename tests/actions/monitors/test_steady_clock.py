@@ -45,7 +45,11 @@ def test_the_clock_is_set_in_the_middle(jump_s: float) -> None:
     end_s = host.clock.seconds_of(host.told(), host.clock.now_s())
     start_s = host.clock.seconds_of(start, end_s)
     assert (start_s, end_s) == pytest.approx((1030, 1100))
-    assert history.total("energy", start_s, end_s) == pytest.approx(70 * 100)
+    energy = history.total("energy", start_s, end_s)
+    assert energy is not None
+    assert energy.value == pytest.approx(70 * 100)
+    assert host.clock.set_by_s(start_s, end_s) == ([] if not jump_s else [pytest.approx(jump_s, abs=0.01)])
+    assert host.clock.set_by_s(end_s + 1, end_s + 9) == []
 
 
 def test_a_pause_between_the_two_clocks_is_no_clock_that_was_set() -> None:
@@ -71,6 +75,7 @@ def test_slow_corrections_add_up() -> None:
         host.offset_s += 0.001
     assert host.clock.seconds_of(start, 2000) == pytest.approx(1000, abs=0.2)
     assert host.clock.seconds_of(host.told(), 2000) == pytest.approx(2000, abs=0.2)
+    assert host.clock.set_by_s(1000, 2000) == []
 
 
 def test_a_moment_that_the_clock_left_out_is_when_it_was_set() -> None:

@@ -11,7 +11,9 @@ import yaml
 
 from actions.nvidia_harness.executor import MLPerfExecutor
 from actions.nvidia_harness.parameters import MLPerfParameters
+from agent.component.component import ComponentParameters
 from agent.core.errors import HostError
+from agent.core.names import canonical
 from agent.core.secrets import Secrets
 from agent.facts import Facts
 from agent.facts.disks import BlockDevice
@@ -21,7 +23,7 @@ from agent.facts.storage import Mount
 from agent.facts.users import Account, User
 from agent.planning.planner import Planner, Standing, leaves
 from agent.planning.variables import run_variables
-from agent.profile import find, load_sources
+from agent.profile import Element, find, load_sources, select
 
 FIXTURE = Path(__file__).parent / "virtualclient" / "PERF-GPU-MLPERF.json"
 """The types, parameters and order of VirtualClient's profile."""
@@ -102,14 +104,99 @@ def test_virtualclient_s_profile_is_planned_as_it_is() -> None:
     assert scratch == "mkdir -p /mnt_0/scratch/{data,models,preprocessed_data}"
 
 
-@pytest.mark.parametrize("name", ["PERF-GPU-MLPERF-NVIDIA", "PERF-GPU-MLPERF-NVIDIA-GPTJ"])
-def test_our_profiles_are_valid(name: str) -> None:
-    profile = load_sources([find(name)])
-    facts = host()
-    planner = Planner(profile, run_variables(facts, Path("/results/r"), "experiment", "host"), Secrets())
+def planner_of(facts: Facts, scenarios: str = "", **overrides: str) -> Planner:
+    profile = load_sources([find("PERF-GPU-MLPERF")], overrides=overrides)
+    variables = run_variables(facts, Path("/results/r"), "experiment", "host", scenarios=scenarios)
+    if scenarios:
+        profile = select(profile, scenarios, variables)
+    planner = Planner(profile, variables, Secrets())
     planner.validate()
+    return planner
+
+
+def run_by(planner: Planner, elements: tuple[Element, ...], facts: Facts) -> list[str]:
+    """The scenarios of the elements that are not skipped."""
+    return [
+        str(element.parameters["scenario"])
+        for element in leaves(elements)
+        if planner.skipped(element, facts) is None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "overrides", "actions", "clones"),
+    [
+        ("", {}, ["bert", "3d-unet"], ["CloneMLCommonsRepo"]),
+        ("", {"Gptj": "true"}, ["bert", "3d-unet", "gptj"],
+         ["CloneMLCommonsRepo", "CloneMLCommonsRepoOfGptj"]),
+        ("inferencemodels-gptj", {}, ["gptj"], ["CloneMLCommonsRepoOfGptj"]),
+        ("-inferencemodels-bert", {}, ["3d-unet"], ["CloneMLCommonsRepo"]),
+        ("", {"Repository": "/src/results"}, ["bert", "3d-unet"], []),
+    ],
+)  # fmt: skip
+def test_our_profile_has_virtualclient_s_models(
+    scenarios: str, overrides: dict[str, str], actions: list[str], clones: list[str]
+) -> None:
+    facts = host()
+    planner = planner_of(facts, scenarios, **overrides)
+    profile = planner.profile
+    assert run_by(planner, profile.actions, facts) == [f"inferencemodels-{name}" for name in actions]
     built = [planner.build(element) for element in leaves(profile.actions)]
     assert {type(one) for one in built} == {MLPerfExecutor}
+    chain = run_by(planner, profile.dependencies, facts)
+    assert [name for name in chain if name.startswith("Clone")] == clones
+    assert [name for name in chain if not name.startswith("Clone")] == [
+        "InitializeDisks", "CreateMountPoints", "InstallNvidiaCuda", "InstallMake", "InstallDocker",
+        "InstallNvidiaContainerToolkit",
+    ]  # fmt: skip
+
+
+def test_our_profile_has_virtualclient_s_parameters_and_values() -> None:
+    theirs = json.loads(FIXTURE.read_text(encoding="utf-8"))["Parameters"]
+    ours = {
+        canonical(name): value
+        for name, value in load_sources([find("PERF-GPU-MLPERF.json")]).parameters.items()
+    }
+    assert {name: ours[canonical(name)] for name in theirs} == theirs
+
+
+def test_every_parameter_of_the_executor_is_reachable() -> None:
+    planner = planner_of(host())
+    given = {canonical(name) for name in planner.profile.actions[0].parameters}
+    own = set(MLPerfParameters.model_fields) - set(ComponentParameters.model_fields)
+    assert {canonical(name) for name in own} - given == set()
+    asked = planner_of(
+        host(), Mounts="{/data: /data}", LoadgenScenarios="Offline", RunArgs="--gpu_batch_size=64",
+        System="ND_H100_v5", Repository="/src", Submitter="Azure",
+    )  # fmt: skip
+    built = asked.build(asked.profile.actions[0]).parameters
+    assert isinstance(built, MLPerfParameters)
+    assert (built.mounts, built.loadgen_scenarios, built.run_args) == (
+        {"/data": "/data"}, ("Offline",), "--gpu_batch_size=64",
+    )  # fmt: skip
+    assert (built.system, built.repository, built.submitter) == ("ND_H100_v5", Path("/src"), "Azure")
+
+
+def test_another_submitter_s_folder_is_taken() -> None:
+    folder = Path("/packages/mlperf/closed/Azure")
+    facts = host(**{
+        f"exists[{folder / 'Makefile.docker'}]": True,
+        f"text[{folder / 'VERSION'}]": "v4.1\n",
+        f"text[{folder / 'Makefile.docker'}]": "docker build --build-context common=docker/common\n",
+    })  # fmt: skip
+    assert steps(facts, Submitter="Azure")["repository"] == f"chown -R ann {folder}"
+
+
+@pytest.mark.parametrize("by", ["parameter", "variable"])
+def test_a_folder_alone_is_enough_for_scratch(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = host(disks=(SYSTEM,))
+    if by == "variable":
+        monkeypatch.setenv("MLPERF_SCRATCH_PATH", "/scratch")
+    planner = planner_of(facts, **({"ScratchPath": "/scratch"} if by == "parameter" else {}))
+    assert "CreateMountPoints" not in run_by(planner, planner.profile.dependencies, facts)
+    planned = planner.plan(planner.profile.actions[0], facts)
+    assert planned.plan, planned.note
+    assert planned.plan.steps[0].command == "mkdir -p /scratch/{data,models,preprocessed_data}"
 
 
 def test_run_args_are_virtualclient_s() -> None:

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from actions.nvidia_harness.results import results_in
+from actions.nvidia_harness.results import merged, results_in
 from actions.nvidia_harness.workspace import Test
 from agent.core.errors import ParseError
+from agent.core.records import ParsedOutput, Validity, Verdict
+from parsers.loadgen import ACCURACY_NOT_JUDGED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 KEY = "result_samples_per_second"
+VALID, INVALID = Verdict(Validity.VALID), Verdict(Validity.INVALID)
+ACCURACY = Verdict(Validity.NOT_APPLICABLE, (), (ACCURACY_NOT_JUDGED,))
 
 
 def leave(folder: Path, benchmark: str, scenario: str, mode: str) -> None:
@@ -47,6 +51,38 @@ def test_what_was_asked_for(tmp_path: Path, benchmark: str, full: str, config_ve
     leave(tmp_path, full, "Offline", "PerformanceOnly")
     (output,) = results_in(tmp_path, Test(config_ver, "Offline", "performance"), benchmark)
     assert output.scenario == f"{full}/Offline/performance"
+
+
+@pytest.mark.parametrize("mode", ["performance", "accuracy"])
+def test_without_loadgens_own_log_nothing_is_proven(tmp_path: Path, mode: str) -> None:
+    leave(tmp_path, "bert-99", "Offline", f"{mode.title()}Only")
+    (output,) = results_in(tmp_path, Test("default", "Offline", mode), "bert")
+    assert output.verdict is not None
+    assert output.verdict.validity is Validity.INVALID
+    assert output.verdict.reasons[-1].code == "no_loadgen_log"
+
+
+@pytest.mark.parametrize(
+    ("said", "raw", "expected"),
+    [
+        (VALID, VALID, "VALID"),
+        (None, VALID, "VALID"),
+        (VALID, INVALID, "INVALID"),
+        (INVALID, VALID, "INVALID"),
+        (VALID, None, "FAILED"),
+        (VALID, Verdict(Validity.NOT_APPLICABLE), "NOT_APPLICABLE"),
+        (VALID, ACCURACY, "VALID"),
+        (None, ACCURACY, "NOT_APPLICABLE"),
+        (Verdict(Validity.NOT_APPLICABLE), ACCURACY, "NOT_APPLICABLE"),
+    ],
+)
+def test_the_harness_and_loadgens_log_have_to_agree(
+    said: Verdict | None, raw: Verdict | None, expected: str
+) -> None:
+    summary = ParsedOutput("mlperf_metadata", "harness", scenario="bert-99/Offline/performance", verdict=said)
+    output = merged(summary, ParsedOutput("loadgen", "LoadGen", verdict=raw))
+    assert output.verdict is not None
+    assert output.verdict.validity.value == expected
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_samples_is_the_profiles_parameter(
     if command == "plan":
         assert "echo 5" in out
     else:
-        log = next((tmp_path / "results").glob("2*/logs/*.log")).read_text()
+        log = next((tmp_path / "results").glob("2*/logs/1-*.log")).read_text()
         assert "echo 5" in log
     code, _, err = vcagent(capsys, monkeypatch, command, "--profile", "OTHER.yaml", "--samples", "5")
     assert code == ExitCode.PROFILE_INVALID

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from agent.cli.parse import parse
 from agent.component.parsing import parse_path, parsers
 from agent.core.errors import ExitCode, ParseError, UsageError
+from agent.core.records import Validity
 
 LOGS = Path(__file__).parents[2] / "parsers" / "loadgen" / "logs"
 SMI = "index, name, power.draw [W]\n0, NVIDIA L4, 20.5 W\n"
@@ -100,3 +102,51 @@ def test_programs_get_json() -> None:
     assert output["verdict"]["reasons"][0]["setting"] == "target_qps"
     values = {metric["name"]: metric["value"] for metric in output["metrics"]}
     assert values["samples_per_second"] == 468.556
+
+
+BENCH = [
+    {"build_commit": "a", "build_number": 1, "model_filename": "m", "n_prompt": 16, "n_gen": 0, "avg_ts": 5.5,
+     "stddev_ts": 0.1, "flash_attn": flash_attn}
+    for flash_attn in (0, 1)
+]  # fmt: skip
+
+
+def test_cases_are_told_apart_for_people_and_programs(tmp_path: Path) -> None:
+    (tmp_path / "bench.json").write_text(json.dumps(BENCH, indent=2))
+    _, shown = run(tmp_path / "bench.json", "--all")
+    assert "pp16/flash_attn=0" in shown
+    assert "pp16/flash_attn=1" in shown
+    (output,) = json.loads(run(tmp_path / "bench.json", "--json")[1])
+    cases = [(metric["scenario"], metric["name"]) for metric in output["metrics"]]
+    assert len(set(cases)) == len(cases) == 4
+    (tmp_path / "smi.csv").write_text(
+        "timestamp, index, power.draw [W]\n2026/01/02 03:04:05.500, 0, 70 W\n" * 2
+    )
+    assert "reading-2" in run(tmp_path / "smi.csv")[1]
+
+
+def test_a_parser_that_fails_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "smi.csv").write_text(SMI)
+    (tmp_path / "results_1.json").write_text('{"results": {"t": {"alias": "t", "acc,none": 0.')
+    outputs = {output.format: output for output in parse_path(tmp_path)}
+    assert outputs["nvidia_smi"].metrics
+    assert outputs["lm_eval"].validity is Validity.FAILED
+    assert run(tmp_path)[0] == ExitCode.ACTION_FAILED
+
+
+def test_output_that_was_cut_is_called_incomplete(tmp_path: Path) -> None:
+    (tmp_path / "smi.csv").write_text(SMI + "1, NVIDIA L4, 10")
+    code, shown = run(tmp_path / "smi.csv")
+    assert code == ExitCode.ACTION_FAILED
+    assert "incomplete" in shown
+
+
+def test_what_is_neither_file_nor_folder_is_a_usage_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="neither a file nor a folder"):
+        parse_path(tmp_path / "pipe")
+    (tmp_path / "smi.csv").write_text(SMI)
+    assert len(parse_path(tmp_path)) == 1  # the pipe in it is not opened
+    for name in ("a\0b", "x" * 5000):
+        with pytest.raises(UsageError, match="cannot be read"):
+            parse_path(Path(name))

@@ -7,7 +7,7 @@ import pytest
 from agent.facts import Facts
 from agent.facts.gpu_memory import GpuMemory
 from agent.facts.gpus import Gpu
-from agent.facts.visible_gpus import visible_gpus, visible_memory, visible_places
+from agent.facts.visible_gpus import chosen_devices, visible_gpus, visible_memory, visible_places
 
 UUIDS = ("GPU-aa11", "GPU-ab22", "GPU-cc33")
 
@@ -40,3 +40,44 @@ def test_a_gpu_whose_memory_nobody_tells_keeps_its_place() -> None:
     memory = (GpuMemory(1, "GPU-b", 10, 5),)
     facts = Facts(modelled={"gpu_memory": memory, "visible_devices": "0,1"})
     assert visible_memory(facts) == memory
+
+
+def host_with_free(*free_gib: int, visible: str | None = None, told: bool = True) -> Facts:
+    """A host with GPUs of 80 GiB, of which so much is free."""
+    names = [f"NVIDIA {letter}" for letter in "ABCDEFGH"]
+    gpus = tuple(Gpu(f"0000:{place:02x}:00.0", name=names[place]) for place, _ in enumerate(free_gib))
+    memory = [
+        GpuMemory(place, f"GPU-{place}", 80 * 2**30, free * 2**30) for place, free in enumerate(free_gib)
+    ]
+    return Facts(
+        modelled={"gpus": gpus, "gpu_memory": tuple(memory) if told else (), "visible_devices": visible}
+    )
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "visible", "count", "devices", "names"),
+    [
+        ((10, 79, 40, 79), None, 1, "1", "B"),
+        ((10, 79, 40, 79), None, 2, "1,3", "BD"),
+        ((10, 79, 40, 79), None, 3, "1,2,3", "BCD"),
+        ((79, 79, 79, 79), None, 2, "0,1", "AB"),
+        ((10, 79, 40, 79), "0,2", 1, "2", "C"),
+        ((10, 79, 40, 79), "3,0,2", 2, "3,2", "DC"),
+        ((10, 79), None, 2, None, "AB"),
+        ((10, 79), None, None, None, "AB"),
+        ((10, 79), None, 5, None, "AB"),
+    ],
+)
+def test_of_fewer_than_all_those_with_the_most_free_memory_are_used(
+    free_gib: tuple[int, ...], visible: str | None, count: int | None, devices: str | None, names: str
+) -> None:
+    facts = host_with_free(*free_gib, visible=visible)
+    assert chosen_devices(facts, count) == devices
+    assert "".join(str(gpu.name)[-1] for gpu in visible_gpus(facts, count)) == names
+    assert [gpu.index for gpu in visible_memory(facts, count)] == ["ABCD".index(name) for name in names]
+
+
+def test_where_nobody_tells_of_memory_the_first_are_used() -> None:
+    facts = host_with_free(10, 79, told=False)
+    assert chosen_devices(facts, 1) is None
+    assert [gpu.name for gpu in visible_gpus(facts, 1)] == ["NVIDIA A"]

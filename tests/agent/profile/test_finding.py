@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TEXT = "Description: d\nActions: [{Type: X}]\n"
+TEXT = "Description: a profile\nActions: [{Type: X}]\n"
 
 
 @pytest.fixture
@@ -32,7 +32,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "reference", ["PERF-GPU-MLPERF", "perf-gpu-mlperf", "PERF-GPU-MLPERF.yaml", "perf-gpu-mlperf.YAML"]
+    "reference",
+    [
+        "PERF-GPU-MLPERF",
+        "perf-gpu-mlperf",
+        "PERF-GPU-MLPERF.yaml",
+        "perf-gpu-mlperf.YAML",
+        "PERF-GPU-MLPERF.json",
+    ],
 )
 def test_an_installed_name(folder: Path, reference: str) -> None:
     source = find(reference, search=[folder])
@@ -53,7 +60,7 @@ def test_a_path_and_a_file_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_missing_one_names_the_nearest(folder: Path) -> None:
     with pytest.raises(ProfileError, match="'PERF-GPU-MLPREF' is neither") as caught:
         find("PERF-GPU-MLPREF", search=[folder])
-    assert caught.value.remedy == "did you mean PERF-GPU-MLPERF?"
+    assert caught.value.remedy == "did you mean PERF-GPU-MLPERF (a profile)?"
     with pytest.raises(ProfileError, match="is a folder"):
         find(str(folder), search=[folder])
 
@@ -195,3 +202,25 @@ def test_a_uri_that_leads_nowhere(uri: str) -> None:
         find(uri)
     if "@" in uri or "?" in uri:
         assert "hunter2" not in str(caught.value)
+
+
+def test_a_name_that_is_close_is_told_with_what_it_is() -> None:
+    with pytest.raises(ProfileError) as caught:
+        find("PERF-GPU-MLPERF-LLAMA2")
+    remedy = caught.value.remedy or ""
+    assert "PERF-GPU-MLPERF-LLAMA3 (MLPerf LoadGen with Llama 3.1 8B on vLLM, and MMLU)" in remedy
+    assert "PERF-GPU-MLPERF (NVIDIA's MLPerf Inference code in its container" in remedy
+
+
+def test_an_example_by_its_name() -> None:
+    assert find("examples/fio").name == "FIO"
+    assert "examples/FIO.yaml" in list(installed())
+    assert list(installed()).index("examples/FIO.yaml") > list(installed()).index("SETUP-GPU-NVIDIA.yaml")
+
+
+def test_a_file_here_before_an_installed_one_of_another_format(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    (folder.parent / "PERF-GPU-MLPERF.json").write_text('{"Description": "mine"}')
+    assert find("PERF-GPU-MLPERF.json", search=[folder]).format == "json"

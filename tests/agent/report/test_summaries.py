@@ -9,7 +9,7 @@ import pytest
 from agent.core.records import Metric, ParsedOutput, Reason, Relativity, Validity, Verdict
 from agent.report import write_case_summary, write_rollup
 from agent.report.figures import latency_limits
-from agent.report.headline import headline, headline_metrics
+from agent.report.headline import headline, headline_json, headline_metrics
 from agent.report.status import setting_to_change
 
 if TYPE_CHECKING:
@@ -152,3 +152,19 @@ def test_a_change_that_the_remedy_names_is_not_told_twice(
     reason: Reason, change: tuple[str, str] | None
 ) -> None:
     assert setting_to_change(reason) == change
+
+
+def test_a_case_of_any_tool_has_a_headline() -> None:
+    metrics = [
+        Metric("retries", 3, "count", verbosity=2),
+        Metric("bus_bandwidth", 2e11, "bytes/s"),
+    ]
+    assert headline_json(metrics) == {"result": {"metric": "bus_bandwidth", "value": 2e11, "unit": "bytes/s"}}
+    assert headline_json([]) == {}
+
+
+def test_a_warm_up_is_no_headline() -> None:
+    warm = Metric("warmup_tokens_per_second", 10, "tokens/s")
+    measured = Metric("samples_per_second", 5, "samples/s", verbosity=2)
+    assert headline_json([warm, measured])["throughput"]["metric"] == "samples_per_second"
+    assert headline_json([warm])["throughput"]["metric"] == "warmup_tokens_per_second"

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import io
 import json
+import threading
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from rich.console import Console
 
-from agent.component.component import Monitor, MonitorContext, MonitorSummary
+from agent.component import registry
+from agent.component.component import Action, Monitor, MonitorContext, MonitorSummary, Plan, Step, StepOutcome
 from agent.core.names import canonical
-from agent.core.records import SUMMARY_TAG, Metric
+from agent.core.records import SUMMARY_TAG, Metric, ParsedOutput
 from agent.report.terminal import render_result
+from agent.run import monitoring
+from agent.run.recorder import Recorder
 from tests.agent.conftest import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    import pytest
-
+    from agent.component.component import StepContext
+    from agent.facts import Facts
     from agent.run.session import FinishedRun
     from tests.lab.nvml.nvml_stand_in import NvmlStandIn
 
@@ -123,10 +129,6 @@ class Chatty(Monitor):
 def test_a_monitor_that_cannot_sum_up_spoils_nothing(
     run_profile: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from importlib.metadata import EntryPoint
-
-    from agent.component import registry
-
     known = registry._registered()
     for cls in (Clumsy, Chatty):
         known[canonical(cls.__name__)] = EntryPoint(
@@ -145,3 +147,74 @@ def test_a_monitor_that_cannot_sum_up_spoils_nothing(
         "the key is ***",
     ]
     assert list(case_usage(finished, "A")) == ["one"]
+
+
+class Dying(Monitor):
+    """Watches again when it is started again; its disk is full, so that nothing can be written."""
+
+    started = 0
+    again = threading.Event()
+
+    def watch(self, context: MonitorContext) -> None:
+        type(self).started += 1
+        if self.started == 1:
+            context.log.parent.mkdir(exist_ok=True)
+            context.log.symlink_to("/dev/full")
+            raise OSError(28, "No space left on device")
+        context.emit([Metric("seen", 1, "count")])
+        self.again.set()
+        context.stop.wait(60)
+
+
+class WaitsForIt(Action):
+    """Ends when the monitor runs again."""
+
+    def plan(self, facts: Facts) -> Plan:
+        def wait(context: StepContext) -> StepOutcome:
+            assert Dying.again.wait(30)
+            return StepOutcome(
+                "done", (ParsedOutput("", "tool", scenario="case"),), context.case_dir("a", "b")
+            )
+
+        return Plan((Step("wait", "to see the monitor again", wait),))
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = dict(registry._registered())
+    for cls in (Dying, WaitsForIt):
+        known[canonical(cls.__name__)] = EntryPoint(
+            cls.__name__, f"{__name__}:{cls.__name__}", registry.COMPONENT_GROUP
+        )
+    monkeypatch.setattr(registry, "_registered", lambda: known)
+    monkeypatch.setattr(monitoring, "RESTART_WAIT_S", 0.05)
+    Dying.started = 0
+    Dying.again.clear()
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_monitor_that_dies_is_started_again_and_each_case_is_told(run_profile: Run) -> None:
+    finished = run_profile({"Monitors": [element("Dying", "D")], "Actions": [element("WaitsForIt", "A")]})
+    assert finished.outcome.exit_code == 0
+    assert Dying.started == 2
+    (case,) = finished.description["cases"]
+    (warning,) = case["warnings"]
+    assert warning.startswith("Dying (D) died and did not run for ")
+    assert warning.endswith("[Errno 28] No space left on device")
+    assert any("died and is started again" in note for note in finished.description["verdict"]["warnings"])
+    assert [record["metric"] for record in records_of(finished) if record["tool_name"] == "Dying"] == ["seen"]
+
+
+@pytest.mark.usefixtures("registered")
+def test_records_that_cannot_be_written_end_no_monitor(
+    run_profile: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Recorder, "emit", full)
+    Dying.started = 1
+    finished = run_profile({"Monitors": [element("Dying", "D")], "Actions": [element("WaitsForIt", "A")]})
+    assert finished.outcome.exit_code == 0
+    assert Dying.started == 2
+    assert any("records could not be written" in note for note in finished.description["verdict"]["warnings"])

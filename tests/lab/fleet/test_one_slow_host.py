@@ -45,7 +45,7 @@ rules:
     categories: Network
     metrics: ["*/network_sent_max"]
 """
-_MOCK_SERVER = Path(__file__).parents[3] / "actions" / "loadgen" / "mock_server.py"
+_IN_ENVIRONMENT = Path(__file__).parents[3] / "actions" / "loadgen" / "in_environment"
 _REQUIREMENTS = ("mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4")
 
 
@@ -69,14 +69,17 @@ def loadgen_environment() -> Path:
 @pytest.fixture
 def server(controller: Controller, docker_engine: DockerEngine, ssh_base: str) -> SshHost:
     """A host that all others ask, on port 8000; the agent has been there before."""
-    mount = f"--volume={_MOCK_SERVER}:/mock_server.py:ro"
+    mount = f"--volume={_IN_ENVIRONMENT}:/in_environment:ro"
     host = start_hosts(
         docker_engine, ssh_base, ["link-server"], Path(f"{controller.key}.pub"), options=[mount]
     )[0]
     controller.fleet(
         "run", "-i", entries([host], controller), "-p", controller.write_profile("true"), exit_code=0
     )
-    docker_engine.docker("exec", "--detach", host.name, "python3", "/mock_server.py", "--host=0.0.0.0")
+    docker_engine.docker(
+        "exec", "--detach", "--env=PYTHONPATH=/in_environment", host.name,
+        "python3", "-m", "mock_engine", "--host=0.0.0.0",
+    )  # fmt: skip
     return host
 
 

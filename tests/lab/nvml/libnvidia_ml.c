@@ -8,6 +8,8 @@
  *     lost 3          GPU 3 has fallen off the bus (-1: none)
  *     old 1           fields and functions of newer drivers are missing
  *     ecc 2           uncorrected memory errors
+ *     clock 1947      the SM clock, in MHz, of at most 1980
+ *     watts 921       the power that all GPUs read (0: as below)
  * Power is 400 W + 10 W for each GPU; energy grows with the clock accordingly.
  */
 #include <stdint.h>
@@ -33,7 +35,7 @@ typedef struct {
 } Field;
 
 static Device devices[16];
-static int gpus = 8, gone = 0, lost = -1, old = 0, ecc = 0, initialised = 0;
+static int gpus = 8, gone = 0, lost = -1, old = 0, ecc = 0, sm_clock = 1755, watts = 0, initialised = 0;
 static unsigned long long events = 0;
 static double started;
 
@@ -56,6 +58,8 @@ static void look(void) {
         if (!strcmp(name, "lost")) lost = (int)value;
         if (!strcmp(name, "old")) old = (int)value;
         if (!strcmp(name, "ecc")) ecc = (int)value;
+        if (!strcmp(name, "clock")) sm_clock = (int)value;
+        if (!strcmp(name, "watts")) watts = (int)value;
     }
     fclose(file);
 }
@@ -109,9 +113,11 @@ int nvmlDeviceGetMemoryInfo_v2(Device *device, Memory *memory)
 int nvmlDeviceGetTemperature(Device *device, unsigned int sensor, unsigned int *celsius)
     ANSWER(device, (void)sensor; *celsius = 61)
 int nvmlDeviceGetClockInfo(Device *device, unsigned int kind, unsigned int *mhz)
-    ANSWER(device, *mhz = kind == 2 ? 2619 : 1755)
+    ANSWER(device, *mhz = kind == 2 ? 2619 : (unsigned int)sm_clock)
+int nvmlDeviceGetMaxClockInfo(Device *device, unsigned int kind, unsigned int *mhz)
+    ANSWER(device, *mhz = kind == 2 ? 2619 : 1980)
 int nvmlDeviceGetPowerUsage(Device *device, unsigned int *milliwatts)
-    ANSWER(device, *milliwatts = 400000 + 10000 * device->index)
+    ANSWER(device, *milliwatts = watts ? 1000 * (unsigned int)watts : 400000 + 10000 * device->index)
 int nvmlDeviceGetEnforcedPowerLimit(Device *device, unsigned int *milliwatts) ANSWER(device, *milliwatts = 500000)
 int nvmlDeviceGetPowerManagementDefaultLimit(Device *device, unsigned int *milliwatts)
     ANSWER(device, *milliwatts = 700000)
@@ -132,7 +138,8 @@ static void fill(Field *field, unsigned int index) {
     case 83: if (old) break; field->value.ull = (unsigned long long)(seconds * (400000 + 10000 * index)); return;
     case 138: case 139: if (field->scope != 0xFFFFFFFF) break;
         field->value.ull = (unsigned long long)(seconds * 1000000); return;
-    case 186: if (old) break; field->type = 1; field->value.ui = 400000 + 10000 * index; return;
+    case 186: if (old) break; field->type = 1;
+        field->value.ui = watts ? 1000 * (unsigned int)watts : 400000 + 10000 * index; return;
     case 197: case 198: field->type = 1; field->value.ui = 1; return;
     }
     field->status = NOT_SUPPORTED;

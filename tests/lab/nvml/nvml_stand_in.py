@@ -25,7 +25,16 @@ class NvmlStandIn:
     def __init__(self, library: Path, state: Path) -> None:
         self.library = library
         self.state = state
-        self._values = {"gpus": 2, "events": 0, "gone": 0, "lost": -1, "old": 0, "ecc": 0}
+        self._values = {
+            "gpus": 2,
+            "events": 0,
+            "gone": 0,
+            "lost": -1,
+            "old": 0,
+            "ecc": 0,
+            "clock": 1755,
+            "watts": 0,
+        }
         self.set()
 
     def set(self, **values: int) -> None:

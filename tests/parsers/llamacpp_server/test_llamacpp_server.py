@@ -123,3 +123,59 @@ def test_other_counters_are_not_llama_cpp_s(tmp_path: Path) -> None:
     assert not COUNTERS_PARSER.recognise(path)
     with pytest.raises(ParseError, match=r"none of llama\.cpp's counters"):
         COUNTERS_PARSER.parse(path)
+
+
+def event(predicted: int, **changes: object) -> str:
+    choice = {"delta": {"content": "h"}, "index": 0, "finish_reason": None}
+    timings = {"prompt_n": 12, "prompt_ms": 100.5, "predicted_n": predicted, "predicted_ms": 20.0 * predicted}
+    return "data: " + json.dumps({"choices": [choice | changes], "timings": timings}) + "\n\n"
+
+
+def test_a_stream_with_timings_per_token_has_ended_only_where_it_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "stream.txt"
+    path.write_text(event(3) + event(4) + 'data: {"choices":[{"del')
+    output, found = one(path)
+    assert not output.complete
+    assert found["generation_tokens"].value == 4
+    for end in (event(5, finish_reason="stop"), "data: [DONE]\n\n"):
+        path.write_text(event(3) + event(4) + end)
+        assert one(path)[0].complete
+
+
+def test_several_replies_in_one_file_are_all_there(tmp_path: Path) -> None:
+    path = tmp_path / "replies.jsonl"
+    for text in (
+        event(3) + "data: [DONE]\n\n" + event(7) + "data: [DONE]\n\n",
+        "\n".join((REPLIES / f"completion_{build}.json").read_text() for build in ("b3642", "b11549")),
+    ):
+        path.write_text(text)
+        outputs = REPLIES_PARSER.parse(path)
+        assert len(outputs) == 2
+        assert len({output.scenario for output in outputs}) == 2
+        assert all(output.complete for output in outputs)
+
+
+def test_a_negative_time_is_left_out_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "reply.json"
+    path.write_text('{"stop": true, "timings": {"prompt_n": 3, "prompt_ms": -5.0, "predicted_n": 2}}')
+    output, found = one(path)
+    assert "prompt_time" not in found
+    assert output.verdict is not None
+    assert [reason.code for reason in output.verdict.reasons] == ["below_0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("llamacpp:n_decode_total 1\nllamacpp:n_decode_total 2\n", "twice"),
+        ('llamacpp:n_decode_total{m="a"} 1\nllamacpp:n_decode_total{m="b"} 2\n', "several models"),
+        ("llamacpp:n_decode_total 0,5\n", "decimal comma"),
+        ("llamacpp:n_decode_total -1\n", "below 0"),
+        ("llamacpp:n_decode_total\n", "not a sample"),
+    ],
+)
+def test_counters_that_make_no_sense_are_refused(text: str, match: str, tmp_path: Path) -> None:
+    path = tmp_path / "counters.prom"
+    path.write_text(text)
+    with pytest.raises(ParseError, match=match):
+        COUNTERS_PARSER.parse(path)

@@ -148,7 +148,7 @@ def test_one_request_of_one_user_is_measured_whole(judged: Write) -> None:
     [(1, set()), (2, set()), (3, {50}), (10, {50}), (11, {50, 90}), (101, {50, 90, 95, 99})],
 )
 def test_a_percentile_has_a_value_above_it(count: int, told: set[int], judged: Write) -> None:
-    found = metrics(judged([request(0.4 * number, latency_s=0.4 + number / 1e3) for number in range(count)]))
+    found = metrics(judged([request(1.0 * number, latency_s=0.4 + number / 1e3) for number in range(count)]))
     assert {percent for percent in (50, 90, 95, 99) if f"latency_p{percent}" in found} == told
     for percent in told:
         assert found[f"latency_p{percent}"].value < found["latency_max"].value
@@ -286,3 +286,103 @@ def test_a_load_test_is_not_taken_for_any_table(tmp_path: Path) -> None:
     shutil.copy(LOADS.parent / "tables" / "2_20" / "locust_stats.csv", tmp_path / "both")
     assert not PARSER.recognise(tmp_path / "both")
     assert len(parse_path(tmp_path / "both")) == 1
+
+
+def test_requests_that_were_sent_and_never_heard_of_make_the_result_invalid(
+    judged: Write, tmp_path: Path
+) -> None:
+    whole = [request(0.5 * number) for number in range(18)]
+    assert metrics(judged(whole))["requests_lost"].value == 0
+    (tmp_path / "locust_stats.csv").write_text(
+        "Type,Name,Request Count\nPOST,/c,20\nTTFT,/c,18\n,Aggregated,38\n"
+    )
+    output = judged(whole)
+    assert (output.validity, codes(output)) == (Validity.INVALID, {"requests_lost"})
+    assert metrics(output)["requests_lost"].value == 2
+    assert output.verdict
+    assert "2 of 20 requests were sent and nothing more was heard" in output.verdict.reasons[0].message
+
+
+def test_what_the_users_processes_sent_counts(judged: Write, tmp_path: Path) -> None:
+    judged([request(0), request(0.5)])
+    (log,) = tmp_path.glob("requests-*.jsonl")
+    log.write_text(log.read_text().replace('"event": "client"', '"event": "client", "sent": 3'))
+    assert codes(one(tmp_path)) == {"requests_lost"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"arrivals_s": [0.1, 0.3, 0.2, 0.4]}, "its times run backwards"),
+        ({"arrivals_s": [0.1, 0.2, 0.3, 0.6]}, "its times run backwards"),
+        ({"sent_s": 0.2}, "it was sent before the same user's last one had ended"),
+    ],
+)
+def test_times_that_run_backwards_are_set_aside(changes: dict[str, Any], told: str, judged: Write) -> None:
+    output = judged([request(0), request(0.5) | changes, request(1), request(1.5)])
+    assert (output.validity, codes(output)) == (Validity.INVALID, {"request_failures"})
+    assert output.verdict
+    assert told in output.verdict.reasons[0].message
+    assert metrics(output)["latency_max"].value == 0.4
+
+
+TEXT = {"text_bytes": 80, "output_tokens": 20, "arrivals_s": [0.02 * number for number in range(1, 21)]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"is_blank": True}, "blank"),
+        ({"oddities": ["other_model"]}, "other_model"),
+        ({"oddities": ["choices"]}, "choices"),
+        ({"oddities": ["unfinished"]}, "unfinished"),
+        ({"arrivals_s": [0.4]}, "burst"),
+        ({"arrivals_s": [0.1] + [0.4] * 19, "begins_blank": True}, "paused_blank"),
+        ({"arrivals_s": [0.01 * number for number in range(1, 31)]}, "more_parts"),
+        ({"text_bytes": 8}, "text_per_token"),
+        ({"text_crc32": 7}, "shared_text"),
+        ({"timings": {"predicted_n": 5}}, "timed_tokens"),
+        ({"timings": {"predicted_ms": 900.0}}, "worked_longer"),
+        ({"timings": {"prompt_n": 3}}, "prompt_cache"),
+    ],
+)
+def test_a_server_that_cheats_makes_a_load_test_invalid(
+    changes: dict[str, Any], code: str, judged: Write
+) -> None:
+    honest = [
+        request(0.5 * number, prompt_crc32=number, text_crc32=number, **{**TEXT, "timings": {}})
+        for number in range(8)
+    ]
+    assert judged(honest).validity is Validity.VALID
+    output = judged([{**row, **changes} for row in honest])
+    assert (output.validity, codes(output)) == (Validity.INVALID, {code})
+
+
+def test_a_request_with_a_negative_time_is_left_out_and_told(judged: Write) -> None:
+    output = judged([request(0), request(0.4), request(0.8) | {"arrivals_s": [-0.1, 0.2, 0.3, 0.4]}])
+    assert (output.validity, codes(output)) == (Validity.INVALID, {"cut_log"})
+    assert metrics(output)["request_count"].value == 2
+    assert metrics(output)["tpot_mean"].value == pytest.approx(0.1)
+
+
+def test_requests_that_were_sent_and_are_in_no_log_are_lost(judged: Write, tmp_path: Path) -> None:
+    sent = [request(0), request(0.4), request(0.8)]
+    assert judged(sent, requests_sent=3).validity is Validity.VALID
+    output = judged(sent, requests_sent=5)
+    assert codes(output) == {"requests_lost"}
+    assert output.verdict is not None
+    assert "2 of 5 requests were sent and nothing more was heard" in output.verdict.reasons[0].message
+    columns = "Type,Name,Request Count,Failure Count"
+    rows = "POST,/c,4,0\nTTFT,/c,4,0\nTPOT,/c,4,0\n,Aggregated,12,0\n"
+    (tmp_path / "locust_stats.csv").write_text(f"{columns}\n{rows}")
+    assert codes(judged(sent)) == {"requests_lost"}
+    (tmp_path / "locust_stats.csv").write_text(f"{columns}\n{rows.replace('4', '3')}")
+    assert judged(sent).validity is Validity.VALID
+
+
+def test_load_tests_are_found_below_a_folder_and_hide_no_other(judged: Write, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(LOADS / "valid", tmp_path / "tree" / name)
+    (tmp_path / "tree" / "b" / "load.json").write_text("{")
+    outputs = {output.scenario: output.validity for output in LOAD_PARSER.parse(tmp_path / "tree")}
+    assert outputs == {"a/tiny/F16/load-2": Validity.VALID, "b": Validity.FAILED}

@@ -89,3 +89,61 @@ def test_a_table_without_requests_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "none_stats.csv").write_text(f"{header}\n,Aggregated,0,0,N/A,0,0,0,0,0,0{',N/A' * 11}\n")
     with pytest.raises(ParseError, match="no request"):
         PARSER.parse(tmp_path)
+
+
+def test_a_download_from_the_web_ui_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "requests_1764371000.123.csv"
+    shutil.copy(TABLES / "2_20" / "locust_stats.csv", path)
+    for place in (path, tmp_path):
+        assert {output.scenario for output in parse_path(place)} == set(by_scenario(TABLES / "2_20"))
+
+
+def changed(tmp_path: Path, old: str, new: str) -> Path:
+    text = (TABLES / "2_20" / "locust_stats.csv").read_text()
+    assert old in text
+    path = tmp_path / "x_stats.csv"
+    path.write_text(text.replace(old, new))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("\n,Aggregated", "\n,1,2,Aggregated"), ("Aggregated,", "Aggregated,x")]
+)
+def test_a_row_that_does_not_fit_its_header_is_refused(old: str, new: str, tmp_path: Path) -> None:
+    with pytest.raises(ParseError):
+        PARSER.parse(changed(tmp_path, old, new))
+
+
+def test_two_tables_in_one_file_are_refused(tmp_path: Path) -> None:
+    text = (TABLES / "2_20" / "locust_stats.csv").read_text()
+    (tmp_path / "x_stats.csv").write_text(text * 2)
+    with pytest.raises(ParseError, match="two tables"):
+        PARSER.parse(tmp_path / "x_stats.csv")
+
+
+def test_a_field_of_any_length_is_an_error_and_no_traceback(tmp_path: Path) -> None:
+    path = changed(tmp_path, "Aggregated", "A" * 200_000)
+    with pytest.raises(ParseError, match="field larger"):
+        PARSER.parse(path)
+
+
+def test_a_negative_time_is_left_out_and_told(tmp_path: Path) -> None:
+    header, *rows = (TABLES / "2_20" / "locust_stats.csv").read_text().splitlines()
+    cells = rows[-1].split(",")
+    place = header.split(",").index("99%")
+    cells[place] = "-5"
+    path = tmp_path / "x_stats.csv"
+    path.write_text("\n".join([header, *rows[:-1], ",".join(cells)]) + "\n")
+    output = {output.scenario: output for output in PARSER.parse(path)}["Aggregated"]
+    assert output.validity is Validity.INVALID
+    assert output.verdict is not None
+    assert [reason.code for reason in output.verdict.reasons] == ["below_0"]
+    assert "response_time_p99" not in metrics(output)
+
+
+def test_a_bad_table_beside_is_told_and_hides_nothing(tmp_path: Path) -> None:
+    shutil.copytree(TABLES / "2_47_died", tmp_path / "x")
+    (tmp_path / "x" / "locust_failures.csv").write_text("Method,Name,Error,Occurrences\na,b,c,d,e,f\n")
+    outputs = by_scenario(tmp_path / "x")
+    assert outputs["Aggregated"].verdict is not None
+    assert "locust_failures.csv cannot be read" in outputs["Aggregated"].verdict.warnings[0]

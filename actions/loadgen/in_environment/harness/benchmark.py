@@ -10,8 +10,6 @@ from .setting_table import SETTINGS, Number, value_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Benchmark", "benchmark_of"]
-
 _LIMITS = ("ttft_latency", "tpot_latency", "target_latency")
 _LOWER = ("min_duration", "min_query_count", "target_latency_percentile", "performance_sample_count_override")
 _SAME = ("sample_concatenate_permutation", "samples_per_query")

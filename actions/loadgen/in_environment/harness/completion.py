@@ -11,21 +11,25 @@ from typing import Any
 
 from .errors import HarnessError
 
-__all__ = ["CompletionReader"]
-
 _SHOWN = 200
+_NUMBERS = (int, float)
 _FAILURES = ("abort", "error")
 """Reasons to finish (vLLM's, SGLang's) that mean that the answer is not whole."""
 
 
 class CompletionReader:
-    """Collects an answer.
+    """Collects an answer, and what the reply says of it.
 
     Attributes:
         texts: the parts that hold text, in order.
         done: whether the stream said that it is over.
         input_tokens: prompt tokens as the engine counted them; None where it does not say.
         cached_tokens: those of them that came from a prefix cache; None where it does not say.
+        finish_reason: why the answer ended; None where the engine does not say.
+        reply_id: the reply's id; None for none.
+        model: the model that the reply names, or the first other one that a part of it names; None for none.
+        oddities: what no honest reply has, by the names of ``reply_log``.
+        timings: llama.cpp's own timings of the request.
     """
 
     def __init__(self) -> None:
@@ -33,8 +37,13 @@ class CompletionReader:
         self.done = False
         self.input_tokens: int | None = None
         self.cached_tokens: int | None = None
+        self.finish_reason: str | None = None
+        self.reply_id: str | None = None
+        self.model: str | None = None
+        self.oddities: set[str] = set()
+        self.timings: dict[str, Any] = {}
         self._output_tokens: int | None = None
-        self._finished = False
+        self._token_ids = 0
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
@@ -70,31 +79,75 @@ class CompletionReader:
                 raise _engine_error(json.dumps(chunk["error"]).encode())
             choices, usage = chunk.get("choices", ()), chunk.get("usage")
             if choices:
-                part, finish = choices[0].get("text"), choices[0].get("finish_reason")
-                if part:
-                    self.texts.append(part)
-                if finish in _FAILURES:
-                    raise _engine_error(f"it ended an answer with finish_reason {finish}".encode())
-                if finish:
-                    self._finished = True
+                self._choice(choices[0])
+                if len(choices) > 1:
+                    self.oddities.add("choices")
+            if (model := chunk.get("model")) and model != self.model:
+                self._named(model)
+            if self.reply_id is None:
+                self.reply_id = chunk.get("id")
             if usage:
-                self._usage(usage, chunk.get("timings") or {})
+                self._usage(usage)
+            if timings := chunk.get("timings"):
+                self._timings(timings)
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             shown = text[:_SHOWN].decode(errors="replace")
             raise HarnessError(
                 "malformed_reply", f"the engine sent what is no completion: {shown!r} ({error})"
             ) from error
 
-    def _usage(self, usage: dict[str, Any], timings: dict[str, Any]) -> None:
-        self._output_tokens = int(usage["completion_tokens"])
+    def _choice(self, choice: dict[str, Any]) -> None:
+        part, finish = choice.get("text"), choice.get("finish_reason")
+        if part:
+            if part.__class__ is not str:
+                raise TypeError("its text is no text")
+            self.texts.append(part)
+            if self.done:
+                self.oddities.add("text_after_end")
+        if choice.get("index"):
+            self.oddities.add("choices")
+        if ids := choice.get("token_ids"):
+            self._token_ids += len(ids)
+        if finish:
+            if finish in _FAILURES:
+                raise _engine_error(f"it ended an answer with finish_reason {finish}".encode())
+            self.finish_reason = finish
+
+    def _named(self, model: str) -> None:
+        if self.model is not None:
+            self.oddities.add("models")
+        self.model = model
+
+    def _usage(self, usage: dict[str, Any]) -> None:
+        tokens = int(usage["completion_tokens"])
+        if self._output_tokens is not None and tokens < self._output_tokens:
+            self.oddities.add("usage_falls")
+        self._output_tokens = tokens
         if (told := usage.get("prompt_tokens")) is not None:
             self.input_tokens = int(told)
-        details = usage.get("prompt_tokens_details") or {}
-        cached = [
-            int(told) for told in (details.get("cached_tokens"), timings.get("cache_n")) if told is not None
-        ]
-        if cached:
-            self.cached_tokens = max(cached)
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        if cached is not None:
+            self.cached_tokens = max(int(cached), self.cached_tokens or 0)
+
+    def _timings(self, timings: dict[str, Any]) -> None:
+        self.timings = {name: value for name, value in timings.items() if value.__class__ in _NUMBERS}
+        if (cached := timings.get("cache_n")) is not None:
+            self.cached_tokens = max(int(cached), self.cached_tokens or 0)
+
+    def check_counts(self) -> None:
+        """Note where the counts of the whole reply contradict each other."""
+        tokens = self._output_tokens
+        if tokens is None:
+            return
+        if self._token_ids and self._token_ids != tokens:
+            self.oddities.add("token_ids")
+        if self.timings.get("predicted_n", tokens) != tokens:
+            self.oddities.add("timed_tokens")
+        prompt = self.timings.get("prompt_n")
+        if prompt is not None and self.input_tokens is not None:
+            unseen = self.input_tokens - int(prompt) - (self.cached_tokens or 0)
+            if unseen > 0:  # a server that computes less than the prompt had the rest of it already
+                self.cached_tokens = (self.cached_tokens or 0) + unseen
 
     def check_end(self) -> None:
         """Check that the stream was not cut.
@@ -102,7 +155,7 @@ class CompletionReader:
         Raises:
             HarnessError: (``cut_stream``) if it ended without saying so.
         """
-        if not self.done and not self._finished:
+        if not self.done and not self.finish_reason:
             raise HarnessError(
                 "cut_stream",
                 f"the engine ended its stream after {len(self.texts)} parts without finishing the answer",

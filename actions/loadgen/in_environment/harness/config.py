@@ -12,8 +12,6 @@ from .tuning import Tuning
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MODES", "SCENARIOS", "HarnessConfig"]
-
 SCENARIOS = ("Offline", "Server", "Interactive", "SingleStream", "MultiStream")
 SERVER_SCENARIOS = ("Server", "Interactive")
 MODES = ("performance", "accuracy")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-__all__ = ["Sample", "pack_tokens", "read_dataset", "unpack_tokens"]
-
 _TYPECODE = "i"
 """Of arrays whose items have 32 bits, on every platform of CPython's."""
 

@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 
 from .errors import HarnessError
 
-__all__ = ["api_key", "base_url", "is_like", "listed"]
-
 _SHOWN = 300
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["HarnessError"]
-
 
 class HarnessError(Exception):
     """A run that has no result.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .backends.base import Backend
     from .sink import LoadGenSink
 
-__all__ = ["Feed"]
-
 
 class Feed:
     """Takes queries in LoadGen's thread and submits them on the event loop.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .samples import SampleRecorder
     from .tuning import Tuning
 
-__all__ = ["LoadSearch"]
-
 _STEP_DOWN = 0.03
 """How much lower a test of full length is repeated."""
 _NS = 1e9

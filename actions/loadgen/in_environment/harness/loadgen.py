@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["LoadGenTest", "invalid_reason", "is_valid", "known_benchmark", "load", "version"]
-
 _MODES = {"performance": "PerformanceOnly", "accuracy": "AccuracyOnly"}
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from array import array
 
-__all__ = ["LoopLag"]
-
 _INTERVAL_S = 0.02
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["remove_outputs", "trial_folder"]
-
 _OUTPUTS = (
     "mlperf_log_*", "samples.csv", "outputs.jsonl", "user.conf", "harness_result.json*",
     "harness_traceback.txt", "engine.log",

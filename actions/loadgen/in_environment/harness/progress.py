@@ -6,8 +6,6 @@ import json
 import sys
 from time import perf_counter
 
-__all__ = ["Progress"]
-
 _INTERVAL_S = 0.5
 
 

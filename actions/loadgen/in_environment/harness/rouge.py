@@ -25,8 +25,6 @@ from .errors import HarnessError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["rouge_scores", "sentence_splitter"]
-
 TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 TRAINED = "punkt_tab"
 UNTRAINED = "untrained Punkt"

@@ -25,6 +25,7 @@ from .progress import Progress
 from .samples import OutputWriter, SampleRecorder
 from .settings import Asked, ask, loadgen_scenario
 from .sink import LoadGenSink
+from .wall_clock import WallClock
 from .warmup import WarmUp, WarmUpResult
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from .benchmark import Benchmark
     from .config import HarnessConfig
     from .tuning import Tuning
-
-__all__ = ["Run"]
 
 _TICK_S = 0.5
 _FIRST_SHARE = 0.8
@@ -65,6 +64,7 @@ class Run:
         self._asked: Asked | None = None
         self._benchmark: Benchmark | None = None
         self._lag = LoopLag()
+        self._clock = WallClock()
         self._test: loadgen.LoadGenTest | None = None
         self._recorder: SampleRecorder | None = None
         self._outputs: OutputWriter | None = None
@@ -97,6 +97,7 @@ class Run:
         context = BackendContext(
             samples,
             config.scenario,
+            config.mode,
             config.max_output_tokens,
             config.sample_timeout_s,
             self.output_dir,
@@ -240,6 +241,7 @@ class Run:
         gc.collect()
         gc.freeze()  # what lives now lives to the end: the collector need not look at it in the timed part
         self._started_at = _now()
+        self._clock = WallClock()
         self._lag.start()
         test.start(feed.issue, feed.flush, lambda error: loop.call_soon_threadsafe(_settle, ended, error))
         await self._watch(sink, feed, ended)
@@ -260,6 +262,7 @@ class Run:
                 phase, issued=sink.issued, completed=sink.completed, tokens=sink.output_tokens
             )
             done, _ = await asyncio.wait({ended}, timeout=min(_TICK_S, timeout_s / 2))
+            self._clock.look()
             if done:
                 return await ended
             if sink.outstanding and perf_counter() - sink.last_progress > timeout_s:
@@ -309,6 +312,12 @@ class Run:
             return None
         return self._benchmark.compare(self._test.settings)
 
+    def _repeats(self) -> dict[str, float] | None:
+        """How samples fare when they come again; None in Offline, where all wait for all others."""
+        if self._recorder is None or self._scenario == "Offline":
+            return None
+        return self._recorder.repeats(seen=self._warmup.samples if self._warmup else 0)
+
     def result(self, error: HarnessError | None) -> dict[str, Any]:
         """The content of ``harness_result.json``, as far as the run came."""
         sink, backend, test, warmup = self._sink, self._backend, self._test, self._warmup
@@ -334,6 +343,9 @@ class Run:
             "cached_tokens": stats.cached_tokens,
             "retries": stats.retries,
             "token_count_sources": stats.token_count_sources,
+            "replies": stats.replies.as_json() if stats.replies else None,
+            "repeats": self._repeats(),
+            "clock_set_by_s": self._clock.set_by_s,
             "client": {
                 "queue_peak": stats.queue_peak,
                 "queue_wait_max_s": stats.queue_wait_max_s,

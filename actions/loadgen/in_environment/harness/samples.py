@@ -6,6 +6,7 @@ import json
 import math
 from array import array
 from itertools import repeat
+from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
     from .dataset import Sample
 
-__all__ = ["OutputWriter", "SampleRecorder"]
-
+_ENOUGH = 20
+"""Samples of each kind from which their medians may be compared."""
 _HEADER = "sample_id,sample_index,issued_s,first_token_s,completed_s,output_tokens\n"
 
 
@@ -54,6 +55,32 @@ class SampleRecorder:
                 issued.append(start)
                 waited.append((end if math.isnan(first) else first) - start)
         return issued, waited
+
+    def repeats(self, seen: int) -> dict[str, float] | None:
+        """The median wait of samples that the engine meets for the first time, and of those that come again.
+
+        Args:
+            seen: how many samples, from the data set's first on, the engine met before.
+
+        Returns:
+            ``first_s``, ``again_s``, and of how many samples; None where there are too few of either.
+        """
+        known = set(range(seen))
+        waits: tuple[list[float], list[float]] = [], []
+        for index, start, first, end in zip(
+            self._indices, self._issued, self.first_token, self._completed, strict=True
+        ):
+            if not math.isnan(end):
+                waits[index in known].append((end if math.isnan(first) else first) - start)
+                known.add(index)
+        if min(map(len, waits)) < _ENOUGH:
+            return None
+        return {
+            "first_s": median(waits[0]),
+            "again_s": median(waits[1]),
+            "first": len(waits[0]),
+            "again": len(waits[1]),
+        }
 
     def index(self, slot: int) -> int:
         """The place in the data set of the sample in this slot."""

@@ -17,8 +17,6 @@ from .errors import HarnessError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SCENARIOS", "SETTINGS", "Number", "Setting", "check_name", "read_number", "value_in"]
-
 Number = int | float
 
 _MS = 1_000_000

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Asked", "apply_settings", "ask", "loadgen_scenario"]
-
 _TOKEN_LIMITS = ("ttft_latency", "tpot_latency")
 
 

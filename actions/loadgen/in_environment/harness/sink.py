@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from .backends.base import Completion, FirstToken
     from .samples import OutputWriter, SampleRecorder
 
-__all__ = ["LoadGenSink"]
-
 
 class LoadGenSink:
     """The sink of the timed part.

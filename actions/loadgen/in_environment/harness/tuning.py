@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Search", "Trial", "Tuning", "drift"]
-
 _FIRST_STEP = 1.15
 """A start that is known from elsewhere is near."""
 _STEP = 2.0

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["lines_for", "look_up", "read_user_conf", "user_conf_text"]
-
 _SHOWN = 3
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from .backends.base import Backend, Completion, FirstToken
 
-__all__ = ["WarmUp", "WarmUpResult"]
-
 _MOST_SAMPLES = 4096
 _LONGEST_ROUND_S = 10.0
 _GAIN = 1.1

@@ -22,8 +22,6 @@ from .hub import environment_token, explain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["PROMPT", "REPOSITORY", "program"]
-
 PROMPT = (
     "Summarize the following news article in 128 tokens. Please output the summary only, without any other "
     "text.\n\nArticle:\n{article}\n\nSummary:"

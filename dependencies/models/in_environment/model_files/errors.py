@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ModelFilesError"]
-
 
 class ModelFilesError(Exception):
     """A model or a data set cannot be had.

@@ -18,9 +18,14 @@ from .errors import ModelFilesError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Token", "environment_token", "explain", "find_token", "hub_home"]
-
-_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_VARIABLES = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "HUGGINGFACE_HUB_TOKEN",
+    "HUGGINGFACE_TOKEN",
+    "HUGGINGFACE_ACCESS_TOKEN",
+)
+"""huggingface_hub's own two, then the names that guides use."""
 _UNAUTHORISED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY = 401, 403, 404, 429
 _OUT_OF_REACH = (
     "see whether this host reaches the hub (HTTPS_PROXY, HF_ENDPOINT) and try again: what is here is kept; "

@@ -21,8 +21,6 @@ from .hub import Token, environment_token, explain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["program"]
-
 _GIB = 1024**3
 _MIB = 1024**2
 _STALE_S = 3600.0

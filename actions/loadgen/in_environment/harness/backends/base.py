@@ -18,17 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..dataset import Sample
-
-__all__ = [
-    "Backend",
-    "BackendContext",
-    "BackendStats",
-    "Batch",
-    "Completion",
-    "FirstToken",
-    "Sink",
-    "checked",
-]
+    from ..reply_log import ReplyLog
 
 
 class Batch(NamedTuple):
@@ -80,6 +70,7 @@ class BackendContext:
     Args:
         samples: the data set; a batch's indices point into it.
         scenario: one of the harness's scenarios.
+        mode: performance or accuracy.
         max_output_tokens: output tokens per sample.
         sample_timeout_s: seconds a single request may take.
         output_dir: the test's folder, for what an engine prints.
@@ -88,6 +79,7 @@ class BackendContext:
 
     samples: Sequence[Sample]
     scenario: str
+    mode: str
     max_output_tokens: int
     sample_timeout_s: float
     output_dir: Path
@@ -107,6 +99,7 @@ class BackendStats:
             many samples.
         queue_peak: samples that waited at once, because as many requests were under way as may be.
         queue_wait_max_s: seconds that the longest of them waited; LoadGen's clock ran for it.
+        replies: what the replies say against themselves; None for an engine in this process.
     """
 
     retries: int = 0
@@ -115,6 +108,7 @@ class BackendStats:
     token_count_sources: dict[str, int] = field(default_factory=dict)
     queue_peak: int = 0
     queue_wait_max_s: float = 0.0
+    replies: ReplyLog | None = None
 
     def count_input(self, tokens: int | None, cached: int | None) -> None:
         """Add what one reply told of its prompt."""

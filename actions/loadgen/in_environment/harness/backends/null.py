@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from .base import Backend, BackendContext, Sink
 
-__all__ = ["NullBackend", "create"]
-
 _DEFAULTS = {"model": "null", "tokens": None, "first_token_delay_s": 0.0, "delay_s": 0.0, "slots": 0}
 
 

@@ -15,6 +15,8 @@ import aiohttp
 from ..completion import CompletionReader
 from ..endpoint import api_key, base_url, is_like, listed
 from ..errors import HarnessError
+from ..recount import recount, recount_at_server
+from ..reply_log import Reply, ReplyLog
 from .base import BackendStats, checked
 
 if TYPE_CHECKING:
@@ -22,12 +24,15 @@ if TYPE_CHECKING:
 
     from .base import Backend, BackendContext, Batch, Sink
 
-__all__ = ["OpenAIBackend", "create"]
-
 _SHOWN = 300
 _POLL_S = 0.1
 _HTTP_ERROR = 400
 _LOADING = 503
+_OK = 200
+_LAST_WORDS_S = 1.0
+_AT_SERVER = 16
+_MOMENTS = 3
+"""Moments that are kept of the text of a reply: of the first, the second and the last part."""
 _RESERVED = ("model", "prompt", "max_tokens", "stream", "stream_options")
 
 
@@ -47,6 +52,7 @@ class _Settings:
         stream: whether answers are streamed. None: except in Offline, where nobody waits for a first token
             and one reply costs client and server far less than one a token.
         connect_timeout_s: seconds the server may take to be reachable and loaded.
+        tokenizer: the model's tokenizer on this host, by which some answers' tokens are counted anew.
     """
 
     url: str | None = None
@@ -58,6 +64,7 @@ class _Settings:
     max_in_flight: int = 512
     stream: bool | None = None
     connect_timeout_s: float = 10.0
+    tokenizer: str | None = None
 
 
 class OpenAIBackend:
@@ -80,6 +87,8 @@ class OpenAIBackend:
         self._key = api_key(settings.api_key_file, settings.api_key_env)
         self._stream = context.scenario != "Offline" if settings.stream is None else settings.stream
         self._bodies: list[bytes] = []
+        self._model = self._owner = ""
+        self._names: tuple[str, ...] = ()
         self._waiting: deque[tuple[float, int, int, Sink]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
@@ -93,6 +102,8 @@ class OpenAIBackend:
         self._fresh = self._open(aiohttp.TCPConnector(limit=0, force_close=True))
         models, server = await self._models()
         served = self._choose(models)
+        self._model, self._owner = str(served["id"]), str(served.get("owned_by"))
+        self._names = (self._model, *map(str, served.get("aliases", ())), str(served["listed"]))
         if server:
             self.version += f"; {server}"
         self._bodies = self._make_bodies(served["id"])
@@ -141,7 +152,7 @@ class OpenAIBackend:
         for served in models:
             for name in (served["id"], *served.get("aliases", ())):
                 if wanted == name or (wanted is None and (like is None or is_like(name, like))):
-                    return {**served, "id": name}
+                    return {**served, "id": name, "listed": served["id"]}
         serves = ", ".join(repr(served["id"]) for served in models) or "none"
         raise HarnessError(
             "model_mismatch",
@@ -204,6 +215,7 @@ class OpenAIBackend:
     ) -> None:
         assert session is not None, "not started"  # noqa: S101
         reader = CompletionReader()
+        sent = perf_counter()
         try:
             try:
                 response = await session.post(f"{self._url}/v1/completions", data=self._bodies[index])
@@ -216,11 +228,15 @@ class OpenAIBackend:
             async with response:
                 if response.status >= _HTTP_ERROR:
                     raise self._http_error(response.status, await response.read())
+                if age := response.headers.get("Age"):
+                    self._replies.count("stored", f"Age: {age}")
                 if self._stream:
-                    await self._read_stream(response, reader, sample_id, sink)
+                    await self._read_stream(
+                        response, reader, sink, sample_id=sample_id, index=index, sent=sent
+                    )
                 else:
                     reader.whole(await response.read())
-                    self._complete(reader, sample_id, sink)
+                    self._complete(reader, sample_id, index, [sent], sink)
         except asyncio.TimeoutError as error:
             raise HarnessError(
                 "timeout",
@@ -237,26 +253,63 @@ class OpenAIBackend:
                     "see the engine's log: it may have died or run out of memory",
                 ) from error
 
+    @property
+    def _replies(self) -> ReplyLog:
+        """The log of the part of the run that is under way."""
+        if self.stats.replies is None:
+            context = self._context
+            self.stats.replies = ReplyLog(
+                context.samples,
+                self._names,
+                context.max_output_tokens,
+                distinct=context.mode == "performance",
+            )
+        return self.stats.replies
+
     async def _read_stream(
-        self, response: aiohttp.ClientResponse, reader: CompletionReader, sample_id: int, sink: Sink
+        self,
+        response: aiohttp.ClientResponse,
+        reader: CompletionReader,
+        sink: Sink,
+        *,
+        sample_id: int,
+        index: int,
+        sent: float,
     ) -> None:
         """Report the first token when its part arrives, and the answer when the stream says it is over."""
-        is_reported = is_complete = False
+        is_complete = False
+        parts, moments = 0, [sent]
         async for data in response.content.iter_any():
             reader.feed(data)
-            if reader.texts and not is_reported:
-                is_reported = True
-                sink.first_token(sample_id, reader.texts[0].encode())
+            if len(reader.texts) > parts and not is_complete:
+                if not parts:
+                    sink.first_token(sample_id, reader.texts[0].encode())
+                parts = len(reader.texts)
+                if len(moments) > _MOMENTS:
+                    moments[-1] = perf_counter()
+                else:
+                    moments.append(perf_counter())
             if reader.done and not is_complete:
                 is_complete = True
-                self._complete(reader, sample_id, sink, first_is_missing=not is_reported)
+                self._complete(reader, sample_id, index, moments, sink)
         reader.check_end()
         if not is_complete:
-            self._complete(reader, sample_id, sink, first_is_missing=not is_reported)
+            self._complete(reader, sample_id, index, moments, sink)
+        elif len(reader.texts) > parts:
+            self._replies.count("text_after_end", reader.texts[-1])
 
     def _complete(
-        self, reader: CompletionReader, sample_id: int, sink: Sink, *, first_is_missing: bool = False
+        self, reader: CompletionReader, sample_id: int, index: int, moments: list[float], sink: Sink
     ) -> None:
+        """Report a whole answer.
+
+        Args:
+            reader: its content.
+            sample_id: what LoadGen knows the sample by.
+            index: the sample's place in the data set.
+            moments: when the request was sent, and when the first, the second and the last text came.
+            sink: where to.
+        """
         tokens, source = reader.token_count()
         if not self._stream and source != "usage":
             raise HarnessError(
@@ -264,9 +317,15 @@ class OpenAIBackend:
                 "the engine's reply has no usage, so its tokens cannot be counted",
                 "set the backend's stream to true: then the parts of the stream are counted",
             )
-        if first_is_missing and tokens:
+        if self._stream and len(moments) == 1 and tokens:
             sink.first_token(sample_id, b"")  # tokens without any text: the end is the first one can see
-        sink.complete(sample_id, reader.text.encode(), tokens)
+        data = reader.text.encode()
+        sink.complete(sample_id, data, tokens)
+        ended = perf_counter()
+        sent, *texts = moments
+        first, second = (*texts[:2], None, None)[:2]
+        last = texts[-1] if texts else None
+        self._replies.note(Reply(index, reader, data, tokens, source, sent, first, second, last, ended))
         self.stats.count_input(reader.input_tokens, reader.cached_tokens)
         sources = self.stats.token_count_sources
         sources[source] = sources.get(source, 0) + 1
@@ -290,10 +349,31 @@ class OpenAIBackend:
         return data.decode()
 
     async def stop(self) -> None:
-        """Close all connections."""
+        """Hear what comes behind the last answers, count some answers' tokens anew, close all connections."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_LAST_WORDS_S)
+        if (replies := self.stats.replies) is not None:
+            replies.recount = (
+                recount(replies.kept, self._settings.tokenizer)
+                if self._settings.tokenizer
+                else await recount_at_server(replies.kept[:_AT_SERVER], self._tokens_of)
+            )
         for session in (self._session, self._fresh):
             if session is not None:
                 await session.close()
+
+    async def _tokens_of(self, text: str) -> int | None:
+        """The tokens of a text by llama.cpp's or vLLM's own tokenizer; None where the server has none."""
+        assert self._fresh is not None  # noqa: S101
+        asked = {"content": text, "add_special": False}
+        if self._owner != "llamacpp":
+            asked = {"model": self._model, "prompt": text, "add_special_tokens": False}
+        try:
+            async with self._fresh.post(f"{self._url}/tokenize", json=asked) as response:
+                told = await response.json() if response.status == _OK else {}
+            return len(told["tokens"])
+        except (aiohttp.ClientError, asyncio.TimeoutError, ValueError, KeyError, TypeError):
+            return None
 
     def kill(self) -> None:
         """There are no child processes."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..dataset import Sample
     from .base import BackendContext, Batch, Sink
 
-__all__ = ["VllmBackend", "create"]
-
 _DEFAULTS: Mapping[str, Any] = {"model": None, "engine": {}, "sampling": {}, "environment": {}}
 _ENVIRONMENT = {
     # A benchmark host reports to nobody.

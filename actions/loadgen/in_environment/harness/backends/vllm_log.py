@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["NO_ROOM_FOR_CACHE", "OUT_OF_MEMORY", "last_news", "last_words"]
-
 NO_ROOM_FOR_CACHE = re.compile(
     r"No available memory for the cache blocks|larger than the available KV cache memory"
 )

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OWN_ENGINE_ARGUMENTS", "refused"]
-
 OWN_ENGINE_ARGUMENTS: Mapping[str, str] = {
     "model": "the backend's model names it",
     "enable_prefix_caching": "it is off: MLPerf's rules forbid reuse across queries",

@@ -17,8 +17,6 @@ from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
-__all__ = ["SETTINGS", "PhasedScheduler"]
-
 SETTINGS = {
     "free_share": 0.0,
     "waiting_tokens": 0,

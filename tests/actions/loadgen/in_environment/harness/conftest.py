@@ -124,9 +124,7 @@ def mock_server(bench_python: Path, tmp_path: Path) -> Iterator[Callable[..., st
             f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not False
         ]
         arguments += [f"--no-{name.replace('_', '-')}" for name, value in options.items() if value is False]
-        process = start_process(
-            bench_python, str(LOADGEN / "mock_server.py"), "--port=0", *arguments, cwd=tmp_path
-        )
+        process = start_process(bench_python, "-m", "mock_engine", "--port=0", *arguments, cwd=tmp_path)
         started.append(process)
         assert process.stdout is not None
         port = json.loads(process.stdout.readline())["port"]

@@ -1,0 +1,1 @@
+"""Commands and servers that a profile names."""

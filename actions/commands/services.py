@@ -1,0 +1,325 @@
+"""Servers that a profile names, a command of the host or a container: for what follows in their group."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import string
+import time
+from abc import abstractmethod
+from contextlib import ExitStack
+from pathlib import Path  # noqa: TC003 - pydantic reads it
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from actions.commands.execute_command import environment_variables
+from actions.commands.readiness import OutputLines, answers, is_open
+from actions.commands.references import filled_in
+from agent.component.component import (
+    ComponentParameters,
+    Plan,
+    Service,
+    ServiceAction,
+    Step,
+    StepContext,
+    StepOutcome,
+)
+from agent.component.container_parameters import ContainerParameters  # noqa: TC001 - likewise
+from agent.component.open_container import open_container
+from agent.component.parameter_types import Seconds  # noqa: TC001 - likewise
+from agent.core.errors import ActionFailedError, HostError, InterruptedRunError
+from agent.host.containers import Port
+from agent.host.ports import any_free, check_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.core.records import MetadataValue
+    from agent.facts import Facts
+    from agent.host.processes import RunningProcess
+
+_HOST = "127.0.0.1"
+_POLL_S = 0.05
+_LAST_LINES = 12
+
+
+class _ServiceParameters(ComponentParameters):
+    """What a server is asked for, wherever it runs."""
+
+    port: int = Field(0, ge=0, le=65535, description="TCP port; 0 for any free one. Its variable is $PORT.")
+    scheme: str = Field(
+        "http", pattern=r"^[a-z][a-z0-9+.-]*$", description="How its URL begins: http, tcp, …"
+    )
+    path: str = Field("", pattern=r"^(/.*)?$", description="What its URL has behind the port, such as /v1.")
+    model: str = Field("", description="The name of the model that it serves, for those who ask it.")
+    environment_variables: str = Field("", description="Variables: A=1,,,B=2, or A=1;B=2.")
+    ready_url: str = Field("", description="Ready when a GET gets a status below 400: a URL, or /health.")
+    ready_line: str = Field("", description="Ready when a line of its output fits this regular expression.")
+    ready_port: bool | None = Field(
+        None, description="Ready when its port is open; so by default where nothing else is asked for."
+    )
+    start_timeout: Seconds = Field(600.0, gt=0, description="How long it may take to be ready.")
+    stop_grace: Seconds = Field(5.0, ge=0, description="Time between SIGTERM and SIGKILL when it is stopped.")
+
+    @field_validator("environment_variables")
+    @classmethod
+    def _pairs(cls, value: str) -> str:
+        environment_variables(value, {})
+        return value
+
+    @field_validator("ready_url")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        if value and not re.match(r"/|https?://", value):
+            raise ValueError(f"{value!r} is not a URL: begin it with / or http://")
+        return value
+
+    @field_validator("ready_line")
+    @classmethod
+    def _line(cls, value: str) -> str:
+        import regex
+
+        try:
+            regex.compile(value)
+        except regex.error as error:
+            raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+        return value
+
+    @property
+    def waits_for_port(self) -> bool:
+        """Whether it is ready when its port is open, among others."""
+        return not (self.ready_url or self.ready_line) if self.ready_port is None else self.ready_port
+
+
+class CommandServiceParameters(_ServiceParameters):
+    """A server that is a command of the host."""
+
+    command: str = Field(min_length=1, description="The command line; $PORT is the port it is to listen on.")
+    working_directory: Path | None = Field(None, description="The folder to run it in.")
+
+
+def _container(value: Any) -> Any:
+    return {"image": value} if isinstance(value, str) else value
+
+
+def _arguments(value: Any) -> Any:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+class ContainerServiceParameters(_ServiceParameters):
+    """A server in a container."""
+
+    container: Annotated[ContainerParameters, BeforeValidator(_container)] = Field(
+        description="The container, or its image alone; its port is published where network is not host."
+    )
+    command: str = Field("", description="A line for its shell; without it the image's own program is run.")
+    arguments: Annotated[tuple[str, ...] | None, BeforeValidator(_arguments)] = Field(
+        None,
+        description="What the image's program is given; by default what the image says. $PORT is filled in.",
+    )
+    working_directory: str = Field("", description="The folder inside to run it in; by default the image's.")
+
+    @model_validator(mode="after")
+    def _one_command(self) -> ContainerServiceParameters:
+        if self.command and self.arguments is not None:
+            raise ValueError("command is a whole line, arguments are for the image's own program: give one")
+        if self.container.network == "none":
+            raise ValueError("nobody reaches a server in a container without a network")
+        return self
+
+
+class _ServerAction(ServiceAction):
+    """Starts a server and waits until it is ready; stopped with its group."""
+
+    parameters: _ServiceParameters
+
+    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - what it needs may still be made by dependencies
+        """One step: start it."""
+        asked = self.parameters
+        wanted = [
+            f"{asked.ready_url} answers" if asked.ready_url else "",
+            f"it writes {asked.ready_line!r}" if asked.ready_line else "",
+            "its port is open" if asked.waits_for_port else "",
+        ]
+        reason = f"what follows in its group asks it; ready when {' and '.join(filter(None, wanted))}"
+        return Plan((Step("serve", reason, self._serve, self.shown()),))
+
+    @abstractmethod
+    def shown(self) -> str:
+        """What will be run, for people."""
+
+    def present(self) -> dict[str, str]:
+        """The variables that a value after + is appended to."""
+        return {}
+
+    @abstractmethod
+    def start(
+        self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]
+    ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
+        """Start it, and tell what is known of it; what must end with it is put on ``stack``."""
+
+    @property
+    def published(self) -> bool:
+        """Whether Docker leads its port to a container with a network of its own."""
+        return False
+
+    @property
+    def name(self) -> str:
+        """What steps beside it find it by."""
+        return self.parameters.scenario or type(self).__name__
+
+    def _serve(self, context: StepContext) -> StepOutcome:
+        asked = self.parameters
+        check_port(_HOST, asked.port)
+        port = asked.port or any_free(_HOST)
+        url = f"{asked.scheme}://{_HOST}:{port}{asked.path}"
+        variables = filled_in(asked.environment_variables, context)
+        environment = {"PORT": str(port), **environment_variables(variables, self.present())}
+        began = time.monotonic()
+        with ExitStack() as started:
+            tests = self._tests(context, f"{asked.scheme}://{_HOST}:{port}", port)
+            process, known = self.start(context, started, port, environment)
+            started.callback(process.stop, asked.stop_grace)
+            self._wait(process, tests, context)
+            stack = started.pop_all()
+
+        def death() -> str | None:
+            how = _death(process)
+            return how and "\n".join([how, *process.tail(_LAST_LINES)])
+
+        values: dict[str, MetadataValue] = {"url": url, **known}
+        if asked.model:
+            values["model"] = asked.model
+        service = Service(self.name, values, stack.close, death)
+        return StepOutcome(
+            f"{self.name} is ready at {url} after {time.monotonic() - began:.1f} s", service=service
+        )
+
+    def _tests(self, context: StepContext, base: str, port: int) -> dict[str, Callable[[], bool]]:
+        """What must hold for it to be ready, each with its name."""
+        asked = self.parameters
+        tests: dict[str, Callable[[], bool]] = {}
+        if asked.ready_line:
+            import regex
+
+            lines = OutputLines(context.log, regex.compile(asked.ready_line))
+            tests[f"written {asked.ready_line!r}"] = lines.found
+        if asked.waits_for_port:
+            tests[f"opened its port {port}"] = lambda: is_open(_HOST, port, published=self.published)
+        if asked.ready_url:
+            url = f"{base}{asked.ready_url}" if asked.ready_url.startswith("/") else asked.ready_url
+            tests[f"answered at {url}"] = lambda: answers(url)
+        return tests
+
+    def _wait(
+        self, process: RunningProcess, tests: dict[str, Callable[[], bool]], context: StepContext
+    ) -> None:
+        deadline = time.monotonic() + self.parameters.start_timeout
+        for what, holds in tests.items():
+            context.progress.update(f"waiting until it has {what}")
+            while not holds():
+                if death := _death(process):
+                    raise ActionFailedError(
+                        f"{self.name} {death} before it had {what}",
+                        remedy=f"its output is in {context.log}",
+                        details=process.tail(_LAST_LINES),
+                    )
+                if time.monotonic() > deadline:
+                    raise ActionFailedError(
+                        f"{self.name} has not {what} within {self.parameters.start_timeout:g} s",
+                        remedy=f"raise start_timeout, or see in {context.log} what it waits for",
+                        details=process.tail(_LAST_LINES),
+                    )
+                if context.stop.wait(_POLL_S):
+                    raise InterruptedRunError(f"told to stop while {self.name} was starting")
+        if death := _death(process):  # another one may hold the port
+            raise ActionFailedError(
+                f"{self.name} {death}, and another server answers in its place",
+                remedy="let the command stay in the foreground, and stop the other server",
+                details=process.tail(_LAST_LINES),
+            )
+
+
+class CommandService(_ServerAction):
+    """Serves by a command of this host until its group ends; found as ``service:<scenario>``."""
+
+    Parameters: ClassVar[type[ComponentParameters]] = CommandServiceParameters
+    parameters: CommandServiceParameters
+
+    def present(self) -> dict[str, str]:
+        """The agent's own."""
+        return dict(os.environ)
+
+    def shown(self) -> str:
+        """The command line."""
+        return self.parameters.command
+
+    def start(
+        self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]
+    ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
+        """See above."""
+        del stack, port
+        asked = self.parameters
+        command = filled_in(asked.command, context)
+        process = context.processes.start(
+            command, log=context.log, env=environment, cwd=asked.working_directory
+        )
+        return process, {"server": command}
+
+
+class ContainerService(_ServerAction):
+    """Serves from a container until its group ends; found as ``service:<scenario>``."""
+
+    Parameters: ClassVar[type[ComponentParameters]] = ContainerServiceParameters
+    parameters: ContainerServiceParameters
+
+    @property
+    def published(self) -> bool:
+        """See above."""
+        return self.parameters.container.network != "host"
+
+    def shown(self) -> str:
+        """The image, and what is run in it."""
+        asked = self.parameters
+        what = asked.command or shlex.join(asked.arguments or ())
+        return f"{asked.container.image_name} {what}".strip()
+
+    def start(
+        self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]
+    ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
+        """See above."""
+        asked = self.parameters
+        running = open_container(
+            asked.container,
+            context,
+            stack,
+            purpose=f"service-{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.name)}",
+            ports=[Port(port, port, _HOST)] if self.published else (),
+        )
+        command: str | list[str] = filled_in(asked.command, context)
+        if not command:
+            image = running.image
+            arguments = image.command if asked.arguments is None else asked.arguments
+            command = [
+                string.Template(filled_in(word, context)).safe_substitute(environment)
+                for word in (*image.entrypoint, *arguments)
+            ]
+            if not command:
+                raise HostError(
+                    f"the image {image.reference} has no program of its own", remedy="give command"
+                )
+        process = running.start(
+            command, log=context.log, env=environment, cwd=asked.working_directory or None
+        )
+        image_id = (*running.image.digests, running.image.identifier)[0]
+        return process, {"server": asked.container.image_name, "server_image": image_id}
+
+
+def _death(process: RunningProcess) -> str | None:
+    """How a server ended by itself, or None while it runs."""
+    code = process.poll()
+    if code is None:
+        return None
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -1,0 +1,60 @@
+"""Counts the tokens of some answers anew, by a tokenizer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+_REPLACED = "�"
+"""What an engine writes where tokens make no whole character: their text does not tell their number."""
+
+
+def recount(texts: Sequence[tuple[str, int]], tokenizer: str) -> dict[str, Any]:
+    """Count by a tokenizer of this host.
+
+    Args:
+        texts: answers, with their tokens as they were counted before.
+        tokenizer: the folder of ``tokenizer.json``, or that file.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return {"problem": "the environment has no tokenizers: python -m pip install tokenizers"}
+    path = tokenizer if tokenizer.endswith(".json") else f"{tokenizer}/tokenizer.json"
+    try:
+        loaded = Tokenizer.from_file(path)
+    except Exception as error:  # noqa: BLE001 - the library raises nothing more exact
+        return {"problem": f"{path} is no tokenizer: {error}"}
+    usable = _usable(texts)
+    counted = sum(len(loaded.encode(text, add_special_tokens=False).ids) for text, _ in usable)
+    return _result("tokenizer", usable, counted)
+
+
+async def recount_at_server(
+    texts: Sequence[tuple[str, int]], ask: Callable[[str], Awaitable[int | None]]
+) -> dict[str, Any] | None:
+    """Count by the engine's own tokenizer.
+
+    Args:
+        texts: answers, with their tokens as they were counted before.
+        ask: gives the tokens of a text; None where the engine does not tell.
+    """
+    usable = _usable(texts)
+    counted = 0
+    for text, _ in usable:
+        tokens = await ask(text)
+        if tokens is None:
+            return None
+        counted += tokens
+    return _result("server", usable, counted)
+
+
+def _usable(texts: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [(text, tokens) for text, tokens in texts if text and tokens and _REPLACED not in text]
+
+
+def _result(source: str, texts: Sequence[tuple[str, int]], counted: int) -> dict[str, Any]:
+    told = sum(tokens for _, tokens in texts)
+    return {"source": source, "texts": len(texts), "told": told, "counted": counted}

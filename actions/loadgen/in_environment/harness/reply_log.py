@@ -1,0 +1,257 @@
+"""What replies say against themselves: noted a reply at a time, cheaply, and judged when the test is over.
+
+The names of what is counted are those of ``parsers.replies``, which knows how much of each spoils a result.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .endpoint import is_like
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .completion import CompletionReader
+    from .dataset import Sample
+
+_ENOUGH_TOKENS = 8
+"""Of fewer, a moment or a text that two replies share says nothing."""
+_ENOUGH_FOR_PACE = 16
+"""Of fewer, a client that waits for a processor sees all at one moment."""
+_LEAST_S_PER_TOKEN = 20e-6
+"""Seconds per token of one answer that no machine reaches: makers claim 17,000 tokens/s (Taalas, 2026)."""
+_LONG_PAUSE_S = 0.02
+_MOSTLY = 0.5
+_SLACK_S = 0.01
+_SLACK_SHARE = 1.1
+_WORDS_OF_LOOP = 8
+_WITHHELD = frozenset({"content_filter", "tool_calls", "function_call"})
+_KEPT_TEXTS = 64
+_SHOWN = 60
+_ECHO_CHARS = (12, 64)
+_ERROR = re.compile(
+    r"\s*(\{\s*\"(error|detail)\"|<html|error\b\s*[:\d(]|(an )?internal (server )?error|traceback \(most|"
+    r"cuda (error|out of memory)|out of memory|rate limit|too many requests|service unavailable)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A whole reply; moments are of ``perf_counter``.
+
+    Args:
+        index: the sample's place in the data set.
+        reader: its content.
+        data: its text, as bytes.
+        tokens: its output tokens.
+        source: how they were counted.
+        sent: when its request was sent.
+        first: when the first bytes with text came; None where the reply is not streamed, or has no text.
+        second: when the next such bytes came; None for none.
+        last: when the last such bytes came.
+        ended: when the answer was whole.
+    """
+
+    index: int
+    reader: CompletionReader
+    data: bytes
+    tokens: int
+    source: str
+    sent: float
+    first: float | None
+    second: float | None
+    last: float | None
+    ended: float
+
+
+class ReplyLog:
+    """Counts what no honest reply has, and what few have.
+
+    Args:
+        samples: the data set.
+        models: the names of the model that was asked for.
+        max_tokens: output tokens that were asked for.
+        distinct: whether answers to different prompts must differ; short answers to questions need not.
+    """
+
+    def __init__(
+        self, samples: Sequence[Sample], models: Iterable[str], max_tokens: int, *, distinct: bool
+    ) -> None:
+        self._samples = samples
+        self._names = dict.fromkeys(models, True)
+        self._max_tokens = max_tokens
+        self._distinct = distinct
+        self._seen: dict[int, tuple[int | None, str | None]] = {}
+        """Prompt tokens and id of the first reply to each sample."""
+        self._owners: dict[int, int] = {}
+        """The sample that a text, by its hash, was first an answer to."""
+        self._some_id: str | None = None
+        self._ids_differ = False
+        self._first_parts: Counter[str] = Counter()
+        self._random = random.Random(1)  # noqa: S311 - a choice of texts, no secret
+        self.kept: list[tuple[str, int]] = []
+        """Some answers with their tokens; each reply has the same chance to be among them."""
+        self.counts: Counter[str] = Counter()
+        self.sums: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+        self.recount: dict[str, Any] | None = None
+        """What a tokenizer makes of the kept answers, as ``recount`` gives it."""
+        self._tokens: list[int] = []
+        """The fewest and the most tokens of a reply."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What was noted, as ``harness_result.json`` holds it."""
+        counts = dict(self.counts)
+        if not self._ids_differ:
+            counts.pop("same_id", None)  # an engine that numbers no reply says nothing by it
+        if self._first_parts and len(self._seen) > 1:
+            most = max(self._first_parts.values())
+            counts["paused_alike"] = most if most > 1 else 0
+        return {
+            "counts": counts,
+            "sums": dict(self.sums),
+            "examples": self.examples,
+            "tokens_min": min(self._tokens, default=None),
+            "tokens_max": max(self._tokens, default=None),
+            "recount": self.recount,
+        }
+
+    def note(self, reply: Reply) -> None:
+        """Take a reply."""
+        sums, tokens, reader = self.sums, reply.tokens, reply.reader
+        sums["replies"] += 1
+        sums["tokens"] += tokens
+        sums["text_bytes"] += len(reply.data)
+        if not self._tokens:
+            self._tokens = [tokens, tokens]
+        elif tokens < self._tokens[0]:
+            self._tokens[0] = tokens
+        elif tokens > self._tokens[1]:
+            self._tokens[1] = tokens
+        reader.check_counts()
+        for name in reader.oddities:
+            self.count(name, reader.reply_id or "")
+        self._note_said(reader, tokens)
+        self._note_prompt(reply.index, reader)
+        self._note_text(reply)
+        self._note_times(reply)
+
+    def count(self, name: str, example: str = "") -> None:
+        """Count one case of something, and keep the first as an example."""
+        self.counts[name] += 1
+        if example and name not in self.examples:
+            self.examples[name] = example[:_SHOWN]
+
+    def _note_said(self, reader: CompletionReader, tokens: int) -> None:
+        model, finish = reader.model, reader.finish_reason
+        if model is None:
+            self.count("no_model")
+        elif not self._is_asked(model):
+            self.count("other_model", model)
+        if finish is None:
+            self.count("unfinished")
+        elif finish in _WITHHELD:
+            self.count("withheld", finish)
+        elif finish == "length" and tokens < self._max_tokens:
+            self.count("short_of_length", f"{tokens} of {self._max_tokens} tokens")
+        if tokens > self._max_tokens:
+            self.count("too_long", f"{tokens} tokens where {self._max_tokens} were asked for")
+
+    def _is_asked(self, model: str) -> bool:
+        known = self._names.get(model)
+        if known is None:
+            known = any(is_like(model, name) for name, is_asked in self._names.items() if is_asked)
+            self._names[model] = known
+        return known
+
+    def _note_prompt(self, index: int, reader: CompletionReader) -> None:
+        told, reply_id = reader.input_tokens, reader.reply_id
+        if told is not None:
+            sample = self._samples[index]
+            if sample.tokens and told != len(sample.tokens):
+                self.count("prompt_tokens", f"{told} of {len(sample.tokens)} tokens")
+            elif sample.prompt and not sample.tokens:
+                self.sums["prompt_tokens"] += told
+                self.sums["prompt_chars"] += len(sample.prompt)
+        if reply_id != self._some_id:
+            self._ids_differ = self._some_id is not None
+            self._some_id = self._some_id or reply_id
+        known = self._seen.get(index)
+        if known is None:
+            self._seen[index] = told, reply_id
+            return
+        if told is not None and known[0] is not None and known[0] != told:
+            self.count("prompt_varies", f"{known[0]}, then {told} tokens")
+        if reply_id is not None and known[1] == reply_id:
+            self.count("same_id", reply_id)
+
+    def _note_text(self, reply: Reply) -> None:
+        text, tokens, parts = reply.reader.text, reply.tokens, reply.reader.texts
+        if reply.first is not None:
+            self.sums["streamed_tokens"] += tokens
+            self.sums["parts"] += len(parts)
+        if reply.source == "chunks":
+            self.sums["counted_parts"] += len(parts)
+            self.sums["blank_parts"] += sum(map(str.isspace, parts))
+        elif len(parts) > tokens:
+            self.count("more_parts", f"{len(parts)} parts of {tokens} tokens")
+        replies = self.sums["replies"]
+        if len(self.kept) < _KEPT_TEXTS:
+            self.kept.append((text, tokens))
+        elif (place := int(self._random.random() * replies)) < _KEPT_TEXTS:
+            self.kept[place] = text, tokens
+        if not tokens:
+            return
+        if not text or text.isspace():
+            self.count("blank")
+        elif _ERROR.match(text):
+            self.count("error_text", text)
+        elif self._distinct and tokens >= _ENOUGH_TOKENS:
+            self._compare(reply.index, text)
+
+    def _compare(self, index: int, text: str) -> None:
+        """Note an answer that is another's, the prompt, or one word over and over."""
+        sample = self._samples[index]
+        owner = self._owners.setdefault(hash(text), index)
+        if owner != index:
+            other = self._samples[owner]
+            if (other.prompt, other.tokens) != (sample.prompt, sample.tokens):
+                self.count("shared_text", text)
+        least, most = _ECHO_CHARS
+        begin = text.lstrip()[: min(most, len(sample.prompt))]
+        if len(begin) >= least and begin in sample.prompt:
+            self.count("echo", begin)
+        words = text.split()
+        if len(words) >= _WORDS_OF_LOOP and len(set(words)) * _WORDS_OF_LOOP <= len(words):
+            self.count("one_word", text)
+
+    def _note_times(self, reply: Reply) -> None:
+        took_s, tokens, timings = reply.ended - reply.sent, reply.tokens, reply.reader.timings
+        if timings:
+            worked_s = (timings.get("prompt_ms", 0.0) + timings.get("predicted_ms", 0.0)) / 1000
+            if worked_s > took_s * _SLACK_SHARE + _SLACK_S:
+                self.count("worked_longer", f"{worked_s:.3g} s of {took_s:.3g} s")
+        if tokens < _ENOUGH_TOKENS:
+            return
+        least_s = tokens * _LEAST_S_PER_TOKEN
+        if took_s < least_s:
+            self.count("too_fast", f"{tokens} tokens in {took_s * 1e3:.3g} ms")
+        first, second, last = reply.first, reply.second, reply.last
+        if first is None or last is None or tokens < _ENOUGH_FOR_PACE:
+            return
+        self.sums["streamed"] += 1
+        if second is None or last - first < least_s:
+            self.count("burst", f"{tokens} tokens within {(last - first) * 1e3:.3g} ms")
+        elif second - first > max(_LONG_PAUSE_S, _MOSTLY * (last - first)):
+            blank = reply.reader.texts[0].isspace()
+            self.count(
+                "paused_blank" if blank else "paused", f"{second - first:.3g} s of {last - first:.3g} s"
+            )
+            if not blank:
+                self._first_parts[reply.reader.texts[0]] += 1

@@ -1,0 +1,5 @@
+"""``python -m mock_engine``."""
+
+from .server import main
+
+main()

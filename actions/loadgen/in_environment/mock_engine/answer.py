@@ -1,0 +1,92 @@
+"""An answer of the mock engine before it is sent: what a cheat changes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+_VOCABULARY = [f"{first}{second}{third}" for first in "bdgk" for second in "aeiou" for third in "lmnr"]
+
+
+@dataclass
+class Answer:
+    """An answer; honest as it is made.
+
+    Args:
+        prompt: the words of the prompt, each of which is a token.
+        parts: the parts of the stream, a token each.
+        usage: the token counts; None for none.
+        model: the model that the reply names; empty for none.
+        reply_id: the id of the reply.
+        number: the number of the request.
+        finish: the finish_reason; None for none.
+        text_field: the field of a choice that holds the text.
+        indices: the index of each choice.
+        pauses: seconds to wait before a part, by the part's place.
+        together: whether the parts follow each other without a wait.
+        usage_of_parts: token counts that are sent with the part at each place.
+        token_ids: ids sent with the first part.
+        timings: llama.cpp's timings, sent with the usage.
+        headers: further headers of the reply.
+        comments: whether a comment stands before each part, as servers send to keep a connection alive.
+        begin: events before the first part.
+        ends: how often the end of the stream is sent.
+        late: parts sent behind the end of the stream.
+        body: the whole reply in place of an answer, with status 200.
+        instant: whether nothing is waited for.
+    """
+
+    prompt: list[str]
+    parts: list[str]
+    usage: dict[str, Any] | None
+    model: str
+    reply_id: str
+    number: int
+    finish: str | None = "length"
+    text_field: str = "text"
+    indices: tuple[int, ...] = (0,)
+    pauses: dict[int, float] = field(default_factory=dict)
+    together: bool = False
+    usage_of_parts: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
+    headers: str = ""
+    comments: bool = False
+    begin: list[dict[str, Any]] = field(default_factory=list)
+    ends: int = 1
+    late: list[str] = field(default_factory=list)
+    body: dict[str, Any] | None = None
+    instant: bool = False
+
+    def claim(self, tokens: float) -> None:
+        """Say that the answer has this many tokens."""
+        if self.usage is not None:
+            self.usage["completion_tokens"] = round(tokens)
+
+    def cut(self, share: float) -> None:
+        """Keep this share of the parts."""
+        del self.parts[round(len(self.parts) * share) :]
+
+    def event(self, text: str, finish: str | None = None) -> dict[str, Any]:
+        """One event of the stream, or the whole reply without its usage."""
+        choice: dict[str, Any] = {self.text_field: text, "finish_reason": finish}
+        if self.text_field == "tool_calls":
+            choice[self.text_field] = [{"function": {"name": "say", "arguments": text}}]
+        if self.token_ids and text:
+            choice["token_ids"], self.token_ids = self.token_ids, []
+        event = {"id": self.reply_id, "choices": [{"index": index, **choice} for index in self.indices]}
+        return {**event, "model": self.model} if self.model else event
+
+    def last(self) -> dict[str, Any]:
+        """What is told of the whole answer."""
+        return {
+            **({"usage": self.usage} if self.usage else {}),
+            **({"timings": self.timings} if self.timings else {}),
+        }
+
+
+def words_of(seed: str, tokens: int) -> list[str]:
+    """The parts of an answer that follows from a prompt and repeats none of it."""
+    chosen = random.Random(seed).choices(_VOCABULARY, k=tokens)  # noqa: S311 - words, no secrets
+    return [f" {word}" for word in chosen]

@@ -1,0 +1,343 @@
+"""Ways in which an endpoint can make a number look better than it is, each done to an honest answer.
+
+A function's name is the fault's name, its docstring says what the endpoint does.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from .answer import words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .answer import Answer
+
+CHEATS: dict[str, Callable[[Answer], None]] = {}
+_OTHER_MODEL = "tiny-draft"
+
+
+def _cheat(function: Callable[[Answer], None]) -> Callable[[Answer], None]:
+    CHEATS[function.__name__.lstrip("_")] = function
+    return function
+
+
+@_cheat
+def _usage_inflated(answer: Answer) -> None:
+    """Claim twice the tokens."""
+    answer.claim(2 * len(answer.parts))
+
+
+@_cheat
+def _usage_as_asked(answer: Answer) -> None:
+    """Claim the tokens that were asked for and send a third of them."""
+    answer.cut(1 / 3)
+
+
+@_cheat
+def _usage_deflated(answer: Answer) -> None:
+    """Claim half the tokens that are sent."""
+    answer.claim(len(answer.parts) / 2)
+
+
+@_cheat
+def _usage_of_prompt(answer: Answer) -> None:
+    """Cut the prompt: claim three prompt tokens for one that has more."""
+    if answer.usage is not None:
+        answer.usage["prompt_tokens"] = 3
+
+
+@_cheat
+def _usage_of_prompt_varies(answer: Answer) -> None:
+    """Cut the prompt now and then."""
+    if answer.usage is not None:
+        answer.usage["prompt_tokens"] -= answer.number % 2
+
+
+@_cheat
+def _usage_missing(answer: Answer) -> None:
+    """Send no token counts."""
+    answer.usage = None
+
+
+@_cheat
+def _usage_missing_and_split(answer: Answer) -> None:
+    """Send no token counts, and each token in two parts."""
+    answer.usage = None
+    answer.parts = [half for part in answer.parts for half in (part[:2], part[2:])]
+
+
+@_cheat
+def _usage_missing_in_part(answer: Answer) -> None:
+    """Send token counts with every second reply alone."""
+    if answer.number % 2:
+        answer.usage = None
+
+
+@_cheat
+def _usage_falls(answer: Answer) -> None:
+    """Send counts with each part that go back."""
+    answer.usage_of_parts = list(range(len(answer.parts), 0, -1))
+
+
+@_cheat
+def _usage_of_each_part(answer: Answer) -> None:
+    """Send the count of each part alone, and none of the whole."""
+    answer.usage_of_parts, answer.usage = [1] * len(answer.parts), None
+
+
+@_cheat
+def _usage_accumulates(answer: Answer) -> None:
+    """Add the counts of all parts up, each of which holds those before it."""
+    count = len(answer.parts)
+    answer.usage_of_parts = [place * (place + 1) // 2 for place in range(1, count + 1)]
+    answer.claim(count * (count + 1) // 2)
+
+
+@_cheat
+def _empty_text(answer: Answer) -> None:
+    """Claim tokens and send no text."""
+    answer.parts = [""] * len(answer.parts)
+
+
+@_cheat
+def _blank_text(answer: Answer) -> None:
+    """Send whitespace as tokens."""
+    answer.parts = [" "] * len(answer.parts)
+
+
+@_cheat
+def _keep_alives_as_tokens(answer: Answer) -> None:
+    """Send blanks that keep the connection alive, without token counts: they are counted as tokens."""
+    answer.usage = None
+    answer.parts = [part if place % 4 == 0 else " " for place, part in enumerate(answer.parts)]
+
+
+@_cheat
+def _repeated_word(answer: Answer) -> None:
+    """Repeat one word."""
+    answer.parts = answer.parts[:1] * len(answer.parts)
+
+
+@_cheat
+def _same_text(answer: Answer) -> None:
+    """Give every prompt the same answer."""
+    answer.parts = words_of("any", len(answer.parts))
+
+
+@_cheat
+def _answer_of_another_prompt(answer: Answer) -> None:
+    """Give prompts the answers of others, as they come."""
+    answer.parts = words_of(str(answer.number % 5), len(answer.parts))
+
+
+@_cheat
+def _echo(answer: Answer) -> None:
+    """Repeat the prompt."""
+    count = len(answer.prompt)
+    answer.parts = [f" {answer.prompt[place % count]}" for place in range(len(answer.parts))]
+
+
+@_cheat
+def _one_chunk(answer: Answer) -> None:
+    """Send all tokens in one part."""
+    answer.parts = ["".join(answer.parts)]
+    answer.pauses = {0: 0.02}
+
+
+@_cheat
+def _bundles(answer: Answer) -> None:
+    """Send the tokens in two parts."""
+    half = len(answer.parts) // 2
+    answer.parts = ["".join(answer.parts[:half]), "".join(answer.parts[half:])]
+    answer.pauses = {1: 0.05}
+
+
+@_cheat
+def _one_burst(answer: Answer) -> None:
+    """Send all parts at the same moment."""
+    answer.together, answer.pauses = True, {0: 0.02}
+
+
+@_cheat
+def _blank_first(answer: Answer) -> None:
+    """Send a blank at once, and the tokens later."""
+    answer.parts[0] = " "
+    answer.pauses, answer.together = {1: 0.1}, True
+
+
+@_cheat
+def _word_first(answer: Answer) -> None:
+    """Send the same word at once, and the tokens later."""
+    answer.parts[0] = " Well"
+    answer.pauses = {1: 0.5}
+
+
+@_cheat
+def _too_fast(answer: Answer) -> None:
+    """Answer before it can have been computed."""
+    answer.instant = True
+
+
+@_cheat
+def _other_model(answer: Answer) -> None:
+    """Answer with another model, and name it."""
+    answer.model = _OTHER_MODEL
+
+
+@_cheat
+def _other_model_now_and_then(answer: Answer) -> None:
+    """Answer every tenth request with another model."""
+    if answer.number % 10 == 0:
+        answer.model = _OTHER_MODEL
+
+
+@_cheat
+def _no_model(answer: Answer) -> None:
+    """Name no model."""
+    answer.model = ""
+
+
+@_cheat
+def _error_text(answer: Answer) -> None:
+    """Send an error as the answer."""
+    answer.parts = ["Error: CUDA out of memory", *[" "] * (len(answer.parts) - 1)]
+
+
+@_cheat
+def _error_with_status_200(answer: Answer) -> None:
+    """Send an error with status 200."""
+    answer.body = {"detail": "the model is overloaded", "status": 503}
+
+
+@_cheat
+def _second_choice(answer: Answer) -> None:
+    """Send two choices, and count both."""
+    answer.indices = (0, 1)
+    answer.claim(2 * len(answer.parts))
+
+
+@_cheat
+def _other_choice(answer: Answer) -> None:
+    """Send a choice that was not asked for."""
+    answer.indices = (1,)
+
+
+@_cheat
+def _finish_missing(answer: Answer) -> None:
+    """Give no reason to finish."""
+    answer.finish = None
+
+
+@_cheat
+def _finish_filtered(answer: Answer) -> None:
+    """Withhold the answer."""
+    answer.finish = "content_filter"
+
+
+@_cheat
+def _finish_length_early(answer: Answer) -> None:
+    """Send half of the tokens, and say that there are as many as asked for."""
+    answer.cut(1 / 2)
+    answer.claim(len(answer.parts))
+
+
+@_cheat
+def _tool_calls(answer: Answer) -> None:
+    """Send a call of a tool."""
+    answer.text_field, answer.finish = "tool_calls", "tool_calls"
+
+
+@_cheat
+def _reasoning(answer: Answer) -> None:
+    """Send the model's reasoning in place of text."""
+    answer.text_field = "reasoning_content"
+
+
+@_cheat
+def _longer(answer: Answer) -> None:
+    """Send more tokens than were asked for."""
+    answer.parts += answer.parts[:3]
+    answer.claim(len(answer.parts))
+
+
+@_cheat
+def _longer_and_shorter(answer: Answer) -> None:
+    """Send a token more and a token less by turns, so that the sum is right."""
+    if answer.number % 2:
+        answer.parts.append(" more")
+    else:
+        answer.parts.pop()
+    answer.claim(len(answer.parts))
+
+
+@_cheat
+def _truncated(answer: Answer) -> None:
+    """Send a third of the parts and the end of the stream."""
+    answer.cut(1 / 3)
+    answer.finish = None
+
+
+@_cheat
+def _text_after_the_end(answer: Answer) -> None:
+    """Send the end of the stream, and half of the tokens behind it."""
+    half = len(answer.parts) // 2
+    answer.late = answer.parts[half:]
+    del answer.parts[half:]
+
+
+@_cheat
+def _token_ids(answer: Answer) -> None:
+    """Send the ids of fewer tokens than are claimed."""
+    answer.token_ids = [1, 2]
+
+
+@_cheat
+def _timings_of_other_tokens(answer: Answer) -> None:
+    """Count other tokens in the timings."""
+    answer.timings = {"predicted_n": 3}
+
+
+@_cheat
+def _timings_too_long(answer: Answer) -> None:
+    """Claim to have computed for longer than the answer took."""
+    answer.timings = {"predicted_n": len(answer.parts), "prompt_ms": 10, "predicted_ms": 900_000}
+
+
+@_cheat
+def _hidden_cache(answer: Answer) -> None:
+    """Take most of the prompt from a cache and tell of none."""
+    answer.timings = {"prompt_n": 1}
+
+
+@_cheat
+def _stored_reply(answer: Answer) -> None:
+    """Send the reply that the same prompt had before."""
+    answer.reply_id = f"cmpl-{zlib.crc32(' '.join(answer.prompt).encode())}"
+
+
+@_cheat
+def _proxy_cache(answer: Answer) -> None:
+    """Be a proxy that keeps replies."""
+    answer.headers = "Age: 12\r\n"
+
+
+@_cheat
+def _role_only_first(answer: Answer) -> None:
+    """Send a part with a role and no text at once, and the tokens later."""
+    answer.begin = [{"choices": [{"index": 0, "text": "", "role": "assistant"}]}]
+    answer.pauses = {0: 0.05}
+
+
+@_cheat
+def _keep_alives(answer: Answer) -> None:
+    """Send comments between the parts."""
+    answer.comments = True
+
+
+@_cheat
+def _two_ends(answer: Answer) -> None:
+    """Send the end of the stream twice."""
+    answer.ends = 2

@@ -1,0 +1,62 @@
+"""The container that a profile asks for, brought up for a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from contextlib import ExitStack
+
+    from agent.component.component import StepContext
+    from agent.component.container_parameters import ContainerParameters
+    from agent.host.containers import Mount, Port
+    from agent.host.containers.container import Container
+
+
+def open_container(
+    asked: ContainerParameters,
+    context: StepContext,
+    stack: ExitStack,
+    *,
+    purpose: str,
+    mounts: Iterable[Mount] = (),
+    ports: Iterable[Port] = (),
+    secret_files: Mapping[str, str] | None = None,
+) -> Container:
+    """Pull or build the image and start a container that waits for commands.
+
+    Args:
+        asked: the container.
+        context: the step's.
+        stack: removes the container when it is closed, unless it is to be kept.
+        purpose: what it is for; unique within the run.
+        mounts: what the workload needs of the host besides.
+        ports: what the host offers of it, where the network is not the host's.
+        secret_files: secrets of the workload.
+
+    Raises:
+        ContainerError: if there is no such container to be had.
+        HostError: if a secret variable is not set.
+    """
+    from agent.component.container_engine import connect
+
+    spec = asked.spec(purpose, mounts=mounts, ports=ports, secret_files=secret_files)
+    engine = stack.enter_context(connect(context))
+    if asked.dockerfile is None:
+        engine.ensure_image(spec.image, when=asked.pull, progress=context.progress)
+    else:
+        folder, name = asked.build_from
+        engine.build_image(
+            folder,
+            tag=spec.image,
+            dockerfile=name,
+            arguments=asked.build_arguments,
+            network=asked.build_network,
+            log=context.log,
+            progress=context.progress,
+        )
+    running = engine.ensure_running(spec)
+    if not asked.keep:
+        stack.callback(running.remove)
+    return running

@@ -1,0 +1,83 @@
+"""What MLPerf asks of a model's accuracy, by round (``targets.yaml``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads it
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+"""ROUGE's scores, as MLPerf's evaluation and rouge_score call them."""
+
+_FILE = Path(__file__).with_name("targets.yaml")
+
+
+class Target(BaseModel):
+    """What one score is judged by.
+
+    Args:
+        target: the reference implementation's score, in the evaluation's own unit.
+        least: the share of it that must be reached.
+        most: the share of it that must not be exceeded; None where more is not worse.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    target: float = Field(gt=0)
+    least: float = Field(gt=0)
+    most: float | None = None
+
+
+class AccuracyTargets(BaseModel):
+    """What a benchmark's accuracy is judged by.
+
+    Args:
+        model: the benchmark's name.
+        rounds: the rounds of MLPerf Inference that this holds for, such as v5.1; in order.
+        samples: how many samples its data set has; fewer are not judged. None for benchmarks that vcagent
+            does not run, of which only the checker's own text is read.
+        scores: a target for each score.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str
+    rounds: tuple[str, ...] = Field(min_length=1)
+    samples: int | None = Field(default=None, gt=0)
+    scores: Mapping[str, Target]
+
+
+@lru_cache(maxsize=1)
+def _table() -> Mapping[str, AccuracyTargets]:
+    import yaml
+
+    rows = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    table = TypeAdapter(tuple[AccuracyTargets, ...]).validate_python(rows)
+    return MappingProxyType({targets.model: targets for targets in table})
+
+
+def targets_of(model: str, mlperf_round: str = "") -> AccuracyTargets | None:
+    """Return a model's targets in a round, the newest if none is named; None if there are none."""
+    found = known_targets(model)
+    return found if found and found.samples and (not mlperf_round or mlperf_round in found.rounds) else None
+
+
+def known_targets(model: str) -> AccuracyTargets | None:
+    """Return the targets of any benchmark in the newest round that has it; None if the name is not one.
+
+    Args:
+        model: the benchmark's name, as the folders of a submission have it, such as ``llama3_1-8b``.
+    """
+    table = _table()
+    for name in (model, model.replace("_", "."), model.replace("_", ".").replace("-interactive", "")):
+        if found := table.get(name.lower()):
+            return found
+    return None
+
+
+def rounds() -> list[str]:
+    """The rounds that the table knows."""
+    return sorted({name for targets in _table().values() if targets.samples for name in targets.rounds})

@@ -1,0 +1,287 @@
+"""What a server's replies say against themselves, and what of it spoils a result: a pure function.
+
+A client counts oddities while it measures (``counts``), and adds tokens, parts and bytes up (``sums``). What
+a server says of itself is never believed alone: the stream, the usage, the model's name, the moments and the
+answers to other prompts must fit together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.core.records import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# Of a single reply; the harness, which imports nothing of this, has the same in reply_log.py.
+ENOUGH_TOKENS = 8
+ENOUGH_FOR_PACE = 16
+LEAST_S_PER_TOKEN = 20e-6
+LONG_PAUSE_S = 0.02
+SLACK_S, SLACK_SHARE = 0.01, 1.1
+
+
+_PER_CENT = 0.01
+_LEAST_BYTES_PER_TOKEN = (1.0, 2.0)
+_MOST_BYTES_PER_TOKEN = 12.0
+_MOST_TOKENS_PER_PART = 1.5
+_BLANK_PARTS = (0.5, 0.2)
+_MOST_CHARS_PER_PROMPT_TOKEN = 15.0
+_RECOUNT = (1.8, 1.2)
+_RECOUNT_TOKENS = 64
+_ENOUGH = 64
+_CACHED = 2.0
+_CACHED_S = 0.02
+
+
+@dataclass(frozen=True)
+class _Oddity:
+    """One kind of contradiction.
+
+    Args:
+        text: what so many replies do.
+        remedy: what to do about it.
+        invalid_from: the share of replies from which the result is spoilt; 0 for any; above 1 for none.
+        warned_from: likewise for a warning.
+    """
+
+    text: str
+    remedy: str
+    invalid_from: float = 0.0
+    warned_from: float = 0.0
+
+
+_NEVER = 2.0
+_ODDITIES: Mapping[str, _Oddity] = {
+    "other_model": _Oddity(
+        "name another model than the one asked for",
+        "see which model answers, and whether a router stands between"
+    ),
+    "models": _Oddity("name two models", "see whether a router stands between client and engine"),
+    "no_model": _Oddity("name no model", "use a server that names the model in each reply", _NEVER),
+    "choices": _Oddity(
+        "hold a choice that was not asked for: tokens of both are counted",
+        "remove n and best_of from the request"
+    ),
+    "text_after_end": _Oddity(
+        "go on behind the end of their stream: time ran for a part of the answer alone",
+        "see why the server sends [DONE] before the last token",
+    ),
+    "usage_falls": _Oddity("count fewer tokens at their end than before", "see how the server counts tokens"),
+    "token_ids": _Oddity("hold ids of another number of tokens than they count", "see how the server counts"),
+    "timed_tokens": _Oddity(
+        "count other tokens in their timings than in their usage", "see how the server counts tokens"
+    ),
+    "unfinished": _Oddity(
+        "give no finish_reason: nothing shows that the answer is whole",
+        "see the server's log for requests it ended"
+    ),
+    "withheld": _Oddity(
+        "hold something else than the answer", "switch filters and tools off: the answer is to be measured"
+    ),
+    "short_of_length": _Oddity(
+        "say that the length is reached, with fewer tokens than asked for",
+        "raise the server's context and its own limit of tokens",
+    ),
+    "too_long": _Oddity("count more tokens than were asked for", "see how the server counts tokens"),
+    "prompt_tokens": _Oddity(
+        "count other prompt tokens than were sent: the prompt was cut or changed",
+        "raise the server's context, and switch chat templates off",
+    ),
+    "prompt_varies": _Oddity(
+        "count the same prompt differently from one time to the next", "see whether the server cuts prompts"
+    ),
+    "more_parts": _Oddity(
+        "have more parts of text than tokens", "see how the server counts tokens", _PER_CENT
+    ),
+    "blank": _Oddity(
+        "count tokens and hold no text but blanks", "read some answers: is the model the one that was meant?",
+        0.5, _PER_CENT,
+    ),
+    "error_text": _Oddity(
+        "hold an error in place of an answer", "see the server's log", _PER_CENT
+    ),
+    "shared_text": _Oddity(
+        "are the answer to another prompt, word for word", "look for a cache, or a stand-in for the model",
+        0.25, _PER_CENT,
+    ),
+    "echo": _Oddity("repeat their prompt", "read some answers: is there a model at all?", _NEVER, 0.5),
+    "one_word": _Oddity("repeat one word", "read some answers: are they the model's?", _NEVER, 0.5),
+    "worked_longer": _Oddity(
+        "claim to have been computed for longer than they took",
+        "see whether the answer was stored", _PER_CENT,
+    ),
+    "too_fast": _Oddity(
+        "came faster than any machine computes",
+        "look for a cache or a stand-in for the model",
+        _PER_CENT,
+    ),
+    "burst": _Oddity(
+        "came with all of their tokens at one moment: there is no time per token",
+        "let the server stream each token, and see that no proxy gathers them", 0.25, 0.05,
+    ),
+    "paused_blank": _Oddity(
+        "begin with a blank and a pause before the first word: the first token is not the answer's",
+        "see what the server sends first", 0.05, _PER_CENT,
+    ),
+    "paused_alike": _Oddity(
+        "begin with the same word and a pause before the next: the first token is not the answer's",
+        "see what the server sends first", 0.25, 0.25,
+    ),
+    "paused": _Oddity(
+        "pause behind their first token for most of their time",
+        "see what the server does there", _NEVER, 0.25,
+    ),
+    "same_id": _Oddity(
+        "have the id of an earlier reply to the same prompt: they were stored",
+        "switch off what stores replies", _PER_CENT,
+    ),
+    "stored": _Oddity("come from a cache between client and server", "ask the server itself, not a proxy"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What a client noted.
+
+    Args:
+        counts: replies with an oddity, by its name.
+        sums: ``replies``, ``tokens``, ``text_bytes``; ``streamed_tokens`` and ``parts`` of streamed replies;
+            ``counted_parts`` and ``blank_parts`` of those whose parts had to be counted; ``prompt_tokens``
+            and ``prompt_chars``.
+        examples: an example of an oddity, by its name.
+        recount: ``told`` and ``counted`` tokens of some answers, and the ``source`` of the count; or its
+            ``problem``.
+        repeats: ``first_s`` and ``again_s``: the median wait for prompts that are new and that come again.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    sums: Mapping[str, float] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)
+    recount: Mapping[str, Any] = field(default_factory=dict)
+    repeats: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What follows.
+
+    Args:
+        reasons: what spoils the result.
+        warnings: what may.
+    """
+
+    reasons: tuple[Reason, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def judge(replies: Replies) -> Judgement:
+    """Say what of the replies spoils a result, and what may."""
+    found = [*_odd(replies), *_ratios(replies)]
+    return Judgement(
+        tuple(Reason(text, remedy, code=code) for code, text, remedy, spoils in found if spoils),
+        tuple(f"{text}; {remedy}" for _, text, remedy, spoils in found if not spoils),
+    )
+
+
+_Found = tuple[str, str, str, bool]
+"""The code, the text, the remedy, and whether it spoils the result."""
+
+
+def _odd(replies: Replies) -> Iterator[_Found]:
+    total = replies.sums.get("replies", 0)
+    known = (name for name in _ODDITIES if replies.counts.get(name))
+    for name in known if total else ():
+        oddity, count = _ODDITIES[name], replies.counts[name]
+        share = count / total
+        if (
+            name == "paused"
+            and "paused_alike" in replies.counts
+            and share >= _ODDITIES["paused_alike"].invalid_from
+        ):
+            continue
+        if share >= min(oddity.invalid_from, oddity.warned_from):
+            example = replies.examples.get(name)
+            said = f" (such as {example!r})" if example else ""
+            yield (
+                name,
+                f"{count:.0f} of {total:.0f} replies {oddity.text}{said}",
+                oddity.remedy,
+                (share >= oddity.invalid_from),
+            )
+
+
+def _ratios(replies: Replies) -> Iterator[_Found]:
+    sums = replies.sums
+    tokens, size = sums.get("tokens", 0), sums.get("text_bytes", 0)
+    few, little = _LEAST_BYTES_PER_TOKEN
+    if tokens >= _ENOUGH and replies.counts.get("blank", 0) < sums.get("replies", 0) / 2:
+        each = size / tokens
+        text = f"a token that the server counts has {each:.2g} bytes of text on average"
+        if each < little:
+            yield (
+                "text_per_token",
+                f"{text}: it counts too many",
+                "see how the server counts tokens",
+                each < few,
+            )
+        elif each > _MOST_BYTES_PER_TOKEN:
+            yield "text_per_token", f"{text}: it may count too few", "see how the server counts tokens", False
+    streamed, parts = sums.get("streamed_tokens", 0), sums.get("parts", 0)
+    if parts and streamed / parts > _MOST_TOKENS_PER_PART:
+        text = f"a part of the stream has {streamed / parts:.2g} tokens on average"
+        yield (
+            "tokens_per_part",
+            f"{text}: it is a bundle, or the server counts too many",
+            "let the server stream each token (vLLM: --stream-interval 1)",
+            False,
+        )
+    if counted := sums.get("counted_parts", 0):
+        blank = sums.get("blank_parts", 0) / counted
+        if blank > _BLANK_PARTS[1]:
+            yield (
+                "blank_parts",
+                f"{blank:.0%} of the parts that were counted as tokens are blanks",
+                "let the server report its usage",
+                blank > _BLANK_PARTS[0],
+            )
+    prompt = sums.get("prompt_tokens", 0)
+    if prompt and sums.get("prompt_chars", 0) / prompt > _MOST_CHARS_PER_PROMPT_TOKEN:
+        text = f"a prompt token has {sums['prompt_chars'] / prompt:.2g} characters on average"
+        yield (
+            "prompt_chars",
+            f"{text}: the prompts may have been cut",
+            "raise the server's context",
+            False,
+        )
+    yield from _recounted(replies.recount)
+    first_s, again_s = replies.repeats.get("first_s", 0.0), replies.repeats.get("again_s", 0.0)
+    if first_s > _CACHED * again_s and first_s - again_s > _CACHED_S:
+        text = f"prompts that come again wait {again_s:.3g} s, new ones {first_s:.3g} s"
+        yield (
+            "repeats",
+            f"{text}: a cache may be at work that the server does not report",
+            "switch prefix caching off, or use samples that do not come again",
+            False,
+        )
+
+
+def _recounted(recount: Mapping[str, Any]) -> Iterator[_Found]:
+    if problem := recount.get("problem"):
+        yield "recount", f"the tokens could not be counted anew: {problem}", "correct tokenizer", False
+        return
+    told, counted = recount.get("told", 0), recount.get("counted", 0)
+    if told < _RECOUNT_TOKENS or not counted:
+        return
+    ratio = max(told / counted, counted / told)
+    spoils, doubtful = _RECOUNT
+    if ratio >= doubtful:
+        who = "the server's own tokenizer" if recount.get("source") == "server" else "the model's tokenizer"
+        yield (
+            "recount",
+            f"the server counts {told} tokens in {recount.get('texts')} answers, {who} {counted}",
+            "see how the server counts tokens, and whether the tokenizer is the model's",
+            ratio >= spoils,
+        )

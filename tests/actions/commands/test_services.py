@@ -1,0 +1,137 @@
+"""CommandService: ready by port, URL or line; found by what follows; gone with its group; how it dies."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+
+from actions.commands.readiness import answers, is_open
+from actions.commands.references import filled_in
+from actions.commands.services import CommandService, ContainerService
+from agent.core.errors import ActionFailedError, InterruptedRunError
+from agent.facts import Facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.component.component import Service, StepContext
+
+SERVER = f"exec {sys.executable} -m http.server --bind 127.0.0.1 $PORT"
+
+
+def start(context: StepContext, **parameters: Any) -> Service:
+    asked = CommandService.Parameters.model_validate({"scenario": "web", "command": SERVER, **parameters})
+    (step,) = CommandService(asked).plan(Facts(None, {})).steps
+    outcome = step.run(context)
+    assert outcome is not None
+    assert outcome.service is not None
+    return outcome.service
+
+
+def wait(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "ready", [{}, {"readyUrl": "/"}, {"readyLine": "Serving HTTP on"}, {"readyUrl": "/", "readyPort": True}]
+)
+def test_it_serves_until_it_is_stopped(context: StepContext, ready: dict[str, Any]) -> None:
+    command = f"PYTHONUNBUFFERED=1; export PYTHONUNBUFFERED; {SERVER}"
+    service = start(context, command=command, startTimeout=60, path="/v1", model="m", **ready)
+    url = str(service.values["url"])
+    try:
+        assert service.name == "web"
+        assert url.endswith("/v1")
+        assert service.values["model"] == "m"
+        wait(lambda: answers(url.removesuffix("/v1")))
+        assert service.death() is None
+    finally:
+        service.stop()
+    assert not is_open("127.0.0.1", int(url.split(":")[2].removesuffix("/v1")))
+
+
+def test_a_command_finds_it(context: StepContext) -> None:
+    service = start(context, readyUrl="/", model="m")
+    try:
+        beside = replace(context, services={"web": service.values})
+        text = filled_in(
+            "{ServiceUrl:web} {ServiceHost:web} {ServicePort:web} {ServiceModel:web} {x}", beside
+        )
+        url, host, port, model, rest = text.split()
+        assert (host, model, rest) == ("127.0.0.1", "m", "{x}")
+        assert url == f"http://127.0.0.1:{port}"
+        assert answers(url)
+        with pytest.raises(
+            ActionFailedError, match="no service named other runs beside this step; running: web"
+        ):
+            filled_in("{ServiceUrl:other}", beside)
+    finally:
+        service.stop()
+
+
+def test_its_death_is_told_with_its_last_words(context: StepContext) -> None:
+    service = start(context, command="echo ready; sleep 0.1; echo out of memory; exit 3", readyLine="^ready")
+    wait(service.death)
+    told = service.death() or ""
+    assert told.splitlines()[0] == "ended with exit code 3"
+    assert "out of memory" in told
+    service.stop()
+
+
+def test_one_that_ends_before_it_is_ready(context: StepContext) -> None:
+    with pytest.raises(
+        ActionFailedError, match="web ended with exit code 2 before it had opened its port"
+    ) as error:
+        start(context, command="echo no such model; exit 2")
+    assert "no such model" in error.value.details
+
+
+def test_one_that_never_gets_ready(context: StepContext) -> None:
+    with pytest.raises(ActionFailedError, match=r"web has not written 'listening' within 0\.3 s"):
+        start(context, command="echo not yet; sleep 60", readyLine="listening", startTimeout=0.3)
+
+
+def test_the_command_line_in_the_log_is_no_sign_of_life(context: StepContext) -> None:
+    with pytest.raises(ActionFailedError, match="has not written"):
+        start(context, command=": Serving now; sleep 60", readyLine="Serving now", startTimeout=0.3)
+
+
+def test_a_port_that_is_taken(context: StepContext) -> None:
+    service = start(context)
+    try:
+        port = int(str(service.values["url"]).rpartition(":")[2])
+        with pytest.raises(ActionFailedError, match=f"port {port} on 127.0.0.1 is taken by python"):
+            start(context, port=port)
+    finally:
+        service.stop()
+
+
+def test_told_to_stop_while_it_starts(context: StepContext) -> None:
+    threading.Timer(0.2, context.stop.set).start()
+    with pytest.raises(InterruptedRunError):
+        start(context, command="sleep 60")
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "message"),
+    [
+        (CommandService, {"command": "x", "readyLine": "("}, "not a regular expression"),
+        (CommandService, {"command": "x", "readyUrl": "health"}, "begin it with /"),
+        (CommandService, {"command": ""}, "at least 1 character"),
+        (ContainerService, {"container": "i", "command": "x", "arguments": "y"}, "give one"),
+        (ContainerService, {"container": {"image": "i", "network": "none"}}, "nobody reaches"),
+        (ContainerService, {"container": {}}, "needs an image"),
+    ],
+)
+def test_parameters_are_checked(kind: Any, parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        kind.Parameters.model_validate(parameters)

@@ -1,0 +1,136 @@
+"""The harness's own parts that check replies, without an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actions.loadgen.in_environment.harness.completion import CompletionReader
+from actions.loadgen.in_environment.harness.dataset import Sample
+from actions.loadgen.in_environment.harness.errors import HarnessError
+from actions.loadgen.in_environment.harness.recount import recount, recount_at_server
+from actions.loadgen.in_environment.harness.reply_log import Reply, ReplyLog
+from actions.loadgen.in_environment.harness.samples import SampleRecorder
+from actions.loadgen.in_environment.harness.wall_clock import WallClock
+from tests.actions.loadgen.in_environment.harness.conftest import start_process
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXTS = [("one two three", 3), ("four five", 2), ("broken �", 9), ("", 1)]
+
+
+@pytest.mark.parametrize("text", [["a"], {"a": 1}, 7])
+def test_text_that_is_no_text_is_no_completion(text: Any) -> None:
+    reader = CompletionReader()
+    with pytest.raises(HarnessError, match="its text is no text"):
+        reader.whole(json.dumps({"choices": [{"text": text}], "usage": {"completion_tokens": 1}}).encode())
+
+
+def test_timings_that_are_no_numbers_are_left_out() -> None:
+    reader = CompletionReader()
+    timings = {"prompt_ms": "fast", "predicted_n": 1, "prompt_n": True}
+    reader.whole(json.dumps({"choices": [], "timings": timings}).encode())
+    assert reader.timings == {"predicted_n": 1}
+
+
+def test_a_prompt_that_was_not_computed_came_from_a_cache() -> None:
+    reader = CompletionReader()
+    usage = {"prompt_tokens": 30, "completion_tokens": 1}
+    reader.whole(json.dumps({"choices": [], "usage": usage, "timings": {"prompt_n": 4}}).encode())
+    reader.check_counts()
+    assert reader.cached_tokens == 26
+
+
+def test_tokens_of_a_prompt_are_those_that_were_sent() -> None:
+    log = ReplyLog([Sample("a", "", [1, 2, 3])], ["m"], 8, distinct=True)
+    reader = CompletionReader()
+    usage = {"prompt_tokens": 2, "completion_tokens": 1}
+    choice = {"text": "x", "finish_reason": "stop"}
+    reader.whole(json.dumps({"model": "M", "choices": [choice], "usage": usage}).encode())
+    log.note(Reply(0, reader, b"x", 1, "usage", 0, None, None, None, 1))
+    assert log.as_json()["counts"] == {"prompt_tokens": 1}
+
+
+def test_an_engine_that_numbers_no_reply_is_not_blamed() -> None:
+    def ids(*told: str) -> dict[str, int]:
+        log = ReplyLog([Sample("a", "p"), Sample("b", "q")], ["m"], 8, distinct=True)
+        for place, reply_id in enumerate(told):
+            reader = CompletionReader()
+            choice = {"text": "x", "finish_reason": "stop"}
+            reader.whole(json.dumps({"id": reply_id, "model": "m", "choices": [choice]}).encode())
+            log.note(Reply(place % 2, reader, b"x", 1, "usage", 0, None, None, None, 1))
+        counts: dict[str, int] = log.as_json()["counts"]
+        return counts
+
+    assert ids("same", "same", "same", "same") == {}
+    assert ids("a", "b", "c", "d") == {}
+    assert ids("a", "b", "a", "b") == {"same_id": 2}
+
+
+COUNT = """
+import json, sys, tokenizers
+from harness.recount import recount
+made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0}, unk_token="?"))
+made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+made.save(f"{sys.argv[1]}/tokenizer.json")
+print(json.dumps(recount(json.loads(sys.argv[2]), sys.argv[1])))
+"""
+
+
+@pytest.mark.engine
+def test_some_answers_are_counted_anew_by_a_tokenizer(accuracy_python: Path, tmp_path: Path) -> None:
+    process = start_process(accuracy_python, "-c", COUNT, str(tmp_path), json.dumps(TEXTS), cwd=tmp_path)
+    told, problem = process.communicate(timeout=60)
+    assert process.returncode == 0, problem
+    assert json.loads(told) == {"source": "tokenizer", "texts": 2, "told": 5, "counted": 5}
+
+
+def test_a_tokenizer_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    assert "problem" in recount(TEXTS, str(tmp_path))
+
+
+def test_some_answers_are_counted_anew_by_the_server() -> None:
+    async def words(text: str) -> int | None:
+        return len(text.split())
+
+    async def silent(_: str) -> int | None:
+        return None
+
+    told = asyncio.run(recount_at_server(TEXTS, words))
+    assert told == {"source": "server", "texts": 2, "told": 5, "counted": 5}
+    assert asyncio.run(recount_at_server(TEXTS, silent)) is None
+
+
+def test_a_clock_that_is_set_is_noticed() -> None:
+    now = [100.0]
+    ahead = [1e9]
+    clock = WallClock(lambda: now[0], lambda: now[0] + ahead[0])
+    for _ in range(10):
+        now[0] += 0.5
+        ahead[0] += 0.0005  # what NTP slews is no step
+        clock.look()
+    assert clock.set_by_s == []
+    ahead[0] -= 3.2
+    clock.look()
+    clock.look()
+    assert clock.set_by_s == [-3.2]
+
+
+def test_new_prompts_and_those_that_come_again_are_told_apart() -> None:
+    recorder = SampleRecorder()
+    for slot in range(60):
+        index, start = slot % 30, float(slot)
+        recorder.issued(start, [index])
+        recorder.first_token[slot] = start + (0.5 if slot < 30 else 0.1)
+        recorder.completed(start + 1, [slot], [8])
+    found = recorder.repeats(seen=5)
+    assert found is not None
+    assert (found["first"], found["again"]) == (25, 35)
+    assert math.isclose(found["first_s"], 0.5)
+    assert math.isclose(found["again_s"], 0.1)
+    assert recorder.repeats(seen=20) is None

@@ -1,0 +1,208 @@
+"""Endpoints that cheat: each with the real LoadGen, from the request to the verdict."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from actions.loadgen.executor import LoadGenExecutor
+from actions.loadgen.in_environment.mock_engine.cheats import CHEATS
+from actions.loadgen.parameters import LoadGenParameters
+from agent.core.errors import ActionFailedError
+from agent.core.records import Validity
+from tests.actions.loadgen.in_environment.harness.conftest import mock_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.component.component import StepContext
+    from agent.core.records import Verdict
+
+__all__ = ["mock_server"]
+
+pytestmark = pytest.mark.engine
+
+STREAMED = {
+    "answer_of_another_prompt": "shared_text",
+    "blank_first": "paused_blank",
+    "blank_text": "blank",
+    "empty_text": "blank",
+    "error_text": "error_text",
+    "finish_filtered": "withheld",
+    "finish_length_early": "short_of_length",
+    "finish_missing": "unfinished",
+    "hidden_cache": "prefix_cache",
+    "keep_alives_as_tokens": "blank_parts",
+    "longer": "too_long",
+    "longer_and_shorter": "too_long",
+    "one_burst": "burst",
+    "one_chunk": "burst",
+    "other_choice": "choices",
+    "other_model": "other_model",
+    "other_model_now_and_then": "other_model",
+    "proxy_cache": "stored",
+    "reasoning": "blank",
+    "same_text": "shared_text",
+    "second_choice": "choices",
+    "stored_reply": "same_id",
+    "text_after_the_end": "text_after_end",
+    "timings_of_other_tokens": "timed_tokens",
+    "timings_too_long": "worked_longer",
+    "token_ids": "token_ids",
+    "too_fast": "burst",
+    "tool_calls": "withheld",
+    "truncated": "unfinished",
+    "usage_accumulates": "too_long",
+    "usage_deflated": "more_parts",
+    "usage_falls": "usage_falls",
+    "usage_inflated": "too_long",
+    "usage_missing_and_split": "too_long",
+    "usage_of_each_part": "more_parts",
+    "usage_of_prompt_varies": "prompt_varies",
+    "word_first": "paused_alike",
+}
+"""INVALID, and the code of the reason."""
+WARNED = {
+    "bundles": "a part of the stream has 8 tokens on average",
+    "echo": "repeat their prompt",
+    "no_model": "name no model",
+    "repeated_word": "repeat one word",
+    "usage_as_asked": "a part of the stream has 3.2 tokens on average",
+    "usage_missing": "were counted by the parts of the stream",
+    "usage_missing_in_part": "were counted by the parts of the stream",
+    "usage_of_prompt": "the prompts may have been cut",
+}
+"""VALID, with a warning."""
+HARMLESS = ("keep_alives", "role_only_first", "two_ends")
+"""The number is right, whatever the server does there."""
+WHOLE = {
+    "answer_of_another_prompt": "shared_text",
+    "blank_text": "blank",
+    "empty_text": "blank",
+    "error_text": "error_text",
+    "finish_filtered": "withheld",
+    "longer_and_shorter": "too_long",
+    "other_model": "other_model",
+    "second_choice": "choices",
+    "timings_of_other_tokens": "timed_tokens",
+    "usage_inflated": "too_long",
+}
+"""INVALID where replies are not streamed."""
+TOKENS = 16
+
+
+@pytest.fixture
+def verdict_of(
+    context: StepContext, bench_python: Path, mock_server: Callable[..., str], tmp_path: Path
+) -> Callable[..., Verdict]:
+    """Runs a test against the mock engine that cheats so, and gives the verdict."""
+    prompts = tmp_path / "prompts.jsonl"
+    rows = (
+        {"prompt": f"question {number} of many, of which none is like any other and all are of some length"}
+        for number in range(32)
+    )
+    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def run(
+        fault: str, *, scenario: str = "Server", server: dict[str, Any] | None = None, **asked: Any
+    ) -> Verdict:
+        url = mock_server(
+            fault=fault, model="tiny", echo=False, first_token_s=0.005, token_s=0.005, **(server or {})
+        )
+        limits = {"ttft_latency_ms": 600_000, "tpot_latency_ms": 60_000} if scenario == "Server" else {}
+        rate = {"target_qps": 150}
+        parameters = LoadGenParameters.model_validate(
+            {
+                "model": "tiny",
+                "loadgen_scenario": scenario,
+                "environment": bench_python.parent.parent,
+                "endpoint": url,
+                "dataset": str(prompts),
+                "max_output_tokens": TOKENS,
+                "min_duration": 0.2,
+                "min_query_count": 500,
+                "warmup_samples": 0,
+                "max_in_flight": 64,
+                **limits,
+                **rate,
+                **asked,
+            }
+        )
+        (step,) = LoadGenExecutor(parameters).plan(context.facts).steps
+        outcome = step.run(context)
+        assert outcome is not None
+        (output,) = outcome.outputs
+        assert output.verdict is not None
+        return output.verdict
+
+    return run
+
+
+def codes(verdict: Verdict) -> set[str]:
+    return {reason.code for reason in verdict.reasons}
+
+
+def test_no_way_to_cheat_is_left_out() -> None:
+    assert {*STREAMED, *WARNED, *HARMLESS} | {"error_with_status_200"} == set(CHEATS)
+    assert len(CHEATS) >= 45
+
+
+@pytest.mark.parametrize("scenario", ["Server", "Offline"])
+def test_an_honest_endpoint_is_valid(verdict_of: Callable[..., Verdict], scenario: str) -> None:
+    verdict = verdict_of("none", scenario=scenario)
+    assert (verdict.validity, verdict.reasons, verdict.warnings) == (Validity.VALID, (), ())
+
+
+@pytest.mark.parametrize(("fault", "code"), STREAMED.items())
+def test_a_stream_that_cheats_is_invalid(verdict_of: Callable[..., Verdict], fault: str, code: str) -> None:
+    verdict = verdict_of(fault)
+    assert verdict.validity is Validity.INVALID
+    assert code in codes(verdict)
+
+
+@pytest.mark.parametrize(("fault", "text"), WARNED.items())
+def test_what_may_be_a_cheat_is_a_warning(verdict_of: Callable[..., Verdict], fault: str, text: str) -> None:
+    verdict = verdict_of(fault)
+    assert (verdict.validity, verdict.reasons) == (Validity.VALID, ())
+    assert text in "\n".join(verdict.warnings)
+
+
+@pytest.mark.parametrize("fault", HARMLESS)
+def test_what_changes_no_number_is_valid(verdict_of: Callable[..., Verdict], fault: str) -> None:
+    verdict = verdict_of(fault)
+    assert (verdict.validity, verdict.warnings) == (Validity.VALID, ())
+
+
+@pytest.mark.parametrize(("fault", "code"), WHOLE.items())
+def test_a_whole_reply_that_cheats_is_invalid(
+    verdict_of: Callable[..., Verdict], fault: str, code: str
+) -> None:
+    verdict = verdict_of(fault, scenario="Offline")
+    assert verdict.validity is Validity.INVALID
+    assert code in codes(verdict)
+
+
+def test_a_whole_reply_that_came_too_fast_is_invalid(verdict_of: Callable[..., Verdict]) -> None:
+    verdict = verdict_of("too_fast", scenario="Offline", max_output_tokens=2000, max_in_flight=1)
+    assert codes(verdict) == {"too_fast"}
+
+
+def test_an_error_with_status_200_is_no_answer(verdict_of: Callable[..., Verdict]) -> None:
+    with pytest.raises(ActionFailedError, match="no usage"):
+        verdict_of("error_with_status_200", scenario="Offline")
+    with pytest.raises(ActionFailedError, match="ended its stream after 0 parts"):
+        verdict_of("error_with_status_200")
+
+
+def test_requests_that_are_dropped_and_sent_again_are_a_warning(verdict_of: Callable[..., Verdict]) -> None:
+    verdict = verdict_of("drop", server={"share": 0.01})
+    assert verdict.validity is Validity.VALID
+    assert "the server closed the connection of 5 of 500 requests before any reply" in verdict.warnings[0]
+
+
+def test_a_few_replies_are_enough_where_none_may_be_so(verdict_of: Callable[..., Verdict]) -> None:
+    verdict = verdict_of("text_after_the_end", server={"share": 0.01})
+    assert codes(verdict) == {"text_after_end"}

@@ -1,0 +1,104 @@
+"""What replies say against themselves, and how much of it spoils a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parsers.replies import Replies, judge
+
+SUMS = {"replies": 100, "tokens": 1000, "text_bytes": 4000, "streamed_tokens": 1000, "parts": 1000}
+
+
+def judged(**parts: Any) -> tuple[list[str], int]:
+    """The codes that spoil the result, and how many warnings there are."""
+    found = judge(Replies(**{"sums": SUMS, **parts}))
+    return [reason.code for reason in found.reasons], len(found.warnings)
+
+
+def test_nothing_noted_is_nothing_said() -> None:
+    assert judged() == ([], 0)
+    assert judged(sums={}, counts={"blank": 3}) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "spoils", "warns"),
+    [
+        ("text_after_end", 1, True, False),
+        ("no_model", 100, False, True),
+        ("blank", 50, True, False),
+        ("blank", 2, False, True),
+        ("burst", 25, True, False),
+        ("burst", 6, False, True),
+        ("burst", 4, False, False),
+        ("shared_text", 30, True, False),
+        ("shared_text", 2, False, True),
+        ("paused", 30, False, True),
+        ("more_parts", 1, True, False),
+        ("echo", 40, False, False),
+    ],
+)
+def test_how_many_replies_spoil_a_result(
+    name: str,
+    count: int,
+    spoils: bool,  # noqa: FBT001
+    warns: bool,  # noqa: FBT001
+) -> None:
+    assert judged(counts={name: count}) == ([name] * spoils, int(warns))
+
+
+def test_the_message_says_how_many_and_gives_an_example() -> None:
+    (reason,) = judge(
+        Replies(counts={"other_model": 3}, sums=SUMS, examples={"other_model": "tiny-draft"})
+    ).reasons
+    assert reason.message == (
+        "3 of 100 replies name another model than the one asked for (such as 'tiny-draft')"
+    )
+
+
+def test_a_pause_is_told_once() -> None:
+    assert judged(counts={"paused": 30, "paused_alike": 30}) == (["paused_alike"], 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "counted", "expected"),
+    [
+        (1000, 950, ([], 0)),
+        (1000, 700, ([], 1)),
+        (1000, 500, (["recount"], 0)),
+        (500, 1000, (["recount"], 0)),
+        (10, 1, ([], 0)),
+    ],
+)
+def test_tokens_that_are_counted_anew(told: int, counted: int, expected: tuple[list[str], int]) -> None:
+    recount = {"source": "tokenizer", "texts": 16, "told": told, "counted": counted}
+    assert judged(recount=recount) == expected
+
+
+@pytest.mark.parametrize(
+    ("sums", "expected"),
+    [
+        ({"text_bytes": 900}, (["text_per_token"], 0)),
+        ({"text_bytes": 1500}, ([], 1)),
+        ({"text_bytes": 13000}, ([], 1)),
+        ({"parts": 500}, ([], 1)),
+        ({"counted_parts": 100, "blank_parts": 60}, (["blank_parts"], 0)),
+        ({"counted_parts": 100, "blank_parts": 30}, ([], 1)),
+        ({"prompt_tokens": 10, "prompt_chars": 1000}, ([], 1)),
+    ],
+)
+def test_text_tokens_and_parts_must_fit(sums: dict[str, int], expected: tuple[list[str], int]) -> None:
+    assert judged(sums={**SUMS, **sums}) == expected
+
+
+def test_a_tokenizer_that_cannot_be_read_is_told() -> None:
+    assert judged(recount={"problem": "no such file"}) == ([], 1)
+
+
+@pytest.mark.parametrize(("first_s", "warned"), [(0.5, True), (0.15, False), (0.03, False)])
+def test_prompts_that_come_again_and_are_answered_sooner(first_s: float, warned: bool) -> None:  # noqa: FBT001
+    assert judged(repeats={"first_s": first_s, "again_s": 0.1 if first_s > 0.1 else 0.014}) == (
+        [],
+        int(warned),
+    )
