@@ -184,6 +184,37 @@ def test_both_shapes_and_the_list_name_the_same_two() -> None:
     assert [gpu.uuid for gpu in listed] == [gpu.uuid for gpu in query]
 
 
+def test_the_log_of_two_h200_says_what_the_xml_says() -> None:
+    log = values((H200_X2 / "log.txt").read_text())
+    xml = values((FACTS / "h200_x2_nvidia_smi_q.xml").read_text())
+    assert {name: unit for name, (_, unit) in log.items()} == {name: unit for name, (_, unit) in xml.items()}
+    moved = {name for name in log if log[name] != xml[name]}
+    # A second lay between the two: the GPU that works is warmer, and has other clocks and power.
+    assert {name for name in moved if name.startswith("gpu1")} == {
+        "gpu1_power_draw_instant", "gpu1_memory_power_draw"
+    }  # fmt: skip
+    assert {name.removeprefix("gpu0_") for name in moved if name.startswith("gpu0")} == {
+        "temperature", "memory_temperature", "graphics_clock", "sm_clock",
+        "power_draw_average", "power_draw_instant", "memory_power_draw",
+    }  # fmt: skip
+
+
+def test_the_table_of_two_h200() -> None:
+    found = values((FACTS / "h200_x2_nvidia_smi.txt").read_text())
+    assert len(found) == 12
+    assert found["gpu0_power_draw_average"] == (695, "watts")
+    assert found["gpu0_memory_used"] == (137041 * 1024**2, "bytes")
+    assert found["gpu1_utilization"] == (0, "ratio")
+
+
+def test_the_monitor_of_two_h200() -> None:
+    metrics = parse_text((H200_X2 / "dmon.txt").read_text()).metrics
+    assert len(metrics) == 4 * 2 * 11  # rounds, GPUs, readings
+    power = [metric.value for metric in metrics if metric.name == "gpu0_power_draw_average"]
+    assert power == [692, 693, 688, 677]
+    assert [metric.value for metric in metrics if metric.name == "gpu1_pcie_replays"] == [1, 1, 1, 1]
+
+
 def test_no_entity_of_a_dtd_expands() -> None:
     bomb = XML.replace(
         '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">',
