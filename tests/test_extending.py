@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent.store.documents import RunDocument
 from gpu_configs.gpu_model import complete
 from gpu_configs.systems import load_system
 
@@ -47,7 +48,7 @@ def vcagent(plug_in: tuple[Path, Path], folder: Path, *arguments: str) -> subpro
 
 def test_the_page_has_every_file() -> None:
     assert {"pyproject.toml", "DEMO.yaml"} <= set(FILES)
-    assert sum(name.startswith("vcagent_demo/") for name in FILES) == 5
+    assert sum(name.startswith("vcagent_demo/") for name in FILES) == 6
 
 
 def test_its_profile_runs_and_runs_again_without_a_change(plug_in: tuple[Path, Path], tmp_path: Path) -> None:
@@ -83,6 +84,20 @@ def test_a_refusal_of_each_part_has_its_remedy(plug_in: tuple[Path, Path], tmp_p
 
 def test_its_fact_is_listed(plug_in: tuple[Path, Path], tmp_path: Path) -> None:
     assert "/etc/motd" in vcagent(plug_in, tmp_path, "facts", "notice[/etc/motd]").stdout
+
+
+def test_its_transport_reaches_its_host(plug_in: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "hosts.ini").write_text("alone\n")
+    (tmp_path / "two.ini").write_text("alone\nanother\n")
+    profile = ("--profile", str(plug_in[0] / "DEMO.yaml"), "--parameters", f"Folder={tmp_path}")
+    refused = vcagent(plug_in, tmp_path, "fleet", "run", "--via", "here", "-i", "two.ini", *profile, "-q")
+    assert refused.returncode == 2
+    assert "only one host here" in refused.stderr
+    ran = vcagent(plug_in, tmp_path, "fleet", "run", "--via", "here", "-i", "hosts.ini", *profile, "-q")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (home,) = (tmp_path / "results/fleet/latest/hosts").iterdir()
+    assert RunDocument.read(home).exit_code == 0
+    assert "time_per_loop" in (home / "metrics.jsonl").read_text()
 
 
 def test_the_gpu_and_the_system_are_whole(tmp_path: Path) -> None:

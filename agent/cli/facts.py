@@ -49,7 +49,7 @@ def facts(
     table = Table("fact", "value", "source", box=None, pad_edge=False, header_style="bold")
     for fact in chosen:
         table.add_row(fact.name, _brief(values[fact.name], whole=bool(names)), fact.source)
-    safe_console(highlight=False, markup=False).print(table)
+    safe_console(highlight=False).print(table)
 
 
 def _brief(value: Any, *, whole: bool) -> str:

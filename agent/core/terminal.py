@@ -32,7 +32,10 @@ def plain_cell(text: str) -> str:
 
 
 def safe_console(**options: Any) -> Console:
-    """Return a console of rich that spells out control characters in everything it shows."""
+    """Return a console of rich that shows text as it is: control characters spelled out, no markup.
+
+    A name such as ``[/etc/motd]`` would be taken for a tag otherwise.
+    """
     from rich.console import Console
     from rich.segment import Segment
 
@@ -41,4 +44,4 @@ def safe_console(**options: Any) -> Console:
             for segment in super().render(*arguments, **named):
                 yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
-    return SafeConsole(**options)
+    return SafeConsole(**{"markup": False, **options})

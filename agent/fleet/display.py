@@ -161,7 +161,7 @@ class LiveTable(FleetDisplay):
 
     @override
     def note(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(text, highlight=False)
 
     def _render(self) -> Table:
         with self._lock:

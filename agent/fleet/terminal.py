@@ -27,8 +27,8 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
     console.print(host_table({status.name: status for status in statuses}))
     for status in statuses:
         if status.reason:
-            console.print(f"[bold]{status.name}[/]: ", end="")
-            console.print(status.reason, markup=False, highlight=False)
+            console.print(Text(status.name, style="bold"), end=": ")
+            console.print(status.reason, highlight=False)
     if description["distributions"]:
         table = Table("case", "metric", "unit", "hosts", "least", "median", "greatest", "stands apart")
         for one in description["distributions"]:
@@ -41,7 +41,7 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
     for host in (description["diagnosis"] or {"hosts": ()})["hosts"]:
         for defect in host["defects"]:
             console.print(Text(host["host"], style="bold red"), end=": ")
-            console.print(_defect(defect), markup=False, highlight=False)
+            console.print(_defect(defect), highlight=False)
 
 
 def _defect(defect: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ import io
 
 import pytest
 from rich.table import Table
+from rich.text import Text
 
 from agent.core.terminal import plain_cell, printable, safe_console
 
@@ -28,13 +29,15 @@ def test_a_console_shows_no_orders_of_others_and_its_own_colours() -> None:
     stream = io.StringIO()
     console = safe_console(file=stream, force_terminal=True, width=80)
     table = Table("head")
-    table.add_row("[bold]in\x1b[2Jside[/]")
+    table.add_row(Text("in\x1b[2Jside", style="bold"))
+    table.add_row("a fact[/etc/motd] and [bold]")
     console.print(table)
     console.print("plain\x1b]0;x\x07")
     assert "\\x1b[2J" in stream.getvalue()
     assert "\x1b[2J" not in stream.getvalue()
     assert "\x1b]0" not in stream.getvalue()
     assert "\x1b[1m" in stream.getvalue()
+    assert "a fact[/etc/motd] and [bold]" in stream.getvalue()
 
 
 @pytest.mark.parametrize(
