@@ -162,6 +162,10 @@ def main() -> None:
 
         print(f"vcagent {__version__}")
         return
+    if sys.argv[1:2] == ["fleet-host"]:  # this host's end of a fleet run, as the bundle's program has it
+        from agent.fleet.remote.entry import main as serve_controller
+
+        sys.exit(serve_controller(sys.argv[2:]))
     _use_streams()
     # Bytes that are no text in this locale would end as a traceback wherever they are written later.
     sys.argv[1:] = [os.fsencode(argument).decode("utf-8", "replace") for argument in sys.argv[1:]]

@@ -19,7 +19,7 @@ from agent.facts.agent_paths import PACKAGE_DIR
 from agent.host.containers.records import has_containers
 from agent.run.undoing import undoings
 from agent.store.journal import Journal
-from agent.store.results import JOURNAL, METRICS_FILE, RUN_FILE, ResultsFolder, open_own
+from agent.store.results import JOURNAL, METRICS_FILE, NAMED, RUN_FILE, ResultsFolder, open_own
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -36,7 +36,7 @@ _LOCKS = ".locks"
 _OF_A_RUN = frozenset(
     {
         JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm", RUN_FILE, METRICS_FILE, "metrics.csv", "logs", "rollup",
-        "report.html", "containers", "temp",
+        "report.html", "containers", "temp", NAMED,
     }
 )  # fmt: skip
 """What vcagent writes into a run's folder, besides the folders of cases."""

@@ -62,7 +62,7 @@ def test_a_run_that_was_named_is_cleaned_like_others_and_nothing_else_is(vcagent
     moved.mkdir()
     (moved / "journal.sqlite").write_text("a copy under another name")
     (moved / ".vcagent-run").write_text(Path("results/first/.vcagent-run").read_text())
-    assert vcagent("--clean=logs")[0] == 0
+    assert vcagent("--clean=logs", "--yes")[0] == 0
     assert sorted(path.name for path in Path("results").iterdir()) == [".vcagent.lock", "mine", "moved"]
 
 
