@@ -139,6 +139,7 @@ class ResultsFolder:
     def create(self, run_id: str) -> Path:
         """Make a run's folder and let ``latest`` point to it."""
         run_dir = self.path / run_id
+        make_folder(self.path)
         run_dir.mkdir()
         make_folder(run_dir / "logs")
         if not RUN_ID.fullmatch(run_id):
