@@ -121,7 +121,7 @@ def _estimate(
 
 
 def rates(draw: Draw, trials: int, seed: int) -> dict[str, float]:
-    """The shares of trials in which a change is named at all, and in which all is the same, or some undecided.
+    """The shares of trials with any change named, with all the same, and with something undecided.
 
     Fewer trials are made where each is of many metrics.
     """

@@ -113,3 +113,25 @@ def test_a_question_without_an_answer_is_refused(vcagent: Caller, arguments: lis
     code, out, err = vcagent("compare", *arguments)
     assert (code, message in err) == (ExitCode.USAGE, True)
     assert "Traceback" not in out + err
+
+
+def test_real_runs_are_compared(vcagent: Caller) -> None:
+    rule = {"name": "rate", "regex": "rate (?P<value>[0-9.]+)", "unit": "samples/s", "relativity": "higher"}
+    parameters = {"scenario": "Speed", "command": "echo rate {Rate}", "metrics": [rule]}
+    action = {"type": "ExecuteCommand", "parameters": parameters}
+    for name, rate in (("before", 12.5), ("again", 12.5), ("after", 10)):
+        profile = {"description": "Rate", "parameters": {"Rate": rate}, "actions": [action]}
+        Path("P.json").write_text(json.dumps(profile), encoding="utf-8")
+        arguments = ("--profile", "./P.json", "--iterations", "2", "--run-id", name, "--quiet")
+        assert vcagent(*arguments)[::2] == (ExitCode.OK, "")
+    code, out, _ = vcagent("compare", "before", "again", "after", "--json")
+    found = json.loads(out)
+    assert (code, found["regressions"]) == (ExitCode.RESULT_INVALID, 1)
+    assert [(one["scenario"], one["repeats"], one["verdict"]) for one in found["metrics"]] == [
+        ("Speed", [2, 2], "same"),
+        ("Speed", [2, 2], "changed"),
+    ]
+    assert {one["name"]: one["values"] for one in found["context"]} == {
+        "Rate": [["12.5"], ["12.5"], ["10"]],
+        "Speed: command": [["echo rate 12.5"], ["echo rate 12.5"], ["echo rate 10"]],
+    }
