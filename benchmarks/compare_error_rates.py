@@ -134,6 +134,7 @@ def rates(draw: Draw, trials: int, seed: int) -> dict[str, float]:
         same += set(outcomes) == {Outcome.SAME}
         undecided += Outcome.UNDECIDED in outcomes and Outcome.CHANGED not in outcomes
     return {
+        "trials": trials,
         "changed": round(named / trials, 4),
         "same": round(same / trials, 4),
         "undecided": round(undecided / trials, 4),

@@ -34,6 +34,9 @@ def compare(
     verbosity: Annotated[
         int, typer.Option("--verbosity", min=0, max=5, help="Compare metrics up to this one; 1: headlines.")
     ] = 1,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Also write a page with plots.", show_default=False)
+    ] = None,
     results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,
 ) -> None:
@@ -54,6 +57,12 @@ def compare(
     read = [read_side(name, results_dir) for name in sides]
     earlier = [run for name in history or () for run in read_side(name, results_dir).runs]
     comparison = compared(read, threshold=share, history=earlier, most_verbosity=verbosity)
+    if page:
+        from agent.core.errors import host_errors
+        from agent.report.comparison_page import write_comparison_page
+
+        with host_errors(str(page)):
+            write_comparison_page(page, comparison, read)
     if as_json:
         from agent.cli.output import print_json
 

@@ -74,7 +74,7 @@ def test_a_regression_stops_a_pipeline(vcagent: Caller) -> None:
 
 def test_it_prints_json(vcagent: Caller) -> None:
     names = [run("a", 100, 100.2, 99.8), run("b", 100.1, 100.3, 99.9), run("c", 90, 90.2, 89.8)]
-    code, out, _ = vcagent("compare", *names, "--json")
+    code, out, _ = vcagent("compare", *names, "--json", "--html", "page.html")
     found = json.loads(out)
     assert (code, found["regressions"]) == (ExitCode.RESULT_INVALID, 2)
     assert [(one["side"], one["metric"], one["verdict"]) for one in found["metrics"]] == [
@@ -83,6 +83,8 @@ def test_it_prints_json(vcagent: Caller) -> None:
     ]  # fmt: skip
     assert found["context"][0]["values"] == [["a"], ["b"], ["c"]]
     assert found["sides"][0] == {"name": "a", "runs": ["a"]}
+    assert "4 metrics" in Path("page.html").read_text(encoding="utf-8")
+    assert vcagent("compare", *names, "--html", "missing/page.html")[0] == ExitCode.HOST_CANNOT_RUN
     low, high = found["metrics"][2]["interval"]
     assert low < found["metrics"][2]["change"] < high < 0
 

@@ -13,6 +13,7 @@ from agent.comparison.estimates import Method
 from agent.comparison.sides import Side, read_side
 from agent.comparison.verdicts import Outcome
 from agent.core.errors import UsageError
+from agent.report.comparison_page import write_comparison_page
 
 MakeRun = Callable[..., Path]
 SPEED = "tokens_per_second"
@@ -214,3 +215,24 @@ def test_a_side_without_runs_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError):
         side(name)
+
+
+def test_the_page_shows_the_sides_over_one_another_and_over_time(
+    make_run: MakeRun, side: Any, tmp_path: Path
+) -> None:
+    (before, fast), (after, slow) = _samples(1, 0.01), _samples(2, 0.0106)
+    a = side(make_run("<a>", {SPEED: fast}, samples=before, versions={"vllm": "<b>0.9</b>"}))
+    b = side(make_run("b", {SPEED: slow}, samples=after, validity="INVALID"))
+    page = tmp_path / "page.html"
+    write_comparison_page(page, compare([a, b], threshold=0.02), [a, b])
+    text = page.read_text(encoding="utf-8")
+    assert "1 regression" in text
+    assert "the result of B no longer counts" in text
+    assert "End-to-end latency, samples" in text
+    assert "tokens_per_second over time" in text
+    assert text.count("<svg") == 4  # three times of the samples, and the metric
+    assert "undecided" in text
+    assert "&lt;b&gt;0.9" in text
+    assert "<b>0.9" not in text
+    assert "<script" not in text
+    assert "http" not in text.replace("http-equiv", "")
