@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from agent.comparison.block_bootstrap import Query, SamplingError, sampling_error
@@ -24,11 +25,13 @@ from agent.core.records import Relativity, Validity
 from agent.store.sample_rows import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from agent.comparison.measured_run import Key, Kind, MeasuredRun
     from agent.comparison.sides import Side
+
+    _ReadQueries = Callable[[Path], list[Query]]
 
 _BAD = (Validity.INVALID, Validity.FAILED)
 
@@ -188,6 +191,7 @@ def compare(
     """
     first, *others = sides
     noise = _noise(history)
+    read = lru_cache(maxsize=2)(_queries)  # the metrics of a scenario follow each other
     warnings = [f"{side.name}: left out {text}" for side in sides for text in side.left_out]
     drafts: list[_Draft] = []
     invalid = []
@@ -208,7 +212,7 @@ def compare(
             if found[key].unit != kind.unit:
                 warnings.append(f"{key.scenario}: {key.metric} is in {kind.unit} and in {found[key].unit}")
             else:
-                drafts.append(_Draft(key, kind, first, other, noise.get(key)))
+                drafts.append(_Draft(key, kind, first, other, noise=noise.get(key), read=read))
     if not drafts and not invalid:
         raise UsageError(
             "the sides have no metric in common",
@@ -229,8 +233,11 @@ def compare(
 class _Draft:
     """A metric on two sides, before all are judged together."""
 
-    def __init__(self, key: Key, kind: Kind, first: Side, other: Side, noise: Noise | None) -> None:
+    def __init__(
+        self, key: Key, kind: Kind, first: Side, other: Side, *, noise: Noise | None, read: _ReadQueries
+    ) -> None:
         self.key, self.kind, self.side = key, kind, other.name
+        self._read = read
         self.notes: list[str] = []
         before, after = _by_host(first, key), _by_host(other, key)
         self.blocks = self._blocks(before, after)
@@ -268,7 +275,7 @@ class _Draft:
         found = []
         for side, value in ((first, self.before), (other, self.after)):
             runs = (run for run in side.runs if run.values.get(self.key) == [value])
-            error = _sampling_error(next(runs), self.key, value)
+            error = _sampling_error(self._read, next(runs), self.key, value)
             if error is None:
                 self.notes.append("no samples tell the noise within the runs")
                 return None
@@ -349,9 +356,9 @@ def _noise(history: Sequence[MeasuredRun]) -> dict[Key, Noise]:
     return {key: noise for key, noise in found.items() if noise}
 
 
-def _sampling_error(run: MeasuredRun, key: Key, value: float) -> SamplingError | None:
+def _sampling_error(read: _ReadQueries, run: MeasuredRun, key: Key, value: float) -> SamplingError | None:
     path = run.samples_file(key.scenario)
-    return sampling_error(key.metric, value, _queries(path)) if path else None
+    return sampling_error(key.metric, value, read(path)) if path else None
 
 
 def _queries(path: Path) -> list[Query]:
