@@ -12,6 +12,7 @@ import typer
 
 from agent.cli.bundle import bundle
 from agent.cli.clean import clean
+from agent.cli.compare import compare
 from agent.cli.convert import convert
 from agent.cli.diagnose import baseline, diagnose
 from agent.cli.doctor import doctor
@@ -51,6 +52,7 @@ for command in (
     doctor,
     clean,
     parse,
+    compare,
     diagnose,
     baseline,
     convert,

@@ -45,11 +45,6 @@ class Panel:
     series: Mapping[str, TimeSeries]
 
 
-def is_monitor(tool_name: str) -> bool:
-    """Whether records of this tool watch the host instead of measuring a workload."""
-    return tool_name.lower().endswith("monitor")
-
-
 class HostUsage:
     """Takes the monitors' records one by one and keeps panels of bounded size.
 

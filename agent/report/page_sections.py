@@ -22,8 +22,9 @@ from agent.report.figures import (
 from agent.report.gpu_usage import GpuTable, gpu_table
 from agent.report.page_filters import moment, plain
 from agent.report.quantities import Quantity, count_of, format_duration, quantity
-from agent.report.samples import SAMPLES_FILE, SampleStatistics, read_samples
+from agent.report.samples import SampleStatistics, read_samples
 from agent.store.exhibits import Table, read_exhibits
+from agent.store.sample_rows import SAMPLES_FILE
 
 if TYPE_CHECKING:
     from agent.core.records import Metric

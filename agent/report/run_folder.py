@@ -16,9 +16,9 @@ from agent.core.records import (
     metric_of,
 )
 from agent.report.headline import headline_metrics
-from agent.report.host_usage import HostUsage, is_monitor
+from agent.report.host_usage import HostUsage
 from agent.store.documents import RunDocument
-from agent.store.metric_lines import moment, read_records
+from agent.store.metric_lines import is_monitor, moment, read_records
 from agent.store.results import METRICS_FILE
 
 if TYPE_CHECKING:

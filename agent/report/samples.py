@@ -6,7 +6,6 @@ are exact; of longer files a uniform random choice of that many is kept, the sam
 
 from __future__ import annotations
 
-import csv
 import math
 import random
 from array import array
@@ -15,16 +14,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.core.errors import ParseError
+from agent.store.sample_rows import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-SAMPLES_FILE = "samples.csv"
 VALUE_LIMIT = 200_000
 INTERVAL_COUNT = 60
-_REQUIRED = ("issued_s", "completed_s")
 
 
 @dataclass(frozen=True)
@@ -118,13 +114,6 @@ class SampleStatistics:
         return any(interval.tokens for interval in self.intervals)
 
 
-class _Sample(NamedTuple):
-    issued_s: float
-    first_token_s: float | None
-    completed_s: float | None
-    tokens: int
-
-
 class _Reservoir:
     """A uniform random choice of at most ``limit`` values (algorithm R), and the moments of all of them."""
 
@@ -160,49 +149,13 @@ class _Reservoir:
         )
 
 
-def _number(text: str | None) -> float | None:
-    if text is None or not text.strip():
-        return None
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
-    return value
-
-
-def _sample(row: dict[str, str | None]) -> _Sample:
-    """Read a row; raises ValueError where it makes no sense."""
-    issued_s = _number(row["issued_s"])
-    first_s = _number(row.get("first_token_s"))
-    completed_s = _number(row["completed_s"])
-    tokens = _number(row.get("output_tokens")) or 0
-    if issued_s is None or tokens < 0:
-        raise ValueError("a sample without the time of its issue, or with negative tokens")
-    times = [issued_s, *(moment for moment in (first_s, completed_s) if moment is not None)]
-    if times != sorted(times):
-        raise ValueError("a sample that ends before it begins")
-    return _Sample(issued_s, first_s, completed_s, int(tokens))
-
-
-def _rows(path: Path) -> Iterator[_Sample | None]:
-    """Each row of the file, None for one that cannot be read."""
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        reader = csv.DictReader(file)
-        if missing := [name for name in _REQUIRED if name not in (reader.fieldnames or ())]:
-            raise ParseError(f"{path.name} has no column {' and no column '.join(missing)}", where=str(path))
-        for row in reader:
-            try:
-                yield _sample(row)
-            except (ValueError, TypeError):
-                yield None
-
-
 def _intervals(path: Path, duration_s: float, count: int) -> tuple[Interval, ...]:
     issued, completed, tokens = [0] * count, [0] * count, [0] * count
 
     def place(moment_s: float) -> int:
         return min(max(int(moment_s / duration_s * count), 0), count - 1)
 
-    for sample in _rows(path):
+    for sample in read_rows(path):
         if sample is None:
             continue
         if sample.issued_s <= duration_s:
@@ -234,7 +187,7 @@ def read_samples(
     latency, ttft, tpot = (_Reservoir(value_limit) for _ in range(3))
     issued = unread = 0
     duration_s = 0.0
-    for sample in _rows(path):
+    for sample in read_rows(path):
         if sample is None:
             unread += 1
             continue

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def is_monitor(tool_name: str) -> bool:
+    """Whether records of this tool watch the host instead of measuring a workload."""
+    return tool_name.lower().endswith("monitor")
+
+
 def read_records(path: Path, unread: list[str] | None = None) -> Iterator[MetricRecord]:
     """The records of a ``metrics.jsonl``; none where there is no such file.
 

@@ -25,6 +25,7 @@ COMMANDS = [
     "facts",
     "doctor",
     "parse",
+    "compare",
     "convert",
     "bundle",
     "fleet",

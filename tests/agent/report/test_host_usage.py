@@ -7,8 +7,9 @@ import pytest
 
 from agent.core.records import MetricRecord, Relativity
 from agent.report.figures import host_figures
-from agent.report.host_usage import HostUsage, is_monitor
+from agent.report.host_usage import HostUsage
 from agent.report.plots import unbroken
+from agent.store.metric_lines import is_monitor
 
 START = datetime(2026, 4, 1, tzinfo=timezone.utc)
 

@@ -1,0 +1,140 @@
+"""What differs between sides apart from the results: settings, versions, clocks, hosts."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agent.comparison.measured_run import MeasuredRun
+    from agent.comparison.sides import Side
+
+_HOST_FACTS = (
+    "architecture", "compute_capabilities", "distribution", "gpu_count", "gpus", "in_container", "kernel",
+    "memory", "nvswitch_count", "processor", "secure_boot",
+)  # fmt: skip
+_VERSION_FACTS = (
+    "container_toolkit_version", "cuda_version", "docker_server_version", "driver_version", "nvidia_module",
+)  # fmt: skip
+_CLOCK_FACTS = ("gpu_health",)
+_CHANGING = frozenset(
+    {"available_bytes", "bus_id", "flags", "index", "uncorrected", "uncorrected_ever", "used_bytes"}
+)
+"""Parts of facts that tell of the moment, or of one of several."""
+_CLOCK_CHANGE = 0.01
+_SHARE_CHANGE = 0.05
+_KINDS = ("settings", "versions", "clocks", "host")
+
+Facts = dict[str, set[str]]
+
+
+@dataclass(frozen=True)
+class ContextDifference:
+    """Something that is not the same on all sides.
+
+    Args:
+        kind: settings, versions, clocks or host.
+        name: what it is.
+        values: what it is on each side, in their order; several where the runs of a side differ.
+    """
+
+    kind: str
+    name: str
+    values: tuple[tuple[str, ...], ...]
+
+
+def context_differences(sides: Sequence[Side]) -> list[ContextDifference]:
+    """Name what differs between the sides: settings first, then versions, clocks, hosts."""
+    found = []
+    for kind in _KINDS:
+        of_sides = [_of_side(side, kind) for side in sides]
+        for name in sorted(set(chain.from_iterable(of_sides))):
+            values = [one.get(name, set()) for one in of_sides]
+            if any(value != values[0] for value in values):
+                shown = tuple(tuple(sorted(value)) for value in values)
+                found.append(ContextDifference(kind, name, shown))
+        if kind == "clocks":
+            found += _watched_clocks(sides)
+    return found
+
+
+def _of_side(side: Side, kind: str) -> Facts:
+    """Every value that the runs of a side have; paths into a run's own folder are left out."""
+    facts: Facts = {}
+    for run in side.runs:
+        own_path = re.compile(rf"/{re.escape(run.name)}(?:/|$)")
+        for name, value in _of_run(run, kind):
+            if not own_path.search(value):
+                facts.setdefault(name, set()).add(value)
+    return facts
+
+
+def _of_run(run: MeasuredRun, kind: str) -> Iterator[tuple[str, str]]:
+    document = run.document
+    if kind == "settings":  # details that vary from round to round are results
+        yield "profile", document.profile.name
+        yield from _flat("", document.profile.parameters)
+        for scenario, cases in run.cases.items():
+            first, *others = [dict(_flat(f"{scenario}: ", case.details)) for case in cases]
+            yield from (item for item in first.items() if all(item in other.items() for other in others))
+    elif kind == "versions":
+        yield from _flat("", document.versions)
+        yield from _facts(document.facts, _VERSION_FACTS)
+        every = chain.from_iterable(run.cases.values())
+        yield from ((case.tool_name, case.tool_version) for case in every if case.tool_version)
+        for container in document.containers:
+            image = container.get("image") or container.get("name")
+            yield from _flat(f"image {image}.", {k: v for k, v in container.items() if "digest" in k})
+    elif kind == "clocks":
+        yield from _facts(document.facts, _CLOCK_FACTS)
+    else:
+        yield "host name", document.client_id
+        yield from _facts(document.facts, _HOST_FACTS)
+
+
+def _facts(facts: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        if name in facts:
+            yield from _flat("", {name: facts[name]})
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name every value by its path; the members of a list of objects share one."""
+    for name, value in values.items():
+        if name in _CHANGING or value is None:
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(f"{prefix}{name}.", value)
+        elif isinstance(value, Sequence) and value and all(isinstance(one, Mapping) for one in value):
+            for one in value:
+                yield from _flat(f"{prefix}{name}.", one)
+        else:
+            yield f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _watched_clocks(sides: Sequence[Side]) -> Iterator[ContextDifference]:
+    """Mean clocks, power limits and what held clocks down, as monitors saw them, where they differ."""
+    of_sides = [_clocks(side) for side in sides]
+    for name, unit in sorted(set.intersection(*(set(one) for one in of_sides))):
+        means = [statistics.fmean(one[name, unit]) for one in of_sides]
+        allowed = _SHARE_CHANGE if unit == "ratio" else _CLOCK_CHANGE * abs(means[0])
+        if max(abs(mean - means[0]) for mean in means) > allowed:
+            values = tuple((f"{mean:.4g} {unit}",) for mean in means)
+            yield ContextDifference("clocks", name, values)
+
+
+def _clocks(side: Side) -> dict[tuple[str, str], list[float]]:
+    found: dict[tuple[str, str], list[float]] = {}
+    for run in side.runs:
+        for key, values in run.watched.items():
+            if "clock_event" in key.metric or key.metric.endswith("clock_mean"):
+                name = f"{key.scenario}: {key.metric}"
+                found.setdefault((name, run.units[key.metric]), []).extend(values)
+    return found
