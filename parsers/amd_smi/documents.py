@@ -33,7 +33,7 @@ def has_documents(text: str) -> bool:
     )
 
 
-def documents(text: str) -> tuple[list[Any], bool]:
+def _documents(text: str) -> tuple[list[Any], bool]:
     """Return the JSON documents of a text, and whether the last one is whole.
 
     Raises:
@@ -55,13 +55,13 @@ def documents(text: str) -> tuple[list[Any], bool]:
     return found, True
 
 
-def gpu_entries(text: str) -> tuple[list[dict[str, Any]], bool]:
+def _gpu_entries(text: str) -> tuple[list[dict[str, Any]], bool]:
     """Return the entries of GPUs in amd-smi's JSON of either form, and whether the text is whole.
 
     Raises:
         ParseError: if the text holds no whole document, or an entry names no GPU.
     """
-    found, complete = documents(text)
+    found, complete = _documents(text)
     entries = [entry for document in found for entry in _entries(document)]
     for entry in entries:
         gpu = entry.get("gpu")
@@ -78,7 +78,7 @@ def read_documents(text: str) -> Seen:
     Raises:
         ParseError: if the text holds no whole document, or a value is not what its key says.
     """
-    entries, complete = gpu_entries(text)
+    entries, complete = _gpu_entries(text)
     return Seen([_device(entry) for entry in entries], complete)
 
 
@@ -89,7 +89,7 @@ def _entries(document: Any) -> Iterator[dict[str, Any]]:
 
 
 def _device(entry: dict[str, Any]) -> Device:
-    device = Device(entry["gpu"], texts_of(entry))
+    device = Device(entry["gpu"], _texts_of(entry))
     usage, power = _block(entry, "usage"), _block(entry, "power")
     take_first(device, "utilization", usage.get("gfx_activity"))
     take_first(device, "memory_utilization", usage.get("umc_activity"))
@@ -139,7 +139,7 @@ def _errors(device: Device, entry: dict[str, Any]) -> None:
     take_first(device, "ecc_volatile_total_deferred_errors", total.get("total_deferred_count"))
 
 
-def texts_of(entry: dict[str, Any]) -> dict[str, str]:
+def _texts_of(entry: dict[str, Any]) -> dict[str, str]:
     """Return name, bus id, driver version and partition modes of an entry, those that amd-smi gives."""
     asic, bus, driver = (_block(entry, name) for name in ("asic", "bus", "driver"))
     # ROCm 6.4.2 gave the block its new name.
