@@ -69,7 +69,8 @@ _FORMATS: tuple[_Other, ...] = (
         "amd-smi's text, table or CSV",
         _AMD,
         r"^gpu,(?:socket_power|.*(?:gfx_\w+|hotspot|vram_\w+|power_limit))|AMD-SMI|^GPU:? \d+\n\s+\w+:"
-        r"|^GPU\s+(?:XCP\s+)?POWER"
+        r"|^GPU\s+(?:XCP\s+)?(?:POWER|PVIOL|GPU_T|GFX)|^[ \t]+(?:PROCESS_INFO|GFX_\d+|VCLK_\d+):"
+        r"|^timestamp\s+gpu_id\s+severity"
         r"|\"(?:socket_power|gfx_activity)\":|AMDSMI",
     ),
     _other(

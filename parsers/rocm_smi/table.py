@@ -64,6 +64,9 @@ def read_table(text: str) -> Seen:
 
 def _sensor(line: str) -> str:
     found = _SENSOR.search(line)
+    # ROCm 5 measures the edge, and does not say so in every release.
+    if found is None and line.startswith("GPU"):
+        return "edge"
     return "" if found is None else {"Edge": "edge", "Junction": "hotspot"}[found[1]]
 
 
