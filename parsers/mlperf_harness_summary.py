@@ -34,6 +34,8 @@ _KEYS = {
 }
 """LoadGen's summary calls a number so; its detail log so."""
 
+_LONGEST = 4000
+"""Characters of a sentence: the patterns below take time that grows with its square."""
 _PERFORMANCE = re.compile(
     r"(?P<key>[^:]+?)\s*:\s*(?P<value>[-+.\deE]+)(?:,| and) Result is\s*:?\s*(?P<validity>\w+)"
 )
@@ -98,6 +100,8 @@ def _output(configuration: str, name: str, sentence: str, source: str) -> Parsed
         "scenario": configuration.rpartition("-")[2],
         "summary_string": sentence,
     }
+    if len(sentence) > _LONGEST:
+        raise ParseError(f"the sentence of {name[:200]} has {len(sentence)} characters", where=source or None)
     if len(found := list(_PERFORMANCE.finditer(sentence))) > 1:
         raise ParseError(f"the sentence of {name} holds {len(found)} results", where=source or None)
     if found:

@@ -35,7 +35,7 @@ def _other(what: str, remedy: str, pattern: str) -> _Other:
 
 
 _QUERY = "use nvidia-smi --query-gpu=… --format=csv, or nvidia-smi -q"
-_AMD = "vcagent does not read AMD's tools yet"
+_AMD = "use amd-smi metric --json, or rocm-smi -a --json"
 _STATS = "use PREFIX_stats.csv, or the web UI's “Download request statistics CSV”"
 _LOADGEN = "name the folder with mlperf_log_detail.txt and mlperf_log_summary.txt"
 _FORMATS: tuple[_Other, ...] = (
@@ -54,12 +54,23 @@ _FORMATS: tuple[_Other, ...] = (
         r"^\|\s*(?:GPU|Compute) instance(?: profiles|s)\b",
     ),
     _other("a dcgmi table", _QUERY, r"^#\s*Entity\s|^\+-+\+\n\|\s*GPU ID\s+\| Device Information"),
-    _other("rocm-smi", _AMD, r"ROCm System Management Interface|^device,(?:Temperature|GPU)|\"card0\": *\{"),
     _other(
-        "amd-smi",
+        "an output of rocm-smi without readings, or in words",
         _AMD,
-        r"^gpu,(?:socket_power|.*(?:gfx_\w+|hotspot|vram_\w+))|AMD-SMI|^GPU:? \d+\n\s+\w+:"
-        r"|^GPU\s+(?:XCP\s+)?POWER"
+        r"ROCm System Management Interface|^GPU\[\d+\]\s*: ",
+    ),
+    _other(
+        "amd-smi's list of processes, links, partitions or versions",
+        _AMD,
+        r"\"(?:process_list|process_info|amdsmi_library_version|compute_partition|memory_partition)\":"
+        r"|\"link_type\":|^AMDSMI Tool:|^(?:CURRENT|MEMORY)_PARTITION:",
+    ),
+    _other(
+        "amd-smi's text, table or CSV",
+        _AMD,
+        r"^gpu,(?:socket_power|.*(?:gfx_\w+|hotspot|vram_\w+|power_limit))|AMD-SMI|^GPU:? \d+\n\s+\w+:"
+        r"|^GPU\s+(?:XCP\s+)?(?:POWER|PVIOL|GPU_T|GFX)|^[ \t]+(?:PROCESS_INFO|GFX_\d+|VCLK_\d+):"
+        r"|^timestamp\s+gpu_id\s+severity"
         r"|\"(?:socket_power|gfx_activity)\":|AMDSMI",
     ),
     _other(

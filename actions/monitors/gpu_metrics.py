@@ -261,7 +261,13 @@ def span_metrics(gpus: Iterable[NvmlGpu], history: History, start_s: float, end_
 
 
 def clock_warnings(
-    gpus: Iterable[NvmlGpu], limits_watts: Mapping[int, float], history: History, start_s: float, end_s: float
+    gpus: Iterable[NvmlGpu],
+    limits_watts: Mapping[int, float],
+    history: History,
+    start_s: float,
+    end_s: float,
+    *,
+    advice: str,
 ) -> list[str]:
     """Where clocks were held down so long that a figure is spoilt; GPUs with the same cause in one line.
 
@@ -271,6 +277,7 @@ def clock_warnings(
         history: what was measured.
         start_s: the span's start.
         end_s: its end.
+        advice: what to do about clocks that were held down, if the cause does not tell.
     """
     found: dict[str, list[tuple[int, float, str]]] = {}
     for gpu in gpus:
@@ -292,14 +299,14 @@ def clock_warnings(
                 at = f"at {clock / 1e6:.0f} of {most / 1e6:.0f} MHz; " if clock and most else ""
                 remedy = at + _power_remedy(gpu, limits_watts.get(gpu.index))
             found.setdefault(reason, []).append((gpu.index, shares[reason], remedy))
-    return [_clock_warning(reason, gpus_of) for reason, gpus_of in found.items()]
+    return [_clock_warning(reason, gpus_of, advice) for reason, gpus_of in found.items()]
 
 
-def _clock_warning(reason: str, gpus: list[tuple[int, float, str]]) -> str:
+def _clock_warning(reason: str, gpus: list[tuple[int, float, str]], advice: str) -> str:
     most = max(share for _, share, _ in gpus)
     names = ", ".join(str(index) for index, _, _ in gpus)
     remedies = dict.fromkeys(remedy for _, _, remedy in gpus if remedy)
-    remedy = "; ".join(remedies) or "see to cooling and power (nvidia-smi -q -d PERFORMANCE)"
+    remedy = "; ".join(remedies) or advice
     share = f"{most:.0%}" if len(gpus) == 1 else f"up to {most:.0%}"
     return (
         f"the clocks of GPU {names} were held down by {SPOILING[reason][1]} for {share} of the time "

@@ -85,6 +85,10 @@ class NvidiaSmiMonitor(IntervalMonitor):
     """
 
     subject = "the GPUs"
+    source = "NVML"
+    """Name of the library or tool that readings come from, for messages."""
+    remedy = "see to cooling and power (nvidia-smi -q -d PERFORMANCE)"
+    """Advice for clocks that were held down."""
 
     def __init__(
         self,
@@ -112,9 +116,13 @@ class NvidiaSmiMonitor(IntervalMonitor):
     @override
     def begin(self, context: MonitorContext) -> None:
         self._row_s = None  # where it begins anew, the time before was not measured
+        self.watch_errors(context)
+        self._read_all(context, slow=False)
+
+    def watch_errors(self, context: MonitorContext) -> None:
+        """Begin to watch the kernel log for errors of GPUs."""
         if why := self._kernel_log.open():
             _note(context, f"Xid errors are not watched: {why}")
-        self._read_all(context, slow=False)
 
     @override
     def measure(self, context: MonitorContext, *, slow: bool) -> None:
@@ -154,7 +162,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         metrics = span_metrics(gpus, self.history, start_s, end_s)
         for watched in self._watched.values():
             metrics += watched.metrics.summary(self.history, start_s, end_s)
-        warnings = clock_warnings(gpus, self._limits_watts, self.history, start_s, end_s)
+        warnings = clock_warnings(gpus, self._limits_watts, self.history, start_s, end_s, advice=self.remedy)
         warnings += dict.fromkeys(text for at_s, text in self._events if start_s <= at_s <= end_s)
         warnings += self._set_aside_warnings(start_s, end_s)
         warnings += self._gap_warnings(start_s, end_s)
@@ -313,7 +321,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         now_s = self.clock.now_s()
         if self._silent_since_s is not None:
             metrics.append(self._gap(self._silent_since_s, now_s, self._silence, None))
-            _note(context, f"NVML answers again after {now_s - self._silent_since_s:.1f} s")
+            _note(context, f"{self.source} answers again after {now_s - self._silent_since_s:.1f} s")
             self._silent_since_s = None
         self._sensors = sensors
         self._watched = {gpu.index: _Watched(GpuMetrics(gpu, sensors.driver)) for gpu in sensors.gpus}
@@ -322,7 +330,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
     def _lose(self, context: MonitorContext, why: str, at_s: float) -> None:
         """All GPUs are silent: what was open is of no use any more, and is opened again at the next look."""
         self._silence, self._silent_since_s, self._row_s = why, at_s, None
-        _note(context, f"NVML does not answer: {why}")
+        _note(context, f"{self.source} does not answer: {why}")
         self._close()
         for watched in self._watched.values():
             watched.silent_since_s = watched.at_s = None
@@ -333,7 +341,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
             _note(context, why)
 
     def _gap(self, start_s: float, end_s: float, why: str, watched: _Watched | None) -> Metric:
-        self._gaps.append((start_s, end_s, f"GPU {watched.metrics.gpu.index}" if watched else "NVML"))
+        self._gaps.append((start_s, end_s, f"GPU {watched.metrics.gpu.index}" if watched else self.source))
         text = f"not measured: {why}"
         if watched:
             return watched.metrics.event("not_measured", end_s - start_s, "seconds", text)
@@ -343,7 +351,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         """How long in a span who did not answer; what goes on still counts."""
         gaps = [*self._gaps]
         if self._silent_since_s is not None:
-            gaps.append((self._silent_since_s, end_s, "NVML"))
+            gaps.append((self._silent_since_s, end_s, self.source))
         gaps += [
             (watched.silent_since_s, end_s, f"GPU {watched.metrics.gpu.index}")
             for watched in self._watched.values()

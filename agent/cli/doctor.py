@@ -26,13 +26,22 @@ def doctor(
     import tempfile
 
     from agent.core.errors import ExitCode
-    from agent.doctor import Status, check_gpus, check_host, check_plan, check_secrets, check_servers
+    from agent.doctor import (
+        Status,
+        check_amd_gpus,
+        check_gpus,
+        check_host,
+        check_plan,
+        check_secrets,
+        check_servers,
+    )
     from agent.facts import Facts, LocalHost
     from agent.facts.agent_paths import PACKAGE_DIR
 
     modelled = {PACKAGE_DIR.name: package_dir.absolute()} if package_dir else {}
     facts = Facts(LocalHost(), modelled)
-    checks = check_host(facts, results_dir.absolute(), Path(tempfile.gettempdir())) + check_gpus(facts)
+    checks = check_host(facts, results_dir.absolute(), Path(tempfile.gettempdir()))
+    checks += check_gpus(facts) + check_amd_gpus(facts)
     if profile:
         from agent.run.session import plan
 

@@ -1,5 +1,6 @@
 """Whether this host is fit to run: small checks over facts, each with its remedy; nothing is changed."""
 
+from agent.doctor.amd_gpus import check_amd_gpus
 from agent.doctor.check import Check, Status
 from agent.doctor.gpus import check_gpus
 from agent.doctor.host import check_host, writable
@@ -8,6 +9,7 @@ from agent.doctor.profile import check_plan, check_secrets, check_servers
 __all__ = [
     "Check",
     "Status",
+    "check_amd_gpus",
     "check_gpus",
     "check_host",
     "check_plan",

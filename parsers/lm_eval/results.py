@@ -94,7 +94,12 @@ def _metrics(
     context = dict(_context(task, scores, data))
     for key, value in scores.items():
         name, _, kind = key.partition(",")
-        if name.endswith(_STDERR) or name in _COUNTS or (number := score_of(name, _number(value))) is None:
+        if (
+            not name
+            or name.endswith(_STDERR)
+            or name in _COUNTS
+            or (number := score_of(name, _number(value))) is None
+        ):
             continue
         metadata: dict[str, Any] = {**context, "task": task, "filter": kind or _NO_FILTER}
         stderr = _number(scores.get(f"{name}{_STDERR},{kind}" if kind else f"{name}{_STDERR}"))

@@ -25,7 +25,8 @@ __all__ = ["MANGLERS", "READERS", "RUNNING", "mangled", "named_values", "origina
 
 HERE = Path(__file__).parent
 _FOLDERS = (
-    "llamacpp/logs", "llamacpp/pasted", "llamacpp_server/replies", "llamacpp_server/counters",
+    "amd_smi/outputs", "rocm_smi/outputs", "llamacpp/logs", "llamacpp/pasted",
+    "llamacpp_server/replies", "llamacpp_server/counters",
     "lm_eval", "lm_eval/tables", "locust/tables/2_20", "locust/tables/2_47_died", "mlperf_accuracy",
     "nvidia_smi/outputs", "vllm",
 )  # fmt: skip
@@ -64,8 +65,9 @@ _HARNESS: dict[str, object] = {
     },
 }
 """The files of NVIDIA's harness, which have fixtures of no other kind."""
-READERS = ("llamacpp", "llamacpp_counters", "llamacpp_reply", "lm_eval", "locust", "mlperf_accuracy",
-           "mlperf_harness_summary", "mlperf_metadata", "nvidia_smi", "vllm_metrics")  # fmt: skip
+READERS = ("amd_smi", "llamacpp", "llamacpp_counters", "llamacpp_reply", "lm_eval", "locust",
+           "mlperf_accuracy", "mlperf_harness_summary", "mlperf_metadata", "nvidia_smi",
+           "rocm_smi", "vllm_metrics")  # fmt: skip
 
 RUNNING = (
     "perplexity", "perplexity_chunks", "multiple_choice_accuracy", "multiple_choice_tasks",

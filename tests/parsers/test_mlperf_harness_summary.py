@@ -160,3 +160,9 @@ def test_a_tree_without_a_result_is_refused(tmp_path: Path) -> None:
     (tmp_path / "perf_harness_summary.json").write_text(text)
     (output,) = PARSER.parse(tmp_path)
     assert output.sources == (str(tmp_path / "perf_harness_summary.json"),)
+
+
+def test_a_sentence_of_any_length_is_refused_at_once() -> None:
+    text = json.dumps({"X_TRT-default-Offline": {"bert": "a" * 4001}})
+    with pytest.raises(ParseError, match="4001 characters"):
+        parse_summary(text)

@@ -25,7 +25,8 @@ from agent.doctor import (
     check_servers,
     writable,
 )
-from agent.facts import Facts, LocalHost
+from agent.facts import Fact, Facts, LocalHost
+from agent.facts.amd_gpus import AmdGpu
 from agent.facts.docker import DockerEngine, DockerServer
 from agent.facts.gpu_health import GpuHealth
 from agent.facts.gpu_processes import GpuProcess
@@ -184,6 +185,15 @@ def test_the_commands(tmp_path: Path) -> None:
     table = command_line(doctor, folder, f"--results-dir={tmp_path}")
     assert table.exit_code == result.exit_code
     assert "what to do" in table.stdout
+
+
+def test_the_command_looks_at_amd_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = Fact("amd_gpus", "a test", lambda _: (AmdGpu("0000:0c:00.0", "0x74a1", "AMD Instinct MI300X"),))
+    monkeypatch.setattr("agent.doctor.amd_gpus.AMD_GPUS", gpus)
+    result = command_line(doctor, "--json", f"--package-dir={tmp_path}", f"--results-dir={tmp_path}")
+    found = {check["name"]: check["message"] for check in json.loads(result.stdout)}
+    assert found["AMD GPUs"] == "1: AMD Instinct MI300X"
+    assert "amdgpu" in found
 
 
 def test_facts_as_table_and_json() -> None:

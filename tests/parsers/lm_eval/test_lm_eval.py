@@ -179,3 +179,9 @@ def test_a_log_with_the_table_beside_the_results_is_not_a_second_result(tmp_path
     (tmp_path / "lm_eval.log").write_text(TABLE.read_text())
     (output,) = PARSER.parse(tmp_path)
     assert output.metrics[0].value == 0.5
+
+
+def test_a_score_without_a_name_is_left_out(tmp_path: Path) -> None:
+    results(tmp_path, {"acc,none": 0.5, ",none": 0.25})
+    (output,) = PARSER.parse(tmp_path)
+    assert [metric.value for metric in output.metrics] == [0.5]
