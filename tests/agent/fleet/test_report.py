@@ -52,7 +52,8 @@ def outcome(run_dir: Path, speeds: Mapping[str, float | None]) -> dict[str, Any]
 def _results(folder: Path, host: str, speed: float) -> None:
     metric = {"name": "tokens_per_second", "value": speed, "unit": "tokens/s", "relativity": "HigherIsBetter"}
     (folder / "rollup").mkdir(parents=True)
-    case = {"scenario": CASE, "headline": {"tokens_per_second": speed}, "metrics": [metric]}
+    headline = {"throughput": {"metric": "tokens_per_second", "value": speed, "unit": "tokens/s"}}
+    case = {"scenario": CASE, "headline": headline, "metrics": [metric]}
     (folder / "rollup" / "run_rollup.json").write_text(json.dumps({"cases": [case]}))
     record = {
         "record_id": 1,
@@ -84,7 +85,10 @@ def test_a_slow_host_is_named_with_its_numbers(tmp_path: Path) -> None:
     section = page.partition('id="diagnosis"')[2].partition("</section>")[0]
     for text in ("slow", f"{CASE}/tokens_per_second", "400", "1,003", "-60.1%"):
         assert text in section
-    assert "1 host is sick" in page
+    assert "8 hosts: 1 sick, 7 well" in page
+    assert page.count('class="bad"') == 1
+    assert description["distributions"][0]["outliers"] == {"slow": 400}
+    assert "8 hosts: 1 sick, 7 well" in shown(description)
     assert f"slow: Performance: {CASE}/tokens_per_second is 400 tokens/s, normal is 1003 (-60.1%)" in shown(
         description
     )
@@ -93,7 +97,24 @@ def test_a_slow_host_is_named_with_its_numbers(tmp_path: Path) -> None:
 def test_where_all_are_alike_nobody_is_sick(tmp_path: Path) -> None:
     description = outcome(tmp_path, {f"h{number}": 1000.0 + number for number in range(8)})
     assert description["diagnosis"]["defective"] == []
-    assert "No host stands apart." in (tmp_path / "report.html").read_text()
+    assert "8 hosts: 8 well" in (tmp_path / "report.html").read_text()
+
+
+def test_a_host_that_is_not_judged_is_not_called_well(tmp_path: Path) -> None:
+    description = outcome(tmp_path, {f"h{number}": 1000.0 for number in range(5)} | {"lost": None})
+    assert description["diagnosis"]["summary"] == "6 hosts: 1 no records, 5 well"
+    page = (tmp_path / "report.html").read_text()
+    hosts = page.partition('id="hosts"')[2]
+    assert '<td data-label="Diagnosis">no records</td>' in hosts
+    assert hosts.count('<td data-label="Diagnosis">well</td>') == 5
+    assert "diagnosis of 6 hosts: 1 no records, 5 well" in shown(description)
+
+
+def test_the_points_of_the_page_have_the_colour_of_the_diagnosis(tmp_path: Path) -> None:
+    description = outcome(tmp_path, {f"h{number}": 1000.0 for number in range(7)} | {"near": 980.0})
+    assert description["diagnosis"]["defective"] == []
+    assert description["distributions"][0]["outliers"] == {}
+    assert 'class="bad"' not in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("speeds", [{"a": None}, {"a": 1.0, "b": 2.0, "c": None}])
