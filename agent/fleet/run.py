@@ -12,6 +12,7 @@ from agent.core.names import canonical
 from agent.core.secrets import MASK
 from agent.fleet.assignment import Assignment, FleetRequest, assigned
 from agent.fleet.controller import Controller
+from agent.fleet.descriptors import make_room
 from agent.fleet.failed import FAILED_FILE
 from agent.fleet.inventory import limited, read_inventory
 from agent.fleet.options import FleetOptions
@@ -167,6 +168,7 @@ def retry_fleet(
 
 
 def _work(run_dir: Path, assignment: Assignment, record: FleetRecord, wishes: Wishes) -> FinishedFleet:
+    make_room(len(assignment.fleet.hosts), wishes.display.note)
     controller = Controller(run_dir, assignment, record, wishes.display, wishes.ask_sudo_password)
     exit_code = controller.run()
     record.end(int(exit_code), controller.stopped)
