@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.core.errors import ExitCode, UsageError, masking
+from agent.core.errors import ExitCode, UsageError, VcagentError, masking
 from agent.core.names import canonical
 from agent.core.secrets import MASK
 from agent.fleet.assignment import Assignment, FleetRequest, assigned
@@ -83,11 +83,17 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
     folder.prepare()
     with masking(assignment.secrets.mask):
         run_id = request.run_id or new_run_id(profile.name, now())
+        before = folder.latest_name()
         run_dir = folder.create(run_id)
-        with ResultsFolder(run_dir).locked(run_id), Journal(run_dir / JOURNAL) as journal:
-            record = FleetRecord(journal)
-            record.begin(assignment)
-            return _work(run_dir, assignment, record, wishes)
+        try:
+            with ResultsFolder(run_dir).locked(run_id), Journal(run_dir / JOURNAL) as journal:
+                record = FleetRecord(journal)
+                record.begin(assignment)
+                return _work(run_dir, assignment, record, wishes)
+        except VcagentError:  # it was refused: nothing was started
+            if folder.latest_name() == run_id:
+                folder.point_latest(before)
+            raise
 
 
 def resume_fleet(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
+from agent.cli.main import main
 from agent.fleet.assignment import FleetRequest, assigned
 from agent.fleet.inventory import FleetHost
 from agent.fleet.options import FleetOptions
 from agent.fleet.outcome import write_outcome
-from agent.fleet.record import FleetRecord
+from agent.fleet.record import FleetRecord, fleet_folder
 from agent.fleet.ssh.credentials import Credentials
 from agent.fleet.status import HostPhase, HostStatus
 from agent.fleet.terminal import render_fleet
@@ -126,3 +128,36 @@ def test_where_nobody_can_tell_that_is_said(tmp_path: Path, speeds: dict[str, fl
     assert f"No diagnosis: {description['undiagnosed'][:20]}" in page
     assert "the &lt;disk&gt; is full" in page
     assert "FAILED" in shown(description).upper()
+
+
+def _vcagent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
+) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["vcagent", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as end:
+        main()
+    captured = capsys.readouterr()
+    return int(end.value.code or 0), captured.out + captured.err
+
+
+def test_runs_and_report_know_fleet_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fleet_folder(tmp_path)
+    folder.prepare()
+    name = "20260401T120000Z-p-3fa9"
+    run_dir = folder.create(name)
+    outcome(run_dir, {f"h{number}": 1000.0 for number in range(7)} | {"slow": 400.0})
+    code, out = _vcagent(capsys, monkeypatch, "runs", "--results-dir", tmp_path, "--json")
+    (row,) = json.loads(out)
+    assert (code, row["run_id"], row["hosts"], row["profile"]) == (0, name, 8, "P")
+    assert "fleet of 8" in _vcagent(capsys, monkeypatch, "runs", "--results-dir", tmp_path)[1]
+    (run_dir / "report.html").unlink()
+    for run in (name, "20260401", str(run_dir)):
+        code, out = _vcagent(capsys, monkeypatch, "report", run, "--results-dir", tmp_path)
+        assert code == 0
+        assert "diagnosis of 8 hosts: 1 sick, 7 well" in out
+    assert (run_dir / "report.html").is_file()
+    code, out = _vcagent(capsys, monkeypatch, "report", "other", "--results-dir", tmp_path)
+    assert code == 2
