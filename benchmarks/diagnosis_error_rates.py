@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SEED = 20
 LOSS = 0.07
 FLEETS = {4: 400, 8: 400, 16: 400, 64: 100}
-"""Simulated fleets by number of hosts."""
+"""Simulated fleets of each kind by number of hosts; 400 if no host is sick."""
 NOISES = (0.002, 0.01, 0.02, 0.05, 0.2)
 SICK = (0, 1, 3)
 REPEATS = (1, 3)
@@ -76,9 +76,10 @@ JUDGES: dict[str, Callable[[Runs], Named]] = {
 }
 
 
-def rates(source: random.Random, hosts: int, noise: float, sick: int, repeats: int) -> dict[str, object]:
+def rates(hosts: int, noise: float, sick: int, repeats: int) -> dict[str, object]:
     """Return the rates of one kind of fleet, of each judge."""
-    count = FLEETS[hosts]
+    count = FLEETS[hosts] if sick else max(FLEETS.values())
+    source = random.Random(f"{SEED} {hosts} {noise} {sick} {repeats}")  # noqa: S311 - a simulation
     counts = {
         name: {"false_alarm": 0, "all_found": 0, "missed_in_silence": 0, "not_judged": 0} for name in JUDGES
     }
@@ -109,7 +110,6 @@ def rates(source: random.Random, hosts: int, noise: float, sick: int, repeats: i
 
 def main() -> None:
     """Print and write the rates."""
-    source = random.Random(SEED)  # noqa: S311 - a simulation
     found = []
     for hosts in FLEETS:
         for noise in NOISES:
@@ -117,7 +117,7 @@ def main() -> None:
                 if sick > 1 and hosts // 4 < sick:
                     continue
                 for repeats in REPEATS:
-                    found.append(rates(source, hosts, noise, sick, repeats))
+                    found.append(rates(hosts, noise, sick, repeats))
                     print(json.dumps(found[-1]), flush=True)
     document = {"seed": SEED, "loss": LOSS, "noise": "normal, as a share of a host's speed", "rates": found}
     Path(sys.argv[1]).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

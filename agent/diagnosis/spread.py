@@ -17,7 +17,7 @@ _NORMAL = 0.6745
 
 ALPHA = 0.03
 """The chance below which the default rules name a host, over all values judged. Dropping outliers first adds
-a little to the rate of false alarms; benchmarks/diagnosis_error_rates.py shows that 5 % is held."""
+a little to the rate of false alarms; benchmarks/diagnosis_error_rates.py measures 5 % within its error."""
 
 _APART = 0.01
 """The chance below which a value is dropped from a baseline, over the values of a metric."""
