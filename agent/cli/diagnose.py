@@ -19,8 +19,14 @@ Recorded = Annotated[
 ]
 Rules = Annotated[
     Path | None,
+    typer.Option("--rules", help="Rules, ours or SuperBench's.", show_default="worse than chance explains"),
+]
+GroupBy = Annotated[
+    str | None,
     typer.Option(
-        "--rules", help="Rules, ours or SuperBench's.", show_default="5 % worse and far from the others"
+        "--group-by",
+        help="Compare hosts that have this fact in common, such as kernel or distribution.version.",
+        show_default="models and number of GPUs",
     ),
 ]
 
@@ -32,24 +38,28 @@ def diagnose(
         Path | None,
         typer.Option("--baseline", help="What is normal.", show_default="made from these hosts"),
     ] = None,
+    group_by: GroupBy = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Name the hosts that are sick, with the numbers that show it.
 
-    Ends with 0 if every host is well, 10 if a host has a defect or no records.
+    Ends with 0 if every metric of every host was judged and is well, 10 if not.
     """
     from agent.core.errors import ExitCode
-    from agent.diagnosis.baseline import make_baselines, read_baselines
+    from agent.diagnosis.baseline import read_baselines
+    from agent.diagnosis.groups import group_hosts, read_facts
     from agent.diagnosis.judging import diagnose as judged
     from agent.diagnosis.reading import read_observations, read_text
 
     judges = _rules(rules)
     observed = read_observations(runs)
-    baselines = (
-        read_baselines(read_text(baseline), str(baseline)) if baseline else make_baselines(observed, judges)
+    diagnosis = judged(
+        observed,
+        judges,
+        read_baselines(read_text(baseline), str(baseline)) if baseline else None,
+        group_hosts(tuple(observed.hosts), read_facts(runs), group_by),
     )
-    diagnosis = judged(observed, judges, baselines)
     if as_json:
         from agent.cli.output import print_json
 
@@ -70,6 +80,7 @@ def baseline(
         Path | None,
         typer.Option("--rules", help="Leave hosts out that violate these.", show_default=False),
     ] = None,
+    group_by: GroupBy = None,
     least_hosts: Annotated[
         int, typer.Option("--least-hosts", min=1, help="A metric of fewer hosts has no baseline.")
     ] = 4,
@@ -78,10 +89,17 @@ def baseline(
     """Write what healthy hosts measure: median and MAD, without the hosts that stand apart."""
     from agent.core.errors import UsageError, host_errors
     from agent.diagnosis.baseline import baseline_to_json, make_baselines
+    from agent.diagnosis.groups import group_hosts, read_facts
     from agent.diagnosis.reading import read_observations
     from agent.store.results import write_json
 
     observed = read_observations(runs)
+    groups = group_hosts(tuple(observed.hosts), read_facts(runs), group_by)
+    if len(kinds := sorted(set(groups.values()))) > 1:
+        raise UsageError(
+            f"the hosts are of {len(kinds)} kinds: {'; '.join(kinds)}",
+            remedy="name the runs of hosts of one kind",
+        )
     found = make_baselines(observed, _rules(rules) if rules else (), least_hosts)
     if not found:
         raise UsageError(
@@ -97,7 +115,7 @@ def baseline(
         print_json(content)
         return
     left = len(observed.metrics) - len(found)
-    print(f"{output}: {len(found)} metrics" + (f"; {left} without a baseline: too few hosts" if left else ""))
+    print(f"{output}: {len(found)} metrics" + (f"; {left} without a baseline" if left else ""))
 
 
 def _rules(path: Path | None) -> tuple[Rule, ...]:
@@ -115,6 +133,4 @@ def _show(diagnosis: Diagnosis) -> None:
 
     screen = safe_console()
     print_defects(diagnosis, screen)
-    sick = sum(not host.is_good for host in diagnosis.hosts)
-    judged = sum(host.judged for host in diagnosis.hosts)
-    screen.print(Text(f"{sick} of {len(diagnosis.hosts)} hosts with defects; {judged} values judged"))
+    screen.print(Text(diagnosis.summary()))

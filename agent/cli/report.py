@@ -13,14 +13,16 @@ def report(
     results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,
 ) -> None:
-    """Show a run's result, and write its report and rollup anew from what is in its folder."""
+    """Show the result of a run or fleet run, and write its report anew from what is in its folder."""
     from agent.core.errors import UsageError
     from agent.report import render_result, write_report, write_rollup
-    from agent.store.documents import RunDocument
+    from agent.store.documents import FLEET_FILE, RunDocument
     from agent.store.metric_lines import read_records
-    from agent.store.results import ResultsFolder
 
-    folder = ResultsFolder(results_dir).find(run)
+    folder = _found(results_dir, run)
+    if (folder / FLEET_FILE).is_file():
+        _report_fleet(folder, as_json=as_json)
+        return
     try:
         description = RunDocument.read(folder).to_json()
     except UsageError as error:
@@ -37,3 +39,43 @@ def report(
     from agent.core.terminal import safe_console
 
     render_result(description, read_records(folder / "metrics.jsonl"), safe_console(), run_dir=folder)
+
+
+def _found(results_dir: Path, run: str | None) -> Path:
+    """Return the folder of a run, or of a fleet run if there is no run of that name."""
+    from agent.core.errors import UsageError
+    from agent.fleet.record import fleet_folder
+    from agent.store.results import ResultsFolder
+
+    try:
+        return ResultsFolder(results_dir).find(run)
+    except UsageError:
+        fleets = fleet_folder(results_dir)
+        names = [path.name for path in fleets.runs()]
+        if names and (run is None or any(name.startswith(run) for name in names)):
+            return fleets.find(run)
+        raise
+
+
+def _report_fleet(folder: Path, *, as_json: bool) -> None:
+    from agent.core.errors import UsageError
+    from agent.fleet.outcome import write_outcome
+    from agent.fleet.record import FleetRecord, is_worked_on
+    from agent.store.journal import Journal
+    from agent.store.results import JOURNAL
+
+    if is_worked_on(folder):
+        raise UsageError(
+            f"fleet run {folder.name} is at work", remedy=f"vcagent fleet status {folder.name} shows it"
+        )
+    with Journal(folder / JOURNAL) as journal:
+        description = write_outcome(folder, FleetRecord(journal))
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(description)
+        return
+    from agent.core.terminal import safe_console
+    from agent.fleet.terminal import render_fleet
+
+    render_fleet(description, safe_console())

@@ -9,9 +9,10 @@ from agent.cli.options import AsJson, ResultsDir
 
 
 def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> None:
-    """List the runs in the results folder, the newest last."""
+    """List the runs in the results folder, then its fleet runs, the newest last."""
     from agent.core.errors import UsageError
-    from agent.store.documents import RunDocument
+    from agent.fleet.record import fleet_folder
+    from agent.store.documents import FleetDocument, RunDocument
     from agent.store.results import ResultsFolder
 
     rows: list[dict[str, Any]] = []
@@ -28,6 +29,24 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
                 "end": run.end,
                 "verdict": run.verdict.validity,
                 "exit_code": run.exit_code,
+                "hosts": None,
+                "folder": str(folder),
+            }
+        )
+    for folder in fleet_folder(results_dir).runs():
+        try:
+            fleet = FleetDocument.read(folder)
+        except UsageError:
+            fleet = FleetDocument()
+        rows.append(
+            {
+                "run_id": folder.name,
+                "profile": " + ".join(fleet.profiles) or None,
+                "start": fleet.start,
+                "end": fleet.end,
+                "verdict": None,
+                "exit_code": fleet.exit_code,
+                "hosts": len(fleet.hosts),
                 "folder": str(folder),
             }
         )
@@ -40,11 +59,12 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
 
     from agent.core.terminal import safe_console
 
-    table = Table("run", "profile", "start (UTC)", "end", "verdict", "exit code")
+    table = Table("run", "profile", "start (UTC)", "end", "verdict", "exit code", "hosts")
     for row in rows:
         start, end = ((row[key] or "")[:19].replace("T", " ") for key in ("start", "end"))
-        ended = {0: "done", 8: "reboot pending", 9: "interrupted"}
+        ended = {0: "done", 8: "reboot pending", 9: "interrupted", 10: "some hosts failed"}
         state = row["verdict"] or ended.get(row["exit_code"], "unfinished")
         table.add_row(row["run_id"], row["profile"] or "", start, end[11:], state, str(row["exit_code"] or 0)
-                      if row["exit_code"] is not None else "")  # fmt: skip
+                      if row["exit_code"] is not None else "", "" if row["hosts"] is None
+                      else f"fleet of {row['hosts'] or '?'}")  # fmt: skip
     safe_console().print(table if rows else f"there are no runs in {results_dir}")

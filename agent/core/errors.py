@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from contextlib import contextmanager
 from enum import IntEnum
@@ -156,6 +157,11 @@ class InterruptedRunError(VcagentError):
 
 def unexpected(error: Exception, what: str) -> VcagentError:
     """An error that nobody thought of, told as one; the place it happened at is in its details."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return HostError(
+            f"{what} ran out of file descriptors: {error}",
+            remedy="raise the limit (ulimit -n), or work on fewer at the same time (fleet run: --batch)",
+        )
     frames = traceback.extract_tb(error.__traceback__)
     return VcagentError(
         f"unexpected {type(error).__name__} in {what}: {error}",

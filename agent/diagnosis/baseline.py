@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
 from agent.core.records import Relativity
 from agent.diagnosis.rules import Function
-from agent.diagnosis.spread import median_and_mad, modified_z_score, stands_apart
+from agent.diagnosis.spread import (
+    Sample,
+    median_and_mad,
+    modified_z_score,
+    outliers,
+    sample_of,
+    two_humps,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from agent.diagnosis.observations import MetricKind, Observations
     from agent.diagnosis.rules import Rule
@@ -37,6 +45,9 @@ class Baseline:
         mad: the median of their distances from it; None where the file does not tell.
         hosts: how many they are.
         dropped: the hosts that were not normal.
+        sample: the medians of the normal hosts; None where the file does not tell.
+        runs: every value of the normal hosts, if hosts were measured several times.
+        humps: what is said if the normal hosts lie around two values, so that nobody knows which is normal.
     """
 
     value: float
@@ -44,19 +55,23 @@ class Baseline:
     mad: float | None = None
     hosts: int | None = None
     dropped: tuple[str, ...] = ()
+    sample: Sample | None = None
+    runs: Sample | None = None
+    humps: str = field(default="", compare=False)
 
 
 def variance_variables(value: float, baseline: Baseline, kind: MetricKind) -> dict[str, float]:
-    """What a variance rule judges, as far as it is known.
+    """Return what a variance rule judges of a value, except chance.
 
     ``x`` is the distance from the baseline as a share of it, ``z`` in standard deviations of the hosts it was
     made from, ``worse`` the share on the bad side: below 0 for what is better than the baseline.
     """
     variables = {}
-    if baseline.value:
-        variables["x"] = (value - baseline.value) / baseline.value
-        if sign := SIGNS.get(kind.relativity):
-            variables["worse"] = sign * (value - baseline.value) / abs(baseline.value)
+    sign = SIGNS.get(kind.relativity)
+    if baseline.value or value == baseline.value:
+        variables["x"] = (value - baseline.value) / baseline.value if baseline.value else 0.0
+        if sign:
+            variables["worse"] = sign * variables["x"] * math.copysign(1, baseline.value)
     if baseline.mad is not None:
         variables["z"] = modified_z_score(value, baseline.value, baseline.mad)
     return variables
@@ -65,47 +80,81 @@ def variance_variables(value: float, baseline: Baseline, kind: MetricKind) -> di
 def make_baselines(
     observed: Observations, rules: Sequence[Rule] = (), least_hosts: int = LEAST_HOSTS
 ) -> dict[str, Baseline]:
-    """A baseline of each metric that enough hosts have.
+    """Return the baseline of each metric that has one; see ``find_baselines``."""
+    found = find_baselines(observed, rules, least_hosts)
+    return {metric: one for metric, one in found.items() if isinstance(one, Baseline) and not one.humps}
 
-    The median and MAD of the hosts are taken, hosts that stand apart or violate a variance rule are dropped,
-    and that is done again with those left, until none is dropped.
+
+def find_baselines(
+    observed: Observations, rules: Sequence[Rule] = (), least_hosts: int = LEAST_HOSTS
+) -> dict[str, Baseline | str]:
+    """Return the baseline of each metric, or the reason why it has none.
+
+    Hosts that stand apart or violate a variance rule are dropped, and that is done again with those left,
+    until none is dropped.
 
     Args:
         observed: the hosts.
         rules: rules whose violators are dropped, too.
-        least_hosts: a metric of which fewer are left has no baseline.
+        least_hosts: a metric of fewer hosts has no baseline.
     """
-    found = {}
+    found: dict[str, Baseline | str] = {}
     for metric, kind in observed.metrics.items():
         about = [
             rule
             for rule in rules
             if rule.function is Function.VARIANCE and rule.is_about(metric, kind.verbosity)
         ]
-        baseline = _settled(observed.middles(metric), kind, about, least_hosts)
-        if baseline:
-            found[metric] = baseline
+        found[metric] = _settled(observed, metric, about, least_hosts)
     return found
 
 
-def _settled(
-    values: Mapping[str, float], kind: MetricKind, rules: Sequence[Rule], least_hosts: int
-) -> Baseline | None:
+def _settled(observed: Observations, metric: str, rules: Sequence[Rule], least_hosts: int) -> Baseline | str:
+    kind, values = observed.metrics[metric], observed.middles(metric)
+    if len(values) < max(least_hosts, 1):
+        return f"too few hosts to compare: {len(values)}, {least_hosts} are needed"
     kept = dict(values)
-    while len(kept) >= max(least_hosts, 1):
+    while True:
         median, mad = median_and_mad(kept.values())
-        baseline = Baseline(
-            median, kind.unit, mad, len(kept), tuple(host for host in values if host not in kept)
-        )
+        dropped = tuple(host for host in values if host not in kept)
+        baseline = Baseline(median, kind.unit, mad, len(kept), dropped)
+        apart = set(outliers(kept.values(), len(kept)))
         normal = {
             host: value
             for host, value in kept.items()
-            if not stands_apart(value, median, mad) and not _violates(value, baseline, kind, rules)
+            if value not in apart and not _violates(value, baseline, kind, rules)
         }
         if len(normal) == len(kept):
-            return baseline
+            break
+        if 2 * len(normal) <= len(values):
+            return f"{len(values) - len(normal)} of {len(values)} hosts stand apart from the others"
         kept = normal
-    return None
+    return replace(
+        baseline,
+        humps=_humps(kept.values(), kind.unit),
+        sample=sample_of({host: (value,) for host, value in kept.items()}),
+        runs=_runs({host: observed.hosts[host][metric] for host in kept}),
+    )
+
+
+def _humps(values: Collection[float], unit: str | None) -> str:
+    humps = two_humps(values)
+    if humps is None:
+        return ""
+    lower, upper = (
+        f"{len(hump)} near {statistics.median(hump):.5g}{f' {unit}' if unit else ''}" for hump in humps
+    )
+    return f"the hosts lie around two values: {lower}, {upper}"
+
+
+def _runs(values: Mapping[str, Sequence[float]]) -> Sample | None:
+    """Return the sample of all runs, without those that stand apart; None if no host has several."""
+    every = [value for own in values.values() for value in own]
+    if len(every) == len(values):
+        return None
+    apart = set(outliers(every, len(values)))
+    normal = {host: [value for value in own if value not in apart] for host, own in values.items()}
+    return sample_of({host: own for host, own in normal.items() if own})
 
 
 def _violates(value: float, baseline: Baseline, kind: MetricKind, rules: Sequence[Rule]) -> bool:
@@ -129,6 +178,11 @@ def baseline_to_json(baselines: Mapping[str, Baseline]) -> dict[str, Any]:
                 "mad": one.mad,
                 "hosts": one.hosts,
                 "dropped": list(one.dropped),
+                **{
+                    name: {"mean": sample.mean, "deviation": sample.deviation, "hosts": sample.hosts}
+                    for name, sample in (("sample", one.sample), ("runs", one.runs))
+                    if sample
+                },
             }
             for metric, one in sorted(baselines.items())
         },
@@ -176,7 +230,18 @@ def _baseline(values: object, metric: str, label: str) -> Baseline:
         None if mad is None else _number(mad, f"the MAD of {metric}", label),
         hosts if isinstance(hosts, int) else None,
         tuple(map(str, values.get("dropped") or ())),
+        _sample(values.get("sample"), metric, label),
+        _sample(values.get("runs"), metric, label),
     )
+
+
+def _sample(values: object, metric: str, label: str) -> Sample | None:
+    if not isinstance(values, dict):
+        return None
+    mean, deviation, hosts = (
+        _number(values.get(key), f"the {key} of {metric}", label) for key in ("mean", "deviation", "hosts")
+    )
+    return Sample(mean, deviation, int(hosts))
 
 
 def _number(value: object, what: str, label: str) -> float:

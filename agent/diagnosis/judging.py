@@ -3,40 +3,84 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.core.errors import UsageError
-from agent.diagnosis.baseline import variance_variables
+from agent.diagnosis.baseline import SIGNS, Baseline, find_baselines, variance_variables
 from agent.diagnosis.criteria import LABEL
-from agent.diagnosis.diagnosis import Defect, Diagnosis, HostDiagnosis
-from agent.diagnosis.rules import Function
+from agent.diagnosis.diagnosis import Defect, Diagnosis, HostDiagnosis, Unjudged
+from agent.diagnosis.rules import CHANCE, WORST, WORST_CHANCE, Function
+from agent.diagnosis.spread import ALPHA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from agent.diagnosis.baseline import Baseline
-    from agent.diagnosis.observations import Observations
+    from agent.diagnosis.observations import MetricKind, Observations
     from agent.diagnosis.rules import Rule
 
 _RANK = ":"
 """What stands before the number of a process or GPU in SuperBench's metrics."""
 
 
-def diagnose(observed: Observations, rules: Sequence[Rule], baselines: Mapping[str, Baseline]) -> Diagnosis:
+_SIDED = frozenset({"worse", WORST, WORST_CHANCE})
+_NEEDED = (
+    ("x", "the baseline is 0: a value rule can judge it"),
+    ("z", "the baseline does not tell how far hosts differ"),
+    ("worse", "the baseline is 0: a value rule can judge it"),
+    (CHANCE, "the baseline does not tell how far hosts differ, or is of fewer than two other hosts"),
+    (WORST, "the baseline is 0: a value rule can judge it"),
+    (WORST_CHANCE, "the baseline is not of hosts that were measured several times"),
+)
+_COARSE = 0.10
+"""Beyond this share of the baseline a loss that nobody would notice leaves the value not judged."""
+
+
+def diagnose(
+    observed: Observations,
+    rules: Sequence[Rule],
+    baselines: Mapping[str, Baseline] | None = None,
+    groups: Mapping[str, str] | None = None,
+) -> Diagnosis:
     """Judge every host by every rule.
 
     Args:
         observed: the hosts.
         rules: the rules, in their order.
-        baselines: what is normal, by the metric's full name; one without the rank serves for all ranks.
+        baselines: what is normal, by the metric's full name; one without the rank serves for all ranks. By
+            default the hosts of a group are compared with each other.
+        groups: the group of each host; by default all hosts are alike.
 
     Raises:
         UsageError: if nothing at all could be judged, or a baseline is in another unit.
     """
-    judge = _Judge(observed, rules, baselines)
-    hosts = tuple(judge.host(host) for host in observed.hosts)
-    warnings = judge.warnings()
+    groups = groups or {}
+    names = sorted({groups.get(host, "") for host in observed.hosts})
+    judges = {}
+    for name in names:
+        alike = observed.only([host for host in observed.hosts if groups.get(host, "") == name])
+        found = find_baselines(alike, rules) if baselines is None else baselines
+        judges[name] = _Judge(alike, observed, rules, found)
+    family = Family(
+        sum(judge.family.pairs for judge in judges.values()),
+        sum(judge.family.runs for judge in judges.values()),
+    )
+    for judge in judges.values():
+        judge.family = family
+    of_host = {
+        host: judges[name].host(host, name)
+        for name in names
+        for host in observed.hosts
+        if groups.get(host, "") == name
+    }
+    hosts = tuple(of_host[host] for host in observed.hosts)
+    warnings = tuple(
+        f"{name}: {warning}" if name and len(names) > 1 else warning
+        for name in names
+        for warning in judges[name].warnings()
+    )
     if not any(host.judged or host.defects for host in hosts):
         raise UsageError(
             "no rule could judge anything",
@@ -46,25 +90,70 @@ def diagnose(observed: Observations, rules: Sequence[Rule], baselines: Mapping[s
     return Diagnosis(hosts, warnings)
 
 
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How many values are tested against chance.
+
+    Args:
+        pairs: medians of a metric of a host.
+        runs: single runs of hosts with several.
+    """
+
+    pairs: int = 0
+    runs: int = 0
+
+    @property
+    def medians(self) -> int:
+        """The factor of the probability of a median, half of which is left for the runs."""
+        return self.pairs * (2 if self.runs else 1)
+
+
 class _Judge:
     def __init__(
-        self, observed: Observations, rules: Sequence[Rule], baselines: Mapping[str, Baseline]
+        self,
+        observed: Observations,
+        everywhere: Observations,
+        rules: Sequence[Rule],
+        baselines: Mapping[str, Baseline | str],
     ) -> None:
         self._observed = observed
         self._rules = rules
-        self._metrics = {rule.name: _metrics(rule, observed) for rule in rules}
-        self._baselines = {
-            metric: baseline
-            for metric in observed.metrics
-            if (baseline := baselines.get(metric) or baselines.get(metric.rpartition(_RANK)[0]))
+        self._metrics = {
+            rule.name: _metrics(rule, everywhere if rule.function is Function.FAILURE_CHECK else observed)
+            for rule in rules
         }
-        self._unjudged: dict[str, Counter[str]] = {rule.name: Counter() for rule in rules}
+        found = {
+            metric: baselines.get(metric) or baselines.get(metric.rpartition(_RANK)[0])
+            for metric in observed.metrics
+        }
+        self._baselines = {metric: one for metric, one in found.items() if isinstance(one, Baseline)}
+        self._reasons = {metric: one for metric, one in found.items() if isinstance(one, str)}
+        self._notes: dict[str, Counter[str]] = {rule.name: Counter() for rule in rules}
+        self._unjudged: dict[str, list[Unjudged]] = {}
         for metric, baseline in self._baselines.items():
             unit = observed.metrics[metric].unit
             if unit and baseline.unit and unit != baseline.unit:
                 raise UsageError(f"{metric} is measured in {unit}, its baseline is in {baseline.unit}")
+        self.family = self._family()
 
-    def host(self, host: str) -> HostDiagnosis:
+    def _family(self) -> Family:
+        """Count the values that are tested against chance: those with a good and a bad side."""
+        pairs, runs = 0, 0
+        for rule in self._rules:
+            for metric in self._metrics[rule.name]:
+                if rule.criterion is None or not self._is_judged_by_side(metric):
+                    continue
+                values = [own[metric] for own in self._observed.hosts.values() if metric in own]
+                if rule.criterion.uses(CHANCE):
+                    pairs += len(values)
+                if rule.criterion.uses(WORST_CHANCE):
+                    runs += sum(len(own) for own in values if len(own) > 1)
+        return Family(pairs, runs)
+
+    def _is_judged_by_side(self, metric: str) -> bool:
+        return metric in self._baselines and self._observed.metrics[metric].relativity in SIGNS
+
+    def host(self, host: str, group: str) -> HostDiagnosis:
         """What is wrong with one host."""
         values = self._observed.hosts[host]
         defects: list[Defect] = []
@@ -81,14 +170,20 @@ class _Judge:
                 defects += found[rule.name]
         about = {metric for rule in self._rules for metric in self._metrics[rule.name]}
         absent = tuple(sorted(about - values.keys())) if values else ()
-        return HostDiagnosis(host, bool(values), judged, tuple(defects), absent)
+        unjudged = tuple(self._unjudged.get(host, ()))
+        return HostDiagnosis(host, bool(values), judged, tuple(defects), absent, unjudged, group)
+
+    def _left(self, rule: Rule, host: str, metric: str, why: str) -> None:
+        """Note what could not be judged."""
+        self._notes[rule.name][why] += 1
+        self._unjudged.setdefault(host, []).append(Unjudged(rule.name, metric, why))
 
     def _outcome(
         self, rule: Rule, host: str, found: Mapping[str, tuple[Defect, ...]]
     ) -> Iterator[Defect | bool | None]:
         """A defect, or False where there is none, for each thing that the rule judges; None if it cannot."""
         if rule.function is Function.MULTI_RULES:
-            yield self._combined(rule, found)
+            yield self._combined(rule, host, found)
         elif rule.function is Function.VARIANCE:
             yield from (self._varies(rule, host, metric) for metric in self._metrics[rule.name])
         else:
@@ -121,7 +216,7 @@ class _Judge:
         for value in dict.fromkeys(values):
             holds = rule.criterion.holds({"x": value})
             if holds is None:
-                self._unjudged[rule.name]["the criterion has no value"] += 1
+                self._left(rule, host, metric, "the criterion has no value")
                 return None
             if holds:
                 return Defect(
@@ -135,33 +230,43 @@ class _Judge:
                 )
         return False
 
-    def _varies(self, rule: Rule, host: str, metric: str) -> Defect | bool | None:
+    def _varies(  # noqa: C901 - one value, with all that may be missing
+        self, rule: Rule, host: str, metric: str
+    ) -> Defect | bool | None:
         value = self._observed.middle(host, metric)
         criterion = rule.criterion
         if value is None or criterion is None:
             return None
+        of_runs = criterion.uses(WORST) or criterion.uses(WORST_CHANCE)
+        runs = self._observed.hosts[host][metric]
+        if of_runs and len(runs) == 1:
+            return None
         kind = self._observed.metrics[metric]
         baseline = self._baselines.get(metric)
-        if baseline is None:
-            self._unjudged[rule.name][
-                "there is no baseline: not in the file, or of too few hosts that are alike"
-            ] += 1
-            return None
-        variables = variance_variables(value, baseline, kind)
-        for name, why in (
-            ("x", "the baseline is 0: a value rule can judge it"),
-            ("z", "the baseline does not tell how far hosts differ"),
-            ("worse", "the baseline is 0, or neither more nor less is better"),
-        ):
-            if criterion.uses(name) and name not in variables:
-                self._unjudged[rule.name][why] += 1
+        why = "" if baseline else self._without_baseline(metric)
+        variables: dict[str, float] = {}
+        holds = None
+        if baseline:
+            variables = variance_variables(value, baseline, kind) | self._chances(host, metric, baseline)
+            if kind.relativity not in SIGNS and criterion.names.keys() & _SIDED:
+                self._notes[rule.name]["neither more nor less is better"] += 1
                 return None
-        holds = criterion.holds(variables)
-        if holds is None:
-            self._unjudged[rule.name]["the criterion has no value"] += 1
-        if not holds:
+            why = next((why for name, why in _NEEDED if criterion.uses(name) and name not in variables), "")
+            if not why:
+                holds = criterion.holds(variables)
+                why = "the criterion has no value" if holds is None else ""
+                if holds is False and criterion.uses(CHANCE) and (vague := self._vague(host, baseline, kind)):
+                    why = f"{metric}: {vague}"
+        if why:
+            if not of_runs:
+                self._left(rule, host, metric, why)
+            return None
+        if not (holds and baseline):
             return holds
         z = variables.get("z")
+        if of_runs:
+            value = _worst(runs, kind)
+            variables = variance_variables(value, baseline, kind)
         return Defect(
             rule.name,
             rule.function,
@@ -175,7 +280,41 @@ class _Judge:
             z if z is not None and math.isfinite(z) else None,
         )
 
-    def _combined(self, rule: Rule, found: Mapping[str, tuple[Defect, ...]]) -> Defect | bool | None:
+    def _without_baseline(self, metric: str) -> str:
+        why = self._reasons.get(metric)
+        return f"{metric}: {why}" if why else "there is no baseline"
+
+    def _chances(self, host: str, metric: str, baseline: Baseline) -> dict[str, float]:
+        """Return how likely a healthy host is this far off, over all values that are judged."""
+        kind, found = self._observed.metrics[metric], {}
+        values = self._observed.hosts[host][metric]
+        sign = SIGNS.get(kind.relativity, 0)
+        middle = statistics.median(values)
+        tail = baseline.sample.tail(middle, host, sign) if baseline.sample else None
+        if tail is not None:
+            found[CHANCE] = min(1.0, tail * self.family.medians)
+        if sign and len(values) > 1:
+            worst = _worst(values, kind)
+            worse = variance_variables(worst, baseline, kind).get("worse")
+            if worse is not None:
+                found[WORST] = worse
+            tail = baseline.runs.tail(worst, host, sign) if baseline.runs else None
+            if tail is not None:
+                found[WORST_CHANCE] = min(1.0, 2 * tail * self.family.runs)
+        return found
+
+    def _vague(self, host: str, baseline: Baseline, kind: MetricKind) -> str:
+        """Return why a host that does not stand apart is still not known to be well, if that is so."""
+        if baseline.humps or not (baseline.sample and baseline.value and kind.relativity in SIGNS):
+            return baseline.humps
+        least = baseline.sample.least_seen(host, ALPHA / max(1, self.family.medians))
+        if least is None or least <= _COARSE * abs(baseline.value):
+            return ""
+        return f"the hosts differ so much that one {_COARSE:.0%} worse would not be noticed"
+
+    def _combined(
+        self, rule: Rule, host: str, found: Mapping[str, tuple[Defect, ...]]
+    ) -> Defect | bool | None:
         criterion = rule.criterion
         if criterion is None:
             return None
@@ -184,7 +323,7 @@ class _Judge:
             label[rule_name] = {one.metric: one.value for one in found[rule_name]}
         holds = criterion.holds({LABEL: label})
         if holds is None:
-            self._unjudged[rule.name]["what it combines was not measured"] += 1
+            self._left(rule, host, "", "what it combines was not measured")
         if not holds:
             return holds
         evidence = tuple(
@@ -201,9 +340,14 @@ class _Judge:
                 lines.append(f"{rule.name}: no metric matches")
             lines += [
                 f"{rule.name}: {count} value{'s' * (count > 1)} not judged, {why}"
-                for why, count in sorted(self._unjudged[rule.name].items())
+                for why, count in sorted(self._notes[rule.name].items())
             ]
         return tuple(lines)
+
+
+def _worst(values: Sequence[float], kind: MetricKind) -> float:
+    """Return the worst of several values of a metric that has a good and a bad side."""
+    return max(values) if SIGNS[kind.relativity] > 0 else min(values)
 
 
 def _metrics(rule: Rule, observed: Observations) -> tuple[str, ...]:

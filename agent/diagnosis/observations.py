@@ -10,7 +10,7 @@ from agent.core.errors import UsageError
 from agent.core.records import Relativity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,14 @@ class Observations:
 
     metrics: Mapping[str, MetricKind]
     hosts: Mapping[str, Mapping[str, tuple[float, ...]]]
+
+    def only(self, hosts: Collection[str]) -> Observations:
+        """Return the values of some of the hosts, with the metrics that these have."""
+        kept = {host: self.hosts[host] for host in hosts}
+        measured = {metric for values in kept.values() for metric in values}
+        return Observations(
+            {metric: kind for metric, kind in self.metrics.items() if metric in measured}, kept
+        )
 
     def middle(self, host: str, metric: str) -> float | None:
         """The median of a host's values of a metric; None where there is none."""

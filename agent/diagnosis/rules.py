@@ -23,6 +23,9 @@ _KEYS = ("function", "criteria", "categories", "metrics", "store")
 _OWN_KEYS = (*_KEYS, "verbosity")
 _SUPERBENCH = "superbench"
 _ANY_VERBOSITY = 5
+CHANCE = "chance"
+WORST = "worst"
+WORST_CHANCE = "worst_chance"
 
 
 class Function(str, Enum):
@@ -42,7 +45,7 @@ class Function(str, Enum):
 
 _VARIABLES: Mapping[Function, tuple[str, ...]] = {
     Function.VALUE: ("x",),
-    Function.VARIANCE: ("x", "z", "worse"),
+    Function.VARIANCE: ("x", "z", "worse", CHANCE, WORST, WORST_CHANCE),
     Function.FAILURE_CHECK: ("x",),
     Function.MULTI_RULES: (LABEL,),
 }

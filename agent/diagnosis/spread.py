@@ -1,40 +1,237 @@
-"""How far a value is from the middle of its like, in a measure that outliers do not spoil."""
+"""Statistics of a metric over hosts: outliers, chance, two humps. Sources are named at each formula."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
 _NORMAL = 0.6745
 """The MAD of a normal distribution in units of its standard deviation."""
 
-_FAR = 3.5
-"""Beyond this modified z-score a value is an outlier (Iglewicz and Hoaglin, How to Detect and Handle
-Outliers, 1993)."""
+ALPHA = 0.03
+"""The chance below which the default rules name a host, over all values judged. Dropping outliers first adds
+a little to the rate of false alarms; benchmarks/diagnosis_error_rates.py measures 5 % within its error."""
+
+_APART = 0.01
+"""The chance below which a value is dropped from a baseline, over the values of a metric."""
 
 _LEAST_SHARE = 0.02
-"""What is nearer to the median than this share of it is no outlier, however alike the others are."""
+"""A smaller distance, as a share of the median, makes no outlier."""
+
+_LEAST_BETWEEN = 0.03
+"""Two centres that are nearer, as a share of the median, are no two humps."""
+
+_MOST_APART = 4
+"""At most one host of this many may stand apart: with more, nobody can say which of them are healthy."""
+
+_HUMPS = {
+    4: 0.003, 5: 0.0136, 6: 0.0281, 7: 0.0487, 8: 0.0621,
+    10: 0.094, 12: 0.1146, 16: 0.146, 24: 0.1856, 32: 0.2,
+}  # fmt: skip
+"""By number of hosts: 99 % of samples of a normal distribution have a larger cluster index (5,000 samples
+or more). Of more hosts 0.2 is the limit: two humps 4 standard deviations apart."""
+
+_EXACT_FREEDOM = 100
+_LEAST_TO_SPREAD = 2
 
 
 def median_and_mad(values: Collection[float]) -> tuple[float, float]:
-    """The median, and the median of the distances from it, of at least one value."""
+    """Return the median, and the median of the distances from it, of at least one value."""
     median = statistics.median(values)
     return median, statistics.median(abs(value - median) for value in values)
 
 
 def modified_z_score(value: float, median: float, mad: float) -> float:
-    """The distance from the median in standard deviations told from the MAD; infinite where that is 0."""
+    """Return the distance from the median in standard deviations estimated from the MAD.
+
+    It is infinite where the MAD is 0.
+    """
     distance = value - median
     if mad:
         return _NORMAL * distance / mad
     return math.copysign(math.inf, distance) if distance else 0.0
 
 
-def stands_apart(value: float, median: float, mad: float) -> bool:
-    """Whether a value is no more of the kind of the others."""
-    is_near = abs(value - median) <= _LEAST_SHARE * abs(median)
-    return not is_near and abs(modified_z_score(value, median, mad)) > _FAR
+def t_tail(t: float, freedom: int) -> float:
+    """Return the probability that Student's t is greater than a value.
+
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4; above 100 degrees
+    of freedom the approximation of Wallace (Annals of Mathematical Statistics 30, 1959).
+    """
+    if t < 0:
+        return 1 - t_tail(-t, freedom)
+    if math.isinf(t):
+        return 0.0
+    if freedom > _EXACT_FREEDOM:
+        z = (8 * freedom + 1) / (8 * freedom + 3) * math.sqrt(freedom * math.log1p(t * t / freedom))
+        return math.erfc(z / math.sqrt(2)) / 2
+    angle = math.atan(t / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    is_odd = freedom % 2
+    term = total = (cosine if is_odd else 1.0) if freedom > 1 else 0.0
+    for number in range(2 + is_odd, freedom, 2):
+        term *= cosine**2 * (number - 1) / number
+        total += term
+    inside = 2 / math.pi * (angle + sine * total) if is_odd else sine * total
+    return max(0.0, (1 - inside) / 2)
+
+
+@lru_cache(maxsize=1024)
+def t_limit(tail: float, freedom: int) -> float:
+    """Return the value that Student's t exceeds with a given probability below one half."""
+    low, high = 0.0, 1.0
+    while t_tail(high, freedom) > tail:
+        low, high = high, high * 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_tail(middle, freedom) > tail else (low, middle)
+    return high
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The values of the healthy hosts.
+
+    Args:
+        mean: their mean.
+        deviation: their standard deviation (n - 1).
+        hosts: the number of hosts. The runs of one host are not independent of each other.
+        values: the values of each host, if the hosts that are judged are among them.
+    """
+
+    mean: float
+    deviation: float
+    hosts: int
+    values: Mapping[str, Sequence[float]] = field(default_factory=dict, compare=False)
+
+    def tail(self, value: float, host: str, sign: int) -> float | None:
+        """Return the probability that a healthy host has a value this far off or further.
+
+        The host's own values are left out of the mean and the deviation.
+
+        Args:
+            value: the value.
+            host: its host.
+            sign: 1 if greater is worse, -1 if less is worse, 0 for a distance on either side.
+
+        Returns:
+            The probability; None if there are fewer than two other hosts.
+        """
+        mean, deviation, hosts = self._without(host)
+        if hosts < _LEAST_TO_SPREAD:
+            return None
+        distance = value - mean
+        scale = deviation * math.sqrt(1 + 1 / hosts)
+        t = distance / scale if scale else math.copysign(math.inf, distance) if distance else 0.0
+        return t_tail(sign * t, hosts - 1) if sign else min(1.0, 2 * t_tail(abs(t), hosts - 1))
+
+    def least_seen(self, host: str, tail: float) -> float | None:
+        """Return the distance from the mean from which on the tail is below a limit; None if unknown."""
+        _, deviation, hosts = self._without(host)
+        return (
+            t_limit(tail, hosts - 1) * deviation * math.sqrt(1 + 1 / hosts)
+            if hosts >= _LEAST_TO_SPREAD
+            else None
+        )
+
+    def _without(self, host: str) -> tuple[float, float, int]:
+        own = self.values.get(host)
+        if not own:
+            return self.mean, self.deviation, self.hosts
+        count = sum(map(len, self.values.values()))
+        others = count - len(own)
+        if others < _LEAST_TO_SPREAD:
+            return self.mean, 0.0, self.hosts - 1
+        shift = sum(value - self.mean for value in own)
+        squares = self.deviation**2 * (count - 1) - sum((value - self.mean) ** 2 for value in own)
+        variance = max(0.0, squares - shift**2 / others) / (others - 1)
+        return self.mean - shift / others, math.sqrt(variance), self.hosts - 1
+
+
+def sample_of(values: Mapping[str, Sequence[float]]) -> Sample:
+    """Return the sample of the values of at least one host."""
+    every = [value for own in values.values() for value in own]
+    deviation = statistics.stdev(every) if len(every) > 1 else 0.0
+    return Sample(statistics.fmean(every), deviation, len(values), values)
+
+
+def outliers(values: Collection[float], hosts: int) -> list[float]:
+    """Return the values that stand apart from the others, at most a quarter of them.
+
+    This is the generalized extreme studentized deviate test (Rosner, Technometrics 25, 1983): the value
+    furthest from the median is left out again and again; the last one that is too far from those left, and
+    all before it, stand apart. So outliers do not hide each other.
+
+    Args:
+        values: the values.
+        hosts: the number of hosts that they come from.
+    """
+    left = sorted(values)
+    if not left:
+        return []
+    centre = statistics.median(left)
+    total, squares = sum(value - centre for value in left), sum((value - centre) ** 2 for value in left)
+    taken: list[float] = []
+    apart = 0
+    for _ in range(len(left) // _MOST_APART):
+        median = statistics.median(left)
+        at = 0 if median - left[0] > left[-1] - median else -1
+        value = left.pop(at)
+        taken.append(value)
+        total, squares = total - (value - centre), squares - (value - centre) ** 2
+        count = len(left)
+        if count < _LEAST_TO_SPREAD:
+            break
+        variance = max(0.0, squares - total**2 / count) / (count - 1)
+        distance = abs(value - centre - total / count)
+        scale = math.sqrt(variance * (1 + 1 / count))
+        freedom = max(1, min(count, hosts) - 1)
+        is_far = abs(value - median) > _LEAST_SHARE * abs(median)
+        if is_far and t_tail(distance / scale if scale else math.inf, freedom) < _APART / (count + 1):
+            apart = len(taken)
+    return taken[:apart]
+
+
+def two_humps(values: Collection[float]) -> tuple[list[float], list[float]] | None:
+    """Return the lower and the upper values if they lie around two centres, else None.
+
+    The values are parted in two so that the squares within the parts are least; their share of all squares
+    is the cluster index (Liu and others, Journal of the American Statistical Association 103, 2008).
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    if count < min(_HUMPS):
+        return None
+    mean = statistics.fmean(ordered)
+    total = sum((value - mean) ** 2 for value in ordered)
+    if not total:
+        return None
+    best, at, running = 0.0, 1, 0.0
+    for number in range(1, count):
+        running += ordered[number - 1] - mean
+        between = running**2 / number + running**2 / (count - number)
+        if between > best:
+            best, at = between, number
+    lower, upper = ordered[:at], ordered[at:]
+    between_centres = statistics.fmean(upper) - statistics.fmean(lower)
+    is_wide = between_centres > _LEAST_BETWEEN * abs(statistics.median(ordered))
+    return (lower, upper) if is_wide and 1 - best / total < _humps_limit(count) else None
+
+
+def _humps_limit(count: int) -> float:
+    """Return the limit of the cluster index, between two known numbers of hosts on a straight line."""
+    known, limits = list(_HUMPS), list(_HUMPS.values())
+    if count >= known[-1]:
+        return limits[-1]
+    after = bisect_left(known, count)
+    if known[after] == count:
+        return limits[after]
+    share = (count - known[after - 1]) / (known[after] - known[after - 1])
+    return limits[after - 1] + share * (limits[after] - limits[after - 1])

@@ -41,11 +41,11 @@ def _rows(host: str, defect: Defect, indent: str) -> Iterator[tuple[str, ...]]:
 
 
 def to_markdown(diagnosis: Diagnosis) -> str:
-    """The diagnosis as a Markdown table with its warnings."""
+    """Return the diagnosis as a Markdown table with its warnings and its summary."""
     lines = [COLUMNS, ("---",) * len(COLUMNS), *rows(diagnosis)]
     table = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
     warnings = [f"- {warning}" for warning in diagnosis.warnings]
-    return "\n".join([*table, *(["", *warnings] if warnings else [])]) + "\n"
+    return "\n".join([*table, "", *warnings, *([""] if warnings else []), diagnosis.summary()]) + "\n"
 
 
 def print_defects(diagnosis: Diagnosis, console: Console) -> None:

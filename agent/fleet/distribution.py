@@ -1,15 +1,14 @@
-"""How a metric is spread over the hosts, and which of them stand apart (robust: median and MAD)."""
+"""How a metric is spread over the hosts, and which of them the diagnosis names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.diagnosis.baseline import LEAST_HOSTS, SIGNS
-from agent.diagnosis.spread import median_and_mad, stands_apart
+from agent.diagnosis.spread import median_and_mad
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agent.core.records import Relativity
 
@@ -26,7 +25,7 @@ class Distribution:
         values: the value of each host.
         median: their median.
         mad: the median of the distances from it.
-        outliers: the hosts that stand apart on the bad side, or on either where neither is better.
+        outliers: the hosts that are sick by this metric.
     """
 
     scenario: str
@@ -39,24 +38,23 @@ class Distribution:
     outliers: tuple[str, ...]
 
 
-def distribution_of(
-    scenario: str, metric: str, unit: str, relativity: Relativity, values: Mapping[str, float]
+def distribution_of(  # noqa: PLR0917 - the fields of a metric, in their order
+    scenario: str,
+    metric: str,
+    unit: str,
+    relativity: Relativity,
+    values: Mapping[str, float],
+    sick: Sequence[str] = (),
 ) -> Distribution:
-    """The distribution of a metric, of which at least one host has a value."""
+    """Return the distribution of a metric, of which at least one host has a value.
+
+    Args:
+        scenario: the case.
+        metric: the metric.
+        unit: its base unit.
+        relativity: whether more is better.
+        values: the value of each host.
+        sick: the hosts of which the diagnosis names this metric.
+    """
     median, mad = median_and_mad(values.values())
-    sign = SIGNS.get(relativity, 0)
-    outliers = tuple(
-        host
-        for host, value in values.items()
-        if (value - median) * sign >= 0 and stands_apart(value, median, mad)
-    )
-    return Distribution(
-        scenario,
-        metric,
-        unit,
-        relativity,
-        values,
-        median,
-        mad,
-        outliers if len(values) >= LEAST_HOSTS else (),
-    )
+    return Distribution(scenario, metric, unit, relativity, values, median, mad, tuple(sick))

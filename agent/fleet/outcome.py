@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agent.core.errors import UsageError
 from agent.core.records import Relativity
 from agent.core.safe_files import open_file, replace_text
-from agent.diagnosis.baseline import make_baselines
+from agent.diagnosis.groups import group_hosts, read_facts
 from agent.diagnosis.judging import diagnose
 from agent.diagnosis.reading import read_observations
 from agent.diagnosis.rules import default_rules
@@ -38,10 +38,10 @@ def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
     from agent.fleet.page import write_page
 
     statuses = record.statuses()
-    found = distributions(run_dir, statuses)
     for name in ("metrics.jsonl", "metrics.csv"):
         _merge(run_dir, name, statuses)
     diagnosis, undiagnosed = _diagnosed(run_dir, statuses)
+    found = distributions(run_dir, statuses, diagnosis)
     document = {
         "run_id": run_dir.name,
         "experiment_id": record.recall("request")["experiment_id"],
@@ -71,23 +71,31 @@ def _diagnosed(run_dir: Path, statuses: Mapping[str, HostStatus]) -> tuple[Diagn
     """Which hosts stand apart, by the rules that ``vcagent diagnose`` has; or why nobody can say."""
     try:
         observed = read_observations([run_dir / "metrics.jsonl"], statuses)
-        rules = default_rules()
-        return diagnose(observed, rules, make_baselines(observed, rules)), ""
+        groups = group_hosts(tuple(observed.hosts), read_facts([run_dir]))
+        return diagnose(observed, default_rules(), groups=groups), ""
     except UsageError as error:
-        return None, error.message
+        return None, ": ".join([error.message, *error.details[:1]])
 
 
-def distributions(run_dir: Path, statuses: Mapping[str, HostStatus]) -> list[Distribution]:
-    """The distribution of each headline metric over the hosts that have it, in the order of the cases."""
+def distributions(
+    run_dir: Path, statuses: Mapping[str, HostStatus], diagnosis: Diagnosis | None
+) -> list[Distribution]:
+    """Return the distribution of each headline metric over its hosts, in the order of the cases."""
     values: dict[tuple[str, str, str, str], dict[str, float]] = {}
     for status in statuses.values():
         for case in _rollup(run_dir, status).get("cases", ()):
             for metric in case["metrics"]:
                 key = case["scenario"], metric["name"], metric["unit"], metric["relativity"]
                 values.setdefault(key, {})[status.name] = float(metric["value"])
+    sick: dict[str, list[str]] = {}
+    for host in diagnosis.hosts if diagnosis else ():
+        for name in dict.fromkeys(defect.metric for defect in host.defects if defect.metric):
+            sick.setdefault(name, []).append(host.host)
     return [
-        distribution_of(scenario, metric, unit, Relativity(relativity), of_hosts)
-        for (scenario, metric, unit, relativity), of_hosts in values.items()
+        distribution_of(
+            *(scenario, metric, unit, Relativity(better), of_hosts, sick.get(f"{scenario}/{metric}", ()))
+        )
+        for (scenario, metric, unit, better), of_hosts in values.items()
     ]
 
 

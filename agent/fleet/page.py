@@ -37,7 +37,7 @@ def write_page(
     """
     hosts = description["hosts"]
     good = sum(host["good"] for host in hosts)
-    categories = {one.host: one.categories for one in diagnosis.hosts} if diagnosis else {}
+    states = {one.host: one for one in diagnosis.hosts} if diagnosis else {}
     defects = [
         {"host": one.host, **row}
         for one in (diagnosis.hosts if diagnosis else ())
@@ -51,8 +51,7 @@ def write_page(
         status=_status(description),
         outcome=f"{good} of {count_of(len(hosts), 'host')} came to a good end",
         identity=_identity(description),
-        sick=[host for host, named in categories.items() if named],
-        categories=categories,
+        states=states,
         defects=defects,
         diagnosis=diagnosis,
         distributions=[_distribution(one) for one in found],

@@ -7,11 +7,12 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.core.errors import ExitCode, UsageError, masking
+from agent.core.errors import ExitCode, UsageError, VcagentError, masking
 from agent.core.names import canonical
 from agent.core.secrets import MASK
 from agent.fleet.assignment import Assignment, FleetRequest, assigned
 from agent.fleet.controller import Controller
+from agent.fleet.descriptors import make_room
 from agent.fleet.failed import FAILED_FILE
 from agent.fleet.inventory import limited, read_inventory
 from agent.fleet.options import FleetOptions
@@ -82,11 +83,17 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
     folder.prepare()
     with masking(assignment.secrets.mask):
         run_id = request.run_id or new_run_id(profile.name, now())
+        before = folder.latest_name()
         run_dir = folder.create(run_id)
-        with ResultsFolder(run_dir).locked(run_id), Journal(run_dir / JOURNAL) as journal:
-            record = FleetRecord(journal)
-            record.begin(assignment)
-            return _work(run_dir, assignment, record, wishes)
+        try:
+            with ResultsFolder(run_dir).locked(run_id), Journal(run_dir / JOURNAL) as journal:
+                record = FleetRecord(journal)
+                record.begin(assignment)
+                return _work(run_dir, assignment, record, wishes)
+        except VcagentError:  # it was refused: nothing was started
+            if folder.latest_name() == run_id:
+                folder.point_latest(before)
+            raise
 
 
 def resume_fleet(
@@ -167,6 +174,7 @@ def retry_fleet(
 
 
 def _work(run_dir: Path, assignment: Assignment, record: FleetRecord, wishes: Wishes) -> FinishedFleet:
+    make_room(len(assignment.fleet.hosts), wishes.display.note)
     controller = Controller(run_dir, assignment, record, wishes.display, wishes.ask_sudo_password)
     exit_code = controller.run()
     record.end(int(exit_code), controller.stopped)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def render_fleet(description: Mapping[str, Any], console: Console) -> None:
-    """Print the hosts, the spread of each headline metric, who stands apart, and who is sick.
+    """Print the hosts, the spread of each headline metric, and who is sick.
 
     Args:
         description: ``fleet.json``.
@@ -30,7 +30,7 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
             console.print(Text(status.name, style="bold"), end=": ")
             console.print(status.reason, highlight=False)
     if description["distributions"]:
-        table = Table("case", "metric", "unit", "hosts", "least", "median", "greatest", "stands apart")
+        table = Table("case", "metric", "unit", "hosts", "least", "median", "greatest", "sick")
         for one in description["distributions"]:
             numbers = (f"{one[name]:.5g}" for name in ("minimum", "median", "maximum"))
             table.add_row(
@@ -42,6 +42,11 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
         for defect in host["defects"]:
             console.print(Text(host["host"], style="bold red"), end=": ")
             console.print(_defect(defect), highlight=False)
+    if diagnosis := description["diagnosis"]:
+        for text in (*diagnosis["warnings"], f"diagnosis of {diagnosis['summary']}"):
+            console.print(Text(text))
+    elif undiagnosed := description["undiagnosed"]:
+        console.print(Text(f"no diagnosis: {undiagnosed}"))
 
 
 def _defect(defect: Mapping[str, Any]) -> str:

@@ -144,12 +144,25 @@ class ResultsFolder:
         make_folder(run_dir / "logs")
         if not RUN_ID.fullmatch(run_id):
             replace_text(run_dir / NAMED, f"{now():%Y%m%dT%H%M%SZ} {run_id}\n")
-        latest = self.path / LATEST
-        if latest.is_symlink() or not latest.exists():  # somebody's own file of that name stays
-            link = self.path / f".{LATEST}-{secrets.token_hex(8)}"
-            link.symlink_to(run_id)
-            link.replace(latest)
+        self.point_latest(run_id)
         return run_dir
+
+    def latest_name(self) -> str | None:
+        """Return the name of the run that ``latest`` points to; None if there is none."""
+        latest = self.path / LATEST
+        return latest.readlink().name if latest.is_symlink() else None
+
+    def point_latest(self, run_id: str | None) -> None:
+        """Let ``latest`` point to a run, or to none."""
+        latest = self.path / LATEST
+        if not latest.is_symlink() and latest.exists():  # somebody's own file of that name stays
+            return
+        if run_id is None:
+            latest.unlink(missing_ok=True)
+            return
+        link = self.path / f".{LATEST}-{secrets.token_hex(8)}"
+        link.symlink_to(run_id)
+        link.replace(latest)
 
     def forget_latest(self) -> None:
         """Remove ``latest`` if it points to no run any more."""

@@ -118,7 +118,7 @@ def test_the_slow_host_of_a_fleet_is_named(
     assert code == ExitCode.FLEET_PARTIAL
     assert "gpu-07" in out
     assert "-30.6%" in out
-    assert "1 of 16 hosts" in out
+    assert "16 hosts: 1 sick, 15 well" in out
 
 
 def test_a_baseline_serves_another_day(
@@ -138,7 +138,9 @@ def test_a_baseline_serves_another_day(
     )
     assert code == ExitCode.FLEET_PARTIAL
     assert out.splitlines()[2:] == [
-        f"| a | slow | slow | {SPEED} | 900 tokens/s | 1003.5 tokens/s | -10.3% |"
+        f"| a | slow | slow | {SPEED} | 900 tokens/s | 1003.5 tokens/s | -10.3% |",
+        "",
+        "2 hosts: 1 sick, 1 well",
     ]
 
     well = _fleet_run(tmp_path / "three", {"a": 1000.0})
@@ -166,3 +168,42 @@ def test_two_hosts_cannot_be_told_apart(
     code, _, err = _vcagent(capsys, monkeypatch, "baseline", fleet, "-o", tmp_path / "b.json")
     assert code == ExitCode.USAGE
     assert "--least-hosts" in err
+
+
+def _facts(fleet: Path, host: str, **facts: Any) -> None:
+    folder = fleet / "hosts" / host
+    folder.mkdir(parents=True)
+    run = {"schema_version": 1, "client_id": host, "facts": facts}
+    (folder / "run.json").write_text(json.dumps(run), encoding="utf-8")
+
+
+def test_hosts_are_grouped_by_their_gpus_or_by_a_fact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds = {f"h{number}": (2000.0 if number < 5 else 1000.0) + number % 5 for number in range(10)}
+    fleet = _fleet_run(tmp_path / "fleet", speeds)
+    for number, host in enumerate(speeds):
+        _facts(fleet, host, gpus=[{"name": "H100" if number < 5 else "A100"}], kernel=f"6.{number < 9:d}")
+    code, out, _ = _vcagent(capsys, monkeypatch, "diagnose", fleet)
+    assert (code, out.splitlines()[-1]) == (ExitCode.OK, "10 hosts: 10 well")
+    code, out, _ = _vcagent(capsys, monkeypatch, "diagnose", fleet, "--json", "--group-by", "kernel")
+    assert code == ExitCode.USAGE, "the two kinds of one kernel are two humps, and one host is alone"
+    code, _, err = _vcagent(capsys, monkeypatch, "diagnose", fleet, "--group-by", "kernels")
+    assert code == ExitCode.USAGE
+    assert "did you mean kernel?" in err
+    code, _, err = _vcagent(capsys, monkeypatch, "baseline", fleet, "-o", tmp_path / "b.json")
+    assert code == ExitCode.USAGE
+    assert "2 kinds: 1 A100; 1 H100" in err
+
+
+def test_what_was_not_judged_is_not_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = _fleet_run(tmp_path / "fleet", dict.fromkeys(("h0", "h1", "h2", "h3"), 1000.0))
+    assert _vcagent(capsys, monkeypatch, "diagnose", fleet)[0] == ExitCode.OK
+    with (fleet / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(_record(f"h{number}", 5.0, 2, metric="other") for number in range(2))
+    code, out, _ = _vcagent(capsys, monkeypatch, "diagnose", fleet)
+    assert code == ExitCode.FLEET_PARTIAL
+    assert out.splitlines()[-1] == "4 hosts: 4 not judged"
+    assert "too few hosts to compare: 2, 4 are needed" in out

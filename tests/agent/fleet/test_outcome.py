@@ -9,38 +9,14 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.records import Relativity
 from agent.fleet.display import LiveTable, PlainLines, counted, host_table
-from agent.fleet.distribution import distribution_of
 from agent.fleet.failed import failed_inventory
 from agent.fleet.inventory import FleetHost, read_inventory
 from agent.fleet.record import host_folders, host_from_json, host_to_json
 from agent.fleet.status import HostPhase, HostStatus
-
-UP, DOWN, BOTH = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
-
-
-@pytest.mark.parametrize(
-    ("values", "relativity", "outliers"),
-    [
-        ([100, 101, 99, 100, 50], UP, {4}),
-        ([100, 101, 99, 100, 150], UP, set()),
-        ([100, 101, 99, 100, 150], DOWN, {4}),
-        ([100, 101, 99, 100, 150, 50], BOTH, {4, 5}),
-        ([100, 100, 100, 100, 100, 90], UP, {5}),
-        ([100, 100, 100, 100, 100, 99], UP, set()),
-        ([100, 50], UP, set()),
-        ([0, 0, 0, 0], BOTH, set()),
-    ],
-)
-def test_who_stands_apart(values: list[float], relativity: Relativity, outliers: set[int]) -> None:
-    named = {str(number): value for number, value in enumerate(values)}
-    found = distribution_of("s", "m", "samples/s", relativity, named)
-    assert set(found.outliers) == {str(number) for number in outliers}
 
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=20))

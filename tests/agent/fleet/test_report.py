@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
+from agent.cli.main import main
 from agent.fleet.assignment import FleetRequest, assigned
 from agent.fleet.inventory import FleetHost
 from agent.fleet.options import FleetOptions
 from agent.fleet.outcome import write_outcome
-from agent.fleet.record import FleetRecord
+from agent.fleet.record import FleetRecord, fleet_folder
 from agent.fleet.ssh.credentials import Credentials
 from agent.fleet.status import HostPhase, HostStatus
 from agent.fleet.terminal import render_fleet
@@ -52,7 +54,8 @@ def outcome(run_dir: Path, speeds: Mapping[str, float | None]) -> dict[str, Any]
 def _results(folder: Path, host: str, speed: float) -> None:
     metric = {"name": "tokens_per_second", "value": speed, "unit": "tokens/s", "relativity": "HigherIsBetter"}
     (folder / "rollup").mkdir(parents=True)
-    case = {"scenario": CASE, "headline": {"tokens_per_second": speed}, "metrics": [metric]}
+    headline = {"throughput": {"metric": "tokens_per_second", "value": speed, "unit": "tokens/s"}}
+    case = {"scenario": CASE, "headline": headline, "metrics": [metric]}
     (folder / "rollup" / "run_rollup.json").write_text(json.dumps({"cases": [case]}))
     record = {
         "record_id": 1,
@@ -84,7 +87,10 @@ def test_a_slow_host_is_named_with_its_numbers(tmp_path: Path) -> None:
     section = page.partition('id="diagnosis"')[2].partition("</section>")[0]
     for text in ("slow", f"{CASE}/tokens_per_second", "400", "1,003", "-60.1%"):
         assert text in section
-    assert "1 host is sick" in page
+    assert "8 hosts: 1 sick, 7 well" in page
+    assert page.count('class="bad"') == 1
+    assert description["distributions"][0]["outliers"] == {"slow": 400}
+    assert "8 hosts: 1 sick, 7 well" in shown(description)
     assert f"slow: Performance: {CASE}/tokens_per_second is 400 tokens/s, normal is 1003 (-60.1%)" in shown(
         description
     )
@@ -93,7 +99,24 @@ def test_a_slow_host_is_named_with_its_numbers(tmp_path: Path) -> None:
 def test_where_all_are_alike_nobody_is_sick(tmp_path: Path) -> None:
     description = outcome(tmp_path, {f"h{number}": 1000.0 + number for number in range(8)})
     assert description["diagnosis"]["defective"] == []
-    assert "No host stands apart." in (tmp_path / "report.html").read_text()
+    assert "8 hosts: 8 well" in (tmp_path / "report.html").read_text()
+
+
+def test_a_host_that_is_not_judged_is_not_called_well(tmp_path: Path) -> None:
+    description = outcome(tmp_path, {f"h{number}": 1000.0 for number in range(5)} | {"lost": None})
+    assert description["diagnosis"]["summary"] == "6 hosts: 1 no records, 5 well"
+    page = (tmp_path / "report.html").read_text()
+    hosts = page.partition('id="hosts"')[2]
+    assert '<td data-label="Diagnosis">no records</td>' in hosts
+    assert hosts.count('<td data-label="Diagnosis">well</td>') == 5
+    assert "diagnosis of 6 hosts: 1 no records, 5 well" in shown(description)
+
+
+def test_the_points_of_the_page_have_the_colour_of_the_diagnosis(tmp_path: Path) -> None:
+    description = outcome(tmp_path, {f"h{number}": 1000.0 for number in range(7)} | {"near": 980.0})
+    assert description["diagnosis"]["defective"] == []
+    assert description["distributions"][0]["outliers"] == {}
+    assert 'class="bad"' not in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("speeds", [{"a": None}, {"a": 1.0, "b": 2.0, "c": None}])
@@ -105,3 +128,36 @@ def test_where_nobody_can_tell_that_is_said(tmp_path: Path, speeds: dict[str, fl
     assert f"No diagnosis: {description['undiagnosed'][:20]}" in page
     assert "the &lt;disk&gt; is full" in page
     assert "FAILED" in shown(description).upper()
+
+
+def _vcagent(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
+) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["vcagent", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as end:
+        main()
+    captured = capsys.readouterr()
+    return int(end.value.code or 0), captured.out + captured.err
+
+
+def test_runs_and_report_know_fleet_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fleet_folder(tmp_path)
+    folder.prepare()
+    name = "20260401T120000Z-p-3fa9"
+    run_dir = folder.create(name)
+    outcome(run_dir, {f"h{number}": 1000.0 for number in range(7)} | {"slow": 400.0})
+    code, out = _vcagent(capsys, monkeypatch, "runs", "--results-dir", tmp_path, "--json")
+    (row,) = json.loads(out)
+    assert (code, row["run_id"], row["hosts"], row["profile"]) == (0, name, 8, "P")
+    assert "fleet of 8" in _vcagent(capsys, monkeypatch, "runs", "--results-dir", tmp_path)[1]
+    (run_dir / "report.html").unlink()
+    for run in (name, "20260401", str(run_dir)):
+        code, out = _vcagent(capsys, monkeypatch, "report", run, "--results-dir", tmp_path)
+        assert code == 0
+        assert "diagnosis of 8 hosts: 1 sick, 7 well" in out
+    assert (run_dir / "report.html").is_file()
+    code, out = _vcagent(capsys, monkeypatch, "report", "other", "--results-dir", tmp_path)
+    assert code == 2

@@ -55,7 +55,9 @@ def left(tmp_path: Path) -> Callable[[HostStatus, ExitCode | None], Path]:
     """Leaves a fleet run of one host, at which nobody answers, as a controller did that ended."""
 
     def leave(status: HostStatus, exit_code: ExitCode | None) -> Path:
-        run_dir = fleet_folder(tmp_path).create(RUN)
+        folder = fleet_folder(tmp_path)
+        folder.prepare()
+        run_dir = folder.create(RUN)
         options = FleetOptions(
             reconnect_timeout_s=0, ssh_config=tmp_path / "none", known_hosts=tmp_path / "known"
         )
