@@ -54,15 +54,15 @@ def test_the_page_has_every_file() -> None:
 def test_its_profile_runs_and_runs_again_without_a_change(plug_in: tuple[Path, Path], tmp_path: Path) -> None:
     profile = str(plug_in[0] / "DEMO.yaml")
     arguments = ("--profile", profile, "--parameters", f"Folder={tmp_path}")
-    planned = vcagent(plug_in, tmp_path, "plan", *arguments)
+    planned = vcagent(plug_in, tmp_path, "plan", *arguments, "--json")
     assert planned.returncode == 0, planned.stderr
-    assert "notice is missing" in planned.stdout
+    assert "/notice is missing" in planned.stdout
     records = tmp_path / "records.txt"
     ran = vcagent(plug_in, tmp_path, *arguments, "-q", "--sink", f"lines:{records}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert (tmp_path / "notice").read_text() == "benchmarks run here"
     assert re.match(r"Sum time_per_loop [\d.e-]+ seconds\n", records.read_text())
-    assert "has the text" in vcagent(plug_in, tmp_path, "plan", *arguments).stdout
+    assert "/notice has the text" in vcagent(plug_in, tmp_path, "plan", *arguments, "--json").stdout
     parsed = vcagent(plug_in, tmp_path, "parse", "results/latest/timeit/statement/out.timeit")
     assert parsed.returncode == 0, parsed.stderr
     assert "time_per_loop" in parsed.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agent.core.safe_files import distrust_file
 from agent.facts.base import Fact, Host
 
 
@@ -21,6 +22,11 @@ def file_stamp(path: Path) -> Fact[str]:
     """Size in bytes and time of the last change of a file, links followed: ``12 1700000000``; or nothing."""
     command = ["stat", "--dereference", "--format=%s %Y", "--", str(path)]
     return Fact(f"file_stamp[{path}]", f"stat {path}", lambda host: (host.output(command) or "").strip())
+
+
+def distrust(path: Path) -> Fact[str]:
+    """Return the fact of why root must not believe a file; empty if it may, or if the agent is not root."""
+    return Fact(f"distrust[{path}]", f"owner and mode of {path}", lambda _: distrust_file(path))
 
 
 def names_in(folder: Path) -> Fact[tuple[str, ...]]:

@@ -19,7 +19,7 @@ from agent.core.errors import ActionFailedError, DependencyFailedError, HostErro
 from agent.core.safe_files import distrust_file
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.cuda_toolkits import cuda_toolkit
-from agent.facts.files import exists, link_target, names_in, text_of
+from agent.facts.files import distrust, exists, link_target, names_in, text_of
 from agent.facts.gpu_processes import NVIDIA_DRM_HOLDERS
 from agent.facts.storage import MOUNTS, free_bytes, mount_of
 from agent.facts.system_paths import SYSTEM_ROOT
@@ -166,7 +166,7 @@ def _require_runfile(wish: ToolkitWish, facts: Facts, local: Path) -> None:
             f"{wish.runfile} would be fetched without any proof of where it comes from, and run as root",
             remedy="give an https address, or Checksum=sha256:… from its publisher",
         )
-    if not wish.is_remote and not wish.checksum and (reason := distrust_file(local)):
+    if not wish.is_remote and not wish.checksum and (reason := facts[distrust(local)]):
         raise HostError(
             f"root does not run {local}: {reason}", remedy="chown root and chmod go-w it, or give Checksum"
         )

@@ -29,7 +29,6 @@ def locked(folder: Path, name: str, context: StepContext, poll_s: float = 0.2) -
         DependencyFailedError: if what stands in the lock's place is something else.
         InterruptedRunError: if the run was told to stop meanwhile.
     """
-    make_folder(folder / _LOCKS, 0o755)
     with os.fdopen(_open_lock(folder, f"{name}.lock"), "r+", encoding="utf-8") as file:
         while True:
             try:
@@ -54,6 +53,7 @@ def _open_lock(folder: Path, name: str) -> int:
     """
     path = folder / _LOCKS / name
     try:
+        make_folder(path.parent, 0o755)
         return open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise DependencyFailedError(

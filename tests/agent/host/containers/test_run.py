@@ -13,7 +13,7 @@ from agent.component.component import Action, ComponentParameters, Plan, Step, S
 from agent.component.container_engine import connect
 from agent.core.errors import ExitCode, InterruptedRunError
 from agent.core.progress import RunProgress
-from agent.run.cleaning import clean
+from agent.run.cleaning import survey
 from agent.run.session import resume
 from tests.agent.host.containers.conftest import wish
 
@@ -88,7 +88,7 @@ def test_it_is_kept_until_its_run_is_cleaned(
 ) -> None:
     finished = run_profile({"actions": [{"type": "Contained", "parameters": {"Keep": True}}]})
     assert containers(container_engine) == [f"vcagent-{finished.run_dir.name}-test"]
-    clean("logs", tmp_path / "results", tmp_path / "packages")
+    survey("logs", tmp_path / "results", tmp_path / "packages").carry_out()
     assert containers(container_engine) == []
     assert not finished.run_dir.exists()
 
