@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from actions.nvidia_harness.expected_files import lacking
 from agent.core.errors import HostError, InterruptedRunError
+from agent.core.safe_files import open_file
 from agent.facts.base import Fact
 from agent.store.journal import now
-from agent.store.results import open_own, write_json
+from agent.store.results import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -128,7 +129,7 @@ class Scratch:
     def _lock(self, account: Account, *, as_root: bool) -> int:
         path = self.path / OWN_FOLDER / "lock"
         try:
-            descriptor = open_own(path)
+            descriptor = open_file(path, os.O_RDWR | os.O_CREAT, 0o600, owner=account.uid)
         except PermissionError as error:
             raise HostError(
                 f"{account.name} cannot write to {path}: another account has used this scratch space",

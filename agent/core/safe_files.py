@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = ".part"
+_NOWHERE = Path(os.devnull)
 
 
 def trusted_accounts() -> set[int]:
@@ -184,7 +185,9 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
         pass
 
 
-def open_file(path: Path, flags: int, mode: int = 0o666, *, other_names: bool = False) -> int:
+def open_file(
+    path: Path, flags: int, mode: int = 0o666, *, other_names: bool = False, owner: int | None = None
+) -> int:
     """Open an ordinary file; never a link, a pipe or a device, and as root no other account's file.
 
     Args:
@@ -192,6 +195,7 @@ def open_file(path: Path, flags: int, mode: int = 0o666, *, other_names: bool = 
         flags: as ``os.open`` takes them.
         mode: permissions of a new file, less the umask.
         other_names: whether the file may have further names (hard links) of its own run.
+        owner: the user id of an account that may own the file besides root and the caller of sudo.
 
     Returns:
         The file's descriptor.
@@ -212,7 +216,7 @@ def open_file(path: Path, flags: int, mode: int = 0o666, *, other_names: bool = 
             raise OSError(errno.EINVAL, "not an ordinary file", str(path))
         if not other_names and status.st_nlink > 1:
             raise OSError(errno.EMLINK, "the file has another name elsewhere", str(path))
-        if os.geteuid() == 0 and status.st_uid not in trusted_accounts():
+        if os.geteuid() == 0 and status.st_uid not in {*trusted_accounts(), owner}:
             raise PermissionError(errno.EPERM, f"the file belongs to {_user(status.st_uid)}", str(path))
         if flags & os.O_TRUNC:
             os.ftruncate(descriptor, 0)
@@ -224,7 +228,12 @@ def open_file(path: Path, flags: int, mode: int = 0o666, *, other_names: bool = 
 
 
 def append_to(path: Path, *, errors: str = "replace", buffering: int = -1) -> TextIO:
-    """Open a log for appending, in a folder that is made if it is missing; see ``open_file``."""
+    """Open a log for appending, in a folder that is made if it is missing; see ``open_file``.
+
+    ``/dev/null`` is the log of a command that needs none.
+    """
+    if path == _NOWHERE:
+        return path.open("a", encoding="utf-8", errors=errors)
     make_folder(path.parent)
     descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, other_names=True)
     return open(descriptor, "a", encoding="utf-8", errors=errors, buffering=buffering)  # noqa: PTH123 - no path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,15 @@ import pytest
 from agent.core import safe_files
 from agent.core.errors import HostError
 from agent.core.logs import configure
-from agent.core.safe_files import append_text, distrust, distrust_file, open_file, replace_text, require_trust
+from agent.core.safe_files import (
+    append_text,
+    append_to,
+    distrust,
+    distrust_file,
+    open_file,
+    replace_text,
+    require_trust,
+)
 from agent.core.secrets import Secrets
 from agent.host.processes import LocalProcesses
 from agent.sinks import CsvSink, JsonlSink
@@ -21,7 +30,6 @@ from dependencies.packages.system_file import write_system_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -188,3 +196,19 @@ def test_what_root_wrote(tmp_path: Path) -> None:
     assert not safe_files.written_by_root(tmp_path / "link")
     file.chmod(0o664)
     assert not safe_files.written_by_root(file)
+
+
+def test_a_command_without_a_log_writes_to_dev_null() -> None:
+    with append_to(Path(os.devnull)) as log:
+        log.write("nobody reads this")
+
+
+def test_an_account_may_own_a_file_that_is_meant_for_it(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    path = tmp_path / "lock"
+    path.touch()
+    os.chown(path, 12345, 12345)
+    with pytest.raises(PermissionError):
+        open_file(path, os.O_RDWR)
+    os.close(open_file(path, os.O_RDWR, owner=12345))
