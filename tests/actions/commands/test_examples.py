@@ -50,6 +50,7 @@ def case(results: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.engine  # they load the machine
 @pytest.mark.parametrize(
     ("program", "example", "parameters", "expected"),
     [
