@@ -129,7 +129,7 @@ class ExecuteCommandParameters(ComponentParameters):
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is a case: files come home, or numbers are found."""
+        """Return True if the command has a case: it has outputs or metrics."""
         return bool(self.outputs or self.metrics)
 
     @property
@@ -173,7 +173,7 @@ def environment_variables(text: str, present: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where one run of the command happens.
+    """The place where one run of the command happens.
 
     Args:
         folder: gets its streams and its outputs; None where nothing is measured.
