@@ -30,6 +30,9 @@ from agent.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.fleet.cleaning import Cleaned
     from agent.fleet.inventory import Inventory
     from agent.fleet.run import FinishedFleet, Wishes
 
@@ -117,6 +120,15 @@ def run(
         typer.Option("--known-hosts", help="Host keys.", show_default="as the SSH configuration says"),
     ] = None,
     accept_new_host_keys: AcceptKeys = False,
+    strict_host_keys: Annotated[
+        bool, typer.Option("--strict-host-keys", help="Start nothing if one host key is not known.")
+    ] = False,
+    host_dir: Annotated[
+        str,
+        typer.Option(
+            "--host-dir", help="The agent's folder on the hosts.", show_default="in the user's cache there"
+        ),
+    ] = "",
     ask_password: AskPassword = False,
     ask_passphrase: AskPassphrase = False,
     ask_sudo_password: AskSudo = False,
@@ -158,6 +170,8 @@ def run(
         ssh_config=ssh_config,
         known_hosts=known_hosts,
         accept_new_host_keys=accept_new_host_keys,
+        strict_host_keys=strict_host_keys,
+        host_dir=_absolute(host_dir),
         bundles=tuple(bundle or ()),
         wheels=wheels,
         via=via,
@@ -186,6 +200,130 @@ def run(
     hosts = limited(_hosts(inventory or [], via, partition, nodelist), limit, _warn)
     wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
     _finish(start_fleet(FleetRequest(hosts, request, options, env or ()), wishes), as_json=as_json)
+
+
+@app.command()
+def stop(
+    run: FleetRun = None,
+    limit: Limit = "",
+    results_dir: ResultsDir = Path("results"),
+    ask_password: AskPassword = False,
+    ask_passphrase: AskPassphrase = False,
+    ask_sudo_password: AskSudo = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a fleet run's runs on its hosts, and start no other; what they have done by then comes home."""
+    from agent.fleet.run import stop_fleet
+
+    wishes = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=quiet or as_json)
+    stopped = stop_fleet(results_dir, run, limit, wishes)
+    name = stopped.run_dir.name
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(
+            {
+                "run_id": name,
+                "hosts": list(stopped.hosts),
+                "by": "this command" if stopped.finished else "the controller at work",
+            }
+        )
+    elif stopped.finished is None:
+        print(f"the controller at work ends {len(stopped.hosts)} runs: vcagent fleet status {name}")
+    else:
+        from agent.core.terminal import safe_console
+        from agent.fleet.terminal import render_fleet
+
+        render_fleet(stopped.finished.description, safe_console())
+
+
+@app.command()
+def clean(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="Fleet runs: ids, beginnings, folders.", show_default="all"),
+    ] = None,
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="Leave what is newer: 12h, 7d, 4w.", show_default=False)
+    ] = "",
+    limit: Limit = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Also runs whose changes to their hosts stand.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    results_dir: ResultsDir = Path("results"),
+    ask_password: AskPassword = False,
+    ask_passphrase: AskPassphrase = False,
+    ask_sudo_password: AskSudo = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what fleet runs left on their hosts: the runs' folders, and the agent where no run needs it.
+
+    The results that came home stay: vcagent runs lists them.
+    """
+    import sys
+
+    from agent.core.errors import ExitCode, UsageError
+    from agent.fleet.cleaning import clean as clean_hosts
+    from agent.fleet.cleaning import survey
+    from agent.report.quantities import count_of
+
+    older_than_s = _age_s(older_than) if older_than else None
+    places, left = survey(results_dir, runs or [], limit, older_than_s)
+    for text in left:
+        _warn(text)
+    count = sum(len(place.runs) for place in places)
+    question = f"Remove {count_of(count, 'run')} from {count_of(len(places), 'host')}?"
+    if places and not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("nobody is here to ask", remedy=f"{question} add --yes")
+        if not typer.confirm(question):
+            return
+
+    credentials = _wishes(ask_password, ask_passphrase, ask_sudo_password, quiet=True).credentials
+    tell: Callable[[Cleaned], None] = _ignore if as_json else _tell_cleaned
+    done = clean_hosts(places, credentials, tell, older_than_s=older_than_s, force=force)
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json([cleaned.to_json() for cleaned in done])
+    elif not places:
+        print("Nothing to remove.")
+    if any(cleaned.error for cleaned in done):
+        raise typer.Exit(ExitCode.FLEET_PARTIAL)
+
+
+def _ignore(_: Cleaned) -> None:
+    """Say nothing."""
+
+
+def _tell_cleaned(cleaned: Cleaned) -> None:
+    from agent.core.terminal import printable
+    from agent.report.quantities import count_of
+
+    if cleaned.error:
+        print(printable(f"{cleaned.host}: {cleaned.error}"))
+        return
+    what = f"{count_of(len(cleaned.removed), 'run')}, {count_of(len(cleaned.bundles), 'bundle')}"
+    print(printable(f"{cleaned.host}: removed {what}, {cleaned.size_bytes / 2**20:.1f} MiB"))
+    for name, why in cleaned.left.items():
+        print(printable(f"{cleaned.host}: left {name}: {why}"))
+
+
+def _age_s(text: str) -> float:
+    """An age such as ``7d`` in seconds.
+
+    Raises:
+        UsageError: if it is none.
+    """
+    from agent.core.errors import UsageError
+
+    units = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
+    number, unit = text[:-1], text[-1:]
+    if not number.isdigit() or unit not in units:
+        raise UsageError(f"--older-than {text!r} is not an age", remedy="write it as 90m, 12h, 7d or 4w")
+    return float(number) * units[unit]
 
 
 def _add_follow_up(name: str, summary: str) -> None:
@@ -283,6 +421,21 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
             ", ".join(host["groups"]), parameters,
         )  # fmt: skip
     safe_console().print(table)
+
+
+def _absolute(host_dir: str) -> str:
+    """A folder on the hosts, as it is given.
+
+    Raises:
+        UsageError: if it depends on where a login begins.
+    """
+    from agent.core.errors import UsageError
+
+    if host_dir and not host_dir.startswith(("/", "~/")):
+        raise UsageError(
+            f"--host-dir {host_dir} is relative", remedy="write it with / or ~/ at its beginning"
+        )
+    return host_dir
 
 
 def _warn(text: str) -> None:

@@ -162,6 +162,11 @@ def unexpected(error: Exception, what: str) -> VcagentError:
             f"{what} ran out of file descriptors: {error}",
             remedy="raise the limit (ulimit -n), or work on fewer at the same time (fleet run: --batch)",
         )
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return HostError(
+            f"the disk is full: {what} cannot write {error.filename or 'its files'}",
+            remedy="free some space on this machine, then resume the run",
+        )
     frames = traceback.extract_tb(error.__traceback__)
     return VcagentError(
         f"unexpected {type(error).__name__} in {what}: {error}",

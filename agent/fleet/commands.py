@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 _BOOT = 'import sys;i=sys.stdin.buffer;exec(compile(i.read(int(i.readline())),"doorstep","exec"))'
 _FIND = (
-    "for p in {candidates}; do "
+    "v=; for p in {candidates}; do "
     'if "$p" -c "import sys;sys.exit(sys.version_info<(3,10))" 2>/dev/null </dev/null; then '
     'exec "$p" -I -c "$1"; fi; '
-    "done; exit 127"
+    'w=$("$p" -c "import sys;print(sys.version.split()[0])" 2>/dev/null </dev/null) && v="$v, $w ($p)"; '
+    'done; echo "{found}$v" >&2; exit 127'
 )
+FOUND_PYTHONS = "vcagent-pythons:"
+"""What the first command writes to standard error before the Pythons that are too old."""
 _CANDIDATES = ("python3", "python3.13", "python3.12", "python3.11", "python3.10", "/usr/local/bin/python3")
 NO_PYTHON = 127
 """What the first command ends with where there is no Python that is new enough."""
@@ -27,7 +30,8 @@ NO_PYTHON = 127
 def first_command(python: str) -> str:
     """Run the doorstep with the host's Python, or the first that is new enough."""
     candidates = " ".join(map(shlex.quote, [python] if python else _CANDIDATES))
-    return f"sh -c {shlex.quote(_FIND.format(candidates=candidates))} sh {shlex.quote(_BOOT)}"
+    find = _FIND.format(candidates=candidates, found=FOUND_PYTHONS)
+    return f"sh -c {shlex.quote(find)} sh {shlex.quote(_BOOT)}"
 
 
 def doorstep_command(python: str) -> str:
@@ -45,6 +49,14 @@ def bundle_command(python: str, base: str, bundle: str, verb: str, run_dir: str)
     """Run the bundle's program."""
     words = [python, "-I", f"{base}/bundles/{bundle}/vcagent", "fleet-host", verb, run_dir]
     return shlex.join(words)
+
+
+def too_old(stderr: str) -> str:
+    """The Pythons that the first command found, none of which is new enough: ``3.6.8 (python3)``."""
+    for line in stderr.splitlines():
+        if FOUND_PYTHONS in line:
+            return line.partition(FOUND_PYTHONS)[2].removeprefix(", ")
+    return ""
 
 
 def privileged(command: str, sudo: str, password: str | None) -> tuple[str, bytes]:

@@ -10,9 +10,10 @@ from agent.core.interruption import Interruption
 from agent.fleet.bundle import Bundles
 from agent.fleet.display import counted
 from agent.fleet.errors import HostUnfitError, UnknownHostKeyError
-from agent.fleet.host_run import HostPart, Surroundings
+from agent.fleet.host_run import STOPPED, HostPart, Surroundings, Way
 from agent.fleet.scheduling import Scheduler
 from agent.fleet.status import HostPhase
+from agent.fleet.stop_request import STOP_FILE, taken_stop
 from agent.fleet.transports import transport
 from agent.fleet.waves import Waves, share_of
 from agent.profile import load_sources
@@ -46,6 +47,7 @@ class Controller:
         record: keeps where each host stands.
         display: shows it.
         ask_sudo_password: asks for a password that turned out to be needed; None where nobody can be asked.
+        stopping: whether the runs on these hosts, which have begun, are to be ended.
 
     Attributes:
         stopped: why the hosts that were left did not start; empty where all did.
@@ -62,6 +64,8 @@ class Controller:
         record: FleetRecord,
         display: FleetDisplay,
         ask_sudo_password: Callable[[], str] | None = None,
+        *,
+        stopping: bool = False,
     ) -> None:
         fleet, options = assignment.fleet, assignment.fleet.options
         self._options = options
@@ -86,9 +90,13 @@ class Controller:
             )
             for host in fleet.hosts
         }
-        for given in {tuple(sorted(host.parameters.items())) for host in fleet.hosts}:
-            overrides = {**fleet.request.parameters, **dict(given)}
-            load_sources(assignment.sources, overrides=overrides, metadata=fleet.request.metadata)
+        if stopping:
+            for run in self._runs.values():
+                run.stopping = True
+        else:
+            for given in {tuple(sorted(host.parameters.items())) for host in fleet.hosts}:
+                overrides = {**fleet.request.parameters, **dict(given)}
+                load_sources(assignment.sources, overrides=overrides, metadata=fleet.request.metadata)
         count = len(fleet.hosts)
         self._waves = Waves(
             list(self._runs),
@@ -97,9 +105,20 @@ class Controller:
             share_of(options.max_failures, count, "--max-failures"),
         )
         self._scheduler = Scheduler(options.pool)
+        self._stop_file = run_dir / STOP_FILE
+        self._stop_file.unlink(missing_ok=True)  # it was meant for an earlier controller
+        self._ready: set[str] = set()
         self._active: set[str] = set()
+        self._ended: set[str] = set()
+        self._failed: set[str] = set()
+        self._unknown: dict[str, UnknownHostKeyError] = {}
+        self._notes = 0
         self._said = time.monotonic()
+        # A way that prepares all hosts at once needs to know all that can be used.
+        self._may_start = not options.strict_host_keys and type(self._way).prepare is Way.prepare
         self.stopped = ""
+        for run in self._runs.values():
+            self._settle(run)
 
     def run(self) -> ExitCode:
         """Bring every host to its end.
@@ -109,7 +128,8 @@ class Controller:
             stop: the hosts go on then.
 
         Raises:
-            HostError: if host keys are not known, or Slurm does not take the job: nothing was started then.
+            HostError: if no host key is known (or one is not, and keys are strict), or Slurm does not take
+                the job: nothing was started then. Also if the journal cannot be written to.
             UsageError: if a run that is to be followed needs a password that nobody can be asked for.
         """
         interruption = Interruption()
@@ -117,7 +137,7 @@ class Controller:
         complete = False
         with interruption.listening(), self._display:
             try:
-                complete = self._check(interruption) and self._carry_out(interruption)
+                complete = self._work(interruption)
             finally:
                 self._scheduler.close()
                 for run in self._runs.values():
@@ -131,113 +151,153 @@ class Controller:
             ExitCode.OK if all(run.status.is_good for run in self._runs.values()) else ExitCode.FLEET_PARTIAL
         )
 
-    def _check(self, interruption: Interruption) -> bool:
-        """See which hosts can be worked on; nothing is changed on any."""
+    def _work(self, interruption: Interruption) -> bool:
+        """Check hosts without a change there; start each once it is checked and its turn has come."""
         left = [run for run in self._runs.values() if not run.status.phase.is_final]
-        if followed := [run for run in left if run.status.starts and run.lacks_sudo_password]:
+        if followed := [run for run in left if run.has_begun and run.lacks_sudo_password]:
             self._give_sudo_password(followed)
-        fresh = [run for run in left if not run.status.starts]
-        first = set(self._waves.next(set(), set(), set())[: 4 * self._options.pool])
+        fresh = [run for run in left if not run.has_begun]
+        first = set(self._waves.next(set(), set(), set()))
         if fresh:
-            self._display.note(f"checking {len(fresh)} hosts")
-        errors = self._checked(fresh, first, interruption)
-        if errors is None:
+            self._display.note(f"checking {count_of(len(fresh), 'host')}")
+        for run in fresh:
+            self._start_check(run, keep_open=run.host.name in first)
+        self._start_more()
+        if not self._scheduler.run(lambda: self._look(interruption)):
             return False
-        lacking = [
-            name for name, error in errors.items()
-            if isinstance(error, HostUnfitError) and "sudo wants a password" in error.message
-        ]  # fmt: skip
-        if lacking and self._ask_sudo_password:
-            again = [self._runs[name] for name in lacking]
-            self._give_sudo_password(again)
-            more = self._checked(again, first, interruption)
-            if more is None:
+        if not self._may_start:
+            self._refuse_unknown(at_most=0)
+            self._way.prepare(self._display.note)
+            self._may_start = True
+            self._start_more()
+            if not self._scheduler.run(lambda: self._look(interruption)):
                 return False
-            errors = {**{name: error for name, error in errors.items() if name not in lacking}, **more}
-        for note in self._way.notes():
-            self._display.note(note)
-        unknown = {error.line: None for error in errors.values() if isinstance(error, UnknownHostKeyError)}
-        if unknown:
-            raise HostError(
-                f"the host keys of {len(unknown)} servers are not known; nothing was started",
-                details=tuple(unknown),
-                remedy="compare them with the hosts' own (ssh-keygen -lf on their consoles), "
-                "then accept them once: --accept-new-host-keys",
+        self._refuse_unknown(at_most=len(self._runs) - 1)
+        if self._unknown:
+            self._display.note(
+                f"left out {count_of(len(self._unknown), 'host')} whose host keys are not known: "
+                f"{', '.join(self._unknown)}"
             )
-        for name, error in errors.items():
-            self._runs[name].fail(error)
-        self._way.prepare(self._display.note)
+        self.stopped = self._waves.stopped(self._failed)
+        for run in self._runs.values():
+            if not run.status.phase.is_final:
+                run.set(phase=HostPhase.SKIPPED, reason=self.stopped, ended=now().isoformat())
         return True
+
+    def _refuse_unknown(self, at_most: int) -> None:
+        """Refuse the run if the keys of more hosts than this are not known.
+
+        Raises:
+            HostError: if it is so; nothing was started then.
+        """
+        if len(self._unknown) <= at_most:
+            return
+        lines = {error.line: None for error in self._unknown.values()}
+        raise HostError(
+            f"the host keys of {len(lines)} servers are not known; nothing was started",
+            details=tuple(lines),
+            remedy="compare them with the hosts' own (ssh-keygen -lf on their consoles), "
+            "then accept them once: --accept-new-host-keys",
+        )
 
     def _give_sudo_password(self, runs: Sequence[HostRun]) -> None:
         """Ask for it, once for all."""
-        if self._ask_sudo_password is None:
-            raise UsageError(
-                f"sudo wants its password on {count_of(len(runs), 'host')} whose runs are to be followed",
-                remedy="give it again: --ask-sudo-password, or VCAGENT_SUDO_PASSWORD",
-            )
         if self._sudo_password is None:
+            if self._ask_sudo_password is None:
+                raise UsageError(
+                    f"sudo wants its password on {count_of(len(runs), 'host')} whose runs are to be followed",
+                    remedy="give it again: --ask-sudo-password, or VCAGENT_SUDO_PASSWORD",
+                )
             with self._display.paused():
                 self._sudo_password = self._ask_sudo_password()
             self._secrets.add(self._sudo_password)
         for run in runs:
             run.take_sudo_password(self._sudo_password)
 
-    def _checked(
-        self, runs: Sequence[HostRun], first: set[str], interruption: Interruption
-    ) -> dict[str, VcagentError] | None:
-        """Check hosts; what is wrong with which. None if it was interrupted."""
-        errors: dict[str, VcagentError] = {}
-        for run in runs:
+    def _start_check(self, run: HostRun, *, keep_open: bool) -> None:
+        def checked(_: Any, error: BaseException | None) -> None:
+            if error is None:
+                self._ready.add(run.host.name)
+            elif self._wants_sudo_password(run, error):
+                self._give_sudo_password([run])
+                self._start_check(run, keep_open=keep_open)
+                return
+            else:
+                self._fail(run, error)
+            for note in self._way.notes()[self._notes :]:
+                self._notes += 1
+                self._display.note(note)
+            self._start_more()
 
-            def ended(_: Any, error: BaseException | None, run: HostRun = run) -> None:
-                if error is not None:
-                    errors[run.host.name] = _known(error)
+        self._scheduler.start(run.check(keep_open=keep_open), checked)
 
-            self._scheduler.start(run.check(keep_open=run.host.name in first), ended)
-        complete = self._scheduler.run(lambda: not interruption.stop.is_set())
-        return errors if complete else None
+    def _wants_sudo_password(self, run: HostRun, error: BaseException) -> bool:
+        """Whether a check failed for want of a password that can be asked for."""
+        return (
+            isinstance(error, HostUnfitError)
+            and "sudo wants a password" in error.message
+            and self._ask_sudo_password is not None
+            and not run.has_sudo_password
+        )
 
-    def _carry_out(self, interruption: Interruption) -> bool:
-        self._start_more()
-        complete = self._scheduler.run(lambda: self._look(interruption))
-        if not complete:
-            return False
-        self.stopped = self._waves.stopped(self._names(failed=True))
-        for run in self._runs.values():
-            if not run.status.phase.is_final:
-                run.set(phase=HostPhase.SKIPPED, reason=self.stopped, ended=now().isoformat())
-        return True
+    def _fail(self, run: HostRun, error: BaseException) -> None:
+        known = _known(error)
+        if isinstance(known, UnknownHostKeyError):
+            self._unknown[run.host.name] = known
+        run.fail(known)
+        self._settle(run)
 
-    def _names(self, *, failed: bool = False) -> set[str]:
-        """The hosts that have ended; of those only the failed."""
-        return {
-            name
-            for name, run in self._runs.items()
-            if run.status.phase.is_final and not (failed and run.status.is_good)
-        }
+    def _settle(self, run: HostRun) -> None:
+        """Note a host that is done with."""
+        if run.status.phase.is_final:
+            self._ended.add(run.host.name)
+            if not run.status.is_good and run.status.phase is not HostPhase.SKIPPED:
+                self._failed.add(run.host.name)
 
     def _start_more(self) -> None:
-        ended = self._names()
+        if not self._may_start:
+            return
         # A run that an earlier controller has started is followed at once, whatever the waves.
-        adopted = {name for name, run in self._runs.items() if run.status.starts}
-        due = self._waves.next(self._active | ended | adopted, ended, self._names(failed=True))
-        for name in [*(adopted - self._active - ended), *due]:
+        adopted = {name for name, run in self._runs.items() if run.has_begun}
+        due = self._waves.next(self._active | self._ended | adopted, self._ended, self._failed, self._ready)
+        for name in [*(adopted - self._active - self._ended), *due]:
             self._active.add(name)
             run = self._runs[name]
 
             def done(_: Any, error: BaseException | None, run: HostRun = run) -> None:
                 if error is not None:
-                    run.fail(_known(error))
+                    self._fail(run, error)
+                self._settle(run)
                 self._start_more()
 
             self._scheduler.start(run.carry_out(), done)
 
     def _look(self, interruption: Interruption) -> bool:
+        self._record.flush()
         if time.monotonic() - self._said > _LINE_S:
             self._said = time.monotonic()
             self._display.note(counted(run.status for run in self._runs.values()))
+        for name in taken_stop(self._stop_file):
+            self._stop(name)
         return not interruption.stop.is_set()
+
+    def _stop(self, name: str) -> None:
+        """End the run of one host, or do not start it."""
+        run = self._runs.get(name)
+        if run is None or run.status.phase.is_final or run.stopping:
+            return
+
+        def told(_: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self._display.note(f"{name}: it cannot be told to stop: {error}")
+
+        if name in self._active:
+            self._scheduler.start(run.stop(), told)
+        else:
+            run.stopping = True
+            run.set(phase=HostPhase.SKIPPED, reason=STOPPED, ended=now().isoformat())
+            self._settle(run)
+            run.close()
 
     def _changed(self, status: HostStatus) -> None:
         self._record.put(status)

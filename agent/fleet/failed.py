@@ -40,6 +40,7 @@ def _variables(host: FleetHost) -> dict[str, Any]:
         "ssh_config": host.ssh_config,
         "sudo": host.sudo,
         "python": host.python,
+        "host_dir": host.host_dir,
         "parameters": dict(host.parameters),
     }
     return {name: value for name, value in values.items() if value not in (None, "", [], {})}

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from agent.fleet.scheduling import Task
 
 
+STOPPED = "stopped by vcagent fleet stop"
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What all hosts of a fleet run share.
@@ -99,12 +102,14 @@ class HostRun(ABC):
     Attributes:
         status: where it stands.
         error: why it failed; None while it has not.
+        stopping: whether the run is to end before it is done.
     """
 
     def __init__(self, part: HostPart, around: Surroundings) -> None:
         self.host = part.host
         self.status = part.status
         self.error: VcagentError | None = None
+        self.stopping = False
         self._request = part.request
         self._changed = part.changed
         self._around = around
@@ -130,9 +135,28 @@ class HostRun(ABC):
             HostUnfitError: if it cannot run the agent, or takes too long.
         """
 
+    def stop(self) -> Task[None]:
+        """End the run, beside the task that carries it out; its files still come home.
+
+        Raises:
+            HostError: if the host cannot be told.
+        """
+        self.stopping = True
+        yield from ()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a run may be at work there, as far as is known."""
+        return bool(self.status.starts)
+
     @property
     def lacks_sudo_password(self) -> bool:
         """Whether sudo is known to want a password there, and there is none."""
+        return False
+
+    @property
+    def has_sudo_password(self) -> bool:
+        """Whether there is a password to be tried."""
         return False
 
     def take_sudo_password(self, password: str) -> None:  # noqa: B027 - not every way has sudo
@@ -164,11 +188,14 @@ class HostRun(ABC):
         with suppress(UsageError):
             described = RunDocument.read(self._around.folder / self.status.folder)
         good = standing.exit_code == ExitCode.OK
+        reason = "" if good else self._around.mask(standing.error or described.exit_reason)
+        if self.stopping and standing.exit_code in (None, ExitCode.INTERRUPTED):
+            reason = STOPPED
         self.set(
             phase=HostPhase.DONE if good else HostPhase.FAILED,
             exit_code=standing.exit_code,
             verdict=described.verdict.validity,
-            reason="" if good else self._around.mask(standing.error or described.exit_reason),
+            reason=reason,
             message="",
             ended=now().isoformat(),
         )

@@ -27,6 +27,8 @@ class FleetOptions:
         ssh_config: the SSH configuration.
         known_hosts: a file of host keys instead of those of the SSH configuration.
         accept_new_host_keys: whether unknown host keys are written down and trusted.
+        strict_host_keys: whether one unknown host key refuses the whole run.
+        host_dir: the agent's folder on the hosts; empty for the one of the user's cache.
         bundles: bundles made beforehand.
         wheels: a folder of wheels to make bundles from.
         via: the transport that reaches the hosts: ``ssh``, ``slurm``, or one of another distribution.
@@ -45,6 +47,8 @@ class FleetOptions:
     ssh_config: Path = Path("~/.ssh/config")
     known_hosts: Path | None = None
     accept_new_host_keys: bool = False
+    strict_host_keys: bool = False
+    host_dir: str = ""
     bundles: tuple[Path, ...] = ()
     wheels: Path | None = None
     via: str = "ssh"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import re
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from agent.core.errors import host_errors
 from agent.fleet.inventory import FleetHost
 from agent.fleet.remote.standing import held
 from agent.fleet.status import HostStatus
@@ -51,8 +53,14 @@ def is_worked_on(run_dir: Path) -> bool:
     return False
 
 
+_WHAT = "the fleet run's journal"
+
+
 class FleetRecord:
-    """The journal of a fleet run, as it is used for one.
+    """The journal of a fleet run, as it is used for one. Safe to use from several threads.
+
+    Statuses are collected and written together: each write to the journal waits for the disk. A controller
+    that is killed loses those of the last moment; it finds them again on the hosts.
 
     Args:
         journal: the journal.
@@ -60,21 +68,24 @@ class FleetRecord:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._lock = threading.Lock()
+        self._collected: dict[str, HostStatus] = {}
 
     def begin(self, assignment: Assignment) -> None:
         """Keep what the run is to do; secrets are left out."""
         fleet, secrets = assignment.fleet, assignment.secrets
         folders = host_folders([host.name for host in fleet.hosts])
-        self._journal.remember(
-            kind="fleet",
-            hosts=[secrets.mask_value(host_to_json(host)) for host in fleet.hosts],
-            request=secrets.mask_value(fleet.request.to_json()),
-            sources=keep_sources(assignment.sources, secrets.mask),
-            options=fleet.options.to_json(),
-            environment=sorted(fleet.environment),
-            started=now().isoformat(),
-            **{_key(name): HostStatus(name, folder).to_json() for name, folder in folders.items()},
-        )
+        with host_errors(_WHAT):
+            self._journal.remember(
+                kind="fleet",
+                hosts=[secrets.mask_value(host_to_json(host)) for host in fleet.hosts],
+                request=secrets.mask_value(fleet.request.to_json()),
+                sources=keep_sources(assignment.sources, secrets.mask),
+                options=fleet.options.to_json(),
+                environment=sorted(fleet.environment),
+                started=now().isoformat(),
+                **{_key(name): HostStatus(name, folder).to_json() for name, folder in folders.items()},
+            )
 
     def hosts(self) -> list[FleetHost]:
         """The hosts, in order."""
@@ -82,12 +93,26 @@ class FleetRecord:
 
     def statuses(self) -> dict[str, HostStatus]:
         """Where each host stands."""
+        self.flush()
         names = [str(values["name"]) for values in self._journal.recall("hosts", [])]
         return {name: HostStatus.from_json(self._journal.recall(_key(name))) for name in names}
 
     def put(self, status: HostStatus) -> None:
-        """Keep where a host stands."""
-        self._journal.remember(**{_key(status.name): status.to_json()})
+        """Keep where a host stands; ``flush`` writes it."""
+        with self._lock:
+            self._collected[status.name] = status
+
+    def flush(self) -> None:
+        """Write the statuses that were collected.
+
+        Raises:
+            HostError: if the journal cannot be written to.
+        """
+        with self._lock:
+            collected, self._collected = self._collected, {}
+        if collected:
+            with host_errors(_WHAT):
+                self._journal.remember(**{_key(name): status.to_json() for name, status in collected.items()})
 
     def recall(self, key: str, default: Any = None) -> Any:
         """What was kept under a name."""
@@ -95,9 +120,13 @@ class FleetRecord:
 
     def end(self, exit_code: int | None, stopped: str = "") -> None:
         """Keep how the run ended; None where it goes on."""
-        self._journal.remember(
-            ended=now().isoformat() if exit_code is not None else None, exit_code=exit_code, stopped=stopped
-        )
+        self.flush()
+        with host_errors(_WHAT):
+            self._journal.remember(
+                ended=now().isoformat() if exit_code is not None else None,
+                exit_code=exit_code,
+                stopped=stopped,
+            )
 
 
 def _key(name: str) -> str:

@@ -7,26 +7,29 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.core.errors import ExitCode, UsageError, VcagentError, masking
+from agent.core.errors import ExitCode, UsageError, VcagentError, host_errors, masking
 from agent.core.names import canonical
 from agent.core.secrets import MASK
 from agent.fleet.assignment import Assignment, FleetRequest, assigned
 from agent.fleet.controller import Controller
 from agent.fleet.descriptors import make_room
 from agent.fleet.failed import FAILED_FILE
-from agent.fleet.inventory import limited, read_inventory
+from agent.fleet.host_run import STOPPED
+from agent.fleet.inventory import Inventory, limited, read_inventory
 from agent.fleet.options import FleetOptions
 from agent.fleet.outcome import write_outcome
-from agent.fleet.record import FleetRecord, fleet_folder, recorded
+from agent.fleet.record import FleetRecord, fleet_folder, is_worked_on, recorded
 from agent.fleet.status import HostPhase
+from agent.fleet.stop_request import ask_to_stop
 from agent.fleet.transports import transport
 from agent.profile import find, load_sources, set_parameters
+from agent.report.quantities import count_of
 from agent.run.request import RunRequest, kept_sources
 from agent.store.journal import Journal, now
 from agent.store.results import JOURNAL, ResultsFolder, new_run_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from agent.fleet.display import FleetDisplay
@@ -90,10 +93,16 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
                 record = FleetRecord(journal)
                 record.begin(assignment)
                 return _work(run_dir, assignment, record, wishes)
-        except VcagentError:  # it was refused: nothing was started
-            if folder.latest_name() == run_id:
+        except VcagentError:
+            if folder.latest_name() == run_id and not _has_begun(run_dir):  # it was refused
                 folder.point_latest(before)
             raise
+
+
+def _has_begun(run_dir: Path) -> bool:
+    """Whether a run was brought to any host."""
+    with Journal(run_dir / JOURNAL) as journal:
+        return any(status.starts or status.bundle for status in FleetRecord(journal).statuses().values())
 
 
 def resume_fleet(
@@ -140,6 +149,102 @@ def resume_fleet(
             return _work(run_dir, assignment, record, wishes)
 
 
+@dataclass(frozen=True)
+class StoppedFleet:
+    """What came of the wish to stop.
+
+    Args:
+        run_dir: the fleet run's folder.
+        hosts: the hosts whose runs are to end, or did.
+        finished: how the fleet run stands now; None where a controller at work ends them.
+    """
+
+    run_dir: Path
+    hosts: Sequence[str]
+    finished: FinishedFleet | None
+
+
+def stop_fleet(results_dir: Path, run: str | None, limit: str, wishes: Wishes) -> StoppedFleet:
+    """End the runs on hosts, and start no other: by the controller at work, or from here where there is none.
+
+    What the hosts have done by then comes home.
+
+    Args:
+        results_dir: the folder of all runs.
+        run: the fleet run; None for the latest.
+        limit: which hosts; empty for all.
+        wishes: passwords and the display.
+
+    Raises:
+        UsageError: if there is no such run, or nothing to stop.
+        HostError: if the controller at work does not answer.
+    """
+    run_dir = recorded(results_dir, run)
+    with Journal(run_dir / JOURNAL) as journal:
+        names = _to_stop(FleetRecord(journal), limit, run_dir.name)
+    if is_worked_on(run_dir) and ask_to_stop(run_dir, names):
+        return StoppedFleet(run_dir, names, None)
+    with ResultsFolder(run_dir).locked(run_dir.name), Journal(run_dir / JOURNAL) as journal:
+        record = FleetRecord(journal)
+        names = _to_stop(record, limit, run_dir.name)
+        statuses = record.statuses()
+        begun = [name for name in names if statuses[name].starts or statuses[name].bundle]
+        for name in names:
+            if name in begun:
+                record.put(dataclasses.replace(statuses[name], phase=HostPhase.LOST, reason="", ended=None))
+            else:
+                ended = now().isoformat()
+                record.put(
+                    dataclasses.replace(statuses[name], phase=HostPhase.SKIPPED, reason=STOPPED, ended=ended)
+                )
+        exit_code = _end_runs(run_dir, record, begun, wishes)
+        if all(status.phase.is_final for status in record.statuses().values()):
+            record.end(int(exit_code))
+        finished = FinishedFleet(run_dir, exit_code, _outcome(run_dir, record))
+    return StoppedFleet(run_dir, names, finished)
+
+
+def _to_stop(record: FleetRecord, limit: str, run: str) -> list[str]:
+    """The hosts that are meant and have not ended.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    hosts = {host.name: host for host in record.hosts()}
+    groups: dict[str, tuple[str, ...]] = {"all": tuple(hosts)}
+    for host in hosts.values():
+        for group in host.groups:
+            groups[group] = (*groups.get(group, ()), host.name)
+    statuses = record.statuses()
+    chosen = [host.name for host in limited(Inventory(hosts, groups), limit)]
+    left = [name for name in chosen if not statuses[name].phase.is_final or statuses[name].may_go_on]
+    if not left:
+        raise UsageError(
+            f"nothing to stop: {count_of(len(chosen), 'host')} of {run} ended already",
+            remedy=f"vcagent fleet status {run} shows them",
+        )
+    return left
+
+
+def _end_runs(run_dir: Path, record: FleetRecord, names: Sequence[str], wishes: Wishes) -> ExitCode:
+    """End runs that a controller which is gone has started."""
+    if not names:
+        return ExitCode.FLEET_PARTIAL
+    hosts = [host for host in record.hosts() if host.name in names]
+    # What the hosts were to do is of no matter any more: no secret of it has to be given again.
+    request = RunRequest.from_json({**record.recall("request"), "parameters": {}}, {})
+    fleet = FleetRequest(hosts, request, FleetOptions.from_json(record.recall("options")))
+    transport(fleet.options.via).check(fleet.options, hosts, request)
+    sources = kept_sources(record.recall("sources"), request.profiles)
+    assignment = assigned(fleet, sources, wishes.credentials)
+    make_room(len(hosts), wishes.display.note)
+    with masking(assignment.secrets.mask):
+        controller = Controller(
+            run_dir, assignment, record, wishes.display, wishes.ask_sudo_password, stopping=True
+        )
+        return controller.run()
+
+
 def retry_fleet(
     results_dir: Path,
     run: str | None,
@@ -178,7 +283,12 @@ def _work(run_dir: Path, assignment: Assignment, record: FleetRecord, wishes: Wi
     controller = Controller(run_dir, assignment, record, wishes.display, wishes.ask_sudo_password)
     exit_code = controller.run()
     record.end(int(exit_code), controller.stopped)
-    return FinishedFleet(run_dir, exit_code, write_outcome(run_dir, record))
+    return FinishedFleet(run_dir, exit_code, _outcome(run_dir, record))
+
+
+def _outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
+    with host_errors(f"the folder of the fleet run, {run_dir},"):
+        return write_outcome(run_dir, record)
 
 
 def _recalled(

@@ -6,12 +6,14 @@ and goes on when there is something to read or its time is over. So a host that 
 
 from __future__ import annotations
 
+import heapq
 import os
 import selectors
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ class Scheduler:
         self._yielded: deque[tuple[_Running, Wait | None, object, BaseException | None]] = deque()
         self._running: set[int] = set()
         self._waiting: dict[int, _Running] = {}
+        self._due: list[tuple[float, int, _Running]] = []
+        self._numbers = count()
 
     def start(self, task: Task[T], ended: Callable[[T | None, BaseException | None], None]) -> None:
         """Start a task.
@@ -97,15 +101,17 @@ class Scheduler:
                 looked = now
                 if not each():
                     return False
-            nearest = min((one.until for one in self._waiting.values()), default=now + every_s)
+            nearest = self._due[0][0] if self._due else now + every_s
             for key, _ in self._selector.select(max(0.0, min(nearest, looked + every_s) - now)):
                 if key.data is None:
                     os.read(self._wake_read, 65536)
                 else:
                     self._resume(key.data, ready=True)
             now = time.monotonic()
-            for running in [one for one in self._waiting.values() if one.until <= now]:
-                self._resume(running, ready=False)
+            while self._due and self._due[0][0] <= now:
+                until, _, running = heapq.heappop(self._due)
+                if running.until == until:  # it waits for nothing newer
+                    self._resume(running, ready=False)
             while self._yielded:
                 self._take(*self._yielded.popleft())
         return True
@@ -137,6 +143,7 @@ class Scheduler:
             event = selectors.EVENT_WRITE if wait.write else selectors.EVENT_READ
             self._selector.register(wait.file, event, running)
         self._waiting[id(running)] = running
+        heapq.heappush(self._due, (running.until, next(self._numbers), running))
 
     def _resume(self, running: _Running, *, ready: bool) -> None:
         if self._waiting.pop(id(running), None) is None:

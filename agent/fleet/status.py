@@ -60,6 +60,7 @@ class HostStatus:
         boot: the boot of the host in which it was last heard of.
         starts: how often the agent was started there.
         job: the job that runs it, where a queue does.
+        warning: what people should know of the host although it works, such as a wrong clock.
     """
 
     name: str
@@ -80,6 +81,7 @@ class HostStatus:
     boot: str = ""
     starts: int = 0
     job: str = ""
+    warning: str = ""
 
     @property
     def base(self) -> str:

@@ -10,6 +10,7 @@ from agent.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
 
 def share_of(text: str, count: int, option: str) -> int | None:
@@ -44,17 +45,20 @@ class Waves:
     batch: int | None = None
     max_failures: int | None = None
 
-    def next(self, started: set[str], ended: set[str], failed: set[str]) -> list[str]:
+    def next(
+        self, started: set[str], ended: set[str], failed: set[str], ready: AbstractSet[str] | None = None
+    ) -> list[str]:
         """The hosts that start now.
 
         Args:
             started: those that have started, ended ones among them.
             ended: those that have ended.
             failed: those of them that failed.
+            ready: those that can be started; None for all.
         """
         if self.stopped(failed):
             return []
-        waiting = [host for host in self.hosts if host not in started]
+        waiting = [host for host in self.hosts if host not in started and (ready is None or host in ready)]
         first = set(self.hosts[: self.canary])
         if first - ended:
             return [host for host in waiting if host in first][: self._room(started, ended)]

@@ -29,6 +29,7 @@ class FleetHost:
         sudo_password: for sudo, likewise.
         parameters: overrides of the profile's parameters on this host.
         groups: the groups it belongs to, directly or through others.
+        host_dir: the agent's folder on the host; empty for the fleet's.
         ssh_config: an SSH configuration instead of the fleet's, as ``ssh -F`` takes it.
     """
 
@@ -46,6 +47,7 @@ class FleetHost:
     parameters: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     ssh_config: str | None = None
+    host_dir: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from agent.fleet.inventory.host import FleetHost
 
 OWN_VARIABLES = (
     *("address", "port", "user", "identity_file", "proxy_jump", "proxy_command", "ssh_config"),
-    *("sudo", "python", "parameters"),
+    *("sudo", "python", "host_dir", "parameters"),
 )
 """What our own inventories may say of a host or a group."""
 
@@ -30,9 +30,10 @@ _ANSIBLE = {
     "ssh_arguments": ("ansible_ssh_common_args",),
     "more_ssh_arguments": ("ansible_ssh_extra_args", "ansible_ssh_args"),
     "parameters": ("vcagent_parameters",),
+    "host_dir": ("vcagent_host_dir",),
 }
 """Ansible's names, the one that counts first (docs.ansible.com, "Connecting to hosts: behavioral inventory
-parameters"); ``vcagent_parameters`` is ours, for an inventory that both read."""
+parameters"); those that begin with ``vcagent_`` are ours, for an inventory that both read."""
 
 _CONNECTION = "ansible_connection"
 _SSH_CONNECTIONS = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh", "libssh"})
@@ -109,6 +110,7 @@ def fleet_host(name: str, variables: Mapping[str, Any], groups: tuple[str, ...])
         sudo_password=_text(values["sudo_password"]),
         parameters=_parameters(values["parameters"], where),
         groups=groups,
+        host_dir=str(values["host_dir"] or ""),
     )
 
 

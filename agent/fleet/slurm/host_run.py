@@ -14,7 +14,7 @@ from agent.core.errors import ExitCode, HostError
 from agent.fleet.bundle import Platform
 from agent.fleet.commands import NO_PYTHON
 from agent.fleet.errors import HostUnfitError, UnreachableError
-from agent.fleet.host_run import HostRun
+from agent.fleet.host_run import STOPPED, HostRun
 from agent.fleet.remote.standing import RunState, Standing
 from agent.fleet.scheduling import Wait
 from agent.fleet.slurm.job_array import JobArray
@@ -106,6 +106,13 @@ class SlurmHostRun(HostRun):
             self.set(phase=HostPhase.QUEUED, job=str(task), starts=1)
         self.judge((yield from self._followed()))
 
+    @override
+    def stop(self) -> Work[None]:
+        self.stopping = True
+        if task := self._array.task(self.index):
+            self._array.cancel(task)
+        yield from ()
+
     def _followed(self) -> Work[Standing]:
         """Follow the task until it has brought its files home, or Slurm has ended it."""
         silent_since: float | None = None
@@ -171,12 +178,16 @@ class SlurmHostRun(HostRun):
             while (task := self._array.task(self.index)) and not task.is_over and time.monotonic() < until:
                 yield Wait(_LOOK_S)
             told = (task and task.end) or told
+        if self.stopping:
+            return replace(standing, exit_code=int(ExitCode.INTERRUPTED))
         exit_code = int(ExitCode.INTERRUPTED if standing.exit_code is None else standing.exit_code)
         return replace(standing, exit_code=exit_code, error=f"{told}, before the run was done")
 
     def _ended(self, task: Task | None) -> HostUnfitError:
         """Why a task is over without having brought anything home."""
         said = self._folder.said(self.index)
+        if self.stopping:
+            return HostUnfitError(STOPPED)
         if task is None:
             return HostUnfitError(
                 f"job {self.status.job} is no more in the queue, and brought nothing home",

@@ -205,10 +205,13 @@ class JobArray:
             stdin=data,
         )
 
-    def cancel(self) -> None:
+    def cancel(self, task: Task | None = None) -> None:
         """Take out of the queue what is still there.
+
+        Args:
+            task: one task; None for all.
 
         Raises:
             HostError: if Slurm does not answer.
         """
-        self._slurm.call("scancel", f"--name={self._name}")
+        self._slurm.call("scancel", str(task) if task else f"--name={self._name}")

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from agent.fleet.commands import NO_PYTHON, doorstep_command, doorstep_input, first_command, privileged
+from agent.fleet.commands import (
+    NO_PYTHON,
+    doorstep_command,
+    doorstep_input,
+    first_command,
+    privileged,
+    too_old,
+)
 from agent.fleet.errors import ConnectionLostError, HostUnfitError
 from agent.fleet.remote.standing import Standing
 
@@ -22,7 +30,15 @@ EXCHANGE_S = 60.0
 """Seconds that a host may take for one answer."""
 
 
-def probed(session: Session, python: str, *, sudo: bool, sudo_password: str | None) -> Task[dict[str, Any]]:
+_ANOTHER_FOLDER = "name another with --host-dir, or host_dir: in the inventory"
+_MOST_CLOCK_S = 60.0
+"""Seconds that a clock may be off. Certificates of fresh tokens and mirrors, and times in journals that are
+compared over hosts, bear that much."""
+
+
+def probed(
+    session: Session, python: str, *, sudo: bool, sudo_password: str | None, host_dir: str = ""
+) -> Task[dict[str, Any]]:
     """What the doorstep tells of a host.
 
     Args:
@@ -30,12 +46,17 @@ def probed(session: Session, python: str, *, sudo: bool, sudo_password: str | No
         python: the host's Python; empty for the first that is new enough.
         sudo: whether the agent is to be root.
         sudo_password: for sudo.
+        host_dir: the agent's folder there; empty for the default.
+
+    Returns:
+        What it told, with ``clock_off_s``: how many seconds its clock is ahead.
 
     Raises:
         HostUnfitError: if the host cannot run the agent.
     """
     command = session.start(first_command(python), EXCHANGE_S)
-    order = {"do": "probe", "sudo": sudo, "password": sudo_password}
+    order = {"do": "probe", "sudo": sudo, "password": sudo_password, "base": host_dir}
+    asked_s = time.time()
     with suppress(ConnectionLostError):  # where there is no Python, nobody reads this
         command.write(doorstep_input(order))
         command.end_input()
@@ -43,18 +64,70 @@ def probed(session: Session, python: str, *, sudo: bool, sudo_password: str | No
     if line is None:
         raise ConnectionLostError(f"a command there gave no answer within {EXCHANGE_S:g} s")
     answer = command.ended()
-    if answer.exit_code == NO_PYTHON or not line:
+    told_s = time.time()
+    if not command.has_begun:
         raise HostUnfitError(
-            f"no Python 3.10 or newer: {answer.stderr}".rstrip(": "),
-            remedy="install python3, or name it with python: in the inventory",
+            f"the login shell there runs no commands: {command.said or answer.stderr or 'it ended at once'}",
+            remedy="give the account a shell (usermod --shell /bin/bash), or log in as another user",
+        )
+    if answer.exit_code == NO_PYTHON:
+        raise _no_python(too_old(answer.stderr), python)
+    if not line:
+        raise HostUnfitError(
+            f"Python does not work there: {answer.stderr or f'exit code {answer.exit_code}'}",
+            remedy="name another with python: in the inventory",
         )
     found: dict[str, Any] = json.loads(line)
+    found["clock_off_s"] = clock_off_s(found["clock_s"], asked_s, told_s)
+    if found["problem"]:
+        raise HostUnfitError(found["problem"], remedy=_ANOTHER_FOLDER)
+    if "tty" in found["sudo"]:
+        raise HostUnfitError(
+            f"sudo there wants a terminal (requiretty): {found['sudo']}",
+            remedy="on the host: echo 'Defaults !requiretty' >/etc/sudoers.d/vcagent",
+        )
     if found["sudo"] not in ("", "root", "free", "password"):
         raise HostUnfitError(
             f"the agent cannot be root: {found['sudo']}",
             remedy="see /etc/sudoers on the host, or be asked for the password: --ask-sudo-password",
         )
     return found
+
+
+def _no_python(found: str, python: str) -> HostUnfitError:
+    newer = "install a newer one beside it (RHEL 8 and 9: dnf install python3.12)"
+    if found:
+        return HostUnfitError(
+            f"the agent needs Python 3.10 or newer; there is only {found}",
+            remedy=f"{newer}, or name one with python: in the inventory",
+        )
+    what = f"there is no {python}" if python else "there is no python3 in the PATH of an SSH command"
+    return HostUnfitError(
+        f"the agent needs Python 3.10 or newer: {what}",
+        remedy="install python3, or name it with python: in the inventory",
+    )
+
+
+def clock_off_s(clock_s: float, asked_s: float, told_s: float) -> float:
+    """How many seconds a host's clock is ahead of ours, at least; 0 within what the answer took.
+
+    Args:
+        clock_s: what the host's clock said, in seconds since 1970.
+        asked_s: our clock when the host was asked.
+        told_s: our clock when its answer came.
+    """
+    return min(0.0, clock_s - asked_s) + max(0.0, clock_s - told_s)
+
+
+def clock_warning(off_s: float) -> str:
+    """What to tell of a host's clock; empty where it is near enough to ours."""
+    if abs(off_s) <= _MOST_CLOCK_S:
+        return ""
+    return (
+        f"its clock is {abs(off_s):.0f} s {'ahead' if off_s > 0 else 'behind'}: "
+        "TLS certificates may be refused there, and its times do not fit those of others; "
+        "start chrony or systemd-timesyncd on the host"
+    )
 
 
 def arrived(
@@ -94,7 +167,7 @@ def arrived(
     arrival.write(data + doorstep_input(order))
     answer = yield from _answer(arrival)
     if "error" in answer:
-        raise HostUnfitError(answer["error"], remedy="free some space there")
+        raise HostUnfitError(answer["error"], remedy=f"free some space there, or {_ANOTHER_FOLDER}")
     if answer["missing"]:
         tell(f"sending the agent, {size / 1e6:.1f} MB")
         with bundle.path.open("rb") as file:

@@ -256,14 +256,22 @@ def _told(hop: Hop, timeout_s: float, until: float) -> Iterator[None]:
     except AuthenticationException as error:
         raise _not_let_in(hop, str(error) or type(error).__name__) from error
     except TimeoutError as error:
-        raise ConnectionLostError(f"{hop} gave no answer within {timeout_s:g} s") from error
+        raise _too_slow(hop, timeout_s) from error
     except (SSHException, OSError, EOFError) as error:
         said = str(error) or type(error).__name__
         if time.monotonic() >= until:  # paramiko says that there is no session yet
-            raise ConnectionLostError(f"{hop} gave no answer within {timeout_s:g} s") from error
+            raise _too_slow(hop, timeout_s) from error
         raise ConnectionLostError(
             f"the connection to {hop} failed: {said}", remedy=_LESS_AT_ONCE if "banner" in said else None
         ) from error
+
+
+def _too_slow(hop: Hop, timeout_s: float) -> ConnectionLostError:
+    return ConnectionLostError(
+        f"the login at {hop} took longer than {timeout_s:g} s, although its sshd answers",
+        remedy="give it more time: --connect-timeout 60. Logins are slow where sshd looks names up (UseDNS), "
+        "or a PAM module waits for a server",
+    )
 
 
 def _not_let_in(hop: Hop, said: str) -> UnreachableError:

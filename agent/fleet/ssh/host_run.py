@@ -21,11 +21,11 @@ from agent.fleet.errors import (
     UnknownHostKeyError,
     UnreachableError,
 )
-from agent.fleet.host_run import HostRun
+from agent.fleet.host_run import STOPPED, HostRun
 from agent.fleet.remote.standing import RunState, Standing
 from agent.fleet.remote.watching import HEARTBEAT_S
 from agent.fleet.scheduling import Wait
-from agent.fleet.ssh.arriving import EXCHANGE_S, arrived, probed
+from agent.fleet.ssh.arriving import EXCHANGE_S, arrived, clock_warning, probed
 from agent.fleet.ssh.gathering import gathered
 from agent.fleet.status import HostPhase
 from agent.store.journal import now
@@ -83,6 +83,11 @@ class SshHostRun(HostRun):
     def lacks_sudo_password(self) -> bool:
         return self.status.sudo == "password" and self._credentials.sudo_password is None
 
+    @property
+    @override
+    def has_sudo_password(self) -> bool:
+        return self._credentials.sudo_password is not None
+
     @override
     def take_sudo_password(self, password: str) -> None:
         self._credentials = replace(self._credentials, sudo_password=password)
@@ -102,9 +107,11 @@ class SshHostRun(HostRun):
             self.host.python,
             sudo=self._around.options.sudo if self.host.sudo is None else self.host.sudo,
             sudo_password=self._credentials.sudo_password,
+            host_dir=self.host.host_dir or self._around.options.host_dir,
         )
         self.set(
             phase=HostPhase.WAITING,
+            warning=clock_warning(found["clock_off_s"]),
             python=found["python"],
             platform=str(Platform(found["version"], found["machine"], found["libc"])),
             sudo=found["sudo"],
@@ -117,7 +124,9 @@ class SshHostRun(HostRun):
     def carry_out(self) -> Task[None]:
         self._until = time.monotonic() + self._limit_s if self._limit_s else None
         try:
-            if not self.status.starts:
+            if not self.has_begun:
+                if self.stopping:
+                    raise HostUnfitError(STOPPED)
                 yield from self._kept_up(lambda: self._started(resume=False))
             standing = yield from self._followed()
             yield from self._brought_home()
@@ -126,6 +135,19 @@ class SshHostRun(HostRun):
             raise
         self.judge(standing)
         self.close()
+
+    @override
+    def stop(self) -> Task[None]:
+        self.stopping = True
+        # Where there is no connection now, the next one begins with it.
+        if self.status.bundle and self._session is not None and self._session.is_open:
+            with suppress(UnreachableError):
+                yield from self._stopped()
+
+    @property
+    @override
+    def has_begun(self) -> bool:
+        return bool(self.status.starts or (self.stopping and self.status.bundle))
 
     def _brought_home(self) -> Task[None]:
         self.set(phase=HostPhase.GATHERING, step="", message="")
@@ -149,6 +171,10 @@ class SshHostRun(HostRun):
         with suppress(VcagentError):
             yield from self._kept_up(self._watched)
             yield from self._brought_home()
+
+    @property
+    def _stop_again(self) -> str:
+        return f"its run may go on there; when it can be reached: vcagent fleet stop {self._around.run_id}"
 
     @property
     def _resume(self) -> str:
@@ -188,6 +214,8 @@ class SshHostRun(HostRun):
         while True:
             boot = self.status.boot
             standing: Standing = yield from self._kept_up(self._watched)
+            if self.stopping:
+                return standing
             new_boot = bool(boot) and standing.boot != boot
             pending = standing.state is RunState.ENDED and standing.exit_code == ExitCode.REBOOT_PENDING
             cut = standing.state in (RunState.DEAD, RunState.ABSENT) or (
@@ -242,6 +270,10 @@ class SshHostRun(HostRun):
                     silent_since, attempt = time.monotonic(), 0
                 silent_s = time.monotonic() - silent_since
                 self._check_limit()
+                if self.stopping:
+                    raise UnreachableError(
+                        f"it cannot be told to stop: {error.message}", remedy=self._stop_again
+                    ) from error
                 if silent_s > self._around.options.reconnect_timeout_s:
                     raise UnreachableError(
                         f"not heard of for {silent_s:.0f} s: {error.message}",
@@ -253,6 +285,8 @@ class SshHostRun(HostRun):
 
     def _watched(self) -> Task[Standing]:
         """Follow the run for as long as the connection holds and it runs."""
+        if self.stopping:
+            yield from self._stopped()
         watch = yield from self._bundle("watch")
         watch.end_input()
         while True:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from agent.fleet.ssh.watchdog import Watchdog
 
 _PIECE = 1 << 15
+_MOST_SAID = 2000
+_BEGIN = "vcagent-begins-here"
+"""Written before each command's own output: a login shell's startup files may have written something too."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Session:
             channel.settimeout(timeout_s)
             # paramiko waits without end for a server that stands still: the end of the connection wakes it.
             with self._watchdog.watching(timeout_s, self._shut):
-                channel.exec_command(command)
+                channel.exec_command(f"echo {_BEGIN}; {command}")
             return Command(channel, self.hop)
 
     def close(self) -> None:
@@ -87,12 +90,18 @@ class Command:
     """A command that runs on a host: bytes in, bytes out.
 
     Every method raises ConnectionLostError if the connection breaks or nothing happens for too long.
+
+    Attributes:
+        has_begun: whether the login shell ran the command; False until a line was read.
+        said: what was written before; where the command did not begin, that tells why.
     """
 
     def __init__(self, channel: Channel, hop: Hop) -> None:
         self._channel = channel
         self._hop = hop
         self._rest = b""
+        self.has_begun = False
+        self.said = ""
 
     def write(self, data: bytes) -> None:
         """Send to its standard input."""
@@ -118,7 +127,7 @@ class Command:
         Returns:
             The line, with its end; what was left when it ended, or nothing; None if it took too long.
         """
-        while b"\n" not in self._rest:
+        while not self.has_begun or b"\n" not in self._rest:
             if not self._channel.recv_ready() and not self._channel.eof_received:
                 if self._channel.closed:
                     raise ConnectionLostError(f"the connection to {self._hop} broke")
@@ -127,10 +136,19 @@ class Command:
             with _lost(self._hop):
                 piece = self._channel.recv(_PIECE)
             self._rest += piece
+            if not self.has_begun:
+                self._skip(piece)
             if not piece:
                 break
         line, end, self._rest = self._rest.partition(b"\n")
         return line + end
+
+    def _skip(self, piece: bytes) -> None:
+        """Drop what was written before the command began; at the end, all."""
+        before, mark, rest = self._rest.partition(f"{_BEGIN}\n".encode())
+        if mark or not piece:
+            self.said, self._rest = before[-_MOST_SAID:].decode(errors="replace").strip(), rest
+            self.has_begun = bool(mark)
 
     def read(self, count: int) -> bytes:
         """Up to so many bytes of its standard output; none where that has ended."""

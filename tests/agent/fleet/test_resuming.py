@@ -139,7 +139,9 @@ def test_status_tells_whether_a_controller_is_at_work(
     assert json.loads(status("--json"))["controller"] == "gone"
     assert hint in status()
     with Journal(run_dir / JOURNAL) as journal:
-        FleetRecord(journal).put(replace(STARTED, phase=HostPhase.DONE, exit_code=0))
+        record = FleetRecord(journal)
+        record.put(replace(STARTED, phase=HostPhase.DONE, exit_code=0))
+        record.flush()
     assert hint not in status()
 
 
