@@ -386,8 +386,11 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
         )
         return
     from agent.core.terminal import safe_console
+    from agent.fleet.terminal import print_reasons
 
-    safe_console().print(host_table(statuses))
+    console = safe_console()
+    console.print(host_table(statuses))
+    print_reasons(list(statuses.values()), console)
     print(run_dir)
     if not is_alive and any(not host.phase.is_final or host.may_go_on for host in statuses.values()):
         print("no controller is at work: hosts may be further than this tells, or have ended;")

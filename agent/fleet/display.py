@@ -14,14 +14,18 @@ from typing_extensions import override
 
 from agent.core.progress import duration
 from agent.core.terminal import printable, safe_console
+from agent.fleet.reasons import FAILED_PHASES, reason_groups
 from agent.fleet.status import HostPhase, HostStatus
 from agent.store.journal import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from rich.table import Table
+    from rich.console import Group
+    from rich.text import Text
     from typing_extensions import Self
+
+    from agent.fleet.reasons import ReasonGroup
 
 _STYLES = {
     HostPhase.DONE: "green",
@@ -33,19 +37,21 @@ _STYLES = {
     HostPhase.WAITING: "dim",
     HostPhase.QUEUED: "dim",
 }
-_ORDER = (
-    *(HostPhase.LOST, HostPhase.REBOOTING, HostPhase.RUNNING, HostPhase.GATHERING, HostPhase.PREPARING),
-    *(
-        HostPhase.CONNECTING,
-        HostPhase.QUEUED,
-        HostPhase.FAILED,
-        HostPhase.UNREACHED,
-        HostPhase.SKIPPED,
-        HostPhase.WAITING,
-    ),
-    HostPhase.DONE,
-)
-
+_RANKS = {
+    HostPhase.FAILED: 0,
+    HostPhase.UNREACHED: 0,
+    HostPhase.LOST: 1,
+    HostPhase.REBOOTING: 1,
+    HostPhase.RUNNING: 2,
+    HostPhase.GATHERING: 2,
+    HostPhase.PREPARING: 3,
+    HostPhase.CONNECTING: 4,
+    HostPhase.QUEUED: 5,
+    HostPhase.WAITING: 5,
+    HostPhase.SKIPPED: 6,
+    HostPhase.DONE: 7,
+}
+"""Who is shown first."""
 
 _SOON_S = 0.5
 _NOW_AND_THEN_S = 10.0
@@ -112,7 +118,7 @@ class PlainLines(FleetDisplay):
 
 
 class LiveTable(FleetDisplay):
-    """A table of the hosts, those at work first; as many as the screen holds."""
+    """A table of the hosts, failed ones first; as many as the screen holds."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -163,40 +169,77 @@ class LiveTable(FleetDisplay):
     def note(self, text: str) -> None:
         self._console.print(text, highlight=False)
 
-    def _render(self) -> Table:
+    def _render(self) -> Group:
         with self._lock:
             hosts = dict(self.hosts)
-        return host_table(hosts, self._console.height - 5)
+        return host_table(hosts, self._console.height - 4)
 
 
-def host_table(hosts: Mapping[str, HostStatus], most_rows: int = 10_000) -> Table:
-    """A table of hosts: phase, step, elapsed time, last message, verdict.
+def host_table(hosts: Mapping[str, HostStatus], most_rows: int | None = None) -> Group:
+    """Return a table of hosts: phase, elapsed time, and the step with its last message, or why it failed.
+
+    Failed hosts come first, then those that are gone, then those at work, the slowest first.
 
     Args:
         hosts: their standings.
-        most_rows: how many are shown; those at work come first, and the rest is counted.
+        most_rows: the number of rows; where they do not suffice, failed hosts with equal reasons share a line
+            above the table, and these lines take half of the rows at most. None for a row for each host.
     """
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(expand=True, caption=counted(hosts.values()), caption_justify="left")
-    for name in ("host", "phase", "step", "elapsed"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("last message", ratio=1, no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    shown = list(hosts.values())
-    if len(shown) > most_rows:
-        shown = sorted(shown, key=lambda host: _ORDER.index(host.phase))[: max(1, most_rows)]
+    table = Table(
+        box=None, expand=True, pad_edge=False, caption=counted(hosts.values()), caption_justify="left"
+    )
+    table.add_column("host", no_wrap=True)
+    table.add_column("phase", no_wrap=True)
+    table.add_column("elapsed", no_wrap=True, justify="right")
+    table.add_column("step, or reason", ratio=1, no_wrap=True, overflow="ellipsis")
+    shown = sorted(hosts.values(), key=lambda host: (_RANKS[host.phase], host.started or "9"))
+    lines: list[Text] = []
+    domain = ""
+    if most_rows is not None and len(shown) > most_rows:
+        groups = [group for group in reason_groups(shown) if group.phase in FAILED_PHASES]
+        lines = [_failed_line(group) for group in groups[: max(1, most_rows // 2)]]
+        others = [host for host in shown if host.phase not in FAILED_PHASES]
+        shown = others[: max(0, most_rows - len(lines))]
+        domain = _common_domain(host.name for host in shown)
     for host in shown:
         table.add_row(
-            Text(host.name),
+            Text(host.name.removesuffix(domain)),
             Text(host.phase.value, style=_STYLES.get(host.phase, "cyan")),
-            Text(host.step),
             _elapsed(host),
-            Text(" ".join((host.reason or host.message).split())),
-            host.verdict or (f"exit code {host.exit_code}" if host.exit_code else ""),
+            Text(" ".join(_told(host).split())),
         )
-    return table
+    return Group(*lines, table)
+
+
+def _failed_line(group: ReasonGroup) -> Text:
+    from rich.text import Text
+
+    is_one = len(group.hosts) == 1
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(group.hosts[0] if is_one else f"{len(group.hosts):,} hosts", style="bold")
+    text.append(f" {group.phase.value} ", style=_STYLES[group.phase])
+    text.append(" ".join(group.brief.split()) + ("" if is_one else f" ({', '.join(group.hosts)})"))
+    return text
+
+
+def _common_domain(names: Iterable[str]) -> str:
+    """The domain that all of these names end with, such as ``.cluster.example``; empty if there is none."""
+    domains = {name[name.index(".") :] if "." in name and not name[0].isdigit() else "" for name in names}
+    return domains.pop() if len(domains) == 1 else ""
+
+
+def _told(host: HostStatus) -> str:
+    """What is said of a host in one line: its verdict, or its step with what it said or why it failed."""
+    if host.phase is HostPhase.DONE:
+        return "; ".join(filter(None, (host.verdict, host.warning)))
+    reason = host.reason.splitlines()[0] if host.reason else host.message or host.warning
+    if host.phase.is_final and not reason and host.exit_code:
+        reason = f"exit code {host.exit_code}"
+    return ": ".join(filter(None, (host.step, reason)))
 
 
 def counted(hosts: Iterable[HostStatus]) -> str:
@@ -214,6 +257,8 @@ def _detail(host: HostStatus) -> str:
 
 
 def _elapsed(host: HostStatus) -> str:
+    if host.duration_s is not None:
+        return duration(host.duration_s)
     if not host.started:
         return ""
     end = datetime.fromisoformat(host.ended) if host.ended else now()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ExitCode, UsageError, VcagentError
@@ -198,4 +199,13 @@ class HostRun(ABC):
             reason=reason,
             message="",
             ended=now().isoformat(),
+            duration_s=_duration_s(described),
         )
+
+
+def _duration_s(described: RunDocument) -> float | None:
+    """How long a run took by its host's clock: the controller may have been away when it ended."""
+    if not (described.start and described.end):
+        return None
+    began, ended = map(datetime.fromisoformat, (described.start, described.end))
+    return max(0.0, (ended - began).total_seconds())

@@ -50,6 +50,7 @@ def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
         "parameters": record.recall("request")["parameters"],
         "start": record.recall("started"),
         "end": record.recall("ended"),
+        "duration_s": record.worked_s(),
         "exit_code": record.recall("exit_code"),
         "stopped": record.recall("stopped", ""),
         "hosts": [_host(run_dir, status) for status in statuses.values()],

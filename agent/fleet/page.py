@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ExitCode
+from agent.core.records import Relativity
 from agent.core.safe_files import replace_text
+from agent.diagnosis.diagnosis import HostState
+from agent.fleet.display import counted
+from agent.fleet.reasons import reason_groups
+from agent.fleet.status import HostPhase, HostStatus
 from agent.report.html import page_environment
 from agent.report.page_filters import agent_version, moment
-from agent.report.quantities import count_of, format_duration, quantity
+from agent.report.quantities import count_of, format_duration, quantity, words
 from agent.store.journal import now
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agent.diagnosis.diagnosis import Defect, Diagnosis
+    from agent.diagnosis.diagnosis import Defect, Diagnosis, HostDiagnosis
     from agent.fleet.distribution import Distribution
 
 PAGE_FILE = "report.html"
+_MOST_ORDERS = 4
 _EDGE = 2.0
 """Percent of a strip that are left free on either side, so that whole points are seen."""
 
@@ -36,6 +43,7 @@ def write_page(
         diagnosis: who stands apart; None where nobody can say.
     """
     hosts = description["hosts"]
+    statuses = [HostStatus.from_json(host) for host in hosts]
     good = sum(host["good"] for host in hosts)
     states = {one.host: one for one in diagnosis.hosts} if diagnosis else {}
     defects = [
@@ -50,12 +58,18 @@ def write_page(
         made=now(),
         status=_status(description),
         outcome=f"{good} of {count_of(len(hosts), 'host')} came to a good end",
+        counts=counted(statuses),
+        reasons=reason_groups(statuses),
         identity=_identity(description),
         states=states,
         defects=defects,
         diagnosis=diagnosis,
         distributions=[_distribution(one) for one in found],
-        elapsed={host["name"]: _elapsed(host) for host in hosts},
+        rows=_host_rows(hosts, states, found),
+        orders=[
+            *("failed first", "name", "longest"),
+            *(f"{words(one.metric)} · {one.scenario}" for one in _sortable(found)),
+        ],
     )  # fmt: skip
     replace_text(run_dir / PAGE_FILE, text)
 
@@ -69,20 +83,67 @@ def _status(description: Mapping[str, Any]) -> str:
 def _identity(description: Mapping[str, Any]) -> list[tuple[str, str]]:
     start = datetime.fromisoformat(description["start"])
     rows = [("Hosts", str(len(description["hosts"]))), ("Start", moment(start))]
-    if description["end"]:
-        end = datetime.fromisoformat(description["end"])
-        rows.append(("Duration", format_duration((end - start).total_seconds())))
+    if description["end"] and description["duration_s"] is not None:
+        rows.append(("Duration", format_duration(description["duration_s"])))
     return [
         *rows,
         ("Transport", {"ssh": "SSH", "slurm": "Slurm"}.get(description["via"], description["via"])),
     ]
 
 
-def _elapsed(host: Mapping[str, Any]) -> str:
+def _elapsed_s(host: Mapping[str, Any]) -> float | None:
+    if host["duration_s"] is not None:
+        return float(host["duration_s"])
     if not (host["started"] and host["ended"]):
-        return ""
+        return None
     started, ended = (datetime.fromisoformat(host[name]) for name in ("started", "ended"))
-    return format_duration((ended - started).total_seconds())
+    return (ended - started).total_seconds()
+
+
+def _sortable(found: Sequence[Distribution]) -> Sequence[Distribution]:
+    """The metrics by which hosts can be sorted."""
+    return found[:_MOST_ORDERS]
+
+
+def _host_rows(
+    hosts: Sequence[Mapping[str, Any]], states: Mapping[str, HostDiagnosis], found: Sequence[Distribution]
+) -> list[dict[str, Any]]:
+    """The hosts, failed ones first and sick ones next, each with its place in every order.
+
+    The page has no script: its style sheet puts rows in the order that is chosen.
+    """
+
+    def severity(host: Mapping[str, Any]) -> int:
+        if not host["good"]:
+            return 1 if host["phase"] == HostPhase.SKIPPED.value else 0
+        state = states.get(host["name"])
+        return 2 if state and state.state is HostState.SICK else 3
+
+    def natural(host: Mapping[str, Any]) -> list[Any]:
+        parts = re.split(r"(\d+)", host["name"])
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+    def worst_first(one: Distribution) -> Callable[[Mapping[str, Any]], tuple[bool, float]]:
+        sign = -1.0 if one.relativity is Relativity.LOWER else 1.0
+        return lambda host: (host["name"] not in one.values, sign * one.values.get(host["name"], 0.0))
+
+    orders: list[Callable[[Mapping[str, Any]], Any]] = [
+        lambda host: (severity(host), natural(host)),
+        natural,
+        lambda host: -(_elapsed_s(host) or 0.0),
+        *map(worst_first, _sortable(found)),
+    ]
+    places: list[dict[str, int]] = [
+        {host["name"]: place for place, host in enumerate(sorted(hosts, key=order))} for order in orders
+    ]
+    return [
+        {
+            **host,
+            "elapsed": "" if (elapsed_s := _elapsed_s(host)) is None else format_duration(elapsed_s),
+            "places": [place[host["name"]] for place in places],
+        }
+        for host in sorted(hosts, key=orders[0])
+    ]
 
 
 def _rows(defect: Defect, depth: int = 0) -> Iterator[dict[str, Any]]:

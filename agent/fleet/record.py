@@ -7,6 +7,7 @@ import fcntl
 import re
 import threading
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import host_errors
@@ -112,11 +113,26 @@ class FleetRecord:
             collected, self._collected = self._collected, {}
         if collected:
             with host_errors(_WHAT):
-                self._journal.remember(**{_key(name): status.to_json() for name, status in collected.items()})
+                self._journal.remember(
+                    seen=now().isoformat(),
+                    **{_key(name): status.to_json() for name, status in collected.items()},
+                )
 
     def recall(self, key: str, default: Any = None) -> Any:
         """What was kept under a name."""
         return self._journal.recall(key, default)
+
+    def begin_again(self) -> None:
+        """Note that another controller takes the run up, and how long the earlier ones were at it."""
+        self._journal.remember(worked_s=self.worked_s(), resumed=now().isoformat())
+        self.end(None)
+
+    def worked_s(self) -> float:
+        """Seconds in which a controller was at work on the run; when there was none does not count."""
+        began = self.recall("resumed") or self.recall("started")
+        ended = self.recall("ended") or self.recall("seen") or began
+        last = datetime.fromisoformat(ended) - datetime.fromisoformat(began)
+        return float(self.recall("worked_s", 0.0)) + max(0.0, last.total_seconds())
 
     def end(self, exit_code: int | None, stopped: str = "") -> None:
         """Keep how the run ended; None where it goes on."""

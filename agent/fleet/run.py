@@ -142,7 +142,7 @@ def resume_fleet(
         transport(fleet.options.via).check(fleet.options, fleet.hosts, fleet.request)
         sources = kept_sources(record.recall("sources"), fleet.request.profiles)
         assignment = assigned(fleet, sources, wishes.credentials)
-        record.end(None)
+        record.begin_again()
         for status in given_up:
             record.put(dataclasses.replace(status, phase=HostPhase.LOST, reason="", ended=None))
         with masking(assignment.secrets.mask):

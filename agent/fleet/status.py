@@ -60,6 +60,7 @@ class HostStatus:
         boot: the boot of the host in which it was last heard of.
         starts: how often the agent was started there.
         job: the job that runs it, where a queue does.
+        duration_s: how long the run took there, as the host says; None where that is not known.
         warning: what people should know of the host although it works, such as a wrong clock.
     """
 
@@ -82,6 +83,7 @@ class HostStatus:
     starts: int = 0
     job: str = ""
     warning: str = ""
+    duration_s: float | None = None
 
     @property
     def base(self) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.fleet.display import host_table
+from agent.fleet.reasons import reason_groups
 from agent.fleet.status import HostStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
+
+_MOST_ROWS = 60
 
 
 def render_fleet(description: Mapping[str, Any], console: Console) -> None:
@@ -24,11 +27,8 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
     from rich.text import Text
 
     statuses = [HostStatus.from_json(host) for host in description["hosts"]]
-    console.print(host_table({status.name: status for status in statuses}))
-    for status in statuses:
-        if status.reason:
-            console.print(Text(status.name, style="bold"), end=": ")
-            console.print(status.reason, highlight=False)
+    console.print(host_table({status.name: status for status in statuses}, _MOST_ROWS))
+    print_reasons(statuses, console)
     if description["distributions"]:
         table = Table("case", "metric", "unit", "hosts", "least", "median", "greatest", "sick")
         for one in description["distributions"]:
@@ -47,6 +47,19 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
             console.print(Text(text))
     elif undiagnosed := description["undiagnosed"]:
         console.print(Text(f"no diagnosis: {undiagnosed}"))
+
+
+def print_reasons(statuses: Sequence[HostStatus], console: Console) -> None:
+    """Print why hosts failed, whole and with what to do; equal reasons once, with their hosts."""
+    from rich.text import Text
+
+    for group in reason_groups(statuses):
+        console.print(Text(", ".join(group.hosts), style="bold"), end=": ")
+        console.print(Text(f"{group.step}: {group.reason}" if group.step else group.reason))
+    for status in statuses:
+        if status.warning:
+            console.print(Text(status.name, style="bold"), end=": ")
+            console.print(Text(status.warning))
 
 
 def _defect(defect: Mapping[str, Any]) -> str:

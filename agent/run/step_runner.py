@@ -121,7 +121,8 @@ class StepRunner:
         log = self.run_dir / "logs" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', key)}.log"
         if before and before.status is StepStatus.FAILED:
             log.with_suffix(".exit").unlink(missing_ok=True)
-        shown = self.progress.start(mask(_step_title(element, component.parameters, step)), step.estimate_s)
+        title = mask(_step_title(element, component.parameters, step))
+        shown = self.progress.start(title, step.estimate_s)
         self.progress.detail(f"      {mask(step.reason)}")
         if step.command:
             self.progress.detail(f"      $ {mask(step.command)}")
@@ -150,6 +151,7 @@ class StepRunner:
                 log=str(log.relative_to(self.run_dir)),
             ),
             undo=self.processes.secrets.mask_value(step.undo) if step.undo is not None else None,
+            title=title,
         )
         self.log.info("step started", step=key, reason=step.reason)
         try:

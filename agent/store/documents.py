@@ -254,6 +254,9 @@ class FleetHostPart(_Part):
     exit_code: int | None = None
     verdict: str | None = None
     reason: str = Field("", description="Why it failed, with the remedy.")
+    step: str = Field("", description="What the run was at last.")
+    warning: str = Field("", description="What is wrong with the host although it works.")
+    duration_s: float | None = Field(None, description="Of the run, by the host's clock.")
     good: bool = False
     may_go_on: bool = Field(default=False, description="Whether a run may still be at work there.")
     report: str | None = None
@@ -287,6 +290,7 @@ class FleetDocument(Document):
     parameters: dict[str, Any] = Field(default_factory=dict)
     start: str | None = None
     end: str | None = None
+    duration_s: float | None = Field(None, description="Without the time in which no controller was at work.")
     exit_code: int | None = None
     stopped: str = Field("", description="Why no further host was started.")
     hosts: list[FleetHostPart] = Field(default_factory=list)

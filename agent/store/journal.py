@@ -175,12 +175,13 @@ class Journal:
         rows = self._rows("SELECT value FROM run WHERE key = ?", (key,))
         return json.loads(rows[0]["value"]) if rows else default
 
-    def start_step(self, row: StepRow, undo: Mapping[str, Any] | None = None) -> StepRow:
+    def start_step(self, row: StepRow, undo: Mapping[str, Any] | None = None, title: str = "") -> StepRow:
         """Note that a step starts; a step that was started before counts one attempt more.
 
         Args:
             row: the step.
             undo: what is needed to take it back; that of an earlier attempt is kept as well.
+            title: what people call the step; kept as ``at``.
         """
         started = now().isoformat()
         with self._transaction() as database:
@@ -203,6 +204,8 @@ class Journal:
                     started,
                 ),
             )
+            if title:
+                _remember(database, {"at": title})
             if undo is not None:
                 database.execute("INSERT INTO undos (step, value) VALUES (?, ?)", (row.key, json.dumps(undo)))
         return replace(row, started=started)

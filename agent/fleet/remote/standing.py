@@ -127,8 +127,9 @@ def _journal(run_dir: Path) -> dict[str, Any]:
         last = database.execute("SELECT component, name FROM steps ORDER BY position DESC LIMIT 1").fetchone()
         done = database.execute("SELECT count(*) FROM steps WHERE status = 'done'").fetchone()
         ended = database.execute("SELECT value FROM run WHERE key = 'exit_code'").fetchone()
+        title = database.execute("SELECT value FROM run WHERE key = 'at'").fetchone()
         return {
-            "step": ": ".join(last) if last else "",
+            "step": json.loads(title[0]) if title else ": ".join(last) if last else "",
             "done": done[0],
             "exit_code": json.loads(ended[0]) if ended else None,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -128,6 +129,52 @@ def test_where_nobody_can_tell_that_is_said(tmp_path: Path, speeds: dict[str, fl
     assert f"No diagnosis: {description['undiagnosed'][:20]}" in page
     assert "the &lt;disk&gt; is full" in page
     assert "FAILED" in shown(description).upper()
+
+
+def test_the_page_has_failed_hosts_first_and_equal_reasons_once(tmp_path: Path) -> None:
+    speeds: dict[str, float | None] = {f"h{number}": 1000.0 + number for number in range(10)}
+    speeds |= {"h3": None, "h7": None}
+    outcome(tmp_path, speeds)
+    page = (tmp_path / "report.html").read_text()
+    reasons = page.partition('id="reasons"')[2].partition("</section>")[0]
+    assert reasons.count("the &lt;disk&gt; is full") == 1
+    assert "<span>h3</span><span>h7</span>" in reasons
+    assert "8 done, 2 failed" in page
+    hosts = page.partition('id="hosts"')[2]
+    assert [hosts.index(f">{name}<") for name in ("h3", "h7", "h0")] == sorted(
+        hosts.index(f">{name}<") for name in ("h3", "h7", "h0")
+    )
+    assert "<script" not in page
+
+
+def test_the_page_can_be_sorted_by_name_duration_and_metric(tmp_path: Path) -> None:
+    outcome(tmp_path, {"h10": 30.0, "h9": 20.0, "h11": None})
+    page = (tmp_path / "report.html").read_text()
+    hosts = page.partition('id="hosts"')[2]
+    labels = re.findall(r'for="order-\d">([^<]+)', hosts)
+    assert labels == ["failed first", "name", "longest", f"Tokens per second · {CASE}"]
+    places = {
+        name: [int(place) for place in re.findall(r"--o\d:(\d+)", style)]
+        for style, name in re.findall(
+            r'<tr style="([^"]+)">\s*<td data-label="Host">(?:<a[^>]*>)?(h\d+)', hosts
+        )
+    }
+    by_name, by_speed = [sorted(places, key=lambda name: places[name][at]) for at in (1, 3)]
+    assert by_name == ["h9", "h10", "h11"]
+    assert by_speed == ["h9", "h10", "h11"]
+    assert min(places, key=lambda name: places[name][0]) == "h11"
+    for at in range(4):
+        assert f"#order-{at}:checked ~ .hosts tbody tr {{ order: var(--o{at}); }}" in page
+
+
+def test_time_without_a_controller_does_not_count(tmp_path: Path) -> None:
+    with Journal(tmp_path / JOURNAL) as journal:
+        record = FleetRecord(journal)
+        journal.remember(started="2026-01-01T00:00:00+00:00", seen="2026-01-01T00:10:00+00:00")
+        assert record.worked_s() == 600
+        record.begin_again()
+        journal.remember(resumed="2026-01-03T00:00:00+00:00", ended="2026-01-03T00:05:00+00:00")
+        assert record.worked_s() == 900
 
 
 def _vcagent(
