@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.cli.options import AsJson
+from agent.cli.options import AsJson, ResultsDir
 
 if TYPE_CHECKING:
     from agent.diagnosis.diagnosis import Diagnosis
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 Recorded = Annotated[
     list[Path],
-    typer.Argument(help="Folders of runs or fleet runs, files of records, or SuperBench's results."),
+    typer.Argument(
+        help="Ids of fleet runs, folders of runs or fleet runs, files of records, or SuperBench's results."
+    ),
 ]
 Rules = Annotated[
     Path | None,
@@ -39,6 +41,7 @@ def diagnose(
         typer.Option("--baseline", help="What is normal.", show_default="made from these hosts"),
     ] = None,
     group_by: GroupBy = None,
+    results_dir: ResultsDir = Path("results"),
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -53,6 +56,7 @@ def diagnose(
     from agent.diagnosis.reading import read_observations, read_text
 
     judges = _rules(rules)
+    runs = [_folder_of(run, results_dir) for run in runs]
     observed = read_observations(runs)
     diagnosis = judged(
         observed,
@@ -71,6 +75,18 @@ def diagnose(
     else:
         _show(diagnosis)
     raise typer.Exit(ExitCode.OK if diagnosis.is_good else ExitCode.FLEET_PARTIAL)
+
+
+def _folder_of(run: Path, results_dir: Path) -> Path:
+    """Return what a path or the id of a fleet run, or the beginning of one, stands for."""
+    from agent.fleet.record import fleet_folder
+
+    if run.exists() or len(run.parts) > 1:
+        return run
+    fleets = fleet_folder(results_dir)
+    if any(path.name.startswith(run.name) for path in fleets.runs()):
+        return fleets.find(run.name)
+    return run
 
 
 def baseline(

@@ -83,6 +83,7 @@ class Controller:
             mask_value=assignment.secrets.mask_value,
         )
         self._way = transport(around.options.via).way(around, assignment.credentials)
+        self._way.expect(fleet.hosts)
         statuses = record.statuses()
         self._runs = {
             host.name: self._way.host_run(

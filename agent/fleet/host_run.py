@@ -15,7 +15,7 @@ from agent.store.documents import RunDocument
 from agent.store.journal import now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from agent.fleet.bundle import Bundles
@@ -68,6 +68,9 @@ class HostPart:
 
 class Way(ABC):
     """How the hosts of a fleet run are reached."""
+
+    def expect(self, hosts: Iterable[FleetHost]) -> None:  # noqa: B027 - not every way has to
+        """Learn which hosts there are, before ``host_run`` is called for each."""
 
     @abstractmethod
     def host_run(self, part: HostPart) -> HostRun:

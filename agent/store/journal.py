@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sqlite3
 import threading
 from collections import deque
@@ -18,6 +19,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import UsageError
@@ -26,7 +28,6 @@ from agent.core.safe_files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from typing_extensions import Self
 
@@ -53,6 +54,27 @@ CREATE TABLE IF NOT EXISTS sinks (
 );
 """
 
+
+_NETWORK = frozenset(
+    {
+        *(
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb3",
+            "smbfs",
+            "9p",
+            "afs",
+            "ceph",
+            "glusterfs",
+            "lustre",
+            "gpfs",
+            "beegfs",
+        ),
+        *("ocfs2", "gfs2", "orangefs", "pvfs2", "panfs", "wekafs", "virtiofs", "sshfs", "s3fs", "davfs"),
+    }
+)
+"""Types of file systems (proc(5), mountinfo) that other machines may have mounted as well."""
 
 _CONTEXT = ("experiment_id", "run_id", "client_id", "profile", "tool_name", "tool_version", "scenario")
 _SPAN = ("scenario_start", "scenario_end")
@@ -115,7 +137,9 @@ class Journal:
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         try:
             self._database.row_factory = sqlite3.Row
-            self._database.execute("PRAGMA journal_mode=WAL")
+            # A write-ahead log needs memory that all readers share, which network file systems do not have.
+            mode = "DELETE" if is_on_network(path) else "WAL"
+            self._database.execute(f"PRAGMA journal_mode={mode}")
             self._database.execute("PRAGMA synchronous=FULL")
             self._database.executescript(_SCHEMA)
             status = path.stat()
@@ -362,6 +386,30 @@ def record_from_json(record_id: int, text: str) -> MetricRecord:
 _written = lru_cache(maxsize=64)(datetime.isoformat)
 _read = lru_cache(maxsize=64)(datetime.fromisoformat)
 # A monitor's records have few different times.
+
+
+def is_on_network(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Return whether a file is, or would be, on a network file system.
+
+    Args:
+        path: the file.
+        mounts: the file systems, as proc(5) describes them.
+    """
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        real = os.path.realpath(path)
+    except OSError:
+        return False
+    nearest, kind = "", ""
+    for line in lines:
+        place, _, described = line.partition(" - ")
+        fields = place.split()
+        if len(fields) < 5 or not described:  # noqa: PLR2004 - the fifth is the mount point
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4]).rstrip("/")
+        if len(point) >= len(nearest) and (real == point or real.startswith(f"{point}/")):
+            nearest, kind = point, described.split()[0]
+    return kind.removeprefix("fuse.") in _NETWORK
 
 
 def _require_ordinary(path: Path) -> None:

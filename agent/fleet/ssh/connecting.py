@@ -168,6 +168,11 @@ class Connector:
             return
         if standing is KeyStanding.UNKNOWN:
             if not self._accept_new:
+                if hop.known_hosts_command:
+                    problem = problem or (
+                        "KnownHostsCommand is not run: write what it prints to a file, and name that with "
+                        "--known-hosts"
+                    )
                 raise UnknownHostKeyError(hop.host_key_name, key, problem)
             with self._lock:
                 if self.known_hosts.standing(hop, key)[0] is not KeyStanding.KNOWN:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from agent.core.file_hash import sha256_of
-from agent.fleet.errors import ConnectionLostError, HostUnfitError
+from agent.fleet.errors import ConnectionLostError, HostUnfitError, NotFollowedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from agent.fleet.scheduling import Task
@@ -52,12 +53,34 @@ def gathered(command: Command, folder: Path, left_s: Callable[[], float] = lambd
 
     Raises:
         ConnectionLostError: if the connection breaks, or a file is not as it was sent.
+        NotFollowedError: if a file cannot be written here.
     """
     line = yield from command.line(min(_LIST_S, left_s()))
     if line is None:
         raise ConnectionLostError(f"the host tells no files within {min(_LIST_S, left_s()):.0f} s")
     if not line:
         raise ConnectionLostError(f"the host offers no files: {command.ended().stderr or 'no answer'}")
+    with _disk(folder):
+        return _fetched(command, folder, line, left_s)
+
+
+@contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    """Tell what cannot be written here as such: the files are still on the host.
+
+    Raises:
+        NotFollowedError: if a file cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise NotFollowedError(
+            f"its results cannot be written to {folder}: {error.strerror or error}",
+            remedy="they are still on the host: free some space here, then vcagent fleet resume",
+        ) from error
+
+
+def _fetched(command: Command, folder: Path, line: bytes, left_s: Callable[[], float]) -> int:
     offered = [_Wanted(name, _inside(folder, name), *more) for name, *more in json.loads(line)["files"]]
     wanted = [file for file in offered if not _is_there(file)]
     offsets = [file.offset for file in wanted]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.core.errors import UsageError
 from agent.fleet.ssh.config import HostOptions, read_ssh_config
+from agent.fleet.ssh.openssh_config import OpenSshOptions, openssh_options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agent.fleet.inventory import FleetHost
 
 
@@ -23,9 +28,23 @@ class HostConfigs:
     """
 
     def __init__(self, path: Path) -> None:
-        self._read: dict[str | None, HostOptions] = {None: read_ssh_config(path)}
+        self._read: dict[str | None, HostOptions | OpenSshOptions] = {None: _options(path)}
 
-    def of(self, host: FleetHost) -> HostOptions:
+    def prepare(self, hosts: Iterable[FleetHost]) -> None:
+        """Read what is said of many hosts, at once where OpenSSH is asked.
+
+        Raises:
+            UsageError: if a configuration is not there.
+        """
+        asked: defaultdict[str | None, list[FleetHost]] = defaultdict(list)
+        for host in hosts:
+            asked[host.ssh_config].append(host)
+        for group in asked.values():
+            options = self.of(group[0])
+            if isinstance(options, OpenSshOptions):
+                options.prepare((host.address, host.user, host.port) for host in group)
+
+    def of(self, host: FleetHost) -> HostOptions | OpenSshOptions:
         """The one that holds for a host; ``none`` is an empty one (ssh(1), ``-F``).
 
         Raises:
@@ -40,5 +59,10 @@ class HostConfigs:
                     where=f"host {host.name}",
                     remedy="the inventory names it, in ssh_config or behind -F in Ansible's SSH arguments",
                 )
-            self._read[name] = read_ssh_config(Path("/dev/null") if name == "none" else path)
+            self._read[name] = _options(Path(os.devnull) if name == "none" else path)
         return self._read[name]
+
+
+def _options(path: Path) -> HostOptions | OpenSshOptions:
+    """OpenSSH's own reading, else paramiko's."""
+    return openssh_options(path) or read_ssh_config(path)

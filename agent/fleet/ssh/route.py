@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.fleet.ssh.config import HostOptions
+    from agent.fleet.ssh.openssh_config import OpenSshOptions
 
 _GLOBAL_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 _USER_KNOWN_HOSTS = "~/.ssh/known_hosts"
@@ -38,6 +39,7 @@ class Hop:
         proxy_command: a command that leads there; empty for none.
         host_key_name: what its host key is known by.
         known_hosts: the files of host keys; a new key goes into the first.
+        known_hosts_command: a program that prints more of them (KnownHostsCommand), which is not run.
     """
 
     address: str
@@ -50,13 +52,16 @@ class Hop:
     proxy_command: str = ""
     host_key_name: str = ""
     known_hosts: tuple[str, ...] = ()
+    known_hosts_command: str = ""
 
     def __str__(self) -> str:
         """As it is typed."""
         return f"{self.user}@{self.address}" + (f":{self.port}" if self.port != 22 else "")  # noqa: PLR2004
 
 
-def route_to(host: FleetHost, config: HostOptions, known_hosts: Path | None = None) -> tuple[Hop, ...]:
+def route_to(
+    host: FleetHost, config: HostOptions | OpenSshOptions, known_hosts: Path | None = None
+) -> tuple[Hop, ...]:
     """The servers on the way to a host, itself the last.
 
     What the inventory says counts before the SSH configuration. Jump hosts are visited in the order in which
@@ -75,7 +80,10 @@ def route_to(host: FleetHost, config: HostOptions, known_hosts: Path | None = No
 
 
 def _route(
-    host: FleetHost, config: HostOptions, known_hosts: Path | None, behind: frozenset[tuple[str, int]]
+    host: FleetHost,
+    config: HostOptions | OpenSshOptions,
+    known_hosts: Path | None,
+    behind: frozenset[tuple[str, int]],
 ) -> list[Hop]:
     """The way to a host; none if it is one of those that are to be reached through it."""
     options = config.of(host.address, host.user, host.port)
@@ -132,6 +140,7 @@ def _hop(host: FleetHost, options: Mapping[str, object], known_hosts: Path | Non
         proxy_command="" if command.lower() == "none" else tokens.filled(command),
         host_key_name=key_name if port == 22 or text("hostkeyalias") else f"[{key_name}]:{port}",  # noqa: PLR2004
         known_hosts=(str(known_hosts),) if known_hosts else files(key_files),
+        known_hosts_command="" if text("knownhostscommand").lower() == "none" else text("knownhostscommand"),
     )
 
 

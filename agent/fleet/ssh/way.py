@@ -13,7 +13,10 @@ from agent.fleet.ssh.host_run import SshHostRun
 from agent.fleet.ssh.route import route_to
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agent.fleet.host_run import HostPart, Surroundings
+    from agent.fleet.inventory import FleetHost
     from agent.fleet.ssh.credentials import Credentials
 
 
@@ -34,6 +37,10 @@ class OverSsh(Way):
         self._credentials = credentials
         self._configs = HostConfigs(options.ssh_config.expanduser())
         self._connector = Connector(options.connect_timeout_s, accept_new=options.accept_new_host_keys)
+
+    @override
+    def expect(self, hosts: Iterable[FleetHost]) -> None:
+        self._configs.prepare(hosts)
 
     @override
     def host_run(self, part: HostPart) -> SshHostRun:

@@ -206,5 +206,7 @@ def test_runs_and_report_know_fleet_runs(
         assert code == 0
         assert "diagnosis of 8 hosts: 1 sick, 7 well" in out
     assert (run_dir / "report.html").is_file()
+    code, out = _vcagent(capsys, monkeypatch, "diagnose", name[:10], "--results-dir", tmp_path)
+    assert (code, "8 hosts: 1 sick, 7 well" in out) == (10, True)
     code, out = _vcagent(capsys, monkeypatch, "report", "other", "--results-dir", tmp_path)
     assert code == 2

@@ -11,7 +11,14 @@ import pytest
 
 from agent.core.errors import UsageError
 from agent.core.records import MetricRecord, Relativity
-from agent.store.journal import Journal, StepRow, StepStatus, record_from_json, record_to_json
+from agent.store.journal import (
+    Journal,
+    StepRow,
+    StepStatus,
+    is_on_network,
+    record_from_json,
+    record_to_json,
+)
 
 MOMENT = datetime(2026, 4, 1, 12, 0, 0, 123456, tzinfo=timezone.utc)
 
@@ -155,3 +162,35 @@ def test_sqlite_is_left_in_write_ahead_mode(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "journal.sqlite") as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     database.close()
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+40 22 0:45 / /home rw,relatime shared:2 - nfs4 server:/home rw,vers=4.2
+41 40 8:2 / /home/local rw - xfs /dev/sdb1 rw
+42 22 0:46 / /my\\040share rw - fuse.sshfs a:/ rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "is_network"),
+    [("/home/a/journal", True), ("/home/local/journal", False), ("/homes/a", False), ("/my share/a", True)],
+)
+def test_network_file_systems_are_known(tmp_path: Path, path: str, is_network: bool) -> None:  # noqa: FBT001
+    (tmp_path / "mountinfo").write_text(MOUNTS)
+    assert is_on_network(Path(path), tmp_path / "mountinfo") == is_network
+
+
+@pytest.mark.parametrize(("is_network", "mode"), [(True, "delete"), (False, "wal")])
+def test_a_journal_on_a_network_file_system_needs_no_shared_memory(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_network: bool,  # noqa: FBT001
+    mode: str,
+) -> None:
+    monkeypatch.setattr("agent.store.journal.is_on_network", lambda _: is_network)
+    with Journal(tmp_path / "j.sqlite") as journal:
+        journal.remember(a=1)
+        assert journal._rows("PRAGMA journal_mode")[0][0] == mode
+        with Journal(tmp_path / "j.sqlite") as other:
+            assert other.recall("a") == 1

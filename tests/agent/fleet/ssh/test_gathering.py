@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
+import os
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from agent.fleet.errors import ConnectionLostError, DeadlineError, HostUnfitError
+from agent.fleet.errors import ConnectionLostError, DeadlineError, HostUnfitError, NotFollowedError
 from agent.fleet.scheduling import Wait, run_task
 from agent.fleet.ssh.gathering import gathered
 from agent.fleet.ssh.session import Answer, Command
@@ -112,3 +114,17 @@ def test_no_file_leaves_its_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(HostUnfitError, match="outside of its folder"):
         gather(Host({name: b"x"}), tmp_path / "in")
     assert not list(tmp_path.rglob("*passwd*"))
+
+
+def test_a_full_disk_here_is_told_and_the_run_can_be_brought_home_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("agent.fleet.ssh.gathering._fetch", full)
+        with pytest.raises(NotFollowedError, match="No space left on device") as caught:
+            gather(Host(FILES), tmp_path)
+    assert "vcagent fleet resume" in str(caught.value)
+    assert gather(Host(FILES), tmp_path) == sum(map(len, FILES.values()))
