@@ -76,7 +76,7 @@ def test_every_kind_of_host_in_one_fleet(controller: Controller, hosts: list[Ssh
     config = controller.folder / ".ssh" / "config"
     config.parent.mkdir()
     config.write_text(
-        f"Include jumps\nHost *\n  IdentityFile {controller.key}\n"
+        f"Include {config.parent}/jumps\nHost *\n  IdentityFile {controller.key}\n"
         f"  UserKnownHostsFile {controller.known_hosts}\n"
     )
     (config.parent / "jumps").write_text(
@@ -127,7 +127,7 @@ def test_every_kind_of_host_in_one_fleet(controller: Controller, hosts: list[Ssh
         "down": "Connection refused",
         "silent": f"no connection to {UNUSED}:22",
         "frozen": "accepts connections but says nothing",
-        "no-python": "no Python 3.10 or newer",
+        "no-python": "the agent needs Python 3.10 or newer",
         "no-name": "the name no-such-host.invalid is not known",
     }
     for name, reason in wrong.items():
@@ -392,11 +392,11 @@ def test_a_host_that_reboots_in_the_middle_goes_on(
 
 def test_a_full_disk_is_named(controller: Controller, docker_engine: Any, ssh_base: str) -> None:
     public_key = Path(f"{controller.key}.pub")
-    options = ["--tmpfs=/var/cache:size=8m"]
+    options = ["--tmpfs=/var/cache:size=8m,exec"]
     host = start_hosts(docker_engine, ssh_base, ["fleet-full"], public_key, options=options)[0]
     controller.known_hosts.write_text(host.host_key())
     fleet = controller.fleet(
         "run", "-i", controller.write_inventory({"a": {"address": host.address}}),
         "-p", controller.write_profile("true"), exit_code=10,
     )  # fmt: skip
-    assert "MiB are free in /var/cache/vcagent/fleet/bundles" in fleet["hosts"]["a"]["reason"]
+    assert "MiB are free in /var/cache; the agent needs" in fleet["hosts"]["a"]["reason"]
