@@ -4,15 +4,24 @@ Fleets are simulated with normal noise and a number of hosts that are 7 % slow. 
 rules as ``vcagent diagnose`` does, by SuperBench's rule (5 % below the median, ``x < -0.05``) and by a plain
 z-score (3 standard deviations below the mean). The same seed gives the same figures.
 
-    python benchmarks/diagnosis_error_rates.py benchmarks/results/diagnosis_error_rates.json
+A second part has noise that is not normal, and many metrics at once: a fleet counts as falsely alarmed if a
+healthy host is named by any metric. The noise has the same standard deviation: heavy tails (Student's t with
+3 degrees of freedom), a skew to slow runs (a negative gamma of shape 2), and one run in 20 that is 4 standard
+deviations slow.
+
+    python benchmarks/diagnosis_error_rates.py benchmarks/results/diagnosis_error_rates.json [normal|other]
+
+With a part's name only that part is simulated anew; the file keeps the other.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
 import statistics
 import sys
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +33,7 @@ from agent.diagnosis.observations import Measured, observe
 from agent.diagnosis.rules import default_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 SEED = 20
 LOSS = 0.07
@@ -33,6 +42,9 @@ FLEETS = {4: 400, 8: 400, 16: 400, 64: 100}
 NOISES = (0.002, 0.01, 0.02, 0.05, 0.2)
 SICK = (0, 1, 3)
 REPEATS = (1, 3)
+OTHER_FLEETS = {16: 60, 64: 20}
+OTHER_NOISES = (0.01, 0.05)
+METRICS = (1, 20)
 RULES = default_rules()
 
 Runs = dict[str, list[float]]
@@ -40,10 +52,11 @@ Named = tuple[set[str], bool]
 """The hosts that are named, and whether something is said not to be judged."""
 
 
-def by_default_rules(fleet: Runs) -> Named:
+def by_default_rules(metrics: Sequence[Runs]) -> Named:
     """Judge as ``vcagent diagnose`` does."""
     measured = [
-        Measured(host, "case/speed", value, "queries/s", Relativity.HIGHER)
+        Measured(host, f"case-{number}/speed", value, "queries/s", Relativity.HIGHER)
+        for number, fleet in enumerate(metrics)
         for host, values in fleet.items()
         for value in values
     ]
@@ -55,61 +68,113 @@ def by_default_rules(fleet: Runs) -> Named:
     return sick, any(host.state is HostState.NOT_JUDGED for host in hosts)
 
 
-def by_superbench(fleet: Runs) -> Named:
+def by_superbench(metrics: Sequence[Runs]) -> Named:
     """Judge by SuperBench's variance rule."""
-    middles = {host: statistics.median(values) for host, values in fleet.items()}
-    baseline = statistics.median(middles.values())
-    return {host for host, value in middles.items() if value / baseline - 1 < -0.05}, False
+    named: set[str] = set()
+    for fleet in metrics:
+        middles = {host: statistics.median(values) for host, values in fleet.items()}
+        baseline = statistics.median(middles.values())
+        named |= {host for host, value in middles.items() if value / baseline - 1 < -0.05}
+    return named, False
 
 
-def by_z_score(fleet: Runs) -> Named:
+def by_z_score(metrics: Sequence[Runs]) -> Named:
     """Judge by the distance from the mean in standard deviations."""
-    means = {host: statistics.fmean(values) for host, values in fleet.items()}
-    mean, deviation = statistics.fmean(means.values()), statistics.stdev(means.values())
-    return {host for host, value in means.items() if value < mean - 3 * deviation}, False
+    named: set[str] = set()
+    for fleet in metrics:
+        means = {host: statistics.fmean(values) for host, values in fleet.items()}
+        mean, deviation = statistics.fmean(means.values()), statistics.stdev(means.values())
+        named |= {host for host, value in means.items() if value < mean - 3 * deviation}
+    return named, False
 
 
-JUDGES: dict[str, Callable[[Runs], Named]] = {
+def student(source: random.Random) -> float:
+    """Noise with heavy tails, of standard deviation 1."""
+    chi_square = sum(source.gauss(0, 1) ** 2 for _ in range(3))
+    return source.gauss(0, 1) / math.sqrt(chi_square / 3) / math.sqrt(3)
+
+
+def skewed(source: random.Random) -> float:
+    """Noise with a long tail of slow runs, of standard deviation 1."""
+    return (2 - source.gammavariate(2, 1)) / math.sqrt(2)
+
+
+def spiky(source: random.Random) -> float:
+    """Normal noise with one run in 20 that is slow, of standard deviation 1 or a little more."""
+    return source.gauss(0, 1) - 4 * (source.random() < 0.05)
+
+
+SHAPES: dict[str, Callable[[random.Random], float]] = {
+    "heavy tails": student,
+    "skewed to slow": skewed,
+    "slow spikes": spiky,
+}
+
+JUDGES: dict[str, Callable[[Sequence[Runs]], Named]] = {
     "vcagent": by_default_rules,
     "superbench": by_superbench,
     "z_score": by_z_score,
 }
 
 
+def other_rates(hosts: int, noise: float, sick: int, metrics: int, shape: str) -> dict[str, object]:
+    """Return the rates of one kind of fleet whose noise is not normal, with three runs a host."""
+    source = random.Random(f"{SEED} {hosts} {noise} {sick} {metrics} {shape}")  # noqa: S311 - a simulation
+    slow = {f"host-{number:03}" for number in range(sick)}
+    fleets = [
+        [
+            {
+                f"host-{number:03}": [
+                    (1 - LOSS * (number < sick)) * (1 + noise * SHAPES[shape](source)) for _ in range(3)
+                ]
+                for number in range(hosts)
+            }
+            for _ in range(metrics)
+        ]
+        for _ in range(OTHER_FLEETS[hosts])
+    ]
+    kind = {"hosts": hosts, "noise": noise, "shape": shape, "metrics": metrics, "sick": sick, "repeats": 3}
+    return {**kind, **judged(fleets, slow)}
+
+
+def judged(fleets: Sequence[Sequence[Runs]], slow: set[str]) -> dict[str, object]:
+    """Return the number of fleets, and the rates of each judge over them."""
+    rates_of: dict[str, object] = {"fleets": len(fleets)}
+    for name, judge in JUDGES.items():
+        found = [judge(metrics) for metrics in fleets]
+        counts = {
+            "false_alarm": sum(bool(named - slow) for named, _ in found),
+            "all_found": sum(named >= slow for named, _ in found),
+            "missed_in_silence": sum(not (named >= slow or unjudged) for named, unjudged in found),
+            "not_judged": sum(unjudged for _, unjudged in found),
+        }
+        rates_of[name] = {what: round(count / len(fleets), 4) for what, count in counts.items()}
+    return rates_of
+
+
 def rates(hosts: int, noise: float, sick: int, repeats: int) -> dict[str, object]:
     """Return the rates of one kind of fleet, of each judge."""
     count = FLEETS[hosts] if sick else max(FLEETS.values())
     source = random.Random(f"{SEED} {hosts} {noise} {sick} {repeats}")  # noqa: S311 - a simulation
-    counts = {
-        name: {"false_alarm": 0, "all_found": 0, "missed_in_silence": 0, "not_judged": 0} for name in JUDGES
-    }
     slow = {f"host-{number:03}" for number in range(sick)}
-    for _ in range(count):
-        fleet = {
-            f"host-{number:03}": [
-                source.gauss(1 - LOSS * (number < sick), noise * (1 - LOSS * (number < sick)))
-                for _ in range(repeats)
-            ]
-            for number in range(hosts)
-        }
-        for name, judge in JUDGES.items():
-            named, unjudged = judge(fleet)
-            counts[name]["false_alarm"] += bool(named - slow)
-            counts[name]["all_found"] += named >= slow
-            counts[name]["missed_in_silence"] += not (named >= slow or unjudged)
-            counts[name]["not_judged"] += unjudged
-    return {
-        "hosts": hosts,
-        "noise": noise,
-        "sick": sick,
-        "repeats": repeats,
-        "fleets": count,
-        **{name: {what: round(n / count, 4) for what, n in found.items()} for name, found in counts.items()},
-    }
+    fleets = [
+        [
+            {
+                f"host-{number:03}": [
+                    source.gauss(1 - LOSS * (number < sick), noise * (1 - LOSS * (number < sick)))
+                    for _ in range(repeats)
+                ]
+                for number in range(hosts)
+            }
+        ]
+        for _ in range(count)
+    ]
+    kind = {"hosts": hosts, "noise": noise, "sick": sick, "repeats": repeats}
+    return {**kind, **judged(fleets, slow)}
 
 
-def main() -> None:
-    """Print and write the rates."""
+def normal() -> list[dict[str, object]]:
+    """Return the rates with normal noise and one metric."""
     found = []
     for hosts in FLEETS:
         for noise in NOISES:
@@ -119,8 +184,28 @@ def main() -> None:
                 for repeats in REPEATS:
                     found.append(rates(hosts, noise, sick, repeats))
                     print(json.dumps(found[-1]), flush=True)
-    document = {"seed": SEED, "loss": LOSS, "noise": "normal, as a share of a host's speed", "rates": found}
-    Path(sys.argv[1]).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def other() -> list[dict[str, object]]:
+    """Return the rates with other noise and several metrics."""
+    found = []
+    for hosts, noise, sick, metrics, shape in product(OTHER_FLEETS, OTHER_NOISES, (0, 1), METRICS, SHAPES):
+        found.append(other_rates(hosts, noise, sick, metrics, shape))
+        print(json.dumps(found[-1]), flush=True)
+    return found
+
+
+def main() -> None:
+    """Print and write the rates."""
+    path, parts = Path(sys.argv[1]), sys.argv[2:] or ["normal", "other"]
+    document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    document |= {"seed": SEED, "loss": LOSS, "noise": "as a share of a host's speed"}
+    if "normal" in parts:
+        document["rates"] = normal()
+    if "other" in parts:
+        document["rates_other_noise"] = other()
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

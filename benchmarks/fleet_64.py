@@ -5,10 +5,11 @@
 Takes root and dockerd; the hosts are containers with sshd on this machine, so controller and hosts share its
 processors. Three measurements:
 
-- ``job``: connect, run, put 1 MiB, sleep 0.5 s, get (fleet_contestants.py). Each tool runs in a process of
-  its own, in turn, so often; ansible-core, which is slow, once. CPU time is that of the controller and of all
-  processes that it starts, the hosts not counted; memory is the largest sum of their resident sets, looked at
-  ten times a second, or the largest of one.
+- ``job``: connect, run, put 1 MiB, sleep 0.5 s, get (fleet_contestants.py). vcagent sends files by ``cat``,
+  the others by SFTP; ``asyncssh-cat`` is asyncssh with ``cat``, so that like is compared with like. Each tool
+  runs in a process of its own, in turn, so often; ansible-core, which is slow, once. CPU time is that of the
+  controller and of all processes that it starts, the hosts not counted; memory is the largest sum of their
+  resident sets, looked at ten times a second, or the largest of one.
 - ``fleet_run``: the real ``vcagent fleet run`` of a profile that does nothing, whole.
 - ``idle``: of one that sleeps: what the controller costs while nothing happens, without a terminal and with
   one.
@@ -48,8 +49,16 @@ from tests.lab.host.docker_engine import running_engine  # noqa: E402
 
 RESULTS = ROOT / "benchmarks/results/fleet_64.json"
 CONTESTANTS = ROOT / "benchmarks/fleet_contestants.py"
-PEERS = {"asyncssh": "asyncssh", "fabric": "fabric", "pyinfra": "pyinfra>=3", "ansible-core": "ansible-core"}
+PEERS = {
+    "asyncssh": "asyncssh",
+    "asyncssh-cat": "asyncssh",
+    "fabric": "fabric",
+    "pyinfra": "pyinfra>=3",
+    "ansible-core": "ansible-core",
+}
 ONCE = ("ansible-core",)
+FILES_BY = {"vcagent": "cat", "asyncssh-cat": "cat"}
+"""How a tool transfers files; the others do so by SFTP."""
 WANTED = {"wall_s": 2.5, "controller_cpu_s": 1.3, "peak_memory_mb": 60.0}
 WANTED_IDLE_PERCENT = 2.0
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -162,14 +171,18 @@ def measure_job(hosts: list[SshHost], folder: Path, rounds: int) -> dict[str, An
                 for name, values in columns(found).items()
             },
             "rounds": len(found),
+            "files_by": FILES_BY.get(tool, "SFTP"),
             "versions": versions(pythons[tool]),
         }
         for tool, found in runs.items()
     }
     return {
         "tools": tools,
-        "vcagent_over_asyncssh": {
-            name: round(tools["vcagent"][name] / tools["asyncssh"][name], 2) for name in WANTED
+        **{
+            f"vcagent_over_{peer}": {
+                name: round(tools["vcagent"][name] / tools[peer][name], 2) for name in WANTED
+            }
+            for peer in ("asyncssh", "asyncssh-cat")
         },
     }
 

@@ -2,7 +2,7 @@
 
 The job on each host: connect, run a command, put a file of 1 MiB, sleep 0.5 s there, get the file. Each tool
 does it as its documentation has it, all hosts at once where it lets one choose; the files are compared
-afterwards.
+afterwards. Files go by SFTP, except with vcagent and ``asyncssh-cat``: those two send them through ``cat``.
 """
 
 from __future__ import annotations
@@ -93,6 +93,28 @@ def run_asyncssh(job: dict[str, Any]) -> None:
     asyncio.run(work_all())
 
 
+def run_asyncssh_cat(job: dict[str, Any]) -> None:
+    """All hosts in one event loop; files by ``cat``, as vcagent brings them, not by SFTP."""
+    import asyncio
+
+    import asyncssh
+
+    async def work(address: str) -> None:
+        async with asyncssh.connect(
+            address, username="root", client_keys=[job["key"]], known_hosts=job["known_hosts"], config=None
+        ) as connection:
+            await connection.run("true", check=True)
+            await connection.run(f"cat >{PUT}", stdin=job["file"], encoding=None, check=True)
+            await connection.run("sleep 0.5", check=True)
+            target = f"{job['folder']}/{address}"
+            await connection.run(f"cat {PUT}", stdout=target, encoding=None, check=True)
+
+    async def work_all() -> None:
+        await asyncio.gather(*map(work, job["hosts"]))
+
+    asyncio.run(work_all())
+
+
 def run_fabric(job: dict[str, Any]) -> None:
     """``ThreadingGroup``: a thread for each host."""
     from fabric import ThreadingGroup
@@ -173,6 +195,7 @@ if __name__ == "__main__":
     {
         "vcagent": run_vcagent,
         "asyncssh": run_asyncssh,
+        "asyncssh-cat": run_asyncssh_cat,
         "fabric": run_fabric,
         "pyinfra": run_pyinfra,
         "ansible-core": run_ansible_core,

@@ -152,6 +152,13 @@ class Command:
 
     def read(self, count: int) -> bytes:
         """Up to so many bytes of its standard output; none where that has ended."""
+        while not self.has_begun:
+            with _lost(self._hop):
+                piece = self._channel.recv(_PIECE)
+            self._rest += piece
+            self._skip(piece)
+            if not piece:
+                return b""
         if self._rest:
             data, self._rest = self._rest[:count], self._rest[count:]
             return data

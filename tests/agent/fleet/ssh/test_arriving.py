@@ -131,3 +131,8 @@ def test_a_clock_that_is_off_by_more_than_can_be_borne_is_told() -> None:
     assert clock_warning(-3600.0).startswith("its clock is 3600 s behind")
     assert clock_warning(61.0).startswith("its clock is 61 s ahead")
     assert probe(Channel(begun(told(clock_s=time.time() + 500))))["clock_off_s"] > 400
+
+
+def test_bytes_are_read_from_the_commands_own_beginning() -> None:
+    command = Command(cast("Any", Channel(begun(b"\x00data", before=NOISE))), cast("Any", "root@a"))
+    assert command.read(2) + command.read(100) + command.read(100) == b"\x00data"
