@@ -270,12 +270,19 @@ def _ratios(replies: Replies) -> Iterator[_Found]:
 
 def _recounted(recount: Mapping[str, Any]) -> Iterator[_Found]:
     if problem := recount.get("problem"):
-        yield "recount", f"the tokens could not be counted anew: {problem}", "correct tokenizer", False
+        yield (
+            "recount",
+            f"the tokens could not be counted a second time: {problem}",
+            "correct tokenizer",
+            False,
+        )
         return
     told, counted = recount.get("told", 0), recount.get("counted", 0)
     if told < _RECOUNT_TOKENS or not counted:
         return
-    ratio = max(told / counted, counted / told)
+    # The tokens that end answers have no text to count, and not every engine counts them.
+    with_text = min(max(counted, told - recount.get("ended", 0)), told)
+    ratio = max(with_text / counted, counted / with_text)
     spoils, doubtful = _RECOUNT
     if ratio >= doubtful:
         who = "the server's own tokenizer" if recount.get("source") == "server" else "the model's tokenizer"
