@@ -280,9 +280,10 @@ def _recounted(recount: Mapping[str, Any]) -> Iterator[_Found]:
     told, counted = recount.get("told", 0), recount.get("counted", 0)
     if told < _RECOUNT_TOKENS or not counted:
         return
-    # The tokens that end answers have no text to count, and not every engine counts them.
-    with_text = min(max(counted, told - recount.get("ended", 0)), told)
-    ratio = max(with_text / counted, counted / with_text)
+    # One token of each answer proves nothing: the token that ends an answer has no text, and a model may
+    # write as two tokens what a tokenizer reads as one, such as two line ends.
+    least = min(max(counted, told - recount.get("texts", 0)), told)
+    ratio = max(least / counted, counted / least)
     spoils, doubtful = _RECOUNT
     if ratio >= doubtful:
         who = "the server's own tokenizer" if recount.get("source") == "server" else "the model's tokenizer"

@@ -1,8 +1,8 @@
-"""Counts the tokens of some answers a second time, by a tokenizer."""
+"""Count the tokens of some answers a second time, by a tokenizer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -11,21 +11,11 @@ _REPLACED = "�"
 """What an engine writes where tokens make no whole character: their text does not tell their number."""
 
 
-class Answer(NamedTuple):
-    """An answer whose tokens are counted a second time."""
-
-    text: str
-    tokens: int
-    """As they were counted before."""
-    ended: bool
-    """Whether the model ended it: the token that ends an answer has no text, and most engines count it."""
-
-
-def recount(answers: Sequence[Answer], tokenizer: str) -> dict[str, Any]:
+def recount(texts: Sequence[tuple[str, int]], tokenizer: str) -> dict[str, Any]:
     """Count by a tokenizer of this host.
 
     Args:
-        answers: some of the test's.
+        texts: answers, with their tokens as they were counted before.
         tokenizer: the folder of ``tokenizer.json``, or that file.
     """
     try:
@@ -37,23 +27,23 @@ def recount(answers: Sequence[Answer], tokenizer: str) -> dict[str, Any]:
         loaded = Tokenizer.from_file(path)
     except Exception as error:  # noqa: BLE001 - the library raises nothing more exact
         return {"problem": f"{path} is no tokenizer: {error}"}
-    usable = _usable(answers)
-    counted = sum(len(loaded.encode(text, add_special_tokens=False).ids) for text, *_ in usable)
+    usable = _usable(texts)
+    counted = sum(len(loaded.encode(text, add_special_tokens=False).ids) for text, _ in usable)
     return _result("tokenizer", usable, counted)
 
 
 async def recount_at_server(
-    answers: Sequence[Answer], ask: Callable[[str], Awaitable[int | None]]
+    texts: Sequence[tuple[str, int]], ask: Callable[[str], Awaitable[int | None]]
 ) -> dict[str, Any] | None:
     """Count by the engine's own tokenizer.
 
     Args:
-        answers: some of the test's.
+        texts: answers, with their tokens as they were counted before.
         ask: gives the tokens of a text; None where the engine does not tell.
     """
-    usable = _usable(answers)
+    usable = _usable(texts)
     counted = 0
-    for text, *_ in usable:
+    for text, _ in usable:
         tokens = await ask(text)
         if tokens is None:
             return None
@@ -61,10 +51,10 @@ async def recount_at_server(
     return _result("server", usable, counted)
 
 
-def _usable(answers: Sequence[Answer]) -> list[Answer]:
-    return [answer for answer in answers if answer.text and answer.tokens and _REPLACED not in answer.text]
+def _usable(texts: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [(text, tokens) for text, tokens in texts if text and tokens and _REPLACED not in text]
 
 
-def _result(source: str, answers: Sequence[Answer], counted: int) -> dict[str, Any]:
-    told, ended = sum(answer.tokens for answer in answers), sum(answer.ended for answer in answers)
-    return {"source": source, "texts": len(answers), "told": told, "ended": ended, "counted": counted}
+def _result(source: str, texts: Sequence[tuple[str, int]], counted: int) -> dict[str, Any]:
+    told = sum(tokens for _, tokens in texts)
+    return {"source": source, "texts": len(texts), "told": told, "counted": counted}

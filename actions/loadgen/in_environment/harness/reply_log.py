@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .endpoint import is_like
-from .recount import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -96,8 +95,8 @@ class ReplyLog:
         self._ids_differ = False
         self._first_parts: Counter[str] = Counter()
         self._random = random.Random(1)  # noqa: S311 - a choice of texts, no secret
-        self.kept: list[Answer] = []
-        """Some answers; each reply has the same chance to be among them."""
+        self.kept: list[tuple[str, int]] = []
+        """Some answers with their tokens; each reply has the same chance to be among them."""
         self.counts: Counter[str] = Counter()
         self.sums: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
@@ -203,11 +202,10 @@ class ReplyLog:
         elif len(parts) > tokens:
             self.count("more_parts", f"{len(parts)} parts of {tokens} tokens")
         replies = self.sums["replies"]
-        answer = Answer(text, tokens, reply.reader.finish_reason == "stop")
         if len(self.kept) < _KEPT_TEXTS:
-            self.kept.append(answer)
+            self.kept.append((text, tokens))
         elif (place := int(self._random.random() * replies)) < _KEPT_TEXTS:
-            self.kept[place] = answer
+            self.kept[place] = text, tokens
         if not tokens:
             return
         if not text or text.isspace():
