@@ -4,7 +4,8 @@
 
 The controller is the product's own: connector, scheduler, journal, gathering, report. The hosts are
 
-- ``simulated``: one asyncssh server in a process of its own. It speaks SSH and answers as the agent does.
+- ``simulated``: one asyncssh server in a process of its own. It speaks SSH and answers as the agent does, at
+  another address of 127.0.0.0/8 for each host.
 - ``sshd``: real sshd processes, one a host, each on a port of its own, with the same answers by ForceCommand.
   Takes root and OpenSSH's server.
 
@@ -142,7 +143,8 @@ def serve(folder: Path, run_s: float) -> None:
 
     async def main() -> None:
         server = await asyncssh.listen(
-            "127.0.0.1", 0, server_host_keys=[str(folder / "host_key")], process_factory=answer,
+            "0.0.0.0",  # noqa: S104 - all of 127.0.0.0/8 is meant; only the run's own key opens it
+            0, server_host_keys=[str(folder / "host_key")], process_factory=answer,
             authorized_client_keys=str(folder / "key.pub"), encoding=None, backlog=1024, keepalive_interval=0,
         )  # fmt: skip
         (folder / "port.part").write_text(str(server.get_port()))
@@ -177,7 +179,7 @@ def control(folder: Path, ports: list[int]) -> None:
     )
     user = os.environ.get("USER") or "root"
     hosts = [
-        FleetHost(f"h{number:04d}", "127.0.0.1", port, user, (str(folder / "key"),))
+        FleetHost(f"h{number:04d}", address_of(number), port, user, (str(folder / "key"),))
         for number, port in enumerate(ports)
     ]
     options = FleetOptions(
@@ -189,6 +191,11 @@ def control(folder: Path, ports: list[int]) -> None:
     good = sum(host["good"] for host in finished.description["hosts"])
     reasons = sorted({host["reason"] for host in finished.description["hosts"] if host["reason"]})
     (folder / "ended.json").write_text(json.dumps({"good": good, "reasons": reasons[:5]}))
+
+
+def address_of(number: int) -> str:
+    """An address of this machine."""
+    return f"127.1.{number // 250}.{number % 250 + 1}"
 
 
 def bundle(folder: Path) -> Path:
@@ -284,17 +291,17 @@ def real(folder: Path, count: int, run_s: float) -> Iterator[list[int]]:
             port = free.getsockname()[1]
         config = folder / f"sshd-{number}"
         config.write_text(
-            f"ListenAddress 127.0.0.1:{port}\nHostKey {folder}/host_key\nPidFile none\nUsePAM no\n"
+            f"ListenAddress {address_of(number)}:{port}\nHostKey {folder}/host_key\nPidFile none\nUsePAM no\n"
             f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nPermitRootLogin yes\nMaxStartups 1000\n"
             f"ForceCommand {sys.executable} -I {__file__} --respond --run-s {run_s}\n"
         )
         processes.append(subprocess.Popen([program, "-D", "-f", config], stderr=subprocess.DEVNULL))
         ports.append(port)
     try:
-        for port in ports:
+        for number, port in enumerate(ports):
             until = time.monotonic() + 60
             while True:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
+                with suppress(OSError), socket.create_connection((address_of(number), port), 5):
                     break
                 assert time.monotonic() < until, f"no sshd on port {port}"
                 time.sleep(0.05)
@@ -309,7 +316,9 @@ def real(folder: Path, count: int, run_s: float) -> Iterator[list[int]]:
 def know(folder: Path, ports: list[int]) -> None:
     """Write the hosts' key down."""
     kind, key = (folder / "host_key.pub").read_text().split()[:2]
-    lines = "".join(f"[127.0.0.1]:{port} {kind} {key}\n" for port in dict.fromkeys(ports))
+    lines = "".join(
+        f"[{address_of(number)}]:{ports[number % len(ports)]} {kind} {key}\n" for number in range(1000)
+    )
     (folder / "known_hosts").write_text(lines)
     (folder / "ssh_config").write_text("")
 
