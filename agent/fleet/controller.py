@@ -107,7 +107,6 @@ class Controller:
         )
         self._scheduler = Scheduler(options.pool)
         self._stop_file = run_dir / STOP_FILE
-        self._stop_file.unlink(missing_ok=True)  # it was meant for an earlier controller
         self._ready: set[str] = set()
         self._active: set[str] = set()
         self._ended: set[str] = set()

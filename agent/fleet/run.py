@@ -20,7 +20,7 @@ from agent.fleet.options import FleetOptions
 from agent.fleet.outcome import write_outcome
 from agent.fleet.record import FleetRecord, fleet_folder, is_worked_on, recorded
 from agent.fleet.status import HostPhase
-from agent.fleet.stop_request import ask_to_stop
+from agent.fleet.stop_request import ask_to_stop, forget_stop
 from agent.fleet.transports import transport
 from agent.profile import find, load_sources, set_parameters
 from agent.report.quantities import count_of
@@ -126,6 +126,7 @@ def resume_fleet(
         UsageError: if there is no such run, it is complete, or a secret is to be given again.
     """
     run_dir = recorded(results_dir, run)
+    forget_stop(run_dir)
     with ResultsFolder(run_dir).locked(run_dir.name), Journal(run_dir / JOURNAL) as journal:
         record = FleetRecord(journal)
         if record.recall("kind") != "fleet":

@@ -19,6 +19,12 @@ STOP_FILE = "stop.json"
 _TAKEN_S = 30.0
 
 
+def forget_stop(run_dir: Path) -> None:
+    """Remove a request that was meant for an earlier controller, before another one begins."""
+    if not is_worked_on(run_dir):
+        (run_dir / STOP_FILE).unlink(missing_ok=True)
+
+
 def taken_stop(path: Path) -> list[str]:
     """Return the hosts whose runs are to end, and remove the file that named them."""
     hosts: list[str] = []

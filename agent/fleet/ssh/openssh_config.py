@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ASK_S = 30.0
 """Seconds for one host: a name that is made canonical is looked up, and a Match may run a program."""
-_AT_ONCE = 16
+_AT_ONCE = 8
 _LOOP = "jumphost loop"
 _LISTS = ("identityfile", "certificatefile")
 

@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
+from agent.cli.fleet import app
 from agent.core.errors import UsageError
 from agent.fleet.assignment import FleetRequest, assigned
 from agent.fleet.cleaning import clean, survey
@@ -23,6 +25,8 @@ from agent.store.results import JOURNAL, ResultsFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from click.testing import Result
 
     from agent.fleet.scheduling import Task
 
@@ -142,3 +146,35 @@ def test_what_is_gone_from_a_host_is_not_asked_for_again(
     assert Host.orders[0]["bundles_older_than_s"] == 60
     places = {place.host.name: sorted(place.runs) for place in survey(results, [])[0]}
     assert places == {"a": [f"{NEW}.a"], "b": [f"{OLD}.b", f"{NEW}.b"]}
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_the_command_shows_what_it_would_do_and_asks(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = call("clean", f"--results-dir={results}")
+    assert isinstance(refused.exception, UsageError)
+    assert "Remove 4 runs from 2 hosts? add --yes" in str(refused.exception)
+    nothing = call("clean", f"--results-dir={results}", "--older-than=99999w")
+    assert nothing.output == "Nothing to remove.\n"
+
+    def connect(*_: object) -> Task[Host]:
+        yield Wait(0)
+        return Host("a")
+
+    monkeypatch.setattr("agent.fleet.ssh.connecting.Connector.connect", connect)
+    done = call("clean", f"--results-dir={results}", "--yes")
+    assert done.exit_code == 0
+    assert f"a: removed 1 run, 0 bundles, 0.0 MiB\na: left {NEW}.a: it is at work" in done.output
+
+
+@pytest.mark.parametrize("age", ["7", "d", "1.5d", "-1d", "7y"])
+def test_an_age_is_a_number_with_a_unit(results: Path, age: str) -> None:
+    refused = call("clean", f"--results-dir={results}", f"--older-than={age}")
+    assert "is not an age" in str(refused.exception)
+
+
+def test_a_folder_on_the_hosts_is_absolute() -> None:
+    refused = call("run", "-i", "a,", "-p", "P", "--host-dir=scratch")
+    assert "--host-dir scratch is relative" in str(refused.exception)

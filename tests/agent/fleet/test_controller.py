@@ -302,6 +302,17 @@ def test_a_stop_request_is_taken_once(tmp_path: Path) -> None:
     assert taken_stop(tmp_path / STOP_FILE) == []
 
 
+def test_a_request_for_an_earlier_controller_is_forgotten(tmp_path: Path, fleet: Fleet) -> None:
+    run_dir = start(tmp_path).run_dir
+    with Journal(run_dir / JOURNAL) as journal:
+        record = FleetRecord(journal)
+        record.put(replace(record.statuses()["a"], phase=HostPhase.RUNNING, exit_code=None))
+        record.end(int(ExitCode.INTERRUPTED))
+    (run_dir / STOP_FILE).write_text(json.dumps({"hosts": ["a"]}))
+    wishes = fleet_run.Wishes(Credentials(), FleetDisplay())
+    assert fleet_run.resume_fleet(tmp_path, None, {}, wishes).exit_code is ExitCode.OK
+
+
 def test_statuses_are_written_together_in_one_transaction(tmp_path: Path) -> None:
     with Journal(tmp_path / JOURNAL) as journal:
         writes: list[int] = []
@@ -313,5 +324,5 @@ def test_statuses_are_written_together_in_one_transaction(tmp_path: Path) -> Non
                 record.put(HostStatus(name, name, HostPhase.RUNNING, step=str(step)))
         record.flush()
         record.flush()
-        assert writes == [3]
+        assert writes == [4]  # and when that was
         assert journal.recall("host:a")["step"] == "99"
