@@ -1,6 +1,7 @@
 """Room for the connections of a fleet."""
 
 import errno
+import os
 import resource
 
 import pytest
@@ -48,4 +49,11 @@ def test_too_many_open_files_is_no_defect_of_vcagent(number: int) -> None:
     assert isinstance(error, HostError)
     assert "ran out of file descriptors" in str(error)
     assert "ulimit -n" in str(error)
+    assert "defect" not in str(error)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_defect(number: int) -> None:
+    error = unexpected(OSError(number, os.strerror(number), "/results/journal"), "the controller")
+    assert "the disk is full: the controller cannot write /results/journal" in str(error)
     assert "defect" not in str(error)

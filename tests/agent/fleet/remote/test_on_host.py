@@ -113,6 +113,7 @@ def test_a_run_is_started_once_watched_and_sent_home(on_host: OnHost) -> None:
     watch.stdout.close()
     assert watch.wait() == 0
     assert (last.state, last.exit_code) == (RunState.ENDED, 0), on_host.output()
+    assert last.step == "act: execute"
     assert on_host.start().state is RunState.ENDED
     assert on_host.effects.read_text() == "once\n"
     assert not [
