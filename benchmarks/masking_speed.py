@@ -3,7 +3,7 @@
     python benchmarks/masking_speed.py [--before REVISION] [--rounds 5] [--results FILE]
 
 Both revisions mask the same log in processes of their own, in turns; the least CPU time of all rounds
-counts. The log has lines of vLLM, llama.cpp, apt, CMake and JSON, and a secret in some of them. Ends with 1 if
+counts. The log has lines of vLLM, llama.cpp, apt, CMake and JSON, some with a secret. Ends with 1 if
 this revision leaves a secret.
 """
 
