@@ -231,11 +231,17 @@ class Secrets:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the secrets stand in a text: pairs of start and end, in order, none overlapping."""
-        found = [(start, end) for start, end in shaped(text) if text[start:end] != MASK]
+        shapes = [(start, end) for start, end in shaped(text) if text[start:end] != MASK]
+        return _merged((*shapes, *self._known_in(text)))
+
+    def mask_values(self, text: str) -> str:
+        """The text with the secrets whose values are known masked; what only looks like one stays."""
+        return _covered(text, _merged(self._known_in(text)))
+
+    def _known_in(self, text: str) -> Iterator[tuple[int, int]]:
         if self._needles:
             for view in views(text):
-                found += self._found(view)
-        return _merged(found)
+                yield from self._found(view)
 
     def _found(self, view: TextView) -> Iterator[tuple[int, int]]:
         text = view.text

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar, get_args
 
-from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan
+from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan, Step
 from agent.component.registry import component_class, unknown_types
 from agent.core.errors import HostError, ProfileError, VcagentError, unexpected
 from agent.core.names import canonical, did_you_mean
@@ -76,11 +76,21 @@ class PlannedComponent:
         for error in filter(None, (self.error, self.for_now)):
             error.masked(mask)
         steps = [
-            replace(step, reason=mask(step.reason), command=mask(step.command))
+            replace(step, reason=mask(step.reason) + _shown_secret(step, mask), command=mask(step.command))
             for step in (self.plan.steps if self.plan else ())
         ]
         plan = self.plan and replace(self.plan, steps=tuple(steps))
         return replace(self, note=mask(self.note), plan=plan)
+
+
+def _shown_secret(step: Step, mask: Callable[[str], str]) -> str:
+    """A warning if other accounts see a secret among the processes while a step runs; else nothing."""
+    if not step.runs_as_written or mask(step.command) == step.command:
+        return ""
+    return (
+        ". Warning: its command line holds a secret, and every account can see the arguments of a program; "
+        "set it in environmentVariables, and let the program read the variable"
+    )
 
 
 def leaves(elements: tuple[Element, ...]) -> Iterator[Element]:
