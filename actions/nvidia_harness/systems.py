@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from actions.nvidia_harness.system_section import (
     without_block,
 )
 from agent.core.errors import ActionFailedError, HostError
+from agent.core.safe_files import give_to, make_folder, replace_text
 from gpu_configs.systems import (
     Match,
     System,
@@ -298,13 +298,11 @@ class SystemSections:
             return
         self._written = True
         made = [folder for folder in (path.parent, path.parent.parent) if not folder.exists()]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        make_folder(path.parent)
+        replace_text(path, text)
         if self.workspace.as_root:
             for one in (path, *made):
-                os.chown(one, self.workspace.account.uid, self.workspace.account.gid)
+                give_to(one, self.workspace.account.uid, self.workspace.account.gid)
 
 
 def own_system(parameters: MLPerfParameters) -> System | None:

@@ -15,6 +15,7 @@ from actions.nvidia_harness.host_programs import check_programs
 from actions.nvidia_harness.layouts import LAYOUTS, Layout, layout_of, nvidia_folder
 from actions.nvidia_harness.scratch import DataStage, Scratch, bytes_made
 from agent.core.errors import HostError
+from agent.core.safe_files import give_to, make_folder
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.disk_filter import filter_disks
 from agent.facts.disks import DISKS
@@ -130,11 +131,11 @@ class Workspace:
     def note(self, name: str, value: Mapping[str, Any]) -> None:
         """Keep something about the build beside it; the account's, so that ``make clean`` can delete it."""
         path = self.folder / _NOTES / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_json(path, value)
         if self.as_root:
             for one in (path.parent, path):
-                os.chown(one, self.account.uid, self.account.gid)
+                give_to(one, self.account.uid, self.account.gid)
 
     def noted(self, name: str) -> Mapping[str, Any]:
         """What was kept about the build; empty for nothing."""

@@ -161,7 +161,7 @@ def _require_runfile(wish: ToolkitWish, facts: Facts, local: Path) -> None:
         )
     if not wish.is_remote and not facts[exists(local)]:
         raise HostError(f"the runfile {local} is not there", remedy="copy it there, or give its address")
-    if wish.runfile.startswith("http://") and not wish.checksum.lower().startswith("sha256:"):
+    if wish.runfile.startswith("http://") and not _is_sha256(wish.checksum):
         raise HostError(
             f"{wish.runfile} would be fetched without any proof of where it comes from, and run as root",
             remedy="give an https address, or Checksum=sha256:… from its publisher",
@@ -175,6 +175,10 @@ def _require_runfile(wish: ToolkitWish, facts: Facts, local: Path) -> None:
             f"nobody publishes a checksum for {wish.runfile}",
             remedy="give Checksum=sha256:… or Md5sumUri; Checksum=none takes it unchecked",
         )
+
+
+def _is_sha256(checksum: str) -> bool:
+    return checksum.lower() not in {"", "none"} and Checksum.parse(checksum).algorithm == "sha256"
 
 
 def _require_own_folder(wish: ToolkitWish, facts: Facts) -> None:

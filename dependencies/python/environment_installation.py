@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.core.errors import ActionFailedError, DependencyFailedError, HostError
+from agent.core.safe_files import make_folder
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists, link_target
 from agent.facts.linux import DISTRIBUTION
@@ -214,7 +215,7 @@ class PythonEnvironmentInstallation(Dependency):
             if self._wrong(context.facts.fresh(), folder, python):
                 if folder.exists():
                     shutil.rmtree(folder)
-                folder.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(folder.parent)
                 make, fill = self._commands(python, folder)
                 self._run(context, make)
                 self._fill(context, fill, folder)

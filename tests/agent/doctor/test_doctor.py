@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -424,3 +425,24 @@ def test_servers_of_addresses() -> None:
     assert origins(addresses) == ("https://x.org/", "http://m/")
     dump = 'Acquire::http::Proxy "http://p:3142";\nAcquire::https::Proxy "DIRECT";\nAcquire::ftp "";'
     assert apt_proxies(dump) == {"http": "http://p:3142"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to distrust others' folders")
+@pytest.mark.parametrize("what", ["results", "packages"])
+@pytest.mark.parametrize("plant", ["writable", "foreign"])
+def test_folders_that_others_may_write_to(what: str, plant: str, tmp_path: Path) -> None:
+    folder = tmp_path / what
+    folder.mkdir()
+    if plant == "writable":
+        folder.chmod(0o777)
+    else:
+        os.chown(folder, 65534, 65534)
+    facts = healthy(tmp_path, package_dir=folder if what == "packages" else tmp_path)
+    found = {
+        check.name: check for check in check_host(facts, folder if what == "results" else tmp_path, tmp_path)
+    }
+    check = found[f"{what} folder"]
+    assert check.status is Status.PROBLEM
+    assert "root does not write there" in check.message
+    assert f"chown root {folder} and chmod go-w {folder}" in check.remedy
+    assert f"--{what.rstrip('s')}" in check.remedy.replace("results-dir", "result-dir")

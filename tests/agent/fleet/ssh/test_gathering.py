@@ -112,3 +112,11 @@ def test_no_file_leaves_its_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(HostUnfitError, match="outside of its folder"):
         gather(Host({name: b"x"}), tmp_path / "in")
     assert not list(tmp_path.rglob("*passwd*"))
+
+
+def test_a_planted_part_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "run.json.part").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"):
+        gather(Host(FILES), tmp_path)
+    assert (tmp_path / "victim").read_text() == "precious"
