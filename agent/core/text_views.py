@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from functools import cached_property, lru_cache
+from html.entities import html5
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,15 +34,16 @@ _ESCAPE = re.compile(
     | (?<=')(?P<quote>"'"'|\\'')
     | (?<=&)(?:
         \#(?P<decimal>[0-9]{1,7}); | \#[xX](?P<hexadecimal>[0-9A-Fa-f]{1,6});
-        | (?P<name>amp|lt|gt|quot|apos);
+        | (?P<name>[A-Za-z][A-Za-z0-9]{1,30};)
       )
     )""",
     re.VERBOSE,
 )
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_NAMES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 
-_LINE_BREAK = re.compile(r"[\r\n][ \t]*(?:[\\=]?[\r\n][ \t]*)*")
+_BREAKS = r"[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"
+"""The characters that str.splitlines takes for line ends."""
+_LINE_BREAK = re.compile(rf"{_BREAKS}[ \t]*(?:[\\=]?{_BREAKS}[ \t]*)*")
 _BLANKS_BEFORE = 2
 """Blanks at the end of a line, before a backslash or ``=`` that continues it, that do not count."""
 
@@ -189,7 +191,9 @@ def _letter(kind: str, match: re.Match[str]) -> str:
         return chr(number) if number < 0x110000 else "\ufffd"  # noqa: PLR2004 - the end of Unicode
     if kind == "quote":
         return "'"
-    return {"letter": _LETTERS, "name": _NAMES}.get(kind, {}).get(match[kind], match[kind])
+    if kind == "name":
+        return html5.get(match["name"], match[0])
+    return _LETTERS[match["letter"]] if kind == "letter" else match[kind]
 
 
 def _of_bytes(data: bytes, width: int) -> list[tuple[str, int]]:

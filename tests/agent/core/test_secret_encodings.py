@@ -86,11 +86,13 @@ ENCODINGS: dict[str, Encoding] = {
     "Python": repr,
     "Python bytes": lambda text: repr(text.encode()),
     "HTML": html.escape,
+    "HTML, named": lambda text: text.replace("&", "&amp;").replace("+", "&plus;").replace("/", "&sol;"),
     "HTML, decimal": lambda text: escaped(text, "&#{};"),
     "HTML, hexadecimal": lambda text: escaped(text, "&#x{:x};"),
     "shell": shlex.quote,
     "shell, backslashes": lambda text: re.sub(r"([^\w])", r"\\\1", text),
     "split over lines": lambda text: wrapped(text, max(4, len(text) // 2 + 1)),
+    "split over lines of Unicode": lambda text: wrapped(text, max(4, len(text) // 2 + 1), "\u2028"),
     "split over lines by the shell": lambda text: wrapped(text, max(4, len(text) // 2 + 1), "\\\n"),
 }  # fmt: skip
 
