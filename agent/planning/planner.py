@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 
 from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan
 from agent.component.registry import component_class, unknown_types
-from agent.core.errors import HostError, ProfileError, VcagentError, unexpected
+from agent.core.errors import HostError, LiftedBy, ProfileError, VcagentError, unexpected
 from agent.core.names import canonical, did_you_mean
 from agent.facts.linux import DISTRIBUTION, PLATFORM
 from agent.planning.groups import GroupParameters, is_group
@@ -221,29 +221,37 @@ class Planner:
     def preview(self, facts: Facts, *, only_dependencies: bool = False) -> list[PlannedComponent]:
         """What the profile would do on this host as it is now.
 
-        What cannot be planned yet because dependencies before it still have work to do is LATER,
-        not REFUSED: it is planned again when they are done.
+        A refusal that a pending dependency before it may lift is LATER, not REFUSED: that component is
+        planned again when those dependencies are done.
         """
         planned: list[PlannedComponent] = []
         elements = list(leaves(self.profile.dependencies))
         if not only_dependencies:
             elements += [*leaves(self.profile.monitors), *leaves(self.profile.actions)]
+        pending: list[type[Component]] = []
         for element in elements:
             component = self.plan(element, facts)
-            pending = any(
-                earlier.element.kind == "dependency"
-                and earlier.standing in (Standing.PLANNED, Standing.LATER)
-                for earlier in planned
-            )
-            if component.standing is Standing.REFUSED and pending:
+            if component.standing is Standing.REFUSED and _may_be_lifted(component.error, pending):
                 component = PlannedComponent(
                     element,
                     Standing.LATER,
                     note=f"planned when the dependencies are done (now: {component.note})",
                     for_now=component.error,
                 )
+            if element.kind == "dependency" and component.standing in (Standing.PLANNED, Standing.LATER):
+                pending.append(component_class(element.type))
             planned.append(component)
         return planned
+
+
+def _may_be_lifted(error: VcagentError | None, pending: Iterable[type[Component]]) -> bool:
+    """Return True if one of the dependencies that still have work to do may lift a refusal."""
+    lifted_by = error.lifted_by if isinstance(error, HostError) else None
+    if lifted_by is LiftedBy.NOTHING:
+        return False
+    return any(
+        lifted_by is None or (issubclass(one, Dependency) and lifted_by in one.lifts) for one in pending
+    )
 
 
 def _fields_at(model: type[BaseModel], path: Iterable[object]) -> Mapping[str, FieldInfo]:
