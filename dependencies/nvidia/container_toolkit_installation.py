@@ -326,12 +326,12 @@ class NvidiaContainerToolkitInstallation(Dependency):
 
     def _proof_step(self, facts: Facts, server: DockerServer, proof: GpuContainerProof, due: str) -> Step:
         mounts = facts[MOUNTS]
-        free = free_bytes(mounts, PurePath(server.data_root))
+        free = free_bytes(mounts, PurePath(server.image_root))
         if free is not None and free < self.parameters.required_space * _MIB:
             raise HostError(
-                f"{server.data_root}, where Docker keeps images, has {free // _MIB} MiB free; "
+                f"{server.image_root}, where Docker keeps images, has {free // _MIB} MiB free; "
                 f"{proof.image} needs {self.parameters.required_space} MiB",
-                remedy="free some space (docker system df), or point data-root to another disk",
+                remedy="free some space (docker system df), or move that folder to another disk",
                 lifted_by=LiftedBy.SPACE,
             )
         return Step(

@@ -142,6 +142,10 @@ class PipProgress:
         if match:
             name = Path(match.group(2)).name
             return f"{self.done} of {self.total} packages: {match.group(1).split()[0].lower()} {name}"
+        if built := re.match(r"\s*Building wheel for (\S+) \(.*?\): (started|still running)", line):
+            return f"building {built.group(1)} from source" + (
+                ", which goes on" if built.group(2) != "started" else ""
+            )
         if line.startswith("Installing collected packages:"):
             return f"installing {line.count(',') + 1} packages"
         return None
