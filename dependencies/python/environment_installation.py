@@ -154,10 +154,13 @@ class PythonEnvironmentInstallation(Dependency):
     def _interpreter(self, facts: Facts) -> PythonInterpreter:
         python = facts[interpreter(self.parameters.python)] if self.parameters.python else facts[PYTHON]
         if python is None:
+            # A dependency before may make what is named in the package folder.
+            asked = self.parameters.python
+            own = "/" in asked and lift_of_path(facts, Path(asked)) is None
             raise HostError(
                 f"{self.parameters.python or 'the Python of the agent'} cannot be run",
                 remedy="correct the parameter python, or install that interpreter",
-                lifted_by=LiftedBy.PROGRAM,
+                lifted_by=None if own else LiftedBy.PROGRAM,
             )
         return python
 

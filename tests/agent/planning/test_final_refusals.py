@@ -103,6 +103,20 @@ LATER: dict[str, tuple[list[Element], list[Element]]] = {
     "a command may fetch it": ([COMMAND, data_set(NOWHERE)], []),
     "a dependency may make what is in the package folder": ([PENDING, data_set("{PackagePath:a}/b")], []),
     "also for actions": ([PENDING], [load_test(dataset="{PackagePath:a}/b")]),
+    "also an interpreter": (
+        [
+            PENDING,
+            {
+                "type": "PythonEnvironmentInstallation",
+                "parameters": {
+                    "packageName": "f",
+                    "requirements": "a",
+                    "python": "{PackagePath:e}/bin/python",
+                },
+            },
+        ],
+        [],
+    ),
     "a command may make the account": (
         [COMMAND],
         [action("MLPerfExecutor", model="bert", username="no-such")],
