@@ -195,7 +195,7 @@ class ExecuteCommand(Action, Dependency):
     Parameters = ExecuteCommandParameters
     parameters: ExecuteCommandParameters
 
-    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - a command is run whatever the host is
+    def plan(self, facts: Facts) -> Plan:
         """One step: the command."""
         command = (self.parameters.command or "").strip()
         if not command:
@@ -203,6 +203,8 @@ class ExecuteCommand(Action, Dependency):
                 "ExecuteCommand has no command", remedy='give one: --parameters "Command=uname -a"'
             )
         container, repeats = self.parameters.container, self.parameters.repeats
+        if container:
+            container.require_inputs(facts)
         where = f" in a container of {container.image_name}" if container else ""
         often = f", {repeats} times" if repeats > 1 else ""
         reason = f"the profile asks for this command{where}{often}"

@@ -14,7 +14,7 @@ from actions.loadgen.sample_sets import shipped
 from actions.locust.load_parameters import LocustLoadParameters
 from actions.locust.text_server import TextServer
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
-from agent.core.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError, LiftedBy
 from agent.core.records import ParsedOutput, Reason, Validity
 from agent.core.safe_files import replace_text
 from parsers.llamacpp_server.counters import read_counters
@@ -65,6 +65,7 @@ class LocustLoad(Action):
             raise HostError(
                 f"api_key_env names {asked.api_key_env}, which is not set",
                 remedy=f"export {asked.api_key_env}=…",
+                lifted_by=LiftedBy.NOTHING,
             )
         return Plan(
             tuple(

@@ -18,7 +18,7 @@ from actions.nvidia_harness.system_section import (
     with_block,
     without_block,
 )
-from agent.core.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError, LiftedBy, refusals_lifted_by
 from agent.core.safe_files import give_to, make_folder, replace_text
 from gpu_configs.systems import (
     Match,
@@ -312,7 +312,8 @@ def own_system(parameters: MLPerfParameters) -> System | None:
         HostError: if gpu_configs has none of that name, or the file is not one.
     """
     if parameters.system_file:
-        return load_system(parameters.system_file)
+        with refusals_lifted_by(LiftedBy.PATH):
+            return load_system(parameters.system_file)
     if not parameters.system:
         return None
     systems = shipped_systems()
@@ -322,6 +323,7 @@ def own_system(parameters: MLPerfParameters) -> System | None:
     raise HostError(
         f"gpu_configs has no system {parameters.system}",
         remedy=f"there are {', '.join(system.name for system in systems)}; or give SystemFile",
+        lifted_by=LiftedBy.NOTHING,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from agent.core.errors import ActionFailedError
+from agent.core.errors import ActionFailedError, LiftedBy
 from agent.core.metric_filters import parse_filters
 from agent.core.names import canonical
 from agent.core.safe_files import make_folder, open_file, touch
@@ -266,9 +266,12 @@ class Dependency(_Planned):
     Attributes:
         changes_host: whether its steps change what all agents of a host share: packages, disks, services.
             Only one agent at a time runs such a step.
+        lifts: which refusals of later components its steps may lift; by default all that any step can.
+            A refusal that no pending dependency may lift is final: the plan is refused.
     """
 
     changes_host: ClassVar[bool] = False
+    lifts: ClassVar[frozenset[LiftedBy]] = frozenset(LiftedBy) - {LiftedBy.NOTHING}
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:  # noqa: ARG003 - for those that know how
