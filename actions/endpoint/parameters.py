@@ -130,7 +130,7 @@ class EndpointSweepParameters(ComponentParameters):
             yield "prompts are tokens, and the chat API takes texts alone: remove prompts"
         if self.least_requests > self.most_requests:
             yield f"least_requests {self.least_requests} is above most_requests {self.most_requests}"
-        if not (self.concurrency or self.rates or self.searches):
+        if not (self.concurrency or self.rates or self.trace_file or self.searches):
             yield "neither concurrency, rates nor a limit to search for: there is nothing to measure"
         if self.limit_share is not None and not self.limits:
             yield "limit_share needs a limit: give ttft_limit_ms, tpot_limit_ms or latency_limit_ms"

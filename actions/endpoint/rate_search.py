@@ -113,7 +113,11 @@ def _start(known: Sequence[Measured]) -> float:
 def _least(known: Sequence[Measured]) -> float:
     """The rate below which requests hardly ever meet: a limit that is missed there is missed at any rate."""
     alone = (point for point in known if point.asked.concurrency == 1)
-    reached = (point.metrics["requests_per_second"].value for point in alone if point.metrics)
+    reached = (
+        point.metrics["requests_per_second"].value
+        for point in alone
+        if "requests_per_second" in point.metrics
+    )
     return _HARDLY_MEET * next(reached, 0.0)
 
 

@@ -101,9 +101,10 @@ class _Point:
 
     @property
     def window_s(self) -> float:
-        """Seconds in which requests were sent: until the last was due, or the time was over."""
+        """Seconds in which requests were sent: as many as their rate gives, or until the time was over."""
         if self.load.get("arrivals_s"):
-            return max(float(self.load["duration_s"]), self.requests[-1].due_s)
+            rate = finite(self.about.get("rate"))
+            return len(self.requests) / rate if rate else self.requests[-1].due_s
         is_short = (
             self.requests[-1].due_s if len(self.requests) >= int(self.about.get("most_requests", 0)) else 0
         )
