@@ -110,10 +110,13 @@ def _error(
         if len(requests) < LEAST_QUERIES:
             return None
         met = [float(limits.met_by(request)) for request in requests]
-        error = error_of_mean(met, block_length(met)[0])
         mean = statistics.fmean(met)
-        return error if metric.name == "slo_attainment" else metric.value / mean * error if mean else None
-    found = sampling_error(metric.name, metric.value, answered)
+        if not 0 < mean < 1:  # all alike: the requests do not tell how far the share may be off
+            return None
+        error = error_of_mean(met, block_length(met)[0])
+        return error if metric.name == "slo_attainment" else metric.value / mean * error
+    name = "queries_per_second" if metric.name == "requests_per_second" else metric.name
+    found = sampling_error(name, metric.value, answered)
     return None if found is None else found.value * metric.value
 
 

@@ -46,8 +46,8 @@ class PointLoad:
 def poisson_arrivals(rate: float, count: int, seed: str) -> list[float]:
     """Moments of a Poisson process with this many requests a second, given that there are so many of them.
 
-    Then they are independent and uniform (Kingman, Poisson Processes, 1993, section 2.4), and the mean rate is
-    exactly the one asked for: two runs differ by their bursts alone.
+    Then they are independent and uniform (Kingman, Poisson Processes, 1993, section 2.4), and the mean rate
+    is exactly the one asked for: two runs differ by their bursts alone.
     """
     chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
     span_s = count / rate

@@ -33,6 +33,12 @@ def _absent_if_empty(value: Any) -> Any:
     return None if value == "" else value
 
 
+def _given(value: Any) -> Any:
+    if not value:
+        raise ValueError("give the URL of the server, such as http://127.0.0.1:8000")
+    return value
+
+
 _Rate = Annotated[float, Field(gt=0)]
 _Count = Annotated[int, Field(ge=1)]
 _OptionalLimit = Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(_absent_if_empty)]
@@ -45,8 +51,7 @@ class EndpointSweepParameters(ComponentParameters):
         "endpoint", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="The model's name in the records."
     )
     environment: Path = Field(description="Folder of the Python environment that has aiohttp.")
-    endpoint: str = Field(
-        min_length=1,
+    endpoint: Annotated[str, BeforeValidator(_given)] = Field(
         description="URL of an OpenAI-compatible server, or service:<scenario of a server in the "
         "same group>.",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -38,14 +39,7 @@ _WORKLOAD = "endpoint"
 _START_S = 3.0
 _HEADLINES = 3
 _TRIALS = "trials"
-_AT_THE_RATE = (
-    "goodput",
-    "slo_attainment",
-    "output_tokens_per_second",
-    "ttft_p99",
-    "tpot_p99",
-    "latency_p99",
-)
+_AT_THE_RATE = ("goodput", "slo_attainment", "ttft_p99", "tpot_p99", "latency_p99")
 
 
 class EndpointSweep(Action):
@@ -238,10 +232,9 @@ def _found(search: RateSearch) -> Iterator[Metric]:
         text = "lowest rate offered that does not hold"
         yield Metric("lowest_rate_that_fails", search.lowest_bad, "requests/s", Relativity.HIGHER, text, 2)
     yield from (found.metrics[name] for name in _AT_THE_RATE if name in found.metrics)
-    others = (metric for metric in found.output.metrics if metric.name not in _AT_THE_RATE)
-    for metric in others:
-        if metric.verbosity <= 2:  # noqa: PLR2004 - what explains a headline
-            yield metric
+    for metric in found.output.metrics:
+        if metric.name not in _AT_THE_RATE:
+            yield replace(metric, verbosity=max(metric.verbosity, 2))
 
 
 def _best(points: Sequence[Measured]) -> Iterator[Metric]:

@@ -81,15 +81,23 @@ def test_figures_get_the_errors_that_their_requests_tell() -> None:
         Metric("ttft_p50", times[500], "seconds"),
         Metric("slo_attainment", 0.9, "ratio"),
         Metric("goodput", 9.0, "requests/s"),
+        Metric("requests_per_second", 10.0, "requests/s"),
         Metric("concurrency", 3, "count"),
     )
     output = with_errors(ParsedOutput("f", "t", metrics=metrics), found, Limits(ttft_s=0.1))
-    ttft, met, goodput, plain = (metric.metadata.get("standard_error") for metric in output.metrics)
+    ttft, met, goodput, rate, plain = (metric.metadata.get("standard_error") for metric in output.metrics)
     # The median of n exponential values: mean / sqrt(n); a share p: sqrt(p (1 - p) / n).
     assert ttft == pytest.approx(0.05 / 1000**0.5, rel=0.5)
     assert met == pytest.approx((0.865 * 0.135 / 1000) ** 0.5, rel=0.4)
     assert goodput == pytest.approx(9.0 * met / 0.865, rel=0.05)  # type: ignore[operator]
+    assert rate is not None
     assert plain is None
+
+
+def test_a_share_of_all_or_none_has_no_error_that_the_requests_tell() -> None:
+    metrics = (Metric("slo_attainment", 1.0, "ratio"), Metric("goodput", 10.0, "requests/s"))
+    found = with_errors(ParsedOutput("f", "t", metrics=metrics), requests(lambda _: 0.05), Limits(ttft_s=1.0))
+    assert all("standard_error" not in metric.metadata for metric in found.metrics)
 
 
 def output(value: float, *reasons: str) -> ParsedOutput:

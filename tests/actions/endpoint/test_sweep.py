@@ -11,7 +11,7 @@ import pytest
 
 from actions.endpoint.parameters import EndpointSweepParameters
 from actions.endpoint.sweep import EndpointSweep
-from agent.core.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError, InterruptedRunError
 from agent.core.records import Validity
 from agent.facts import Facts
 from agent.store.exhibits import read_exhibits
@@ -21,6 +21,8 @@ from tests.actions.loadgen.in_environment.harness.conftest import start_process
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import psutil
 
     from agent.component.component import StepContext, StepOutcome
     from agent.core.records import ParsedOutput
@@ -186,6 +188,34 @@ def test_what_is_done_is_not_done_again(
     assert only(again).details["runs"] == 2
     rate = {metric.name: metric for metric in only(again).metrics}["requests_per_second"]
     assert rate.metadata["spread_by"] == "2 runs"
+
+
+@pytest.mark.engine
+def test_a_stop_ends_the_client_and_the_same_point_goes_on_afterwards(
+    sweep: Callable[..., EndpointSweep],
+    mock_server: Callable[..., str],
+    context: StepContext,
+    left_behind: Callable[[], list[psutil.Process]],
+) -> None:
+    action = sweep(endpoint=mock_server(**PACE), duration=60, most_requests=5000)
+    before = {child.pid for child in left_behind()}
+    update = context.progress.update
+
+    def stop_at_an_answer(message: str, **values: float | None) -> None:
+        update(message, **values)
+        if "requests answered" in message and not message.startswith("0"):
+            context.stop.set()
+
+    context.progress.update = stop_at_an_answer  # type: ignore[method-assign]
+    with pytest.raises(InterruptedRunError):
+        run(action, context)
+    assert {child.pid for child in left_behind()} == before
+    assert not list(context.run_dir.rglob("sample_set.jsonl"))
+
+    context.progress.update = update  # type: ignore[method-assign]
+    context.stop.clear()
+    output = only(run(sweep(endpoint=action.asked.endpoint), context)["concurrency-2"])
+    assert output.validity is not Validity.FAILED
 
 
 @pytest.mark.engine
