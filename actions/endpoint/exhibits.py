@@ -32,7 +32,7 @@ _CURVES = (
 
 
 def exhibits(points: Sequence[Measured], limits: Limits) -> Exhibits:
-    """The table of all points, and the charts that have points.
+    """Return the table of all points, and the charts that have points.
 
     Args:
         points: concurrencies first, then rates, each upwards.
@@ -73,7 +73,7 @@ def _error(point: Measured, name: str) -> float | None:
 
 
 def _series(points: Sequence[Measured], name: str, shown: str) -> Iterator[Series]:
-    """The points with this metric over their throughput; concurrencies and rates are series of their own."""
+    """Yield the points with this metric over their throughput; concurrencies and rates are series of their own."""
     for kind, chosen in (
         ("concurrency", [point for point in points if point.asked.concurrency is not None]),
         ("rate", [point for point in points if point.asked.concurrency is None]),

@@ -55,7 +55,7 @@ def misses(requests: Sequence[Request], limits: Limits, *, percentile: float, sh
 
 
 def _percentile(requests: Sequence[Request], name: str, percentile: float) -> float:
-    """The percentile of a time; a request that failed took forever, a single token no time per token."""
+    """Return the percentile of a time; a request that failed took forever, a single token no time per token."""
     values = []
     for request in requests:
         took_s = getattr(request, f"{name}_s")
@@ -85,7 +85,7 @@ def _growing(requests: Sequence[Request], limits: Limits) -> str:
 
 
 def with_errors(output: ParsedOutput, requests: Sequence[Request], limits: Limits) -> ParsedOutput:
-    """The output of one run with the standard errors that its requests tell (block bootstrap)."""
+    """Return the output of one run with the standard errors that its requests tell (block bootstrap)."""
     answered = sorted(
         (
             Query(request.due_s, request.first_token_s, request.completed_s, request.tokens)
@@ -105,7 +105,7 @@ def with_errors(output: ParsedOutput, requests: Sequence[Request], limits: Limit
 def _error(
     metric: Metric, answered: Sequence[Query], requests: Sequence[Request], limits: Limits
 ) -> float | None:
-    """The standard error, in the metric's unit; None where the requests do not tell it."""
+    """Return the standard error, in the metric's unit; None where the requests do not tell it."""
     if metric.name in {"goodput", "slo_attainment"}:
         if len(requests) < LEAST_QUERIES:
             return None
@@ -128,7 +128,7 @@ def _with_error(metric: Metric, error: float | None) -> Metric:
 
 
 def combined(runs: Sequence[ParsedOutput]) -> ParsedOutput:
-    """One output for the runs of a point: means, with the spread from run to run, and the worst verdict."""
+    """Return one output for the runs of a point: means, with the spread from run to run, and the worst verdict."""
     if len(runs) == 1:
         return runs[0]
     by_run = [{metric.name: metric for metric in run.metrics} for run in runs]

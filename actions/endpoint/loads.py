@@ -44,7 +44,7 @@ class PointLoad:
 
 
 def poisson_arrivals(rate: float, count: int, seed: str) -> list[float]:
-    """Moments of a Poisson process with this many requests a second, given that there are so many of them.
+    """Return moments of a Poisson process with this many requests a second, given that there are so many of them.
 
     Then they are independent and uniform (Kingman, Poisson Processes, 1993, section 2.4), and the mean rate
     is exactly the one asked for: two runs differ by their bursts alone.
@@ -55,7 +55,7 @@ def poisson_arrivals(rate: float, count: int, seed: str) -> list[float]:
 
 
 def traced_arrivals(trace: Sequence[TracedRequest], rate: float | None, count: int) -> list[float]:
-    """Moments as in the trace, stretched so that they come at a mean rate; its own if None.
+    """Return moments as in the trace, stretched so that they come at a mean rate; its own if None.
 
     A trace with fewer requests is repeated.
     """
@@ -67,7 +67,7 @@ def traced_arrivals(trace: Sequence[TracedRequest], rate: float | None, count: i
 
 
 def trace_span_s(trace: Sequence[TracedRequest]) -> float:
-    """Seconds that a trace lasts, the mean pause behind its last request included."""
+    """Return the seconds that a trace lasts, the mean pause behind its last request included."""
     last_s = trace[-1].offset_s
     return last_s * len(trace) / (len(trace) - 1) if len(trace) > 1 and last_s > 0 else 1.0
 
@@ -90,7 +90,7 @@ class Prompts:
         return chance.choices(range(_FIRST_TOKEN, _VOCABULARY), k=count)
 
     def token_ids(self, lengths: Lengths) -> list[int]:
-        """The token ids of one prompt; for texts, the places of its words."""
+        """Return the token ids of one prompt; for texts, the places of its words."""
         wanted = lengths.input_tokens
         if lengths.blocks:
             shared = [
@@ -105,6 +105,6 @@ class Prompts:
         return shared + tail
 
     def text(self, lengths: Lengths) -> str:
-        """A prompt as text: about a token a word."""
+        """Return a prompt as text: about a token a word."""
         words = self._words
         return " ".join(words[token % len(words)] for token in self.token_ids(lengths))

@@ -54,7 +54,7 @@ class Asked:
         return "trace" if self.rate is None else f"rate-{self.rate:g}"
 
     def __str__(self) -> str:
-        """The point in words."""
+        """Return the point in words."""
         if self.concurrency is not None:
             return f"{self.concurrency} request{'s' * (self.concurrency > 1)} at once"
         return "the trace's own rate" if self.rate is None else f"{self.rate:g} requests/s"
@@ -125,11 +125,11 @@ class PointRunner:
 
     @cached_property
     def trace(self) -> Sequence[TracedRequest]:
-        """The trace; empty where there is none."""
+        """The trace; empty if there is none."""
         return read_trace(self._asked.trace_file) if self._asked.trace_file else ()
 
     def load(self, point: Asked, seed: str) -> PointLoad:
-        """The requests of a run."""
+        """Return the requests of a run."""
         asked, trace = self._asked, self.trace
         if point.concurrency is not None:
             return PointLoad(self._lengths(asked.most_requests))
@@ -162,7 +162,7 @@ class PointRunner:
 
         Raises:
             ActionFailedError: if the endpoint cannot be used.
-            InterruptedRunError: if the run was told to stop.
+            InterruptedRunError: if the run is asked to stop.
         """
         asked, context = self._asked, self._context
         seed = f"{asked.seed} {point.name} {number}"
@@ -278,7 +278,7 @@ class PointRunner:
 
 
 def _is_done(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Whether a run is there that was asked for in the same way."""
+    """Return True if a run is there that was asked for in the same way."""
     asked, result = read_result(folder / LOAD_FILE), read_result(folder / RESULT_FILE)
     if asked is None or result is None or result.get("status") != "completed":
         return False

@@ -19,7 +19,7 @@ _HARDLY_MEET = 0.1
 """The share of the rate of one request after the other below which requests hardly ever meet."""
 _STEP_DOWN = 0.97
 _MOST_FALLS = 3
-"""Rates that are tried anew after one that held once did not hold again."""
+"""Rates that are tried again after one that held once did not hold again."""
 
 
 class RateSearch:
@@ -95,12 +95,12 @@ class RateSearch:
 
 
 def _holds(runs: Iterable[Run]) -> bool:
-    """Whether all runs met the limits, with no doubt about the client or the replies."""
+    """Return True if all runs met the limits, with no doubt about the client or the replies."""
     return all(not run.missed and Measured(run.asked, (run,)).is_valid for run in runs)
 
 
 def _start(known: Sequence[Measured]) -> float:
-    """The rate to begin with, in requests/s."""
+    """Return the rate to begin with, in requests/s."""
     reached = [
         point.metrics["requests_per_second"].value
         for point in known
@@ -111,7 +111,7 @@ def _start(known: Sequence[Measured]) -> float:
 
 
 def _least(known: Sequence[Measured]) -> float:
-    """The rate below which requests hardly ever meet: a limit that is missed there is missed at any rate."""
+    """Return the rate below which requests hardly ever meet: a limit that is missed there is missed at any rate."""
     alone = (point for point in known if point.asked.concurrency == 1)
     reached = (
         point.metrics["requests_per_second"].value
@@ -122,7 +122,7 @@ def _least(known: Sequence[Measured]) -> float:
 
 
 def _drop_contradictions(search: Search) -> None:
-    """A rate that held above one that did not: only what lies below the lowest bad one is believed."""
+    """Forget a rate that held above one that did not: only rates below the lowest bad one are believed."""
     good, bad = search.highest_good, search.lowest_bad
     if good is not None and bad is not None and good >= bad:
         search.highest_good = None

@@ -52,7 +52,7 @@ class EndpointSweep(Action):
         self.asked = cast("EndpointSweepParameters", parameters)
 
     def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - any host can be a client
-        """A step for each point and the last one; the environment may still have to be made.
+        """Plan a step for each point and the last one; the environment may still have to be made.
 
         Raises:
             HostError: if the key or the trace cannot be read.
@@ -91,7 +91,7 @@ class EndpointSweep(Action):
         return Plan((*points, last))
 
     def _points(self) -> list[Asked]:
-        """The points that are asked for: concurrencies, the trace as it is, rates."""
+        """Return the points that are asked for: concurrencies, the trace as it is, rates."""
         asked = self.asked
         own = [Asked()] if asked.trace_file and not asked.rates else []
         return [
@@ -122,7 +122,7 @@ class EndpointSweep(Action):
         return StepOutcome(_sentence(output), (output,), case_dir)
 
     def _measured(self, context: StepContext) -> list[Measured]:
-        """The points that this element has measured in this run; those that failed are left out."""
+        """Return the points that this element has measured in this run; those that failed are left out."""
         owner = context.key.rpartition("/")[0]
         runner = PointRunner(self.asked, context)
         found = []
@@ -198,7 +198,7 @@ class EndpointSweep(Action):
 
 
 def _folder_of(workload: Path, key: str) -> Path | None:
-    """The folder of the case that belongs to a step."""
+    """Return the folder of the case that belongs to a step."""
     for owner in workload.glob(f"*/{CASE_OWNER}"):
         if owner.read_text(encoding="utf-8") == key:
             return owner.parent
@@ -206,7 +206,7 @@ def _folder_of(workload: Path, key: str) -> Path | None:
 
 
 def _together(points: Sequence[Measured], search: RateSearch) -> list[Measured]:
-    """All points, each once: concurrencies first, then rates, each upwards."""
+    """Return all points, each once: concurrencies first, then rates, each upwards."""
     by_rate = {point.asked: point for point in points}
     for point in search.tried.values():
         before = by_rate.get(point.asked)
@@ -238,7 +238,7 @@ def _found(search: RateSearch) -> Iterator[Metric]:
 
 
 def _best(points: Sequence[Measured]) -> Iterator[Metric]:
-    """The highest throughput of the points, each with its spread."""
+    """Yield the highest throughput of the points, each with its spread."""
     for name in ("output_tokens_per_second", "requests_per_second", "goodput"):
         found = [point for point in points if name in point.metrics]
         if found:
@@ -307,7 +307,7 @@ def _nothing_holds(search: RateSearch, doubtful: Sequence[Measured]) -> Reason:
 
 
 def _sentence(output: ParsedOutput) -> str:
-    """The outcome in a line."""
+    """Return the outcome in a line."""
     assert output.verdict is not None  # noqa: S101 - every output here has one
     shown = ", ".join(f"{one.name} {one.value:.4g} {one.unit}" for one in output.metrics[:_HEADLINES])
     why = f" ({output.verdict.reasons[0].message})" if output.verdict.reasons else ""

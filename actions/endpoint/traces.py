@@ -88,9 +88,9 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise _malformed(path, number, f"is no JSON: {error}") from error
+            raise _malformed(path, number, f"is not JSON: {error}") from error
         if not isinstance(row, dict):
-            raise _malformed(path, number, "is no JSON object")
+            raise _malformed(path, number, "is not a JSON object")
         yield number, {canonical(key): value for key, value in row.items()}
 
 
@@ -110,7 +110,7 @@ def _value(row: Mapping[str, Any], name: str) -> Any:
 
 
 def _seconds(value: Any) -> float:
-    """A moment in seconds: milliseconds where it is a whole number, seconds with a point, or a date."""
+    """Return a moment in seconds: milliseconds where it is a whole number, seconds with a point, or a date."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value / _MS_PER_S
     if isinstance(value, float):

@@ -47,7 +47,7 @@ def _folders(tree: Path) -> Iterator[Path]:
 
 
 def recognise(path: Path) -> bool:
-    """Whether a folder is a point's, or holds one somewhere below."""
+    """Return True if a folder is a point's, or holds one somewhere below."""
     return path.is_dir() and next(_folders(path), None) is not None
 
 
@@ -87,7 +87,7 @@ class _Point:
             asked, result = (json_of(file) for file in files)
             about, load = asked["about"], asked["load"]
             if not all(isinstance(part, dict) for part in (about, load, result, result["client"])):
-                raise TypeError("a part of it is no object")
+                raise TypeError("a part of it is not an object")
             limits = Limits.read(about.get("limits") or {})
             return cls(about, load, result, read_requests(path / SAMPLES_FILE), limits)
         except (ValueError, KeyError, TypeError) as error:
@@ -143,7 +143,7 @@ def _replies(result: Mapping[str, Any]) -> Replies:
 
 
 def _inside(request: Request, window_s: float) -> float:
-    """The share of a request's time that lies within the window."""
+    """Return the share of a request's time that lies within the window."""
     assert request.completed_s is not None  # noqa: S101 - only answered ones are asked for
     took_s = request.completed_s - request.due_s
     if took_s <= 0:
@@ -223,7 +223,7 @@ def _cpu(client: Mapping[str, Any]) -> float | None:
 
 
 def _delay(point: _Point) -> tuple[float, float, str]:
-    """The client's own delay in seconds, its share of what is measured, and what that is, in words."""
+    """Return the client's own delay in seconds, its share of what is measured, and what that is, in words."""
     client = point.result["client"]
     found = (finite(client.get(name)) for name in ("lateness_p99_s", "loop_lag_p99_s"))
     delay_s = max((value for value in found if value is not None), default=0.0)
@@ -240,7 +240,7 @@ def _delay(point: _Point) -> tuple[float, float, str]:
 
 
 def _client_limits(point: _Point) -> Iterator[Reason]:
-    """Where the client itself was the limit."""
+    """Yield a reason for each way in which the client itself was the limit."""
     client = point.result["client"]
     cpu = _cpu(client)
     if cpu is not None and cpu > _BUSY_CPU:
@@ -277,7 +277,7 @@ def _cache(point: _Point) -> Iterator[Reason]:
 
 def _no_answer(point: _Point) -> Reason:
     return Reason(
-        f"none of {len(point.requests)} requests was answered: {_told_failures(point) or 'nothing is told'}",
+        f"none of {len(point.requests)} requests was answered: {_told_failures(point) or 'no reason is known'}",
         "see the endpoint's log",
         code="no_answer",
     )

@@ -63,19 +63,19 @@ class Limits:
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Limits:
-        """Take the limits of an object; raise ValueError for one that is no number above 0."""
+        """Take the limits of an object; raise ValueError for one that is not a number above 0."""
         found = {field.name: values.get(field.name) for field in fields(cls)}
         for name, value in found.items():
             if value is not None and (finite(value) is None or value <= 0):
-                raise ValueError(f"{name} is {value!r}, which is no limit in seconds")
+                raise ValueError(f"{name} is {value!r}, which is not a limit in seconds")
         return cls(**found)
 
     def __bool__(self) -> bool:
-        """Whether anything is limited."""
+        """Return True if anything is limited."""
         return any(value is not None for value in vars(self).values())
 
     def met_by(self, request: Request) -> bool:
-        """Whether a request was answered within every limit; an answer of one token has no time per token."""
+        """Return True if a request was answered within every limit; an answer of one token has no time per token."""
         if request.completed_s is None:
             return False
         for name in TIMES:
@@ -117,5 +117,5 @@ def _number(text: str | None) -> float | None:
         return None
     value = finite(float(text))
     if value is None:
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text} is not a finite number")
     return value

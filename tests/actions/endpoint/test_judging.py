@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def requests(ttft_s: Callable[[int], float | None], count: int = 200) -> list[Request]:
-    """A request a tenth of a second, of 11 tokens with 10 ms each; None for one that fails."""
+    """Make a request each tenth of a second, of 11 tokens with 10 ms each; None for one that fails."""
     made = []
     for number in range(count):
         due_s, first_s = number * 0.1, ttft_s(number)

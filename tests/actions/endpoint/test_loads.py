@@ -63,7 +63,7 @@ def test_azures_trace(tmp_path: Path) -> None:
         ("", "holds no request"),
         ('{"timestamp": 0, "input_length": 5}', "trace:1 has none of output_length"),
         ('{"timestamp": 0, "input_length": 0, "output_length": 1}', "lengths of 0 and 1"),
-        ('{"timestamp": 0, "input_length": 5, "output_length": 1}\n{"time', "trace:2 is no JSON"),
+        ('{"timestamp": 0, "input_length": 5, "output_length": 1}\n{"time', "trace:2 is not JSON"),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,5,1\n", "trace:2"),
     ],
 )

@@ -27,7 +27,7 @@ CLIENT = {
 
 
 def write(folder: Path, rows: Sequence[Row], *, concurrency: int = 0, **changes: Any) -> Path:
-    """A point of requests at 10/s; ``changes`` go into what is told of it, the client and the result."""
+    """Write a point of requests at 10/s; ``changes`` replace what load, client and result say."""
     client = {**CLIENT, **{name: changes.pop(name) for name in CLIENT if name in changes}}
     result = {"client": client, "input_tokens": 100 * len(rows), "cached_tokens": 0, "failures": []}
     result |= {name: changes.pop(name) for name in (*result, "retries", "replies") if name in changes}
@@ -188,7 +188,7 @@ def test_percentiles_that_are_but_the_largest_value_are_absent(judged: Judged) -
     [
         ("endpoint_load.json", "{", "no JSON"),
         ("endpoint_load.json", '{"about": {}, "load": 3}', "makes no sense"),
-        ("endpoint_load.json", '{"about": {"limits": {"ttft_s": -1}}, "load": {}}', "no limit in seconds"),
+        ("endpoint_load.json", '{"about": {"limits": {"ttft_s": -1}}, "load": {}}', "not a limit in seconds"),
         ("endpoint_load_result.json", "{}", "makes no sense"),
         ("samples.csv", "issued_s,first_token_s,completed_s,output_tokens\n", "no request was sent"),
         ("samples.csv", "issued_s,first_token_s,completed_s,output_tokens\n5,4,6,1\n", "makes no sense"),

@@ -193,7 +193,7 @@ class _Point:
         self._backend.submit(Batch([slot], [index]), self._sink)
 
     def _on_end(self, *, failed: bool) -> None:
-        """A request is over: with a given concurrency the next takes its place."""
+        """Let the next request take the place of one that is over, if a concurrency is given."""
         if self._load.arrivals_s:
             return
         if failed:

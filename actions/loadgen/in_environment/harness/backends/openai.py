@@ -168,7 +168,7 @@ class OpenAIBackend:
         )
 
     def _make_bodies(self, model: str) -> list[bytes]:
-        """Every request's body, made before the timed part."""
+        """Make every request's body before the timed part."""
         common: dict[str, Any] = {
             "model": model,
             "stream": self._stream,
@@ -180,7 +180,7 @@ class OpenAIBackend:
         return [f"{head}, {self._own_part(sample)}}}".encode() for sample in self._context.samples]
 
     def _own_part(self, sample: Sample) -> str:
-        """What a request has that others do not, as JSON without its braces."""
+        """Return what a request has that others do not, as JSON without its braces."""
         own: dict[str, Any] = {"max_tokens": sample.max_output_tokens or self._context.max_output_tokens}
         if self._chat:
             own["messages"] = [{"role": "user", "content": sample.prompt}]
