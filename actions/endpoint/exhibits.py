@@ -73,7 +73,7 @@ def _error(point: Measured, name: str) -> float | None:
 
 
 def _series(points: Sequence[Measured], name: str, shown: str) -> Iterator[Series]:
-    """Yield the points with this metric over their throughput; concurrencies and rates are series of their own."""
+    """Yield the points with this metric over their throughput, concurrencies and rates apart."""
     for kind, chosen in (
         ("concurrency", [point for point in points if point.asked.concurrency is not None]),
         ("rate", [point for point in points if point.asked.concurrency is None]),

@@ -55,7 +55,7 @@ def misses(requests: Sequence[Request], limits: Limits, *, percentile: float, sh
 
 
 def _percentile(requests: Sequence[Request], name: str, percentile: float) -> float:
-    """Return the percentile of a time; a request that failed took forever, a single token no time per token."""
+    """Return the percentile of a time; a request that failed took forever, a single token has none."""
     values = []
     for request in requests:
         took_s = getattr(request, f"{name}_s")
@@ -128,7 +128,7 @@ def _with_error(metric: Metric, error: float | None) -> Metric:
 
 
 def combined(runs: Sequence[ParsedOutput]) -> ParsedOutput:
-    """Return one output for the runs of a point: means, with the spread from run to run, and the worst verdict."""
+    """Return one output for the runs of a point: means, their spread, and the worst verdict."""
     if len(runs) == 1:
         return runs[0]
     by_run = [{metric.name: metric for metric in run.metrics} for run in runs]

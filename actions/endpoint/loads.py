@@ -44,7 +44,7 @@ class PointLoad:
 
 
 def poisson_arrivals(rate: float, count: int, seed: str) -> list[float]:
-    """Return moments of a Poisson process with this many requests a second, given that there are so many of them.
+    """Return the moments of a Poisson process with this rate, given its number of requests.
 
     Then they are independent and uniform (Kingman, Poisson Processes, 1993, section 2.4), and the mean rate
     is exactly the one asked for: two runs differ by their bursts alone.

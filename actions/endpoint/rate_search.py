@@ -111,7 +111,7 @@ def _start(known: Sequence[Measured]) -> float:
 
 
 def _least(known: Sequence[Measured]) -> float:
-    """Return the rate below which requests hardly ever meet: a limit that is missed there is missed at any rate."""
+    """Return the rate below which requests hardly ever meet: a limit missed there is missed at any rate."""
     alone = (point for point in known if point.asked.concurrency == 1)
     reached = (
         point.metrics["requests_per_second"].value

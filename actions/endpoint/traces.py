@@ -110,7 +110,7 @@ def _value(row: Mapping[str, Any], name: str) -> Any:
 
 
 def _seconds(value: Any) -> float:
-    """Return a moment in seconds: milliseconds where it is a whole number, seconds with a point, or a date."""
+    """Return a moment in seconds; a whole number is milliseconds, any other seconds or a date."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value / _MS_PER_S
     if isinstance(value, float):

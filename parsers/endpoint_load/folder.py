@@ -277,7 +277,7 @@ def _cache(point: _Point) -> Iterator[Reason]:
 
 def _no_answer(point: _Point) -> Reason:
     return Reason(
-        f"none of {len(point.requests)} requests was answered: {_told_failures(point) or 'no reason is known'}",
+        f"none of {len(point.requests)} requests was answered: {_told_failures(point) or 'nobody knows why'}",
         "see the endpoint's log",
         code="no_answer",
     )

@@ -75,7 +75,7 @@ class Limits:
         return any(value is not None for value in vars(self).values())
 
     def met_by(self, request: Request) -> bool:
-        """Return True if a request was answered within every limit; an answer of one token has no time per token."""
+        """Return True if a request was answered within every limit; one token has no time per token."""
         if request.completed_s is None:
             return False
         for name in TIMES:

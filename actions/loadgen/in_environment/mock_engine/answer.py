@@ -79,7 +79,11 @@ class Answer:
             choice[self.text_field] = [{"function": {"name": "say", "arguments": text}}]
         if self.token_ids and text:
             choice["token_ids"], self.token_ids = self.token_ids, []
-        event = {"id": self.reply_id, "choices": [{"index": index, **choice} for index in self.indices]}
+        kind = {"": "text_completion", "delta": "chat.completion.chunk", "message": "chat.completion"}[
+            self.chat
+        ]
+        choices = [{"index": index, **choice} for index in self.indices]
+        event = {"id": self.reply_id, "object": kind, "choices": choices}
         return {**event, "model": self.model} if self.model else event
 
     def last(self) -> dict[str, Any]:

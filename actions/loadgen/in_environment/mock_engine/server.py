@@ -221,7 +221,7 @@ class MockServer:
     async def _end(self, answer: Answer, writer: asyncio.StreamWriter) -> None:
         _event(writer, answer.event("", answer.finish))
         if last := answer.last():
-            _event(writer, {"choices": [], **last})
+            _event(writer, {**answer.event(""), "choices": [], **last})
         for _ in range(answer.ends):
             _chunk(writer, b"data: [DONE]\n\n")
         for part in answer.late:
