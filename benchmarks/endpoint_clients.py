@@ -35,7 +35,6 @@ ROOT = Path(__file__).parents[1]
 IN_ENVIRONMENT = ROOT / "actions" / "loadgen" / "in_environment"
 INPUT, OUTPUT = 64, 32
 FIRST_TOKEN_S, TOKEN_S = 0.1, 0.02
-SHORT_S, LONG_S = 3, 15
 TOKENIZER = "local/bytes"
 LIMIT_S = 240
 MS = 1e-3
@@ -195,9 +194,9 @@ def versions(programs: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def summary(rows: list[dict[str, Any]], rate: float) -> dict[str, Any]:
+def summary(rows: list[dict[str, Any]], rate: float, apart_s: float) -> dict[str, Any]:
     """Return the medians of a contender, and how far its rounds are apart."""
-    cpu = [(row["long_cpu_s"] - row["short_cpu_s"]) / (LONG_S - SHORT_S) for row in rows]
+    cpu = [(row["long_cpu_s"] - row["short_cpu_s"]) / apart_s for row in rows]
     figures = {
         name: statistics.median(row[name] for row in rows) for name in rows[0] if not name.endswith("cpu_s")
     }
@@ -219,9 +218,13 @@ def main() -> None:
     parser.add_argument("--guidellm", default="")
     parser.add_argument("--aiperf", default="")
     parser.add_argument("--rate", type=float, default=100.0, help="requests/s")
+    parser.add_argument(
+        "--seconds", type=float, nargs=2, default=(3.0, 15.0), help="of the short and long test"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "endpoint_clients.json")
     asked = parser.parse_args()
+    short_s, long_s = asked.seconds
     given = {"vcagent": asked.client, "guidellm": asked.guidellm, "aiperf": asked.aiperf}
     programs = {name: program for name, program in given.items() if program}
     load_before = os.getloadavg()
@@ -236,9 +239,9 @@ def main() -> None:
             for number in range(asked.rounds):
                 for name, program in programs.items():
                     began = time.monotonic()
-                    short_s, _ = measure(name, program, url, SHORT_S, asked.rate)
-                    long_s, figures = measure(name, program, url, LONG_S, asked.rate)
-                    rows[name].append({"short_cpu_s": short_s, "long_cpu_s": long_s, **figures})
+                    short_cpu_s, _ = measure(name, program, url, short_s, asked.rate)
+                    long_cpu_s, figures = measure(name, program, url, long_s, asked.rate)
+                    rows[name].append({"short_cpu_s": short_cpu_s, "long_cpu_s": long_cpu_s, **figures})
                     print(
                         f"round {number + 1}: {name}, {time.monotonic() - began:.0f} s: {rows[name][-1]}",
                         flush=True,
@@ -254,8 +257,8 @@ def main() -> None:
         "load": {"requests_per_s": asked.rate, "arrivals": "poisson",
                  "input_tokens": INPUT, "output_tokens": OUTPUT,
                  "server": {"first_token_s": FIRST_TOKEN_S, "token_s": TOKEN_S},
-                 "short_s": SHORT_S, "long_s": LONG_S},
-        "contenders": {name: summary(found, asked.rate) for name, found in rows.items()},
+                 "short_s": short_s, "long_s": long_s},
+        "contenders": {name: summary(found, asked.rate, long_s - short_s) for name, found in rows.items()},
     }  # fmt: skip
     asked.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps({name: {key: value for key, value in found.items() if key != "rounds"}

@@ -197,7 +197,7 @@ def test_a_stop_ends_the_client_and_the_same_point_goes_on_afterwards(
     context: StepContext,
     left_behind: Callable[[], list[psutil.Process]],
 ) -> None:
-    action = sweep(endpoint=mock_server(**PACE), duration=60, most_requests=5000)
+    action = sweep(endpoint=mock_server(**PACE), duration=600, most_requests=1000)
     before = {child.pid for child in left_behind()}
     update = context.progress.update
 
