@@ -23,7 +23,9 @@ from agent.facts.lscpu import CPU_TOPOLOGY, CpuTopology
 from agent.facts.memory import MEMORY
 
 if TYPE_CHECKING:
+    from agent.facts.amd_gpus import AmdGpu
     from agent.facts.base import Fact, Facts
+    from agent.facts.gpus import Gpu
 
 _MIB = 1 << 20
 _VENDORS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD", "ARM": "ARM"}
@@ -112,15 +114,16 @@ def _cpu(cpu: CpuTopology) -> dict[str, Any]:
 
 def _gpu_keys(facts: Facts) -> dict[str, Any]:
     """Return what a flat reader such as ``metrics.csv`` sees of the GPUs."""
-    nvidia, amd = _known(facts, GPUS) or (), _known(facts, AMD_GPUS) or ()
-    if not nvidia and not amd:
+    nvidia: tuple[Gpu, ...] = _known(facts, GPUS) or ()
+    amd: tuple[AmdGpu, ...] = _known(facts, AMD_GPUS) or ()
+    memories = [gpu.memory_mib and gpu.memory_mib * _MIB for gpu in nvidia]
+    memories += [gpu.memory_bytes for gpu in amd]
+    if not memories:
         return {}
-    first = nvidia[0] if nvidia else amd[0]
-    memory = nvidia[0].memory_mib and nvidia[0].memory_mib * _MIB if nvidia else amd[0].memory_bytes
     return {
-        "gpuCount": len(nvidia) + len(amd),
-        "gpuName": first.name,
-        "gpuMemoryBytes": memory,
+        "gpuCount": len(memories),
+        "gpuName": next(gpu.name for gpu in (*nvidia, *amd)),
+        "gpuMemoryBytes": memories[0],
         "gpuDriverVersion": _known(facts, DRIVER_VERSION) if nvidia else None,
         "gpuCudaVersion": _known(facts, CUDA_VERSION) if nvidia else None,
     }

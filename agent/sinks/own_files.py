@@ -5,11 +5,14 @@ Each run has a file of its own there, named after it.
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from agent.core.records import CONTEXT_KEY
 from agent.core.safe_files import make_folder
 from agent.sinks.base import FileSink
 from agent.sinks.csv_file import CsvSink
@@ -44,16 +47,12 @@ class _WholeJsonlSink(_InFolder, JsonlSink):
 
     def __init__(self, path: Path, context: SinkContext) -> None:
         super().__init__(path)
-        self._context = context
+        self._whole = lru_cache(maxsize=256)(lambda name: json.dumps(context.context(name)))
 
     @override
     def line(self, record: MetricRecord) -> str:
-        import json
-
-        from agent.core.records import CONTEXT_KEY
-
-        whole = self._context.context(str(record.metadata.get(CONTEXT_KEY, "")))
-        return f'{super().line(record)[:-2]}, "context": {json.dumps(whole)}}}\n'
+        whole = self._whole(str(record.metadata.get(CONTEXT_KEY, "")))
+        return f'{super().line(record)[:-2]}, "context": {whole}}}\n'
 
 
 def open_jsonl(settings: str, context: SinkContext) -> Sink:

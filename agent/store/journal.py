@@ -69,6 +69,7 @@ _SPAN = ("scenario_start", "scenario_end")
 _KIND = ("unit", "relativity", "verbosity", "description", "tags")
 
 _CONTEXT_ID_DIGITS = 16
+_CONTEXTS_AT_HAND = 256
 _RECENT = 1000
 """Records that are kept at hand for the sinks, which take them within seconds."""
 
@@ -145,6 +146,7 @@ class Journal:
         self.path = path
         self._lock = threading.RLock()
         self._recent: deque[MetricRecord] = deque(maxlen=_RECENT)
+        self._contexts: dict[str, dict[str, Any]] = {}
         _require_ordinary(path)
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         try:
@@ -324,9 +326,15 @@ class Journal:
         return name
 
     def context(self, name: str) -> dict[str, Any]:
-        """Return a context by its id; empty if there is none."""
-        rows = self._rows("SELECT value FROM contexts WHERE id = ?", (name,))
-        return json.loads(rows[0]["value"]) if rows else {}
+        """Return a context by its id; empty if there is none. Nobody changes it."""
+        known = self._contexts.get(name)
+        if known is None:
+            rows = self._rows("SELECT value FROM contexts WHERE id = ?", (name,))
+            known = json.loads(rows[0]["value"]) if rows else {}
+            if len(self._contexts) >= _CONTEXTS_AT_HAND:
+                self._contexts.clear()
+            self._contexts[name] = known
+        return known
 
     def contexts(self) -> list[str]:
         """Return all contexts as JSON, in the order in which they came."""
