@@ -58,7 +58,7 @@ def flush(
         bool, typer.Option("--refused", help="Also send again the records that a sink refused.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Send everything anew, for a destination that lost records.")
+        bool, typer.Option("--again", help="Send everything again, for a destination that lost records.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -133,16 +133,18 @@ def _flushed(
     import os
 
     from agent.core.secrets import Secrets
-    from agent.sinks import SinkContext, open_sinks
+    from agent.sinks import SinkContext, add_sink_secrets, open_sinks
     from agent.sinks import flush as bring
     from agent.store.journal import Journal
     from agent.store.results import JOURNAL, ResultsFolder
 
     if not (folder / JOURNAL).is_file():
         return []
-    mask = Secrets(environment=os.environ).mask
+    secrets = Secrets(environment=os.environ)
+    mask = secrets.mask
     with ResultsFolder(folder.parent).locked(folder.name), Journal(folder / JOURNAL) as journal:
         asked = sinks or _asked(journal)
+        add_sink_secrets(secrets, asked)
         context = SinkContext(folder, folder.name, journal.recall("sink_host", {}), journal.context, mask)
         opened = open_sinks(asked, context)
         for sink in opened if again else ():

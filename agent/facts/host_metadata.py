@@ -84,7 +84,7 @@ def gpu_runtime(facts: Facts) -> list[dict[str, Any]]:
 
 
 def _known(facts: Facts, fact: Fact[Any]) -> Any:
-    """Return a fact's value; None if it cannot be read, which is no reason to lose a record."""
+    """Return a fact's value; None if it cannot be read: the record counts all the same."""
     try:
         return facts[fact]
     except (VcagentError, KeyError, OSError, ValueError):

@@ -20,7 +20,7 @@ from agent.core.records import (
     Verdict,
     verdict_to_json,
 )
-from agent.core.safe_files import replace_text
+from agent.core.safe_files import append_text, replace_text
 from agent.report.case_summary import write_case_summary
 from agent.run.efficiency import tokens_per_joule
 from agent.sinks import Sink, feed
@@ -211,17 +211,26 @@ class Recorder:
         """Bring the sinks up to date; what fails is kept in ``failures`` and tried again next time."""
         with self._lock:
             self._next_feed = time.monotonic() + FEED_INTERVAL_S
-            self._write_contexts()
-            self.failures = dict.fromkeys(feed(self.journal, self._sinks))
+            failures = self._write_contexts()
+            self.failures = dict.fromkeys((*failures, *feed(self.journal, self._sinks)))
         if self._delivering:
             self._delivering.wake()
 
-    def _write_contexts(self) -> None:
-        """Write contexts.jsonl anew if there are more of them; it comes before the records that name them."""
-        lines = self.journal.contexts()
-        if len(lines) > self._contexts_written:
-            replace_text(self._run_dir / CONTEXTS_FILE, "".join(f"{line}\n" for line in lines))
-            self._contexts_written = len(lines)
+    def _write_contexts(self) -> list[str]:
+        """Bring contexts.jsonl up to date; return what went wrong."""
+        new = self.journal.contexts(self._contexts_written)
+        if not new:
+            return []
+        path, text = self._run_dir / CONTEXTS_FILE, "".join(f"{line}\n" for _, line in new)
+        try:
+            if self._contexts_written:
+                append_text(path, text)
+            else:  # an agent that was killed may have left half a line
+                replace_text(path, text)
+        except OSError as error:
+            return [f"{CONTEXTS_FILE} could not be written: {error}"]
+        self._contexts_written = new[-1][0]
+        return []
 
     def _usage(self, output: ParsedOutput) -> tuple[list[tuple[str, ParsedOutput]], list[str]]:
         """What the monitors saw of a case: for each its tags and an output of its own; what they warn of."""

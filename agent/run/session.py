@@ -48,7 +48,14 @@ from agent.run.record_context import RecordContexts
 from agent.run.recorder import Recorder, RunContext
 from agent.run.request import RunRequest, keep_sources, kept_sources
 from agent.run.step_runner import StepRunner
-from agent.sinks import FINISH_WAIT_S, Delivering, SinkContext, open_sinks, own_files
+from agent.sinks import (
+    FINISH_WAIT_S,
+    Delivering,
+    SinkContext,
+    add_sink_secrets,
+    open_sinks,
+    own_files,
+)
 from agent.store.journal import Journal, StepStatus, now
 from agent.store.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, write_json
 
@@ -327,7 +334,7 @@ class Session:
         return outcome
 
     def _record_contexts(self, journal: Journal) -> RecordContexts:
-        """What records say besides their numbers; the names of the runtime's values are VirtualClient's."""
+        """Return the contexts of the run's records; the names of the runtime's values are VirtualClient's."""
         request, context = self.request, self.context
         run = {
             "experiment_id": context.experiment_id,
@@ -446,6 +453,7 @@ def _session(
     for scope in profile.scopes:
         for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
             secrets.add_from(parameters)
+    add_sink_secrets(secrets, (*profile.sinks, *request.sinks))
     context = context or _new_context(request, profile, secrets.mask)
     run_dir = results_dir / context.run_id
     modelled: dict[str, Any] = {REBOOTS.name: reboots}

@@ -78,7 +78,7 @@ class Sink(ABC):
         """End; nothing is written any more."""
 
     def intact(self, position: int) -> bool:  # noqa: ARG002 - for sinks that can tell
-        """Whether everything up to the position is still there; if not, all records are written anew."""
+        """Return True if everything up to the position is there; if not, all records are written again."""
         return True
 
     @abstractmethod

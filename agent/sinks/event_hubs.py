@@ -142,7 +142,7 @@ class EventHubSink(Sink):
         except (ValueError, EventDataSendError) as error:  # larger than the hub takes
             raise RecordsRefusedError(str(error)) from error
         except EventHubError:
-            self.close()  # the next attempt connects anew
+            self.close()  # the next attempt connects again
             raise
         return position + len(records)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from agent.core.secrets import Secrets
     from agent.sinks.base import Sink
 
 SINK_GROUP = "vcagent.sinks"
@@ -86,6 +87,13 @@ def open_sinks(asked: Sequence[str], context: SinkContext) -> list[Sink]:
     if doubled := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"two sinks are called {doubled}", remedy="give each --sink once")
     return sinks
+
+
+def add_sink_secrets(secrets: Secrets, asked: Sequence[str]) -> None:
+    """Mask what is secret in the settings of sinks wherever it stands, such as in a server's answer."""
+    for text in map(os.path.expandvars, asked):
+        for start, end in secrets.spans(text):
+            secrets.add(text[start:end], declared=True)
 
 
 def _expanded(name: str, settings: str) -> str:

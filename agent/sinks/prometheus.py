@@ -122,7 +122,7 @@ class _PrometheusSink(Sink):
 
     @override
     def intact(self, position: int) -> bool:
-        """Another process has the newest values of a run that goes on: they are read anew."""
+        """Return False in a process that has no values yet: it reads all records of the run again."""
         return position == 0 or not self._newest.empty
 
     @override

@@ -336,9 +336,14 @@ class Journal:
             self._contexts[name] = known
         return known
 
-    def contexts(self) -> list[str]:
-        """Return all contexts as JSON, in the order in which they came."""
-        return [row["value"] for row in self._rows("SELECT value FROM contexts ORDER BY rowid")]
+    def contexts(self, after: int = 0) -> list[tuple[int, str]]:
+        """Return contexts in the order in which they came: number, and text as JSON.
+
+        Args:
+            after: the number that they follow.
+        """
+        rows = self._rows("SELECT rowid, value FROM contexts WHERE rowid > ? ORDER BY rowid", (after,))
+        return [(row["rowid"], row["value"]) for row in rows]
 
     def last_record_id(self) -> int:
         """Return the id of the newest record; 0 if there is none."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.core.errors import ExitCode, UsageError
-from agent.sinks import SinkContext, open_sinks, opening, own_files
+from agent.core.secrets import Secrets
+from agent.sinks import SinkContext, add_sink_secrets, open_sinks, opening, own_files
 from tests.agent.sinks.listing_sink import TAKEN
 
 if TYPE_CHECKING:
@@ -70,3 +71,11 @@ def test_a_sink_that_raises_anything_ends_nothing(run_profile: Callable[..., Any
         f"{count} records are not delivered to the sink list fails yet: RuntimeError: the plug-in is broken; "
         f"deliver them with: vcagent telemetry flush {finished.run_dir.name}"
     )
+
+
+def test_a_secret_of_the_settings_is_masked_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB", "Endpoint=sb://n/;SharedAccessKeyName=a;SharedAccessKey=c2VrcmV0LTE=")
+    secrets = Secrets()
+    add_sink_secrets(secrets, ("eventhubs:${HUB}", "pushgateway:http://u:hunter2-long@h"))
+    assert "c2VrcmV0LTE" not in secrets.mask("the key c2VrcmV0LTE= is wrong")
+    assert "hunter2-long" not in secrets.mask("you sent hunter2-long")

@@ -19,7 +19,7 @@ HOST = {"version": "1.0", "platform": "linux-x64", "system": "lab"}
 
 
 def filled(folder: Path, count: int, *, metrics: int = 50, age: timedelta = timedelta(minutes=1)) -> Journal:
-    """A run's journal whose records have the values 0, 1, 2, …"""
+    """Return a run's journal whose records have the values 0, 1, 2, …"""
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / JOURNAL)
     context = journal.add_context(

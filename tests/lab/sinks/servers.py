@@ -30,7 +30,7 @@ __all__ = ["Server", "free_port", "in_the_whole_lab"]
 in_the_whole_lab = pytest.mark.skipif(
     os.environ.get("VCAGENT_LAB") != "all", reason="fetches servers: make lab runs it"
 )
-_DEBIAN = ("victoria-metrics", "prometheus", "prometheus-pushgateway")
+_DEBIAN = ("victoria-metrics", "prometheus", "prometheus-node-exporter", "prometheus-pushgateway")
 _SUITE = "trixie"
 _AZURITE = "azurite@3.35.0"
 _MOTO = "moto[server,s3]==5.2.5"
@@ -43,7 +43,7 @@ def free_port() -> int:
 
 
 def of_debian(program: str) -> str:
-    """A program of Debian trixie, whose packages are unpacked once."""
+    """Return a program of Debian trixie, whose packages are unpacked once."""
     try:
         folder = cached_folder(
             "telemetry-debian", fingerprint(_DEBIAN, _SUITE), lambda path: unpack(path, _SUITE, _DEBIAN)
@@ -54,7 +54,7 @@ def of_debian(program: str) -> str:
 
 
 def azurite() -> str:
-    """Azure's own emulator of blob storage, from npm."""
+    """Return Azure's own emulator of blob storage, from npm."""
     if not shutil.which("npm"):
         pytest.skip("no npm")
 
@@ -67,7 +67,7 @@ def azurite() -> str:
 
 
 def moto() -> str:
-    """An S3 server; in an environment of its own, or it would bind s3fs to another botocore."""
+    """Make an S3 server; in an environment of its own, or it would bind s3fs to another botocore."""
 
     def make(folder: Path) -> None:
         venv.create(folder, with_pip=True)
