@@ -118,11 +118,12 @@ def _gpu_keys(facts: Facts) -> dict[str, Any]:
     amd: tuple[AmdGpu, ...] = _known(facts, AMD_GPUS) or ()
     memories = [gpu.memory_mib and gpu.memory_mib * _MIB for gpu in nvidia]
     memories += [gpu.memory_bytes for gpu in amd]
+    names = [gpu.name for gpu in nvidia] + [gpu.name for gpu in amd]
     if not memories:
         return {}
     return {
         "gpuCount": len(memories),
-        "gpuName": next(gpu.name for gpu in (*nvidia, *amd)),
+        "gpuName": names[0],
         "gpuMemoryBytes": memories[0],
         "gpuDriverVersion": _known(facts, DRIVER_VERSION) if nvidia else None,
         "gpuCudaVersion": _known(facts, CUDA_VERSION) if nvidia else None,

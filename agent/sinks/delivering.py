@@ -253,7 +253,7 @@ class _Worker(threading.Thread):
         self._failures += 1
         self._error = self._mask(_told(error))
         self._delivery.journal.note_delivery(self._delivery.sink.name, self._error)
-        wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** min(self._failures - 1, 10))
+        wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(self._failures - 1, 10))
         asked_s = error.retry_after_s or 0.0 if isinstance(error, SinkUnavailableError) else 0.0
         wait_s *= random.uniform(0.5, 1)  # noqa: S311 - spreads attempts, no secret
         return max(min(_LONGEST_ASKED_WAIT_S, asked_s), wait_s)
