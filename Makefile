@@ -11,8 +11,10 @@ run: $(VENV)/installed
 test: $(VENV)/installed-test
 	$(VENV)/bin/python -m pytest $(ARGS)
 
-# All of the labs, also what takes minutes: real NVIDIA packages of Debian, built by DKMS. As root.
+# All of the labs, also what takes minutes: real NVIDIA packages of Debian, built by DKMS; telemetry's servers.
+# As root.
 lab: $(VENV)/installed-dev
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,lab]'
 	VCAGENT_LAB=all VCAGENT_TEST_LAB=required $(VENV)/bin/python -m pytest tests/lab $(ARGS)
 
 check: $(VENV)/installed-dev

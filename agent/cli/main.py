@@ -27,6 +27,7 @@ from agent.cli.resume import resume
 from agent.cli.run import run
 from agent.cli.runs import runs
 from agent.cli.show import show
+from agent.cli.telemetry import app as telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,6 +92,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(fleet, name="fleet")
+app.add_typer(telemetry, name="telemetry")
 
 
 def _arguments(arguments: list[str]) -> list[str]:

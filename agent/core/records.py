@@ -18,6 +18,17 @@ SUMMARY_TAG = "summary"
 """Labels what a monitor saw of a case, summed up; its records in the course of time do not have it."""
 
 
+CONTEXT_KEY = "context_id"
+"""Names, in a record's metadata, the context that it was measured in (``contexts.jsonl``)."""
+
+
+def categorization(metadata: Mapping[str, MetadataValue]) -> str:
+    """Return VirtualClient's MetricCategorization of a record: its device, such as ``GPU 0``, or nothing."""
+    if "categorization" in metadata:
+        return str(metadata["categorization"])
+    return f"GPU {metadata['gpu_index']}" if "gpu_index" in metadata else ""
+
+
 class Relativity(str, Enum):
     """Which direction is better; the values are VirtualClient's MetricRelativity."""
 

@@ -42,6 +42,7 @@ def merge(profiles: Sequence[Profile]) -> Profile:
             parameters=_added(merged.parameters, other.parameters),
             sources=merged.sources + other.sources,
             scopes=merged.scopes + other.scopes,
+            sinks=tuple(dict.fromkeys(merged.sinks + other.sinks)),
             **elements,
         )
     return merged

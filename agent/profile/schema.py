@@ -124,6 +124,7 @@ class Profile:
         monitors: what is measured beside the actions.
         sources: the files and URIs that it was read from.
         scopes: one for each source, in the same order.
+        sinks: where records go besides the run's folder, as ``--sink`` takes them.
     """
 
     name: str
@@ -137,6 +138,7 @@ class Profile:
     monitors: tuple[Element, ...] = ()
     sources: tuple[str, ...] = ()
     scopes: tuple[Scope, ...] = ()
+    sinks: tuple[str, ...] = ()
 
     def elements(self) -> Iterator[Element]:
         """Every element, groups and their members included: dependencies, actions, monitors."""

@@ -26,6 +26,7 @@ _PROFILE_KEYS = (
     "Metadata",
     "Parameters",
     "ParametersOn",
+    "Sinks",
     *KINDS.values(),
     *_INFORMATION,
 )
@@ -75,6 +76,7 @@ class _Structure:
             monitors=lists["monitor"],
             sources=(self.label,),
             scopes=(scope,),
+            sinks=self._texts(data, keys.get("Sinks")),
         )
         self.problems.raise_any()
         return profile
@@ -165,6 +167,15 @@ class _Structure:
             parameters = {**parameters, "Role": data[keys["Role"]]}
         location = self._location(path)
         return Element(kind, kind_name, key, parameters, metadata, components, location, locations)
+
+    def _texts(self, data: Mapping[str, Any], written: str | None) -> tuple[str, ...]:
+        value = None if written is None else data[written]
+        if written is None or value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            self._add((written,), written, "a list of texts is expected", "such as: - otlp:http://host:4318")
+            return ()
+        return tuple(value)
 
     def _conditions(self, data: Mapping[str, Any], written: str | None) -> tuple[Condition, ...]:
         value = None if written is None else data[written]

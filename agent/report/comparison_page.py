@@ -47,24 +47,42 @@ def write_comparison_page(path: Path, comparison: Comparison, sides: Sequence[Si
         comparison=comparison,
         sides=[(letters[name], name) for name, _ in comparison.sides],
         sides_rows=[
-            (f"{letters[name]}, {count_of(len(runs), 'run')}", f"{name}: {', '.join(runs)}")
+            (f"{letters[name]}, {count_of(len(runs), 'run')}", _side_text(name, runs))
             for name, runs in comparison.sides
         ],
         letters=letters,
         scenarios=[
-            (scenario, [_row(one, letters) for one in of_it], list(_figures(scenario, of_it, names, sides)))
+            (
+                scenario,
+                [_row(one, letters, _common_notes(of_it)) for one in of_it],
+                _common_notes(of_it),
+                list(_figures(scenario, of_it, names, sides)),
+            )
             for scenario, of_it in _by_scenario(comparison)
         ],
     )  # fmt: skip
     replace_text(path, text)
 
 
+def _side_text(name: str, runs: Sequence[str]) -> str:
+    """Return a side's name with its runs; a side that is one run is named once."""
+    return name if [name] == list(runs) else f"{name}: {', '.join(runs)}"
+
+
+def _common_notes(metrics: Sequence[ComparedMetric]) -> tuple[str, ...]:
+    """Return the notes that all metrics of a scenario have, which the page then has once."""
+    first = metrics[0].notes if len(metrics) > 1 else ()
+    return tuple(note for note in first if all(note in one.notes for one in metrics))
+
+
 def _by_scenario(comparison: Comparison) -> list[tuple[str, list[ComparedMetric]]]:
-    ordered = sorted(comparison.metrics, key=lambda one: one.key.scenario)
+    """Return the metrics of each scenario, all sides of a metric beside each other."""
+    places = {key: place for place, key in enumerate(dict.fromkeys(one.key for one in comparison.metrics))}
+    ordered = sorted(comparison.metrics, key=lambda one: (one.key.scenario, places[one.key]))
     return [(name, list(of_it)) for name, of_it in groupby(ordered, key=lambda one: one.key.scenario)]
 
 
-def _row(one: ComparedMetric, letters: dict[str, str]) -> dict[str, object]:
+def _row(one: ComparedMetric, letters: dict[str, str], known: Sequence[str]) -> dict[str, object]:
     verdict = one.direction or one.outcome.value
     shares = (one.estimate.change, *one.estimate.interval) if one.estimate else ()
     change, *interval = [f"{100 * share:+.1f} %" for share in shares] or [""]
@@ -78,7 +96,7 @@ def _row(one: ComparedMetric, letters: dict[str, str]) -> dict[str, object]:
         "interval": " to ".join(interval),
         "verdict": verdict,
         "tone": _TONES.get(verdict, "none"),
-        "notes": one.notes,
+        "notes": [note for note in one.notes if note not in known],
     }
 
 

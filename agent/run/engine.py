@@ -156,6 +156,8 @@ class Engine:
 
     def _run_actions(self) -> None:
         steps = self.steps
+        if steps.recorder.contexts:
+            steps.recorder.contexts.settle()
         monitors = monitors_beside(
             list(leaves(self.planner.profile.monitors)),
             planner=self.planner,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.metric_filters import parse_filters
 from agent.core.records import (
+    CONTEXT_KEY,
     SUMMARY_TAG,
     MetadataValue,
     Metric,
@@ -19,9 +20,11 @@ from agent.core.records import (
     Verdict,
     verdict_to_json,
 )
+from agent.core.safe_files import append_text, replace_text
 from agent.report.case_summary import write_case_summary
 from agent.run.efficiency import tokens_per_joule
 from agent.sinks import Sink, feed
+from agent.store.documents import CONTEXTS_FILE
 from agent.store.journal import Journal, StepStatus, now
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.component.component import MonitorSummary
+    from agent.run.record_context import RecordContexts
+    from agent.sinks import Delivering
 
 FEED_INTERVAL_S = 10.0
 """How long a monitor's records, which the journal has, may wait until the sinks get them and sync files."""
@@ -80,6 +85,8 @@ class Recorder:
         context: what every record carries.
         run_dir: the run's folder, for paths relative to it.
         mask: takes secrets out of a text.
+        contexts: what records say of host, runtime and scenario.
+        delivering: brings records to sinks that may be slow, in threads of its own.
     """
 
     def __init__(
@@ -89,7 +96,12 @@ class Recorder:
         context: RunContext,
         run_dir: Path,
         mask: Callable[[str], str],
+        *,
+        contexts: RecordContexts | None = None,
+        delivering: Delivering | None = None,
     ) -> None:
+        self.contexts = contexts
+        self._delivering = delivering
         self.journal = journal
         self.context = context
         self._sinks = tuple(sinks)
@@ -98,6 +110,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._naming = threading.Lock()
         self._next_feed = 0.0
+        self._contexts_written = 0
         self.failures: dict[str, None] = {}
         self.monitors: tuple[Callable[[datetime, datetime], MonitorRecords], ...] = ()
         """Those that run now: each sums up what it saw in a span of time."""
@@ -115,8 +128,24 @@ class Recorder:
         tags: str,
         filters: str,
         remember: Mapping[str, Any] | None = None,
+        about: Mapping[str, Any] | None = None,
+        log: str = "",
     ) -> None:
-        """Commit a step's end, its cases, its records and facts of the run together, then feed the sinks."""
+        """Commit a step's end, its cases, its records and facts of the run together, then feed the sinks.
+
+        Args:
+            key: the step's key in the journal.
+            outputs: what its tools wrote.
+            started: when it began.
+            message: a line for people.
+            case_dir: the folder of raw logs.
+            scenario: names outputs that do not name theirs.
+            tags: of its element.
+            filters: its element's ``metric_filters``.
+            remember: facts of the run that are noted with it.
+            about: the element's type and parameters, and the step's command, for the records' context.
+            log: the step's log.
+        """
         ended = now()
         with self._naming:  # two cases of one name may end at once
             taken = {case["scenario"] for case in self.journal.cases()}
@@ -139,7 +168,8 @@ class Recorder:
                     )
                 cases.append(self._case(output, case_dir, warnings))
                 kept = parse_filters(filters)(output.metrics)
-                records += [self._record(metric, output, tags) for metric in kept]
+                context = self.contexts.of_case(about or {}, output, log) if self.contexts and kept else ""
+                records += [self._record(metric, output, tags, context) for metric in kept]
                 records += self._usage_records(usage)
             if not cases:
                 name = f"{self._mask(scenario)}/{key.rpartition('/')[2]}"
@@ -164,7 +194,8 @@ class Recorder:
         output = self._masked_output(
             ParsedOutput("", tool_name, scenario=scenario, metrics=tuple(kept), start=moment, end=moment)
         )
-        self.journal.add_records([self._record(metric, output, tags) for metric in output.metrics])
+        context = self._general_context() if output.metrics else ""
+        self.journal.add_records([self._record(metric, output, tags, context) for metric in output.metrics])
         if time.monotonic() >= self._next_feed:
             self.feed()
 
@@ -180,7 +211,26 @@ class Recorder:
         """Bring the sinks up to date; what fails is kept in ``failures`` and tried again next time."""
         with self._lock:
             self._next_feed = time.monotonic() + FEED_INTERVAL_S
-            self.failures = dict.fromkeys(feed(self.journal, self._sinks))
+            failures = self._write_contexts()
+            self.failures = dict.fromkeys((*failures, *feed(self.journal, self._sinks)))
+        if self._delivering:
+            self._delivering.wake()
+
+    def _write_contexts(self) -> list[str]:
+        """Bring contexts.jsonl up to date; return what went wrong."""
+        new = self.journal.contexts(self._contexts_written)
+        if not new:
+            return []
+        path, text = self._run_dir / CONTEXTS_FILE, "".join(f"{line}\n" for _, line in new)
+        try:
+            if self._contexts_written:
+                append_text(path, text)
+            else:  # an agent that was killed may have left half a line
+                replace_text(path, text)
+        except OSError as error:
+            return [f"{CONTEXTS_FILE} could not be written: {error}"]
+        self._contexts_written = new[-1][0]
+        return []
 
     def _usage(self, output: ParsedOutput) -> tuple[list[tuple[str, ParsedOutput]], list[str]]:
         """What the monitors saw of a case: for each its tags and an output of its own; what they warn of."""
@@ -198,8 +248,12 @@ class Recorder:
             warnings += [self._mask(text) for text in seen.summary.warnings]
         return usage, warnings
 
-    def _usage_records(self, usage: Iterable[tuple[str, ParsedOutput]]) -> list[MetricRecord]:
-        return [self._record(metric, part, tags) for tags, part in usage for metric in part.metrics]
+    def _usage_records(self, usage: Sequence[tuple[str, ParsedOutput]]) -> list[MetricRecord]:
+        context = self._general_context() if usage else ""
+        return [self._record(metric, part, tags, context) for tags, part in usage for metric in part.metrics]
+
+    def _general_context(self) -> str:
+        return self.contexts.of_run() if self.contexts else ""
 
     def _case(
         self, output: ParsedOutput, case_dir: Path | None, warnings: Sequence[str] = ()
@@ -219,7 +273,7 @@ class Recorder:
             "details": dict(output.details),
         }
 
-    def _record(self, metric: Metric, output: ParsedOutput, tags: str) -> MetricRecord:
+    def _record(self, metric: Metric, output: ParsedOutput, tags: str, context: str) -> MetricRecord:
         own_tags = _split(self._mask(tags))
         start = output.start or now()
         end = output.end or now()
@@ -242,7 +296,7 @@ class Recorder:
             verbosity=metric.verbosity,
             description=metric.description,
             tags=own_tags + metric.tags,
-            metadata={**self.context.metadata, **metric.metadata},
+            metadata={**self.context.metadata, **metric.metadata, **_reference(context)},
         )
 
     def _masked_output(self, output: ParsedOutput) -> ParsedOutput:
@@ -293,6 +347,10 @@ class Recorder:
             for key, value in values.items()
             if value is not None
         }
+
+
+def _reference(context: str) -> dict[str, MetadataValue]:
+    return {CONTEXT_KEY: context} if context else {}
 
 
 @lru_cache(maxsize=64)

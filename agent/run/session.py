@@ -44,10 +44,18 @@ from agent.run.description import describe
 from agent.run.engine import Engine, EngineOptions
 from agent.run.outcome import Outcome
 from agent.run.reboot import RebootDoor, Reboots, SystemdDoor, allows_reboot
+from agent.run.record_context import RecordContexts
 from agent.run.recorder import Recorder, RunContext
 from agent.run.request import RunRequest, keep_sources, kept_sources
 from agent.run.step_runner import StepRunner
-from agent.sinks import SinkContext, open_sinks
+from agent.sinks import (
+    FINISH_WAIT_S,
+    Delivering,
+    SinkContext,
+    add_sink_secrets,
+    open_sinks,
+    own_files,
+)
 from agent.store.journal import Journal, StepStatus, now
 from agent.store.results import JOURNAL, RUN_FILE, ResultsFolder, new_run_id, write_json
 
@@ -56,6 +64,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.core.progress import RunProgress
+
+_INTERRUPTED_WAIT_S = 5.0
+"""How long an interrupted run waits for sinks: the resumed one brings them the rest."""
 
 TERMINAL_LOG = "run.log"
 """The file below logs/ that has what the terminal shows."""
@@ -262,15 +273,34 @@ class Session:
             package_dir_in_use(self.facts[PACKAGE_DIR]),
             progress.logged(self.run_dir / "logs" / TERMINAL_LOG),
         ):
-            outcome = self._carry_out(journal, progress, interruption, reboots)
+            host = {"version": __version__, "platform": self.facts[PLATFORM], "system": self.request.system}
+            journal.remember(sink_host=host, sinks=self.secrets.mask_value(list(self.sinks)))
+            context = SinkContext(self.run_dir, self.context.run_id, host, journal.context, self.secrets.mask)
+            delivering = Delivering(journal, open_sinks(self.sinks, context), self.secrets.mask)
+            delivering.start()
+            recorder = Recorder(
+                journal,
+                own_files(context),
+                self.context,
+                self.run_dir,
+                self.secrets.mask,
+                contexts=self._record_contexts(journal),
+                delivering=delivering,
+            )
+            outcome = self._carry_out(journal, progress, interruption, reboots, recorder)
             if warning := clock.warning():
                 outcome.warnings.append(warning)
-            finished = self._finish(journal, outcome)
+            finished = self._finish(journal, outcome, delivering)
         reboots.conclude(outcome)
         return finished
 
     def _carry_out(
-        self, journal: Journal, progress: RunProgress, interruption: Interruption, reboots: Reboots
+        self,
+        journal: Journal,
+        progress: RunProgress,
+        interruption: Interruption,
+        reboots: Reboots,
+        recorder: Recorder,
     ) -> Outcome:
         run_dir, secrets = self.run_dir, self.secrets
         processes = LocalProcesses(self.context.run_id, secrets=secrets, stop=interruption.stop)
@@ -278,8 +308,6 @@ class Session:
             {row.key for row in journal.steps() if row.status not in (StepStatus.DONE, StepStatus.CUT)}
         )
         write_json(run_dir / RUN_FILE, self._describe(journal))
-        host = {"version": __version__, "platform": self.facts[PLATFORM], "system": self.request.system}
-        sinks = open_sinks(self.request.sinks, SinkContext(run_dir, self.context.run_id, host))
         level = self.request.log_level
         with configure(run_dir / "logs" / "vcagent.jsonl", secrets, level) as log, progress:
             log.info(
@@ -287,7 +315,7 @@ class Session:
             )
             steps = StepRunner(
                 journal=journal,
-                recorder=Recorder(journal, sinks, self.context, run_dir, secrets.mask),
+                recorder=recorder,
                 processes=processes,
                 progress=progress,
                 run_dir=run_dir,
@@ -305,10 +333,44 @@ class Session:
             log.info("run ended", exit_code=int(outcome.exit_code), error=str(outcome.error or ""))
         return outcome
 
+    def _record_contexts(self, journal: Journal) -> RecordContexts:
+        """Return the contexts of the run's records; the names of the runtime's values are VirtualClient's."""
+        request, context = self.request, self.context
+        run = {
+            "experiment_id": context.experiment_id,
+            "run_id": context.run_id,
+            "client_id": context.client_id,
+            "profile": context.profile,
+            "system": request.system,
+            "metadata": dict(context.metadata),
+        }
+        runtime: dict[str, Any] = {
+            "profiles": [source.name for source in self.sources],
+            "iterations": request.iterations,
+            "timeout": request.timeout,
+            "scenarios": request.scenarios,
+            "executionArguments": " ".join(journal.recall("command_line", [])[1:]),
+            "appVersion": __version__,
+            "pythonVersion": platform.python_version(),
+        }
+        runtime = {key: value for key, value in runtime.items() if value not in (None, "")}
+        return RecordContexts(
+            journal,
+            self.facts,
+            run=run,
+            runtime=runtime,
+            mask=self.secrets.mask_value,
+            run_dir=self.run_dir,
+        )
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The sinks that the profile and the command line ask for."""
+        return (*self.planner.profile.sinks, *self.request.sinks)
+
     def _remove_containers(self, outcome: Outcome) -> None:
         """Remove the run's containers, but those to be kept; all stay for a run that goes on later."""
-        going_on = (ExitCode.INTERRUPTED, ExitCode.REBOOT_PENDING)
-        if not has_containers(self.run_dir) or outcome.exit_code in going_on:
+        if not has_containers(self.run_dir) or _going_on(outcome):
             return
         from agent.host.containers.engine import remove_containers
 
@@ -329,7 +391,18 @@ class Session:
             outcome=outcome,
         )
 
-    def _finish(self, journal: Journal, outcome: Outcome) -> FinishedRun:
+    def _finish_sinks(self, delivering: Delivering, outcome: Outcome, description: dict[str, Any]) -> None:
+        """Deliver the rest; what a sink did not take is a warning and waits in the journal."""
+        going_on = _going_on(outcome)
+        left = delivering.finish(
+            complete=not going_on, wait_s=_INTERRUPTED_WAIT_S if going_on else FINISH_WAIT_S
+        )
+        if left:
+            left[-1] += f"; deliver them with: vcagent telemetry flush {self.run_dir.name}"
+        outcome.warnings += left
+        description["verdict"]["warnings"] += left
+
+    def _finish(self, journal: Journal, outcome: Outcome, delivering: Delivering) -> FinishedRun:
         """Write what people and programs read; the exit code is remembered last, when all of it is there."""
         from agent.report import write_report, write_rollup
 
@@ -341,6 +414,7 @@ class Session:
             write_json(self.run_dir / RUN_FILE, description)
             write_rollup(self.run_dir)
             report = write_report(self.run_dir)
+            self._finish_sinks(delivering, outcome, description)
             journal.remember(exit_code=int(outcome.exit_code))
         except Exception as error:  # noqa: BLE001 - the result is told even if it cannot be written down
             outcome.warnings.append(f"the report could not be written: {error}")
@@ -359,6 +433,11 @@ class Session:
         return FinishedRun(self.run_dir, outcome, description, report)
 
 
+def _going_on(outcome: Outcome) -> bool:
+    """Return True if the run is to be resumed."""
+    return outcome.exit_code in (ExitCode.INTERRUPTED, ExitCode.REBOOT_PENDING)
+
+
 def _session(
     request: RunRequest,
     sources: Sequence[Source],
@@ -374,6 +453,7 @@ def _session(
     for scope in profile.scopes:
         for parameters in (scope.parameters, *(condition.parameters for condition in scope.conditions)):
             secrets.add_from(parameters)
+    add_sink_secrets(secrets, (*profile.sinks, *request.sinks))
     context = context or _new_context(request, profile, secrets.mask)
     run_dir = results_dir / context.run_id
     modelled: dict[str, Any] = {REBOOTS.name: reboots}
@@ -401,7 +481,8 @@ def _session(
         options = EngineOptions(
             request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
         )
-        open_sinks(request.sinks, SinkContext(run_dir, context.run_id))  # refused before anything is changed
+        # Refused before anything is changed.
+        open_sinks((*profile.sinks, *request.sinks), SinkContext(run_dir, context.run_id))
     return Session(tuple(sources), planner, facts, secrets, context, run_dir, options, request)
 
 

@@ -158,7 +158,7 @@ class StepRunner:
         try:
             with self._alone(component, context):
                 outcome = self._attempt(step, context)
-            self._commit(component.parameters, element, key, outcome, started)
+            self._commit(component.parameters, element, step, key, outcome=outcome, started=started, log=log)
         except VcagentError as error:
             interrupted = isinstance(error, InterruptedRunError) or self.processes.stop.is_set()
             status = StepStatus.INTERRUPTED if interrupted else StepStatus.FAILED
@@ -216,9 +216,12 @@ class StepRunner:
         self,
         parameters: ComponentParameters,
         element: Element,
+        step: Step,
         key: str,
+        *,
         outcome: StepOutcome,
         started: datetime,
+        log: Path,
     ) -> None:
         try:
             self.recorder.finish_step(
@@ -230,6 +233,13 @@ class StepRunner:
                 scenario=parameters.scenario or element.type,
                 tags=parameters.tags,
                 filters=parameters.metric_filters,
+                about={
+                    "type": element.type,
+                    **parameters.model_dump(mode="json", exclude_none=True),
+                    "profileIteration": int(key.partition(":")[0]) if key[:1].isdigit() else None,
+                    "command": step.command,
+                },
+                log=str(log),
                 remember=requested(self.journal, key, self.processes.secrets.mask(outcome.reboot))
                 if outcome.reboot
                 else None,

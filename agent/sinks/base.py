@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
@@ -20,17 +21,64 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
+class RecordsRefusedError(Exception):
+    """The destination will never take records as they are: they are too old, too large, or wrong.
+
+    Delivery halves the batch until it knows which record it is, notes it as refused and goes on.
+    """
+
+
+class SinkUnavailableError(Exception):
+    """The destination takes nothing now.
+
+    Args:
+        message: why.
+        retry_after_s: how long it asked to be left alone; None if it did not say.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Something that a run leaves besides its records, such as a file or its trace.
+
+    Args:
+        name: unique within the run; the journal notes under it that the sink has the piece.
+        send: sends it; may be called again if the note was lost, and must then replace what is there.
+    """
+
+    name: str
+    send: Callable[[], None]
+
+
 class Sink(ABC):
     """Takes records in the order of their ids.
 
     Attributes:
         name: unique among the sinks of a run; the journal notes under it how far the sink has come.
+        interval_s: shortest time between two calls of ``write`` while the run goes on.
+        batch: the most records in one call.
     """
 
     name: str
+    interval_s: float = 1.0
+    batch: int = 1000
+
+    def start(self) -> None:  # noqa: B027 - most sinks have nothing to begin
+        """Begin; called before the first record, in the sink's own thread."""
+
+    def pieces(self) -> Iterable[Piece]:
+        """Return what is sent when the run has ended and all records were taken."""
+        return ()
+
+    def close(self) -> None:  # noqa: B027 - or to end
+        """End; nothing is written any more."""
 
     def intact(self, position: int) -> bool:  # noqa: ARG002 - for sinks that can tell
-        """Whether everything up to the position is still there; if not, all records are written anew."""
+        """Return True if everything up to the position is there; if not, all records are written again."""
         return True
 
     @abstractmethod

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from agent.core.records import CONTEXT_KEY, categorization
 from agent.core.terminal import plain_cell
 from agent.sinks.base import FileSink
 from agent.store.journal import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from agent.core.records import MetadataValue, MetricRecord
@@ -24,9 +25,9 @@ COLUMNS = (
 )  # fmt: skip
 """microsoft/VirtualClient, the metrics.csv that its file logger writes."""
 
-_INFORMATION = 1
-"""Severity of an ordinary record on the scale of VirtualClient's telemetry: 0 verbose, 1 information,
-2 warning, 3 error, 4 critical."""
+INFORMATION = 2
+"""Severity of an ordinary record on VirtualClient's scale: 0 trace, 1 debug, 2 information, 3 warning,
+4 error, 5 critical (its guide "0040-telemetry")."""
 
 
 class CsvSink(FileSink):
@@ -35,16 +36,21 @@ class CsvSink(FileSink):
     Args:
         path: the file.
         host: facts about the host that every line carries: ``platform`` (linux-x64), ``os`` (Unix),
-            ``version`` (of the agent), ``system`` for the column ExecutionSystem, and ``metadata`` for the
-            column Metadata_Host.
+            ``version`` (of the agent), and ``system`` for the column ExecutionSystem.
+        context: gives a record's context by its id: the columns Metadata_Host and ToolResults.
     """
 
-    def __init__(self, path: Path, host: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        host: Mapping[str, Any],
+        context: Callable[[str], Mapping[str, Any]] = lambda _: {},
+    ) -> None:
         super().__init__(path)
         told = (host.get("version", ""), host.get("os", "Unix"), host.get("platform", ""))
-        self._host = ("vcagent", *map(str, told), str(_INFORMATION))
+        self._host = ("vcagent", *map(str, told), str(INFORMATION))
         self._system = str(host.get("system", ""))
-        self._host_metadata = _pairs(host.get("metadata", {}))
+        self._of_context = lru_cache(maxsize=256)(lambda name: _context_cells(context(name)))
         self.header = f"{_cells(*COLUMNS)}\r\n"
         # 1, 1.0 and True are written differently.
         self._kind = lru_cache(maxsize=1024, typed=True)(self._cells_of_kind)
@@ -66,15 +72,27 @@ class CsvSink(FileSink):
         self, unit: str, description: str, relativity: str, verbosity: int, client_id: str, run_id: str,
         tags: tuple[str, ...], names: tuple[str, ...], *values: MetadataValue,
     ) -> str:  # fmt: skip
+        metadata = dict(zip(names, values, strict=True))
+        host_metadata, results = self._of_context(str(metadata.pop(CONTEXT_KEY, "")))
         return _cells(
-            unit, "", description, relativity, str(verbosity), client_id, *self._host, run_id, run_id,
-            _pairs(dict(zip(names, values, strict=True))), self._host_metadata, "", ",".join(tags),
+            unit, categorization(metadata), description, relativity, str(verbosity), client_id, *self._host,
+            run_id, run_id, _pairs(metadata), host_metadata, results, ",".join(tags),
         )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
 def _cells(*values: str) -> str:
     return ",".join('"' + plain_cell(value).replace('"', '""') + '"' for value in values)
+
+
+def _context_cells(context: Mapping[str, Any]) -> tuple[str, str]:
+    r"""Return the cells Metadata_Host, without the host's parts as VirtualClient does, and ToolResults.
+
+    A record stays one line, whatever reads it: line ends of the results are written as ``\n``.
+    """
+    host = context.get("metadata_host", {})
+    scalars = {key: value for key, value in host.items() if not isinstance(value, (list, dict))}
+    return _pairs(scalars), "\\n".join(str(context.get("tool_results", "")).splitlines())
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

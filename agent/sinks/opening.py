@@ -1,4 +1,4 @@
-"""Open the sinks of a run: the two that every run has, and those that were asked for by name.
+"""Open the sinks of a run: the files that every run has, and those that were asked for by name.
 
 Another distribution adds a sink by an entry point of the group ``vcagent.sinks``: a callable that takes the
 sink's settings (the text behind the colon of ``--sink NAME:settings``) and a ``SinkContext``, and returns a
@@ -7,6 +7,8 @@ sink's settings (the text behind the colon of ``--sink NAME:settings``) and a ``
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from agent.core.secrets import Secrets
     from agent.sinks.base import Sink
 
 SINK_GROUP = "vcagent.sinks"
@@ -34,12 +37,17 @@ class SinkContext:
     Args:
         run_dir: the run's folder.
         run_id: the run.
-        host: facts about the host that every record carries: ``version`` of the agent, ``platform``.
+        host: facts about the host that every record carries: ``version`` of the agent, ``platform``,
+            ``system`` that started the run.
+        context: gives the context of records by its id (``ContextDocument``).
+        mask: takes secrets out of a text; records have none any more, files of tools may.
     """
 
     run_dir: Path
     run_id: str
     host: Mapping[str, Any] = field(default_factory=dict)
+    context: Callable[[str], Mapping[str, Any]] = lambda _: {}
+    mask: Callable[[str], str] = str
 
 
 @cache
@@ -52,27 +60,52 @@ def known_sinks() -> list[str]:
     return sorted(point.name for point in _registered().values())
 
 
+def own_files(context: SinkContext) -> list[Sink]:
+    """Open the two files that every run has."""
+    return [
+        JsonlSink(context.run_dir / METRICS_FILE),
+        CsvSink(context.run_dir / "metrics.csv", context.host, context.context),
+    ]
+
+
 def open_sinks(asked: Sequence[str], context: SinkContext) -> list[Sink]:
-    """Open ``metrics.jsonl``, ``metrics.csv`` and the sinks that were asked for.
+    """Open the sinks that were asked for; they connect to nothing yet.
 
     Args:
         asked: sinks as ``NAME`` or ``NAME:settings``; two with the same name and settings are one.
+            ``${VARIABLE}`` in the settings is a variable of the environment, which is where secrets belong.
         context: the run.
 
     Raises:
         UsageError: if a sink is unknown, cannot be loaded, or refuses its settings.
     """
-    sinks: list[Sink] = [
-        JsonlSink(context.run_dir / METRICS_FILE),
-        CsvSink(context.run_dir / "metrics.csv", context.host),
-    ]
+    sinks = []
     for text in dict.fromkeys(asked):
         name, _, settings = text.partition(":")
-        sinks.append(_factory(name)(settings, context))
-    names = [sink.name for sink in sinks]
+        sinks.append(_factory(name)(_expanded(name, settings), context))
+    names = [sink.name for sink in (*own_files(context), *sinks)]
     if doubled := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"two sinks are called {doubled}", remedy="give each --sink once")
     return sinks
+
+
+def add_sink_secrets(secrets: Secrets, asked: Sequence[str]) -> None:
+    """Mask what is secret in the settings of sinks wherever it stands, such as in a server's answer."""
+    for text in map(os.path.expandvars, asked):
+        for start, end in secrets.spans(text):
+            secrets.add(text[start:end], declared=True)
+
+
+def _expanded(name: str, settings: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise UsageError(
+                f"the sink {name} needs the variable {match[1]}, which is not set",
+                remedy=f"export {match[1]}=…",
+            )
+        return os.environ[match[1]]
+
+    return re.sub(r"\$\{(\w+)\}", value, settings)
 
 
 def _factory(name: str) -> Callable[[str, SinkContext], Sink]:

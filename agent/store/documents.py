@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROLLUP_FILE = "rollup/run_rollup.json"
 FLEET_FILE = "fleet.json"
+CONTEXTS_FILE = "contexts.jsonl"
 
 Validity = Literal["VALID", "INVALID", "FAILED", "NOT_APPLICABLE"]
 Scalar = str | int | float | bool | None
@@ -299,7 +300,40 @@ class FleetDocument(Document):
     undiagnosed: str = Field("", description="Why there is no diagnosis.")
 
 
-DOCUMENTS: tuple[type[Document], ...] = (RunDocument, SummaryDocument, RollupDocument, FleetDocument)
+class ContextDocument(Document):
+    """contexts.jsonl: a line has what the records with its ``context_id`` have in common.
+
+    The parts that begin with ``metadata`` are those of VirtualClient's metadata contract.
+    """
+
+    FILE: ClassVar[str] = CONTEXTS_FILE
+
+    context_id: str = Field("", description="What records have as context_id in their metadata.")
+    experiment_id: str = ""
+    run_id: str = ""
+    client_id: str = Field("", description="The host's name in records.")
+    profile: str = ""
+    system: str = Field("", description="The system that started the run; VirtualClient's ExecutionSystem.")
+    severity_level: int = Field(2, description="VirtualClient's scale: 2 is information.")
+    metadata: dict[str, Any] = Field(default_factory=dict, description="What the user gave with --metadata.")
+    metadata_host: dict[str, Any] = Field(default_factory=dict, description="Processors, memory, GPUs, OS.")
+    metadata_runtime: dict[str, Any] = Field(
+        default_factory=dict, description="How the agent was called, versions, image digests, GPU settings."
+    )
+    metadata_scenario: dict[str, Any] = Field(
+        default_factory=dict, description="Type, parameters and command; secrets are masked."
+    )
+    metadata_dependencies: dict[str, Any] = Field(default_factory=dict, description="Versions on the host.")
+    tool_results: str = Field("", description="The tool's own output, cut; VirtualClient's toolResults.")
+
+
+DOCUMENTS: tuple[type[Document], ...] = (
+    RunDocument,
+    SummaryDocument,
+    RollupDocument,
+    FleetDocument,
+    ContextDocument,
+)
 
 
 def schemas() -> dict[str, str]:

@@ -7,6 +7,7 @@ all of them or none. Sinks are fed from here and remember how far they came.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -52,6 +53,15 @@ CREATE TABLE IF NOT EXISTS records (id INTEGER PRIMARY KEY AUTOINCREMENT, value 
 CREATE TABLE IF NOT EXISTS sinks (
     name TEXT PRIMARY KEY, record_id INTEGER NOT NULL, position INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS contexts (id TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS deliveries (
+    sink TEXT PRIMARY KEY, failures INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '',
+    failed TEXT, delivered TEXT
+);
+CREATE TABLE IF NOT EXISTS refused (
+    sink TEXT NOT NULL, record_id INTEGER NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (sink, record_id)
+);
+CREATE TABLE IF NOT EXISTS pieces (sink TEXT NOT NULL, piece TEXT NOT NULL, PRIMARY KEY (sink, piece));
 """
 
 
@@ -80,6 +90,8 @@ _CONTEXT = ("experiment_id", "run_id", "client_id", "profile", "tool_name", "too
 _SPAN = ("scenario_start", "scenario_end")
 _KIND = ("unit", "relativity", "verbosity", "description", "tags")
 
+_CONTEXT_ID_DIGITS = 16
+_CONTEXTS_AT_HAND = 256
 _RECENT = 1000
 """Records that are kept at hand for the sinks, which take them within seconds."""
 
@@ -119,6 +131,29 @@ class StepRow:
     message: str = ""
 
 
+@dataclass(frozen=True)
+class Delivery:
+    """How far a sink has come; times are ISO 8601 in UTC.
+
+    Args:
+        name: the sink.
+        record_id: the last record that it has.
+        failures: attempts that failed since the last one that succeeded.
+        error: why the last attempt failed; empty if it did not.
+        failed: when that was.
+        delivered: when it last took something.
+        refused: records that it will not take as they are.
+    """
+
+    name: str
+    record_id: int
+    failures: int = 0
+    error: str = ""
+    failed: str | None = None
+    delivered: str | None = None
+    refused: int = 0
+
+
 class Journal:
     """The journal of one run; safe to use from several threads.
 
@@ -133,6 +168,7 @@ class Journal:
         self.path = path
         self._lock = threading.RLock()
         self._recent: deque[MetricRecord] = deque(maxlen=_RECENT)
+        self._contexts: dict[str, dict[str, Any]] = {}
         _require_ordinary(path)
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         try:
@@ -305,6 +341,41 @@ class Journal:
             for row in self._rows("SELECT step, value FROM cases ORDER BY id")
         ]
 
+    def add_context(self, value: Mapping[str, Any]) -> str:
+        """Keep what records have in common, once; return its id, which follows from the content."""
+        text = json.dumps({**value, "context_id": ""}, sort_keys=True)
+        name = hashlib.sha256(text.encode()).hexdigest()[:_CONTEXT_ID_DIGITS]
+        with self._transaction() as database:
+            database.execute(
+                "INSERT OR IGNORE INTO contexts VALUES (?, ?)",
+                (name, json.dumps({**value, "context_id": name})),
+            )
+        return name
+
+    def context(self, name: str) -> dict[str, Any]:
+        """Return a context by its id; empty if there is none. Nobody changes it."""
+        known = self._contexts.get(name)
+        if known is None:
+            rows = self._rows("SELECT value FROM contexts WHERE id = ?", (name,))
+            known = json.loads(rows[0]["value"]) if rows else {}
+            if len(self._contexts) >= _CONTEXTS_AT_HAND:
+                self._contexts.clear()
+            self._contexts[name] = known
+        return known
+
+    def contexts(self, after: int = 0) -> list[tuple[int, str]]:
+        """Return contexts in the order in which they came: number, and text as JSON.
+
+        Args:
+            after: the number that they follow.
+        """
+        rows = self._rows("SELECT rowid, value FROM contexts WHERE rowid > ? ORDER BY rowid", (after,))
+        return [(row["rowid"], row["value"]) for row in rows]
+
+    def last_record_id(self) -> int:
+        """Return the id of the newest record; 0 if there is none."""
+        return int(self._rows("SELECT COALESCE(MAX(id), 0) AS id FROM records")[0]["id"])
+
     def records_after(self, record_id: int, limit: int = 5000) -> list[MetricRecord]:
         """The records that follow a record, oldest first."""
         with self._lock:
@@ -329,6 +400,70 @@ class Journal:
                    DO UPDATE SET record_id = excluded.record_id, position = excluded.position""",
                 (name, record_id, position),
             )
+
+    def deliveries(self) -> list[Delivery]:
+        """Return how far each sink has come, by name."""
+        rows = self._rows(
+            """SELECT sinks.name, record_id, COALESCE(failures, 0) AS failures, COALESCE(error, '') AS error,
+                      failed, delivered,
+                      (SELECT COUNT(*) FROM refused WHERE refused.sink = sinks.name) AS refused
+               FROM sinks LEFT JOIN deliveries ON sink = sinks.name ORDER BY sinks.name"""
+        )
+        return [Delivery(**dict(row)) for row in rows]
+
+    def note_delivery(self, name: str, error: str = "") -> None:
+        """Note that a sink took what it was given, or why it did not."""
+        moment = now().isoformat()
+        with self._transaction() as database:
+            database.execute("INSERT OR IGNORE INTO sinks VALUES (?, 0, 0)", (name,))
+            database.execute("INSERT OR IGNORE INTO deliveries (sink) VALUES (?)", (name,))
+            database.execute(
+                "UPDATE deliveries SET failures = failures + 1, error = ?, failed = ? WHERE sink = ?"
+                if error
+                else "UPDATE deliveries SET failures = 0, error = ?, delivered = ? WHERE sink = ?",
+                (error, moment, name),
+            )
+
+    def refuse(self, name: str, record_ids: Iterable[int], reason: str) -> None:
+        """Note records that a sink will never take as they are; the journal keeps them."""
+        with self._transaction() as database:
+            database.executemany(
+                "INSERT OR REPLACE INTO refused VALUES (?, ?, ?)",
+                [(name, record_id, reason) for record_id in record_ids],
+            )
+
+    def refused(self, name: str) -> list[tuple[MetricRecord, str]]:
+        """Return the records that a sink refused, each with the reason."""
+        rows = self._rows(
+            """SELECT id, value, reason FROM records JOIN refused ON record_id = id
+               WHERE sink = ? ORDER BY id""",
+            (name,),
+        )
+        return [(record_from_json(row["id"], row["value"]), row["reason"]) for row in rows]
+
+    def accept(self, name: str, record_ids: Iterable[int]) -> None:
+        """Note that a sink has taken records that it refused before."""
+        with self._transaction() as database:
+            database.executemany(
+                "DELETE FROM refused WHERE sink = ? AND record_id = ?",
+                [(name, record_id) for record_id in record_ids],
+            )
+
+    def forget_sink(self, name: str) -> None:
+        """Take a sink for one that has nothing yet."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM sinks WHERE name = ?", (name,))
+            for table in ("deliveries", "refused", "pieces"):
+                database.execute(f"DELETE FROM {table} WHERE sink = ?", (name,))  # noqa: S608 - names of ours
+
+    def has_piece(self, name: str, piece: str) -> bool:
+        """Return True if a sink has a piece of what the run leaves, such as a file."""
+        return bool(self._rows("SELECT 1 FROM pieces WHERE sink = ? AND piece = ?", (name, piece)))
+
+    def add_piece(self, name: str, piece: str) -> None:
+        """Note that a sink has a piece."""
+        with self._transaction() as database:
+            database.execute("INSERT OR IGNORE INTO pieces VALUES (?, ?)", (name, piece))
 
 
 def record_to_json(record: MetricRecord) -> str:

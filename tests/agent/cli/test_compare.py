@@ -83,7 +83,12 @@ def test_it_prints_json(vcagent: Caller) -> None:
     ]  # fmt: skip
     assert found["context"][0]["values"] == [["a"], ["b"], ["c"]]
     assert found["sides"][0] == {"name": "a", "runs": ["a"]}
-    assert "4 metrics" in Path("page.html").read_text(encoding="utf-8")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "4 metrics" in page
+    assert f"{names[0]}: {names[0]}" not in page
+    assert page.count("All metrics: rounds of one run") == 1
+    assert page.count("rounds of one run: what differs") == 1
+    assert 'data-label="B">' in page
     assert vcagent("compare", *names, "--html", "missing/page.html")[0] == ExitCode.HOST_CANNOT_RUN
     low, high = found["metrics"][2]["interval"]
     assert low < found["metrics"][2]["change"] < high < 0

@@ -167,6 +167,14 @@ def test_profiles_merge_in_order(tmp_path: Path) -> None:
     check(profile)
 
 
+def test_sinks_of_several_profiles_are_each_there_once(tmp_path: Path) -> None:
+    for name, sinks in (("a", "[csv:/x, jsonl:/x]"), ("b", "[jsonl:/x, otlp:http://h]")):
+        text = f"Description: d\nActions: [{{Type: X}}]\nsinks: {sinks}\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    merged = load([str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")])
+    assert merged.sinks == ("csv:/x", "jsonl:/x", "otlp:http://h")
+
+
 def test_overrides_take_the_declared_kind() -> None:
     overrides = {
         "DriverVersion": "560",

@@ -51,6 +51,7 @@ def test_a_run_leaves_records_with_context_and_a_verdict(run_profile: Run, tmp_p
         "metric": "answer",
     }
     assert (record["value"], record["unit"], record["tags"]) == (2.5, "count", ["one", "two"])
+    assert record["metadata"].pop("context_id")
     assert record["metadata"] == {"rack": "7"}
     assert (finished.run_dir / "measuring/answer/summary.json").is_file()
     assert (finished.run_dir / "rollup/run_rollup.json").is_file()
@@ -432,7 +433,9 @@ def test_the_profile_s_metadata_goes_into_every_record(run_profile: Run) -> None
     finished = run_profile(
         {"Metadata": {"Team": "x"}, "Actions": [element("Measuring")]}, metadata={"rack": "7"}
     )
-    assert records_of(finished)[0]["metadata"] == {"Team": "x", "rack": "7"}
+    metadata = records_of(finished)[0]["metadata"]
+    assert metadata.pop("context_id")
+    assert metadata == {"Team": "x", "rack": "7"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,180 @@
+"""``vcagent telemetry``: how far the sinks of runs have come, and bring them the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agent.cli.options import AsJson, ResultsDir, Sinks
+
+if TYPE_CHECKING:
+    from agent.store.journal import Journal
+
+app = typer.Typer(no_args_is_help=True, help="See how far the sinks of runs have come; bring them the rest.")
+
+Runs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[RUN]...", help="Run ids, beginnings of them, or folders; without: all.", show_default=False
+    ),
+]
+
+
+@app.command()
+def status(
+    run: Runs = [],  # noqa: B006 - typer copies it
+    results_dir: ResultsDir = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Show for each run and sink what was delivered, what waits, what was refused, and why."""
+    rows = [row for folder in _folders(results_dir, run) for row in _standing(folder)]
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(rows)
+        return
+    from rich.table import Table
+
+    from agent.core.terminal import safe_console
+
+    table = Table("run", "sink", "delivered", "waiting", "refused", "last success (UTC)", "last error")
+    for row in rows:
+        table.add_row(
+            row["run_id"], row["sink"], str(row["delivered"]), str(row["waiting"]), str(row["refused"]),
+            (row["last_success"] or "")[:19].replace("T", " "), row["error"] or "",
+        )  # fmt: skip
+    safe_console().print(table if rows else f"no run in {results_dir} has a sink besides its own files")
+
+
+@app.command()
+def flush(
+    run: Runs = [],  # noqa: B006 - typer copies it
+    results_dir: ResultsDir = Path("results"),
+    sink: Sinks = None,
+    wait: Annotated[float, typer.Option(help="Seconds to go on trying for each sink.", min=0)] = 30,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="Also send again the records that a sink refused.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Send everything again, for a destination that lost records.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the sinks of ended runs all that they do not have yet.
+
+    Without --sink these are the sinks that each run was started with; with it, also others.
+    """
+    from agent.core.errors import ExitCode
+
+    folders = _folders(results_dir, run)
+    rows = [
+        row
+        for folder in folders
+        for row in _flushed(folder, tuple(sink or ()), wait, refused=refused, again=again)
+    ]
+    if as_json:
+        from agent.cli.output import print_json
+
+        print_json(rows)
+    else:
+        from agent.core.terminal import safe_console
+
+        for row in rows:
+            ended = f"not delivered: {row['error']}" if row["error"] else "all is delivered"
+            more = f"; {row['refused']} records are refused" if row["refused"] else ""
+            safe_console().print(f"{row['run_id']}  {row['sink']}: {ended}{more}")
+        if not rows:
+            safe_console().print("no run has a sink besides its own files")
+    if any(row["error"] for row in rows):
+        raise typer.Exit(ExitCode.ACTION_FAILED)
+
+
+def _folders(results_dir: Path, runs: list[str]) -> list[Path]:
+    from agent.store.results import ResultsFolder
+
+    folder = ResultsFolder(results_dir)
+    return [folder.find(run) for run in runs] if runs else list(folder.runs())
+
+
+def _own(name: str) -> bool:
+    return name in ("metrics.jsonl", "metrics.csv")
+
+
+def _standing(folder: Path) -> list[dict[str, Any]]:
+    from agent.store.journal import Journal
+    from agent.store.results import JOURNAL
+
+    if not (folder / JOURNAL).is_file():
+        return []
+    with Journal(folder / JOURNAL) as journal:
+        last = journal.last_record_id()
+        return [
+            {
+                "run_id": folder.name,
+                "sink": one.name,
+                "delivered": one.record_id - one.refused,
+                "waiting": last - one.record_id,
+                "refused": one.refused,
+                "failures": one.failures,
+                "error": one.error or None,
+                "last_failure": one.failed,
+                "last_success": one.delivered,
+            }
+            for one in journal.deliveries()
+            if not _own(one.name)
+        ]
+
+
+def _flushed(
+    folder: Path, sinks: tuple[str, ...], wait_s: float, *, refused: bool, again: bool
+) -> list[dict[str, Any]]:
+    import os
+
+    from agent.core.secrets import Secrets
+    from agent.sinks import SinkContext, add_sink_secrets, open_sinks
+    from agent.sinks import flush as bring
+    from agent.store.journal import Journal
+    from agent.store.results import JOURNAL, ResultsFolder
+
+    if not (folder / JOURNAL).is_file():
+        return []
+    secrets = Secrets(environment=os.environ)
+    mask = secrets.mask
+    with ResultsFolder(folder.parent).locked(folder.name), Journal(folder / JOURNAL) as journal:
+        asked = sinks or _asked(journal)
+        add_sink_secrets(secrets, asked)
+        context = SinkContext(folder, folder.name, journal.recall("sink_host", {}), journal.context, mask)
+        opened = open_sinks(asked, context)
+        for sink in opened if again else ():
+            journal.forget_sink(sink.name)
+        errors = {
+            sink.name: bring(journal, sink, wait_s=wait_s, refused=refused, mask=mask) for sink in opened
+        }
+        counts = {one.name: one.refused for one in journal.deliveries()}
+    return [
+        {"run_id": folder.name, "sink": name, "error": error or None, "refused": counts.get(name, 0)}
+        for name, error in errors.items()
+    ]
+
+
+def _asked(journal: Journal) -> tuple[str, ...]:
+    """Return the sinks that a run was started with.
+
+    Raises:
+        UsageError: if the settings of one held a secret, which was not kept.
+    """
+    from agent.core.errors import UsageError
+    from agent.core.secrets import MASK
+
+    asked = tuple(journal.recall("sinks", ()))
+    for text in asked:
+        if MASK in text:
+            name = text.partition(":")[0]
+            raise UsageError(
+                f"the settings of the sink {name} held a secret, which was not kept",
+                remedy=f"give them again: --sink '{name}:…'; a run that is started with "
+                f"--sink '{name}:${{VARIABLE}}' keeps the variable's name",
+            )
+    return asked

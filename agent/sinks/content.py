@@ -1,0 +1,139 @@
+"""The run's files in a content store, each with VirtualClient's manifest: ``--sink content:URL``.
+
+The files go when the run has ended, to ``URL/{experiment}/{client}/{run}/{path}``. The manifest comes after
+its file, so that a manifest means that the file is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mimetypes
+import tempfile
+from datetime import datetime, timezone
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from typing_extensions import override
+
+from agent.sinks.base import Piece, Sink
+from agent.sinks.remote_files import RemoteFolder
+from agent.sinks.settings import parse_settings
+from agent.store.documents import RunDocument
+from agent.store.results import JOURNAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agent.core.records import MetricRecord
+    from agent.sinks.opening import SinkContext
+    from agent.store.documents import CasePart
+
+_MEMORY_BYTES = 1 << 24
+_MANIFEST = ".manifest.json"
+_LOOKED_AT_BYTES = 8192
+
+
+class ContentSink(Sink):
+    """A content store.
+
+    Args:
+        folder: the folder in it.
+        context: the run.
+    """
+
+    batch = 1_000_000
+
+    def __init__(self, folder: RemoteFolder, context: SinkContext) -> None:
+        self.name = f"content {folder.name}"
+        self._folder = folder
+        self._context = context
+
+    @override
+    def write(self, records: list[MetricRecord], position: int) -> int:
+        """Take no records: they are in files that are sent at the end."""
+        return position + len(records)
+
+    @override
+    def pieces(self) -> Iterator[Piece]:
+        run_dir = self._context.run_dir
+        run = RunDocument.read(run_dir)
+        for path in sorted(run_dir.rglob("*")):
+            name = path.relative_to(run_dir).as_posix()
+            if name.startswith((JOURNAL, ".")) or path.is_symlink() or not path.is_file():
+                continue
+            if path.stat().st_size:
+                yield Piece(name, partial(self._send, run, path, name))
+
+    def _send(self, run: RunDocument, path: Path, name: str) -> None:
+        place = f"{run.experiment_id}/{run.client_id}/{run.run_id}/{name}".lower()
+        with path.open("rb") as file, tempfile.SpooledTemporaryFile(_MEMORY_BYTES) as clean:
+            stream = cast("BinaryIO", clean)
+            size, digest = _masked_copy(file, stream, self._context.mask)
+            stream.seek(0)
+            self._folder.put_stream(place, stream)
+        manifest = self._manifest(run, path, name, place)
+        manifest |= {"fileSizeBytes": size, "sha256": digest}
+        text = json.dumps(manifest, indent=2) + "\n"
+        # VirtualClient replaces the extension. Here it stays: x.log and x.csv would share a manifest.
+        self._folder.put(f"{place}{_MANIFEST}", text.encode())
+
+    def _manifest(self, run: RunDocument, path: Path, name: str, place: str) -> dict[str, Any]:
+        """Return VirtualClient's manifest (Contracts/FileUploadDescriptorFactory.cs)."""
+        created = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+        case = _case_of(run, name)
+        values: dict[str, Any] = {
+            "experimentId": run.experiment_id,
+            "agentId": run.client_id,
+            "appHost": run.client_id,
+            "role": None,
+            "platform": self._context.host.get("platform"),
+            "toolName": case.tool_name if case else "vcagent",
+            "toolArguments": None,
+            "scenario": case.scenario if case else None,
+            "blobPath": place,
+            "blobContainer": self._folder.name,
+            "contentType": mimetypes.guess_type(name)[0] or "application/octet-stream",
+            "contentEncoding": "utf-8",
+            "fileName": path.name,
+            "fileCreationTime": created.isoformat(),
+            "fileCreationTimeUtc": created.isoformat(),
+            "runId": run.run_id,
+        }
+        added = {
+            key: value
+            for key, value in (*run.profile.parameters.items(), *run.metadata.items())
+            if isinstance(value, (str, int, float, bool)) and (key not in values or key in run.metadata)
+        }
+        return {key: value for key, value in {**values, **added}.items() if value is not None}
+
+
+def _case_of(run: RunDocument, name: str) -> CasePart | None:
+    return next((case for case in run.cases if case.case_dir and name.startswith(f"{case.case_dir}/")), None)
+
+
+def _masked_copy(source: BinaryIO, target: BinaryIO, mask: Any) -> tuple[int, str]:
+    """Copy a file, texts without secrets; return its size and SHA-256.
+
+    A tool's own files are kept as it wrote them, and it may have written what it was given.
+    """
+    digest, size = hashlib.sha256(), 0
+    is_text = b"\0" not in source.read(_LOOKED_AT_BYTES)
+    source.seek(0)
+    chunks = iter(source) if is_text else iter(lambda: source.read(1 << 20), b"")
+    for chunk in chunks:
+        if is_text:
+            text = chunk.decode("utf-8", "surrogateescape")
+            data = mask(text).encode("utf-8", "surrogateescape")
+        else:
+            data = chunk
+        digest.update(data)
+        size += target.write(data)
+    return size, digest.hexdigest()
+
+
+def open_content(settings: str, context: SinkContext) -> Sink:
+    """Open ``content:URL[,option=value]``; the options are fsspec's of that file system."""
+    read = parse_settings("content", settings, "az://container/path", None)
+    return ContentSink(RemoteFolder("content", read.target, read.options), context)

@@ -1,0 +1,484 @@
+"""Records, the agent's log and the run as one trace over OTLP: ``--sink otlp:URL``.
+
+``http://host:4318`` and ``https://…`` speak OTLP over HTTP, ``grpc://host:4317`` and ``grpcs://…`` over gRPC.
+The SDK's data model and encoders make the messages. They are sent from here and not by its exporters: these
+take a partial success for a success, retry on their own, and do not say what was refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from typing_extensions import override
+
+from agent.core.errors import UsageError
+from agent.core.records import CONTEXT_KEY, categorization
+from agent.sinks.base import Piece, RecordsRefusedError, Sink, SinkUnavailableError
+from agent.sinks.settings import needed, parse_settings, without_credentials
+from agent.store.documents import RunDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agent.core.records import MetricRecord
+    from agent.sinks.opening import SinkContext
+
+METRIC_PREFIX = "vcagent."
+_UNITS = {
+    "seconds": "s", "bytes": "By", "ratio": "1", "watts": "W", "joules": "J", "celsius": "Cel", "hertz": "Hz",
+    "count": "1", "tokens/s": "{token}/s", "samples/s": "{sample}/s", "queries/s": "{query}/s",
+    "requests/s": "{request}/s", "bytes/s": "By/s",
+}  # fmt: skip
+"""Units as UCUM writes them, which OpenTelemetry asks for."""
+
+_RESOURCE_KEYS = {
+    "cpuArchitecture": "host.arch", "osName": "os.description", "osVersion": "os.version",
+    "cloudProvider": "cloud.provider", "cloudVmSize": "host.type", "cloudRegion": "cloud.region",
+    "gpuName": "vcagent.gpu.name", "gpuCount": "vcagent.gpu.count",
+    "gpuDriverVersion": "vcagent.gpu.driver", "gpuCudaVersion": "vcagent.gpu.cuda",
+}  # fmt: skip
+"""Keys of metadata_host in the resource. Not all: some stores make each a label of every series."""
+
+_TIMEOUT_S = 10.0
+_RETRIED = frozenset({429, 502, 503, 504})
+_REFUSED = frozenset({400, 413, 422})
+_OK, _REDIRECTED, _SERVER_ERROR = 200, 300, 500
+_NEVER = ("too old", "out of bounds", "out of order", "duplicate sample")
+"""What Prometheus says, with status 500 in part, of points that it will never take."""
+_LOG_CHUNK_BYTES = 256 * 1024
+_SEVERITIES = {"debug": 5, "info": 9, "warning": 13, "error": 17, "critical": 21}
+_RESULTS = {"VALID": "success", "INVALID": "failure", "FAILED": "error", None: "success"}
+_STEP_RESULTS = {"done": "success", "failed": "failure", "interrupted": "cancellation", "cut": "timeout"}
+_INTERRUPTED = 9
+
+
+class _Http:
+    """OTLP over HTTP (opentelemetry.io/docs/specs/otlp)."""
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        import requests
+
+        self._url = url.rstrip("/")
+        self._session = requests.Session()
+        self._session.headers.update({**headers, "Content-Type": "application/x-protobuf"})
+
+    def send(self, signal: str, message: Any, answer: Any) -> Any:
+        import requests
+
+        try:
+            reply = self._session.post(
+                f"{self._url}/v1/{signal}", data=message.SerializeToString(), timeout=_TIMEOUT_S,
+                allow_redirects=False,
+            )  # fmt: skip
+        except requests.RequestException as error:
+            reason = str(error).rsplit(": ", 1)[-1].strip("'\")")
+            raise SinkUnavailableError(
+                f"{without_credentials(self._url)} gives no answer: {reason}"
+            ) from error
+        code, text = reply.status_code, reply.text[:500].strip()
+        if code in _RETRIED or (code >= _SERVER_ERROR and not _is_never(text)):
+            wait = reply.headers.get("Retry-After", "")
+            raise SinkUnavailableError(f"HTTP {code}: {text}", float(wait) if wait.isdigit() else None)
+        if code in _REFUSED or code >= _SERVER_ERROR:
+            raise RecordsRefusedError(f"HTTP {code}: {text}")
+        if not _OK <= code < _REDIRECTED:
+            raise SinkUnavailableError(f"HTTP {code} of {without_credentials(self._url)}: {text}")
+        if reply.headers.get("Content-Type", "").startswith("application/x-protobuf"):
+            answer.ParseFromString(reply.content)
+        return answer
+
+
+class _Grpc:
+    """OTLP over gRPC."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], *, secure: bool) -> None:
+        import grpc
+
+        self._headers = tuple((name.lower(), value) for name, value in headers.items())
+        target = urlsplit(url).netloc.rpartition("@")[2]
+        self._channel = (
+            grpc.secure_channel(target, grpc.ssl_channel_credentials())
+            if secure
+            else grpc.insecure_channel(target)
+        )
+
+    def send(self, signal: str, message: Any, answer: Any) -> Any:
+        import grpc
+
+        service = {"metrics": "Metrics", "logs": "Logs", "traces": "Trace"}[signal]
+        package = f"opentelemetry.proto.collector.{service.lower()}.v1"
+        call = self._channel.unary_unary(
+            f"/{package}.{service}Service/Export",
+            request_serializer=type(message).SerializeToString,
+            response_deserializer=type(answer).FromString,
+        )
+        try:
+            return call(message, timeout=_TIMEOUT_S, metadata=self._headers)
+        except grpc.RpcError as error:
+            text = f"{error.code().name}: {error.details()}"
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT or _is_never(text):
+                raise RecordsRefusedError(text) from error
+            raise SinkUnavailableError(text) from error
+
+
+def _is_never(text: str) -> bool:
+    return any(phrase in text for phrase in _NEVER)
+
+
+class OtlpSink(Sink):
+    """An OTLP receiver.
+
+    Args:
+        url: its address.
+        context: the run.
+        signals: which of ``metrics``, ``logs`` and ``traces`` it takes.
+    """
+
+    def __init__(self, url: str, context: SinkContext, signals: frozenset[str]) -> None:
+        needed(
+            "otlp", "otlp", "opentelemetry.exporter.otlp.proto.common.metrics_encoder", "opentelemetry.sdk"
+        )
+        self.name = f"otlp {without_credentials(url)}"
+        self._url = url
+        self._context = context
+        self._signals = signals
+        self._sender: Any = None
+        self._resources: dict[str, Any] = {}
+
+    @override
+    def start(self) -> None:
+        if self._sender:
+            return
+        from opentelemetry.util.re import parse_env_headers
+
+        headers = parse_env_headers(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""), liberal=True)
+        scheme, _, rest = self._url.partition("://")
+        if scheme in ("grpc", "grpcs"):
+            self._sender = _Grpc(f"//{rest}", headers, secure=scheme == "grpcs")
+        else:
+            self._sender = _Http(self._url, headers)
+
+    @override
+    def write(self, records: list[MetricRecord], position: int) -> int:
+        if "metrics" in self._signals and records:
+            self._send_metrics(records)
+        return position + len(records)
+
+    def _send_metrics(self, records: list[MetricRecord]) -> None:
+        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+
+        message = encode_metrics(self._metrics_data(records))
+        answer = self._sender.send("metrics", message, ExportMetricsServiceResponse())
+        if refused := answer.partial_success.rejected_data_points:
+            raise RecordsRefusedError(f"{refused} points: {answer.partial_success.error_message}")
+
+    def _metrics_data(self, records: list[MetricRecord]) -> Any:
+        """Return gauges with the times of their records; the SDK's instruments know only the present."""
+        from opentelemetry.sdk.metrics.export import (
+            Gauge,
+            Metric,
+            MetricsData,
+            NumberDataPoint,
+            ResourceMetrics,
+            ScopeMetrics,
+        )
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+        by_context: dict[str, dict[tuple[str, str, str], list[Any]]] = {}
+        for record in records:
+            context = str(record.metadata.get(CONTEXT_KEY, ""))
+            kind = (record.metric, _UNITS.get(record.unit, record.unit), record.description)
+            point = NumberDataPoint(
+                attributes=_attributes(record),
+                start_time_unix_nano=None,  # type: ignore[arg-type] # a gauge has none
+                time_unix_nano=_nanoseconds(record.timestamp),
+                value=record.value,
+            )
+            by_context.setdefault(context, {}).setdefault(kind, []).append(point)
+        scope = InstrumentationScope("vcagent", str(self._context.host.get("version", "")))
+        return MetricsData(
+            [
+                ResourceMetrics(
+                    self._resource(context, records[0]),
+                    [
+                        ScopeMetrics(
+                            scope,
+                            [
+                                Metric(f"{METRIC_PREFIX}{name}", description, unit, Gauge(points))
+                                for (name, unit, description), points in kinds.items()
+                            ],
+                            "",
+                        )
+                    ],
+                    "",
+                )
+                for context, kinds in by_context.items()
+            ]
+        )
+
+    def _resource(self, name: str, record: MetricRecord | None = None) -> Any:
+        from opentelemetry.sdk.resources import Resource
+
+        context = self._context.context(name)
+        run_id = record.run_id if record else self._context.run_id
+        values = {
+            "service.name": "vcagent",
+            "service.version": str(self._context.host.get("version", "")),
+            "service.instance.id": run_id,
+            "host.name": record.client_id if record else context.get("client_id", ""),
+            "os.type": "linux",
+            "vcagent.experiment_id": record.experiment_id if record else context.get("experiment_id", ""),
+            "vcagent.profile": record.profile if record else context.get("profile", ""),
+            "vcagent.system": context.get("system", ""),
+        }
+        host = context.get("metadata_host", {})
+        values |= {attribute: host.get(key, "") for key, attribute in _RESOURCE_KEYS.items()}
+        return Resource({key: value for key, value in values.items() if value != ""})
+
+    @override
+    def pieces(self) -> Iterator[Piece]:
+        if "logs" in self._signals:
+            log = self._context.run_dir / "logs" / "vcagent.jsonl"
+            size = log.stat().st_size if log.is_file() else 0
+            for start in range(0, size, _LOG_CHUNK_BYTES):
+                yield Piece(f"log {start}", partial(self._send_log, start))
+        if "traces" in self._signals:
+            yield Piece("trace", self._send_trace)
+
+    def _send_log(self, start: int) -> None:
+        """Send the lines of the agent's log that begin in a part of it."""
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+            ExportLogsServiceRequest,
+            ExportLogsServiceResponse,
+        )
+        from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+        from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
+        from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+        entries = []
+        for line in _lines(self._context.run_dir / "logs" / "vcagent.jsonl", start, start + _LOG_CHUNK_BYTES):
+            try:
+                values = json.loads(self._context.mask(line))
+                moment = _nanoseconds(
+                    datetime.fromisoformat(str(values.pop("timestamp")).replace("Z", "+00:00"))
+                )
+            except (ValueError, KeyError, AttributeError):
+                continue
+            level = str(values.pop("level", "info"))
+            event = str(values.pop("event", ""))
+            entries.append(
+                LogRecord(
+                    time_unix_nano=moment,
+                    severity_number=_SEVERITIES.get(level, 9),  # type: ignore[arg-type]
+                    severity_text=level,
+                    body=AnyValue(string_value=event),
+                    trace_id=_identifier(self._context.run_id, 16),
+                    attributes=[
+                        KeyValue(key=f"vcagent.{key}", value=AnyValue(string_value=str(value)))
+                        for key, value in values.items()
+                    ],
+                )
+            )
+        resource = Resource(
+            attributes=[
+                KeyValue(key=key, value=AnyValue(string_value=str(value)))
+                for key, value in self._run_resource().attributes.items()
+            ]
+        )
+        scope = ScopeLogs(scope=InstrumentationScope(name="vcagent"), log_records=entries)
+        message = ExportLogsServiceRequest(
+            resource_logs=[ResourceLogs(resource=resource, scope_logs=[scope])]
+        )
+        if entries:
+            self._deliver("logs", message, ExportLogsServiceResponse())
+
+    def _send_trace(self) -> None:
+        """Send the run as a trace: its steps as spans, its cases with their verdicts below their steps.
+
+        The identifiers follow from the run, so that a trace that is sent twice is one.
+        """
+        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+        spans = trace_of(RunDocument.read(self._context.run_dir), self._run_resource())
+        self._deliver("traces", encode_spans(spans), ExportTraceServiceResponse())
+
+    def _run_resource(self) -> Any:
+        run = RunDocument.read(self._context.run_dir)
+        resource = self._resource("").attributes
+        own = {
+            "host.name": run.client_id,
+            "vcagent.experiment_id": run.experiment_id,
+            "vcagent.profile": run.profile.name,
+        }
+        from opentelemetry.sdk.resources import Resource
+
+        return Resource({**resource, **own})
+
+    def _deliver(self, signal: str, message: Any, answer: Any) -> None:
+        self.start()
+        try:
+            self._sender.send(signal, message, answer)
+        except SinkUnavailableError as error:
+            if "HTTP 404" in str(error):
+                other = ",".join(sorted(self._signals - {signal}))
+                raise SinkUnavailableError(
+                    f"the receiver takes no {signal} ({error}); leave them out: {self._url},signals={other}"
+                ) from error
+            raise
+
+
+def trace_of(run: RunDocument, resource: Any) -> list[Any]:
+    """Return the spans of a run, by the conventions for CI/CD pipelines and tests."""
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+    trace_id = int.from_bytes(_identifier(run.run_id, 16), "big")
+    begin = _moment(run.start)
+    end = max(begin, _moment(run.end))
+
+    def context(name: str) -> Any:
+        span_id = int.from_bytes(_identifier(f"{run.run_id} {name}", 8), "big")
+        return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+    def span(
+        name: str, key: str, parent: Any, span_of: tuple[int, int], attributes: Any, *, bad: bool
+    ) -> Any:
+        return ReadableSpan(
+            name=name,
+            context=context(key),
+            parent=parent,
+            resource=resource,
+            attributes={item: value for item, value in attributes.items() if value not in (None, "")},
+            kind=SpanKind.SERVER if parent is None else SpanKind.INTERNAL,
+            status=Status(StatusCode.ERROR if bad else StatusCode.UNSET),
+            start_time=span_of[0],
+            end_time=span_of[1],
+            instrumentation_scope=InstrumentationScope("vcagent"),
+        )
+
+    validity = run.verdict.validity
+    result = "cancellation" if run.exit_code == _INTERRUPTED else _RESULTS.get(validity, "skip")
+    root = context("run")
+    spans = [
+        span(
+            f"RUN {run.profile.name}",
+            "run",
+            None,
+            (begin, end),
+            {
+                "cicd.pipeline.name": run.profile.name,
+                "cicd.pipeline.action.name": "RUN",
+                "cicd.pipeline.result": result,
+                "cicd.pipeline.run.id": run.run_id,
+                "vcagent.exit_code": run.exit_code,
+                "vcagent.verdict": validity,
+            },
+            bad=result in ("failure", "error"),
+        )
+    ]
+    for step in run.steps:
+        if not step.start:
+            continue
+        start = _moment(step.start)
+        outcome = _STEP_RESULTS.get(step.status, "error")
+        spans.append(
+            span(
+                step.name,
+                step.key,
+                root,
+                (start, max(start, _moment(step.end))),
+                {
+                    "cicd.pipeline.task.name": step.name,
+                    "cicd.pipeline.task.run.id": f"{run.run_id}/{step.key}",
+                    "cicd.pipeline.task.run.result": outcome,
+                    "cicd.pipeline.task.run.url.full": f"file:{step.log}" if step.log else None,
+                    "vcagent.component.type": step.type,
+                    "vcagent.component.kind": step.kind,
+                    "vcagent.reason": step.reason,
+                    "vcagent.attempts": step.attempts,
+                },
+                bad=outcome in ("failure", "error"),
+            )
+        )
+    for case in run.cases:
+        start = _moment(case.start)
+        parent = (case.model_extra or {}).get("step")
+        passed = {"VALID": "pass", "INVALID": "fail", "FAILED": "fail"}.get(case.validity or "")
+        spans.append(
+            span(
+                case.scenario,
+                f"case {case.scenario}",
+                context(parent) if parent else root,
+                (start, max(start, _moment(case.end))),
+                {
+                    "test.suite.name": run.profile.name,
+                    "test.case.name": case.scenario,
+                    "test.case.result.status": passed,
+                    "vcagent.tool.name": case.tool_name,
+                    "vcagent.tool.version": case.tool_version,
+                    "vcagent.verdict": case.validity,
+                },
+                bad=passed == "fail",
+            )
+        )
+    return spans
+
+
+def _attributes(record: MetricRecord) -> dict[str, str | int]:
+    values: dict[str, str | int] = {
+        "run_id": record.run_id,
+        "scenario": record.scenario,
+        "tool": record.tool_name,
+        "verbosity": record.verbosity,
+    }
+    if device := categorization(record.metadata):
+        values["device"] = device
+    return values
+
+
+def _nanoseconds(moment: datetime) -> int:
+    whole = int(moment.timestamp())
+    return whole * 1_000_000_000 + moment.microsecond * 1000
+
+
+def _moment(text: str | None) -> int:
+    return _nanoseconds(datetime.fromisoformat(text.replace("Z", "+00:00"))) if text else 0
+
+
+def _identifier(text: str, size: int) -> bytes:
+    return hashlib.sha256(text.encode()).digest()[:size]
+
+
+def _lines(path: Any, start: int, end: int) -> Iterator[str]:
+    """Yield the lines of a file that begin between two places."""
+    with path.open("rb") as file:
+        if start:
+            file.seek(start - 1)
+            file.readline()
+        while file.tell() < end and (line := file.readline()):
+            yield line.decode("utf-8", "replace")
+
+
+def open_otlp(settings: str, context: SinkContext) -> Sink:
+    """Open ``otlp:URL[,signals=metrics+logs+traces]``."""
+    read = parse_settings("otlp", settings, "http://collector:4318", ("signals",))
+    if read.target.partition("://")[0] not in ("http", "https", "grpc", "grpcs"):
+        raise UsageError(
+            f"{read.target!r} is not the address of an OTLP receiver",
+            remedy="--sink otlp:http://host:4318, or otlp:grpc://host:4317",
+        )
+    signals = frozenset(read.options.get("signals", "metrics+logs+traces").split("+"))
+    if unknown := signals - {"metrics", "logs", "traces"}:
+        raise UsageError(f"OTLP has no signal {min(unknown)!r}", remedy="signals=metrics+logs+traces")
+    if read.target.startswith("grpc"):
+        needed("otlp", "otlp", "grpc")
+    return OtlpSink(read.target, context, signals)

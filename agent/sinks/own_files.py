@@ -1,0 +1,71 @@
+"""More copies of metrics.jsonl and metrics.csv, such as on a share: ``--sink jsonl:FOLDER``.
+
+Each run has a file of its own there, named after it.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from agent.core.records import CONTEXT_KEY
+from agent.core.safe_files import make_folder
+from agent.sinks.base import FileSink
+from agent.sinks.csv_file import CsvSink
+from agent.sinks.jsonl_file import JsonlSink
+from agent.sinks.settings import parse_settings
+
+if TYPE_CHECKING:
+    from agent.core.records import MetricRecord
+    from agent.sinks.base import Sink
+    from agent.sinks.opening import SinkContext
+
+
+def _place(sink: str, settings: str, name: str) -> Path:
+    """Return the run's file in the folder that the settings name."""
+    return Path(parse_settings(sink, settings, "/data/runs").target).absolute() / name
+
+
+class _InFolder(FileSink):
+    """A file in a folder that need not be there yet."""
+
+    @override
+    def start(self) -> None:
+        make_folder(self.path.parent)
+
+
+class _CsvCopy(_InFolder, CsvSink):
+    """VirtualClient's columns."""
+
+
+class _WholeJsonlSink(_InFolder, JsonlSink):
+    """Records with their contexts: the file is read without the run's folder."""
+
+    def __init__(self, path: Path, context: SinkContext) -> None:
+        super().__init__(path)
+        self._whole = lru_cache(maxsize=256)(lambda name: json.dumps(context.context(name)))
+
+    @override
+    def line(self, record: MetricRecord) -> str:
+        whole = self._whole(str(record.metadata.get(CONTEXT_KEY, "")))
+        return f'{super().line(record)[:-2]}, "context": {whole}}}\n'
+
+
+def open_jsonl(settings: str, context: SinkContext) -> Sink:
+    """Open ``jsonl:FOLDER``: one record a line, each with its whole context."""
+    path = _place("jsonl", settings, f"{context.run_id}.jsonl")
+    sink = _WholeJsonlSink(path, context)
+    sink.name = f"jsonl {path}"
+    return sink
+
+
+def open_csv(settings: str, context: SinkContext) -> Sink:
+    """Open ``csv:FOLDER``: VirtualClient's 29 columns."""
+    path = _place("csv", settings, f"{context.run_id}.csv")
+    sink = _CsvCopy(path, context.host, context.context)
+    sink.name = f"csv {path}"
+    return sink

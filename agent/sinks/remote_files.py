@@ -1,0 +1,77 @@
+"""A folder of files on this host or in an object store, by its URL."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from agent.core.safe_files import make_folder
+from agent.sinks.settings import needed, without_credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class RemoteFolder:
+    """A folder; a path without a scheme needs no further library, any other URL is fsspec's.
+
+    Args:
+        sink: the sink that writes to it, for errors.
+        url: such as ``/data/runs``, ``s3://bucket/path``, ``az://container/path``.
+        options: fsspec's options of the file system, such as ``endpoint_url``. Credentials belong into the
+            variables that the store's own library reads.
+
+    Raises:
+        UsageError: if what the URL needs is not installed.
+    """
+
+    def __init__(self, sink: str, url: str, options: Mapping[str, str]) -> None:
+        self.name = without_credentials(url) if "://" in url else url
+        scheme, separator, path = url.partition("://")
+        self._local = not separator or scheme == "file"
+        self._path = path if separator else url
+        self._scheme = scheme
+        self._options = dict(options)
+        self._opened: Any = None
+        if not self._local:
+            fsspec = needed(sink, "content", "fsspec")
+            try:
+                fsspec.get_filesystem_class(scheme)
+            except (ImportError, ValueError) as error:
+                from agent.core.errors import UsageError
+
+                raise UsageError(
+                    f"the sink {sink} cannot write to {scheme}://: {error}",
+                    remedy="pip install 'vcagent[content]' has s3:// and az://; others are fsspec's packages",
+                ) from error
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file, whole or not at all; one of the same name is replaced."""
+        import io
+
+        self.put_stream(name, io.BytesIO(data))
+
+    def put_stream(self, name: str, stream: BinaryIO) -> None:
+        """Write a file from what a stream holds."""
+        if self._local:
+            target = Path(self._path) / name
+            make_folder(target.parent)
+            part = target.with_name(f".{target.name}.part")
+            with part.open("wb") as file:
+                shutil.copyfileobj(stream, file)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(target)
+            return
+        with self._file_system().open(f"{self._path}/{name}", "wb") as file:
+            shutil.copyfileobj(stream, file, 1 << 22)
+
+    def _file_system(self) -> Any:
+        if self._opened is None:
+            import fsspec
+
+            # The listing of a store is not asked for; an instance that is shared may have other credentials.
+            self._opened = fsspec.filesystem(self._scheme, skip_instance_cache=True, **self._options)
+        return self._opened

@@ -1,0 +1,84 @@
+"""``vcagent telemetry``: what waits is shown, and brought."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.cli.main import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.run.session import FinishedRun
+
+
+@pytest.fixture
+def vcagent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vcagent", *arguments])
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        captured = capsys.readouterr()
+        return int(code), captured.out, captured.err
+
+    return call
+
+
+def test_what_a_full_disk_kept_back_is_flushed(
+    run_profile: Callable[..., FinishedRun], vcagent: Callable[..., Any], tmp_path: Path
+) -> None:
+    blocked = tmp_path / "all"
+    blocked.write_text("a file where a folder is to be")
+    finished = run_profile({"Actions": [{"Type": "Measuring"}], "Sinks": [f"jsonl:{blocked}"]})
+    assert finished.outcome.exit_code == 0
+    assert any("vcagent telemetry flush" in line for line in finished.outcome.warnings)
+    results = ("--results-dir", str(tmp_path / "results"))
+    _, out, _ = vcagent("telemetry", "status", "--json", *results)
+    (row,) = json.loads(out)
+    assert (row["delivered"], row["waiting"], row["refused"]) == (0, 1, 0)
+    assert row["error"]
+    assert vcagent("telemetry", "flush", "--wait", "0", *results)[0] == 6
+    blocked.unlink()
+    code, out, _ = vcagent("telemetry", "flush", finished.run_dir.name, *results)
+    assert code == 0
+    assert "all is delivered" in out
+    (line,) = (blocked / f"{finished.run_dir.name}.jsonl").read_text().splitlines()
+    assert json.loads(line)["metric"] == "answer"
+    _, out, _ = vcagent("telemetry", "status", "--json", *results)
+    (row,) = json.loads(out)
+    assert (row["delivered"], row["waiting"], row["error"]) == (1, 0, None)
+
+
+def test_another_sink_gets_a_run_that_has_ended(
+    run_profile: Callable[..., FinishedRun], vcagent: Callable[..., Any], tmp_path: Path
+) -> None:
+    finished = run_profile({"Actions": [{"Type": "Measuring"}]})
+    results = ("--results-dir", str(tmp_path / "results"))
+    assert "no run" in vcagent("telemetry", "status", *results)[1]
+    code, _, _ = vcagent("telemetry", "flush", "--sink", f"csv:{tmp_path / 'all'}", *results)
+    assert code == 0
+    assert (tmp_path / "all" / f"{finished.run_dir.name}.csv").is_file()
+
+
+def test_a_secret_in_the_settings_is_asked_for_again(
+    run_profile: Callable[..., FinishedRun], vcagent: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    finished = run_profile(
+        {"Actions": [{"Type": "Measuring"}]}, sinks=("otlp:http://user:hunter2-long@127.0.0.1:9",)
+    )
+    everything = b"".join(path.read_bytes() for path in finished.run_dir.rglob("*") if path.is_file())
+    assert b"hunter2-long" not in everything
+    code, _, err = vcagent("telemetry", "flush", "--results-dir", str(tmp_path / "results"))
+    assert code == 2
+    assert "held a secret" in err
