@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from actions.comparison.accuracy_difference import Difference, paired, unpaired
 from actions.comparison.same_test import differing, test_name
-from actions.comparison.variant_exhibits import exhibits
+from actions.comparison.variant_exhibits import MatrixEffect, exhibits
 from actions.comparison.variant_numbers import VariantNumbers, collect
 from actions.llamacpp.variant_action import names_of
-from actions.llamacpp.variants import NAME_PATTERN
+from actions.llamacpp.variants import NAME_PATTERN, PLAIN
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
 from agent.component.parameter_types import Share  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ActionFailedError
@@ -88,13 +88,24 @@ class VariantComparison(Action):
         answers = {one.name: _answers(one, cases) for one in variants}
         unlike = list(_unlike(asked.model, variants, cases))
         differences = _differences(variants, answers, {name for name, test, _ in unlike if test == "mmlu"})
+        pairs = [
+            (
+                one,
+                twin,
+                _differences([twin, one], answers, {name for name, test, _ in unlike if test == "mmlu"}),
+            )
+            for one in variants
+            for twin in variants
+            if twin.name == f"{one.name}{PLAIN}"
+        ]
+        effects = [MatrixEffect(one, twin, found.get(one.name)) for one, twin, found in pairs]
         case_dir = context.case_dir("comparison", asked.model)
-        write_exhibits(case_dir, exhibits(variants, differences, asked.significance))
+        write_exhibits(case_dir, exhibits(variants, differences, asked.significance, effects))
         output = ParsedOutput(
             format="variant_comparison",
             tool_name="vcagent",
             scenario=f"{asked.model}/comparison",
-            metrics=tuple(self._metrics(variants, differences)),
+            metrics=(*self._metrics(variants, differences), *self._matrix_metrics(effects)),
             verdict=_verdict(variants, cases, unlike),
             details={"baseline": variants[0].name, "variants": ", ".join(one.name for one in variants)},
             sources=(str(context.run_dir / METRICS_FILE),),
@@ -133,6 +144,34 @@ class VariantComparison(Action):
                 text = f"to {baseline.name}, {found.test}"
                 yield Metric(
                     name, value, "ratio", direction, text, verbosity, metadata=told, scenario=scenario
+                )
+
+    def _matrix_metrics(self, effects: Sequence[MatrixEffect]) -> Iterator[Metric]:
+        """What the importance matrix changes of each variant that was made with it and without."""
+        for effect in effects:
+            scenario = f"{self.asked.model}/{effect.variant.name}/comparison"
+            told: dict[str, MetadataValue] = {"model": self.asked.model, "variant": effect.variant.name}
+            text = f"with the importance matrix less without it ({effect.twin.name})"
+            if (change := effect.perplexity_change) is not None:
+                yield Metric(
+                    "imatrix_perplexity_difference",
+                    change,
+                    "perplexity",
+                    _LOWER,
+                    text,
+                    metadata=told,
+                    scenario=scenario,
+                )
+            if (found := effect.accuracy) is not None:
+                told = {**told, "test": found.test, "p_value": found.p_value}
+                yield Metric(
+                    "imatrix_accuracy_difference",
+                    found.value,
+                    "ratio",
+                    _HIGHER,
+                    text,
+                    metadata=told,
+                    scenario=scenario,
                 )
 
 

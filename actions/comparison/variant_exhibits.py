@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.store.exhibits import Cell, Chart, Column, Exhibits, Point, Row, Series, Table
@@ -15,8 +16,32 @@ if TYPE_CHECKING:
 _USERS = Column("Users at once", "count")
 
 
+@dataclass(frozen=True)
+class MatrixEffect:
+    """A variant that was made with an importance matrix, beside its twin that was made without.
+
+    Args:
+        variant: the one with the matrix.
+        twin: the one without.
+        accuracy: how their right answers differ; None if unknown.
+    """
+
+    variant: VariantNumbers
+    twin: VariantNumbers
+    accuracy: Difference | None
+
+    @property
+    def perplexity_change(self) -> float | None:
+        """Perplexity with the matrix less that without; None if one of them is unknown."""
+        values = self.variant.perplexity, self.twin.perplexity
+        return None if values[0] is None or values[1] is None else values[0] - values[1]
+
+
 def exhibits(
-    variants: Sequence[VariantNumbers], differences: Mapping[str, Difference], significance: float
+    variants: Sequence[VariantNumbers],
+    differences: Mapping[str, Difference],
+    significance: float,
+    effects: Sequence[MatrixEffect] = (),
 ) -> Exhibits:
     """What to show.
 
@@ -24,8 +49,44 @@ def exhibits(
         variants: the baseline first.
         differences: of accuracy to the baseline's, by variant.
         significance: the p value below which a difference is larger than the noise.
+        effects: of the importance matrix, on each variant that was made with it and without.
     """
-    return Exhibits(_tables(variants, differences, significance), _charts(variants))
+    tables = _tables(variants, differences, significance)
+    return Exhibits((*tables, *_matrix_table(effects, significance)), _charts(variants))
+
+
+def _matrix_table(effects: Sequence[MatrixEffect], significance: float) -> tuple[Table, ...]:
+    """A row for each variant that was made with an importance matrix and without; no table without any."""
+    columns: list[tuple[Column, Callable[[MatrixEffect], Cell]]] = [
+        (
+            Column("Perplexity, with", ""),
+            lambda one: Cell(one.variant.perplexity, one.variant.perplexity_stderr),
+        ),
+        (
+            Column("Perplexity, without", ""),
+            lambda one: Cell(one.twin.perplexity, one.twin.perplexity_stderr),
+        ),
+        (Column("Perplexity, change", ""), lambda one: Cell(one.perplexity_change)),
+        (
+            Column("Right answers, with", "ratio"),
+            lambda one: Cell(one.variant.accuracy, one.variant.accuracy_stderr),
+        ),
+        (
+            Column("Right answers, without", "ratio"),
+            lambda one: Cell(one.twin.accuracy, one.twin.accuracy_stderr),
+        ),
+        (Column("Right answers, change", "ratio"), lambda one: _difference(one.accuracy, significance)),
+    ]
+    measured = [(column, [cell(one) for one in effects]) for column, cell in columns]
+    filled = [entry for entry in measured if any(cell.value is not None for cell in entry[1])]
+    if not filled:
+        return ()
+    rows = tuple(
+        Row(one.variant.name, tuple(cells[place] for _, cells in filled)) for place, one in enumerate(effects)
+    )
+    note = "The same type with the importance matrix, and without it (the name ends with -PLAIN)."
+    columns_shown = tuple(column for column, _ in filled)
+    return (Table("What the importance matrix changes", "Variant", columns_shown, rows, note),)
 
 
 def _tables(

@@ -21,6 +21,7 @@ from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydant
 from agent.core.errors import ActionFailedError, HostError
 from agent.core.records import Metric, Relativity
 from agent.core.safe_files import replace_bytes, write_to
+from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.base import Fact
 from parsers.llamacpp.multiple_choice import multiple_choice_metrics, task_results, tasks_done
 from parsers.llamacpp.timings import timing_metrics
@@ -107,7 +108,8 @@ class LlamaCppMMLU(VariantAction):
             HostError: if the data set is not there, or nothing is named that can read it.
         """
         asked = self.parameters
-        if "/" in asked.dataset:  # others come along, or are named from the folder that the run starts in
+        # Others come along or are named from the working folder; a dependency may still have to bring these.
+        if "/" in asked.dataset and not Path(asked.dataset).is_relative_to(facts[PACKAGE_DIR]):
             found = facts[_suffixes(asked.dataset)]
             if found.isdisjoint(SUFFIXES):
                 raise HostError(

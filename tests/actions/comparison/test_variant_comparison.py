@@ -127,6 +127,27 @@ def test_each_variant_is_held_to_the_baseline(context: StepContext) -> None:
     assert "prompt_speedup" not in found
 
 
+def test_what_the_importance_matrix_changes_is_a_table(context: StepContext, measured: Path) -> None:
+    numbers = {**NUMBERS["Q4_K_M"], "perplexity": 30.0}
+    with (measured / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(entry) + "\n" for entry in records("Q4_K_M-PLAIN", numbers))
+    case(measured, "m/Q4_K_M/mmlu", answers=[True] * 78 + [False] * 22)
+    case(measured, "m/Q4_K_M-PLAIN/mmlu", answers=[True] * 70 + [False] * 30)
+    output, exhibits = compare(context)
+    found = metrics(output, "Q4_K_M")
+    change = NUMBERS["Q4_K_M"]["perplexity"] - 30.0
+    assert found["imatrix_perplexity_difference"].value == pytest.approx(change)
+    assert found["imatrix_accuracy_difference"].value == pytest.approx(0.08)
+    assert "imatrix_perplexity_difference" not in metrics(output, "Q4_0")
+    table = exhibits.tables[1]
+    assert table.title == "What the importance matrix changes"
+    (row,) = table.rows
+    assert row.name == "Q4_K_M"
+    cells = {column.title: cell for column, cell in zip(table.columns, row.cells, strict=True)}
+    assert cells["Perplexity, change"].value == pytest.approx(change)
+    assert "larger than the noise" in cells["Right answers, change"].note
+
+
 def test_answers_question_by_question_are_paired(context: StepContext, measured: Path) -> None:
     case(measured, "m/F16/mmlu", answers=[True] * 78 + [False] * 22)
     case(measured, "m/Q4_K_M/mmlu", answers=[True] * 70 + [False] * 30)

@@ -14,6 +14,7 @@ from actions.llamacpp.batched_bench import LlamaCppBatchedBench
 from actions.llamacpp.bench import LlamaCppBench
 from actions.llamacpp.convert import LlamaCppConvert
 from actions.llamacpp.generate import LlamaCppGenerate
+from actions.llamacpp.imatrix import LlamaCppImatrix
 from actions.llamacpp.mmlu import LlamaCppMMLU
 from actions.llamacpp.perplexity import LlamaCppPerplexity
 from actions.llamacpp.quantize import LlamaCppQuantize
@@ -117,6 +118,34 @@ def test_quantise(run: Runner, models: Path, bench_python: Path, llamacpp_versio
     tables = [path.read_text().splitlines() for path in run.context.run_dir.rglob("tensors.csv")]
     assert [len(table) for table in tables] == [273, 273]
     assert not list(models.rglob("*.part"))
+
+
+def test_a_matrix_of_a_text_is_used_for_small_types_alone(run: Runner, tiny: dict[str, Any]) -> None:
+    asked = {**tiny, "variants": "F16,Q8_0,Q4_0", "context": 64, "chunks": 2}
+    facts = Facts(LocalHost(), {"package_dir": run.context.package_dir})
+    given = {"llamacpp": run.llamacpp, **asked}
+    (step,) = LlamaCppImatrix(LlamaCppImatrix.Parameters.model_validate(given)).plan(facts).steps
+    outcome = step.run(run.context)
+    assert outcome is not None
+    (made,) = outcome.outputs
+    assert (made.scenario, values(made)["imatrix_perplexity_chunks"]) == ("tiny/imatrix", 2)
+    given = {"llamacpp": run.llamacpp, **tiny, "variants": "Q8_0,Q4_0", "imatrix": "auto"}
+    quantize = LlamaCppQuantize(LlamaCppQuantize.Parameters.model_validate(given))
+    digests = {}
+    for one in quantize.plan(facts).steps:
+        ended = one.run(run.context)
+        assert ended is not None
+        (output,) = ended.outputs
+        digests[one.name] = (output.details["model_sha256"], output.details.get("imatrix_sha256"))
+    used = made.details["imatrix_sha256"]
+    assert [digests[f"quantize-{name}"][1] for name in ("q8_0", "q4_0", "q4_0-plain")] == [None, used, None]
+    assert digests["quantize-q4_0"][0] != digests["quantize-q4_0-plain"][0]
+
+
+def test_a_matrix_that_nobody_made_is_told(run: Runner, tiny: dict[str, Any]) -> None:
+    with pytest.raises(ActionFailedError, match=r"imatrix\.gguf is not there") as refusal:
+        run(LlamaCppQuantize, **{**tiny, "variants": "IQ2_XXS"}, imatrix="auto")
+    assert "LlamaCppImatrix" in (refusal.value.remedy or "")
 
 
 @pytest.mark.parametrize(

@@ -217,3 +217,77 @@ def test_a_sample_takes_the_same_share_of_each_subject(count: int, seed: int) ->
     assert len(taken) == len(set(taken)) == count
     shares = [sum(question.subject == subject for question in taken) for subject in "xyz"]
     assert max(shares) - min(shares) <= 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [{"question": SKY.text, "choices": list(SKY.choices), "answer": 1, "subject": "colours"}],
+        [{"question": SKY.text, "choices": list(SKY.choices), "answer": "blue", "category": "colours"}],
+        {
+            "questions": [
+                {"question": SKY.text, "options": list(SKY.choices), "answer": "B", "subject": "colours"}
+            ]
+        },
+        {
+            "colours": [
+                {"prompt": SKY.text, "choices": dict(zip("ABCD", SKY.choices, strict=True)), "answer": "B"}
+            ]
+        },
+        {"colours": [{"input": SKY.text, **dict(zip("ABCD", SKY.choices, strict=True)), "target": "B"}]},
+        {
+            "rows": [
+                {
+                    "row": {
+                        "question": SKY.text,
+                        "choices": list(SKY.choices),
+                        "answer": 1,
+                        "subject": "colours",
+                    }
+                }
+            ]
+        },
+        [
+            {
+                "question": {
+                    "stem": SKY.text,
+                    "choices": [{"text": text, "label": str(n)} for n, text in enumerate(SKY.choices, 1)],
+                },
+                "answerKey": "2",
+                "subject": "colours",
+            }
+        ],
+    ],
+)
+def test_json_of_guides_is_read(tmp_path: Path, document: object) -> None:
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps(document))
+    assert read_questions(path, no_parquet) == [SKY]
+
+
+def test_an_answer_that_is_neither_label_nor_choice_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps([{"question": "?", "choices": ["x", "y"], "answer": "z"}]))
+    with pytest.raises(ActionFailedError, match="'z' is neither a label nor the text of a choice"):
+        read_questions(path, no_parquet)
+
+
+@pytest.mark.parametrize("style", ["text", "letters"])
+def test_tasks_of_llama_perplexity_are_asked_as_they_are(tmp_path: Path, style: Style) -> None:
+    path = tmp_path / "mmlu.bin"
+    path.write_bytes(task_file([SKY], "text"))
+    (question,) = read_questions(path, no_parquet)
+    assert (question.choices, question.answer) == (SKY.choices, SKY.answer)
+    assert task_file([question], style) == path.read_bytes()
+
+
+@given(st.integers(min_value=0, max_value=80), st.binary(max_size=12))
+def test_a_cut_or_strange_file_of_tasks_is_told(
+    tmp_path_factory: pytest.TempPathFactory, size: int, tail: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("bin") / "mmlu.bin"
+    whole = task_file([SKY], "text")
+    path.write_bytes(whole[:size] + tail)
+    if path.read_bytes() != whole:
+        with pytest.raises(ActionFailedError, match="cannot be read as questions"):
+            read_questions(path, no_parquet)

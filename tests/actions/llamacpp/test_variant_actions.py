@@ -41,6 +41,7 @@ def plan(kind: type[Action], **parameters: Any) -> Plan:
         ("/data/none", set(), "is no file and no folder with questions"),
         ("/data/csv", {".csv"}, ""),
         ("general-knowledge", None, ""),
+        ("/packages/from-a-hub", set(), ""),
     ],
 )
 def test_questions_that_cannot_be_read_are_told_in_the_plan(
