@@ -313,8 +313,7 @@ class ContainerService(_ServerAction):
         process = running.start(
             command, log=context.log, env=environment, cwd=asked.working_directory or None
         )
-        image_id = (*running.image.digests, running.image.identifier)[0]
-        return process, {"server": asked.container.image_name, "server_image": image_id}
+        return process, {"server": asked.container.image_name, "server_image": running.image.pinned}
 
 
 def _death(process: RunningProcess) -> str | None:
