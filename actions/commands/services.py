@@ -20,6 +20,7 @@ from actions.commands.references import filled_in
 from agent.component.component import (
     ComponentParameters,
     Plan,
+    Relaunch,
     Service,
     ServiceAction,
     Step,
@@ -160,6 +161,10 @@ class _ServerAction(ServiceAction):
     ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
         """Start it, and tell what is known of it; what must end with it is put on ``stack``."""
 
+    def relaunch(self, context: StepContext, environment: dict[str, str]) -> Relaunch | None:  # noqa: ARG002
+        """Return how it is started once more, to stay; None if it cannot stay."""
+        return None
+
     @property
     def published(self) -> bool:
         """Whether Docker leads its port to a container with a network of its own."""
@@ -192,7 +197,7 @@ class _ServerAction(ServiceAction):
         values: dict[str, MetadataValue] = {"url": url, **known}
         if asked.model:
             values["model"] = asked.model
-        service = Service(self.name, values, stack.close, death)
+        service = Service(self.name, values, stack.close, death, self.relaunch(context, environment))
         return StepOutcome(
             f"{self.name} is ready at {url} after {time.monotonic() - began:.1f} s", service=service
         )
@@ -255,6 +260,11 @@ class CommandService(_ServerAction):
     def shown(self) -> str:
         """The command line."""
         return self.parameters.command
+
+    def relaunch(self, context: StepContext, environment: dict[str, str]) -> Relaunch | None:
+        """See above."""
+        command = filled_in(self.parameters.command, context)
+        return Relaunch(("/bin/sh", "-c", command), environment, self.parameters.working_directory)
 
     def start(
         self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]

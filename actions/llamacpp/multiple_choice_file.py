@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from actions.llamacpp.questions import Question
+    from actions.llamacpp.question import Question
 
 Style = Literal["text", "letters"]
 """Whether an answer's own words are scored, or its letter, with the answers in the question."""

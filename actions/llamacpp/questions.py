@@ -6,11 +6,11 @@ import csv
 import json
 import random
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actions.llamacpp.multiple_choice_file import read_task_file
+from actions.llamacpp.question import Question
 from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
@@ -27,25 +27,6 @@ _SUBJECTS = ("subject", "category", "topic")
 _ROWS = ("rows", "questions", "data", "examples", "test")
 """Names for the same things in cais/mmlu, lukaemon/mmlu, MMLU-Pro, ARC, and the JSON of scripts."""
 _HEADER = ["question", "a", "b", "c", "d", "answer"]
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question with one right answer.
-
-    Args:
-        text: the question.
-        choices: the answers to choose from.
-        answer: the index of the right one.
-        subject: what it belongs to; empty for none.
-        prompt: what the model is given, where the file has it whole; by default made of the text.
-    """
-
-    text: str
-    choices: tuple[str, ...]
-    answer: int
-    subject: str = ""
-    prompt: str = ""
 
 
 def question_files(dataset: str, split: str) -> list[Path]:

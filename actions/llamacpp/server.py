@@ -20,6 +20,7 @@ from actions.llamacpp.programs import (
     remedy_for,
 )
 from actions.llamacpp.server_binary import ServerBinary, thread_count
+from agent.component.component import Relaunch
 from agent.core.errors import ActionFailedError, InterruptedRunError
 from agent.host.ports import any_free, check_port
 from parsers.llamacpp.devices import no_gpu
@@ -163,6 +164,14 @@ class LlamaCppServer:
             "--context", str(self.parameters.context),
             "--threads", str(self.parameters.threads),
         ]  # fmt: skip
+
+    def relaunch(self) -> Relaunch | None:
+        """Return how it is started once more at the same port, to stay; None in a container."""
+        if self._contained:
+            return None
+        self._port = urlsplit(self.url).port or self._port
+        command = self.command() if self._binary is not None else [*self.command(), "--stay"]
+        return Relaunch(command, program_environment(os.environ))
 
     def model_sha256(self) -> str:
         """The SHA-256 of the model's file."""

@@ -53,7 +53,7 @@ def in_container(
             mounts=loadgen_mounts(asked, samples, case_dir),
             secret_files={} if key is None else {_KEY: key},
         )
-        image = {"image": running.image.reference, "image_id": running.image.pinned}
+        image: dict[str, MetadataValue] = {"image": running.image.reference, "image_id": running.image.pinned}
         yield replace(context, processes=running), image
 
 

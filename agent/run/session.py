@@ -399,7 +399,11 @@ def _session(
         planner.validate()
         planner.check_host(facts)
         options = EngineOptions(
-            request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
+            request.iterations,
+            _timeout(request, profile),
+            request.fail_fast,
+            request.only_dependencies,
+            request.keep_serving,
         )
         open_sinks(request.sinks, SinkContext(run_dir, context.run_id))  # refused before anything is changed
     return Session(tuple(sources), planner, facts, secrets, context, run_dir, options, request)

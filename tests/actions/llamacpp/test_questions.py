@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actions.llamacpp.multiple_choice_file import task_file
-from actions.llamacpp.questions import Question, question_files, read_questions, sample
+from actions.llamacpp.question import Question
+from actions.llamacpp.questions import question_files, read_questions, sample
 from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
