@@ -14,7 +14,6 @@ from typing_extensions import override
 from actions.llamacpp.in_environment.parquet_rows import NO_PYARROW
 from actions.llamacpp.multiple_choice_file import Style, task_file
 from actions.llamacpp.programs import run_program
-from actions.llamacpp.question import Question
 from actions.llamacpp.questions import SUFFIXES, question_files, read_questions, sample
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
 from agent.component.component import ComponentParameters, Plan, StepOutcome
@@ -30,6 +29,7 @@ from parsers.llamacpp.timings import timing_metrics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from actions.llamacpp.question import Question
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
     from agent.core.records import MetadataValue

@@ -43,7 +43,7 @@ def image_wheels() -> Path:
     )
 
     def fetch(folder: Path) -> None:
-        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", folder]
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(folder)]
         subprocess.run([*pip, *image["requirements"]], check=True)
         subprocess.run([*pip, "--no-deps", *image["requirementsAlone"]], check=True)
 

@@ -43,7 +43,12 @@ def test_it_is_built_again_for_another_wish_alone() -> None:
     (step,) = first.plan(facts(None)).steps
     assert (step.name, step.reason) == ("build-image", f"Docker does not have {IMAGE}")
     assert first.plan(facts(label(first))).nothing_to_do
-    others = ({"base": "debian:13"}, {"requirements": ["idna==3.21"]}, {"programs": []}, {"packages": "gcc"})
+    others: tuple[dict[str, Any], ...] = (
+        {"base": "debian:13"},
+        {"requirements": ["idna==3.21"]},
+        {"programs": []},
+        {"packages": "gcc"},
+    )
     for other in others:
         (step,) = image(**{"programs": [HARNESS], **other}).plan(facts(label(first))).steps
         assert "is built of other requirements" in step.reason
@@ -89,7 +94,7 @@ def test_it_is_built_once_of_wheels_and_given_back(
         "--quiet",
         "--no-deps",
         "--dest",
-        wheels,
+        str(wheels),
         "idna==3.20",
     ]
     subprocess.run(command, check=True)
