@@ -12,6 +12,7 @@ from actions.comparison.accuracy_difference import Difference, paired, unpaired
 from actions.comparison.same_test import differing, test_name
 from actions.comparison.variant_exhibits import MatrixEffect, exhibits
 from actions.comparison.variant_numbers import VariantNumbers, collect
+from actions.llamacpp.questions import MMLU, OTHER_QUESTIONS
 from actions.llamacpp.variant_action import names_of
 from actions.llamacpp.variants import NAME_PATTERN, PLAIN
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     _Case = tuple[Path, Mapping[str, Any]]
 
 _ANSWERS = "answers.jsonl"
+QUESTION_SETS = (MMLU, OTHER_QUESTIONS)
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 
 
@@ -87,12 +89,16 @@ class VariantComparison(Action):
             one.size_bytes = one.size_bytes or _size(one, cases)
         answers = {one.name: _answers(one, cases) for one in variants}
         unlike = list(_unlike(asked.model, variants, cases))
-        differences = _differences(variants, answers, {name for name, test, _ in unlike if test == "mmlu"})
+        differences = _differences(
+            variants, answers, {name for name, test, _ in unlike if test in QUESTION_SETS}
+        )
         pairs = [
             (
                 one,
                 twin,
-                _differences([twin, one], answers, {name for name, test, _ in unlike if test == "mmlu"}),
+                _differences(
+                    [twin, one], answers, {name for name, test, _ in unlike if test in QUESTION_SETS}
+                ),
             )
             for one in variants
             for twin in variants
@@ -137,13 +143,20 @@ class VariantComparison(Action):
             significant = found.p_value < self.asked.significance
             told = {**own, "test": found.test, "larger_than_noise": significant}
             for name, value, direction, verbosity in (
-                ("mmlu_accuracy_difference", found.value, _HIGHER, 1),
-                ("mmlu_accuracy_difference_stderr", found.stderr, _LOWER, 2),
-                ("mmlu_accuracy_difference_p_value", found.p_value, _PLAIN, 2),
+                ("accuracy_difference", found.value, _HIGHER, 1),
+                ("accuracy_difference_stderr", found.stderr, _LOWER, 2),
+                ("accuracy_difference_p_value", found.p_value, _PLAIN, 2),
             ):
                 text = f"to {baseline.name}, {found.test}"
                 yield Metric(
-                    name, value, "ratio", direction, text, verbosity, metadata=told, scenario=scenario
+                    f"{one.questions or OTHER_QUESTIONS}_{name}",
+                    value,
+                    "ratio",
+                    direction,
+                    text,
+                    verbosity,
+                    metadata=told,
+                    scenario=scenario,
                 )
 
     def _matrix_metrics(self, effects: Sequence[MatrixEffect]) -> Iterator[Metric]:

@@ -56,7 +56,7 @@ def exhibits(
 
 
 def _matrix_table(effects: Sequence[MatrixEffect], significance: float) -> tuple[Table, ...]:
-    """A row for each variant that was made with an importance matrix and without; no table without any."""
+    """Return a table of the variants that were made with a matrix and without; nothing if none was."""
     columns: list[tuple[Column, Callable[[MatrixEffect], Cell]]] = [
         (
             Column("Perplexity, with", ""),

@@ -49,6 +49,7 @@ class VariantNumbers:
     Args:
         name: such as ``Q4_K_M``.
         size_bytes: of its file.
+        questions: the name of the set that was asked: mmlu, or questions for any other.
         accuracy: right answers, a ratio.
         accuracy_stderr: its standard error.
         perplexity: of a text.
@@ -63,6 +64,7 @@ class VariantNumbers:
 
     name: str
     size_bytes: float | None = None
+    questions: str = ""
     accuracy: float | None = None
     accuracy_stderr: float | None = None
     perplexity: float | None = None
@@ -79,6 +81,8 @@ _METRICS: Mapping[str, tuple[str, str]] = {
     "model_size": ("", "size_bytes"),
     "mmlu_accuracy": ("mmlu", "accuracy"),
     "mmlu_accuracy_stderr": ("mmlu", "accuracy_stderr"),
+    "questions_accuracy": ("questions", "accuracy"),
+    "questions_accuracy_stderr": ("questions", "accuracy_stderr"),
     "perplexity": ("perplexity", "perplexity"),
     "perplexity_stderr": ("perplexity", "perplexity_stderr"),
     "prompt_tokens_per_second": ("bench", "prompt_tokens_per_s"),
@@ -114,4 +118,6 @@ def collect(records: Iterable[MetricRecord], model: str) -> dict[str, VariantNum
         if where == "bench" and timed.setdefault((name, field_name), what) != what:
             continue
         setattr(numbers, field_name, record.value)
+        if field_name == "accuracy":
+            numbers.questions = where
     return variants

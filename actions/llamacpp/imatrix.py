@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from actions.llamacpp.origin import check_origin, keep_made
-from actions.llamacpp.programs import build_number, run_program
+from actions.llamacpp.programs import build_number, has_final_line, run_program
 from actions.llamacpp.source_model import MATRIX_FILE, SourceParameters
 from actions.llamacpp.texts import PYTHON_TOPICS_END, text_named
 from actions.llamacpp.variant_action import read_log
@@ -54,7 +54,7 @@ class LlamaCppImatrix(Action):
     parameters: ImatrixParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """One step; none where no variant is small."""
+        """Plan one step; none if no variant is small."""
         asked = self.parameters
         small = [name for name in asked.variants if takes_matrix(name)]
         if not small:
@@ -95,7 +95,7 @@ class LlamaCppImatrix(Action):
         started = time.monotonic()
         try:
             command = self._command(program, str(source), case_dir / _TEXT, part)
-            run_program(command, context, log, on_line=show)
+            run_program(command, context, log, on_line=show, has_results=has_final_line)
             if not part.is_file():
                 raise ActionFailedError(f"{_PROGRAM} ended well, and wrote no {part}", remedy=f"see {log}")
             keep_made(part, matrix, asked.origin)

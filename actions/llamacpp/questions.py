@@ -29,6 +29,48 @@ _ROWS = ("rows", "questions", "data", "examples", "test")
 _HEADER = ["question", "a", "b", "c", "d", "answer"]
 
 
+MMLU = "mmlu"
+OTHER_QUESTIONS = "questions"
+"""What records call a set: MMLU is MMLU alone."""
+
+_MMLU_FILE = re.compile(r"mmlu([_.-]?(test|val|validation|dev|all))*", re.IGNORECASE)
+# fmt: off
+_MMLU_SUBJECTS = frozenset((
+    "abstract_algebra", "anatomy", "astronomy", "business_ethics", "clinical_knowledge",
+    "college_biology", "college_chemistry", "college_computer_science", "college_mathematics",
+    "college_medicine", "college_physics", "computer_security", "conceptual_physics", "econometrics",
+    "electrical_engineering", "elementary_mathematics", "formal_logic", "global_facts",
+    "high_school_biology", "high_school_chemistry", "high_school_computer_science",
+    "high_school_european_history", "high_school_geography", "high_school_government_and_politics",
+    "high_school_macroeconomics", "high_school_mathematics", "high_school_microeconomics",
+    "high_school_physics", "high_school_psychology", "high_school_statistics", "high_school_us_history",
+    "high_school_world_history", "human_aging", "human_sexuality", "international_law", "jurisprudence",
+    "logical_fallacies", "machine_learning", "management", "marketing", "medical_genetics",
+    "miscellaneous", "moral_disputes", "moral_scenarios", "nutrition", "philosophy", "prehistory",
+    "professional_accounting", "professional_law", "professional_medicine", "professional_psychology",
+    "public_relations", "security_studies", "sociology", "us_foreign_policy", "virology",
+    "world_religions"
+))
+# fmt: on
+"""The 57 subjects (hendrycks/test)."""
+
+
+def set_name(dataset: str, questions: Sequence[Question]) -> str:
+    """Return what records call a set: ``mmlu`` for MMLU or a part of it, else ``questions``.
+
+    MMLU is known by its subjects and its four choices. A file that names no subject is known by its name.
+
+    Args:
+        dataset: the file or folder that the questions are of.
+        questions: those that are asked.
+    """
+    if any(len(question.choices) != len("ABCD") for question in questions):
+        return OTHER_QUESTIONS
+    subjects = {question.subject.replace(" ", "_").lower() for question in questions}
+    named = subjects == {""} and _MMLU_FILE.fullmatch(Path(dataset).stem)
+    return MMLU if named or subjects <= _MMLU_SUBJECTS else OTHER_QUESTIONS
+
+
 def question_files(dataset: str, split: str) -> list[Path]:
     """The files of a data set, in a fixed order.
 
@@ -100,7 +142,7 @@ def _json_rows(text: str) -> Iterator[Any]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise ValueError(f"line {number} is no JSON: {error}") from error
+                raise ValueError(f"line {number} is not JSON: {error}") from error
 
 
 def _whole_json(text: str) -> Any:
@@ -150,7 +192,7 @@ def _questions(rows: Iterable[Any], file: Path) -> Iterator[Question]:
             subject = _first(row, _SUBJECTS) or _subject(file)
             question = Question(str(text or "").strip(), choices, answer, str(subject))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"row {number} is no question: {type(error).__name__} {error}") from error
+            raise ValueError(f"row {number} is not a question: {type(error).__name__} {error}") from error
         if not question.text or not all(choices) or not 0 <= answer < len(choices):
             raise ValueError(f"row {number} has an empty text, or no right answer among its choices")
         yield question

@@ -36,7 +36,7 @@ def bits_of(name: str) -> int | None:
 
 
 def takes_matrix(name: str) -> bool:
-    """Whether a type is small enough for an importance matrix: 4 bits or fewer, and not ternary."""
+    """Return True if a type is small enough for an importance matrix: 4 bits or fewer, and not ternary."""
     bits = bits_of(name)
     return name.upper().startswith(("Q", "IQ")) and bits is not None and bits <= _SMALL_BITS
 

@@ -34,7 +34,7 @@ def in_container(
     case_dir: Path,
     context: StepContext,
 ) -> Iterator[tuple[StepContext, dict[str, MetadataValue]]]:
-    """The step's context with the container in the place of the host's processes, and what its image is.
+    """Yield the step's context with a container in place of the host's processes, and what its image is.
 
     The container is removed afterwards.
     The harness, the case's folder and every file that the parameters name are seen at the same paths.

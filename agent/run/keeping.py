@@ -42,7 +42,7 @@ def keep_serving(service: Service, run_dir: Path, stop: threading.Event) -> Serv
 
     Raises:
         ActionFailedError: if it ends, or does not answer within half an hour.
-        InterruptedRunError: if the run is told to stop meanwhile; the server is ended.
+        InterruptedRunError: if the run is stopped meanwhile; the server is ended.
     """
     assert service.relaunch is not None  # noqa: S101 - the caller has looked
     again, url = service.relaunch, str(service.values["url"])

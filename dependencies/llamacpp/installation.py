@@ -217,7 +217,7 @@ class LlamaCppInstallation(Dependency):
         return (*options, *parameters.cmake_options)
 
     def _folder(self, facts: Facts) -> Path:
-        """Where the programs are; of a branch that cannot be asked, those that are there already."""
+        """Return the folder of the programs; of a branch that cannot be asked, the folder that is there."""
         name = f"{self.parameters.package_name}-{self._key(facts)}"
         commit = self._commit(facts)
         target = facts[link_target(facts[PACKAGE_DIR] / self.parameters.package_name)]

@@ -127,6 +127,15 @@ def test_each_variant_is_held_to_the_baseline(context: StepContext) -> None:
     assert "prompt_speedup" not in found
 
 
+def test_other_questions_than_mmlu_have_their_own_name(context: StepContext, measured: Path) -> None:
+    text = (measured / "metrics.jsonl").read_text()
+    (measured / "metrics.jsonl").write_text(text.replace("mmlu", "questions"))
+    output, _ = compare(context)
+    found = metrics(output, "Q4_K_M")
+    assert found["questions_accuracy_difference"].value == pytest.approx(-0.03)
+    assert not [name for name in found if "mmlu" in name]
+
+
 def test_what_the_importance_matrix_changes_is_a_table(context: StepContext, measured: Path) -> None:
     numbers = {**NUMBERS["Q4_K_M"], "perplexity": 30.0}
     with (measured / "metrics.jsonl").open("a") as file:

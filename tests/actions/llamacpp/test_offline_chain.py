@@ -193,17 +193,17 @@ def test_a_file_that_was_cut(run: Runner, tiny: dict[str, Any]) -> None:
 def test_questions(run: Runner) -> None:
     output = run(LlamaCppMMLU, variants="Q4_K_M", questions=40, context=256)
     found = values(output)
-    assert output.scenario == f"{SMOL}/Q4_K_M/mmlu"
-    assert found["mmlu_tasks"] == 40
-    assert found["mmlu_random_chance"] == 0.25
+    assert output.scenario == f"{SMOL}/Q4_K_M/questions"
+    assert found["questions_tasks"] == 40
+    assert found["questions_random_chance"] == 0.25
     # It knows most of these; who guesses gets there once in 10,000 times.
-    assert found["mmlu_accuracy"] >= 0.5
-    assert 0.05 < found["mmlu_accuracy_stderr"] < 0.1
+    assert found["questions_accuracy"] >= 0.5
+    assert 0.05 < found["questions_accuracy_stderr"] < 0.1
     answers = [
         json.loads(line) for line in next(run.context.run_dir.rglob("answers.jsonl")).read_text().splitlines()
     ]
-    assert sum(answer["right"] for answer in answers) == round(40 * found["mmlu_accuracy"])
-    assert found["mmlu_accuracy_capitals"] == pytest.approx(
+    assert sum(answer["right"] for answer in answers) == round(40 * found["questions_accuracy"])
+    assert found["questions_accuracy_capitals"] == pytest.approx(
         sum(answer["right"] for answer in answers if answer["subject"] == "capitals") / 8
     )
 
@@ -270,7 +270,7 @@ def test_a_copy_of_mmlu_is_asked_as_its_paper_does(
         "mmlu_accuracy_astronomy",
         "mmlu_accuracy_virology",
     }
-    folder = run.context.run_dir / "llamacpp" / "tiny-F16-mmlu"
+    folder = run.context.run_dir / "llamacpp" / "tiny-F16-questions"
     rows = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
     assert [row["question"] for row in rows] == [f"test {place}?" for place in (*range(6), *range(6))]
     text = (folder / "tasks.bin").read_bytes().decode(errors="replace")

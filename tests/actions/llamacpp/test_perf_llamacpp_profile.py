@@ -56,7 +56,7 @@ def parameters(profile: Profile, kind: str) -> list[dict[str, Any]]:
 def test_without_parameters_each_variant_of_the_embedded_model_is_served_and_loaded() -> None:
     profile = profile_with()
     assert scenarios(profile) == [
-        "quantize", "generate", "bench", "mmlu", "perplexity",
+        "quantize", "generate", "bench", "questions", "perplexity",
         "server-F16", "load-F16", "server-Q8_0", "load-Q8_0",
         "server-Q4_K_M", "load-Q4_K_M", "server-Q4_0", "load-Q4_0", "comparison",
     ]  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from actions.llamacpp.multiple_choice_file import task_file
 from actions.llamacpp.question import Question
-from actions.llamacpp.questions import question_files, read_questions, sample
+from actions.llamacpp.questions import question_files, read_questions, sample, set_name
 from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
@@ -145,17 +145,17 @@ def test_parquet_is_read_by_another_interpreter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"question": "?", "choices": ["a", "b"]}', "row 1 is no question: KeyError 'answer'"),
+        ('{"question": "?", "choices": ["a", "b"]}', "row 1 is not a question: KeyError 'answer'"),
         (
             '{"question": "?", "choices": ["a", "b"], "answer": 2}',
             "row 1 has an empty text, or no right answer",
         ),
         ('{"question": "", "choices": ["a", "b"], "answer": 1}', "row 1 has an empty text"),
         ('{"question": "?", "choices": ["a", ""], "answer": 1}', "row 1 has an empty text"),
-        ('{"question": "?", "choices": ["a", "b"], "answer": "Z"}', "row 1 is no question"),
-        ('{"question": "?", "choices": ["a", "b"], "answer": ""}', "row 1 is no question"),
-        ('{"question": "?", "choices": ["a", "b"], "answer": "AB"}', "row 1 is no question"),
-        ("[1]", "row 1 is no question"),
+        ('{"question": "?", "choices": ["a", "b"], "answer": "Z"}', "row 1 is not a question"),
+        ('{"question": "?", "choices": ["a", "b"], "answer": ""}', "row 1 is not a question"),
+        ('{"question": "?", "choices": ["a", "b"], "answer": "AB"}', "row 1 is not a question"),
+        ("[1]", "row 1 is not a question"),
         ("version https://git-lfs.github.com/spec/v1", "cannot be read as questions"),
     ],
 )
@@ -292,3 +292,22 @@ def test_a_cut_or_strange_file_of_tasks_is_told(
     if path.read_bytes() != whole:
         with pytest.raises(ActionFailedError, match="cannot be read as questions"):
             read_questions(path, no_parquet)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "subjects", "choices", "name"),
+    [
+        ("/packages/some-copy", ("astronomy", "virology"), 4, "mmlu"),
+        ("/packages/some-copy", ("high school physics",), 4, "mmlu"),
+        ("/data/mmlu-validation.bin", ("",), 4, "mmlu"),
+        ("/data/MMLU_test.json", ("",), 4, "mmlu"),
+        ("/data/mmlu-pro.json", ("",), 4, "questions"),
+        ("/data/mmlu", ("philosophy",), 10, "questions"),
+        ("general-knowledge", ("capitals", "chemistry"), 4, "questions"),
+        ("/data/questions.bin", ("",), 4, "questions"),
+        ("/data/mmlu.json", ("astronomy", "my own"), 4, "questions"),
+    ],
+)
+def test_only_mmlu_is_called_mmlu(dataset: str, subjects: tuple[str, ...], choices: int, name: str) -> None:
+    questions = [Question("?", tuple("abcdefghij"[:choices]), 0, subject) for subject in subjects]
+    assert set_name(dataset, questions) == name

@@ -87,7 +87,12 @@ def test_one_file_has_no_examples(dataset: str) -> None:
             ["batched-bench-f16"],
             "-npp 2560 -ntg 768 -npl 1,2,4,8 --ctx-size 26624",
         ),
-        (LlamaCppMMLU, {"variants": "F16", "gpuLayers": 999}, ["mmlu-f16"], "--threads 2 --n-gpu-layers 999"),
+        (
+            LlamaCppMMLU,
+            {"variants": "F16", "gpuLayers": 999},
+            ["questions-f16"],
+            "--threads 2 --n-gpu-layers 999",
+        ),
         (
             LlamaCppPerplexity,
             {"variants": "F16", "chunks": 4},

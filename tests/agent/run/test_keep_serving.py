@@ -1,4 +1,4 @@
-"""--keep-serving: the last server stays when the run has ended, and is found and stopped by what is told."""
+"""--keep-serving: the last server stays when the run has ended, and can be found and stopped."""
 
 from __future__ import annotations
 
