@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from actions.comparison.accuracy_difference import Difference, paired, unpaired
 from actions.comparison.same_test import differing, test_name
 from actions.comparison.variant_exhibits import MatrixEffect, exhibits
-from actions.comparison.variant_numbers import VariantNumbers, collect
+from actions.comparison.variant_numbers import VariantNumbers, collect, speedup_stddev
 from actions.llamacpp.questions import MMLU, OTHER_QUESTIONS
 from actions.llamacpp.variant_action import names_of
 from actions.llamacpp.variants import NAME_PATTERN, PLAIN
@@ -201,16 +200,11 @@ def _ratios(
 
 
 def _spreads(one: VariantNumbers, baseline: VariantNumbers) -> Iterator[tuple[str, float]]:
-    """The standard deviations of the speed-ups, where both rates have one.
-
-    That of a quotient of independent numbers, to first order (Taylor, Introduction to Error Analysis, 3.4).
-    """
-    for what in ("prompt", "generation"):
-        rates = [getattr(each, f"{what}_tokens_per_s") for each in (one, baseline)]
-        deviations = [getattr(each, f"{what}_stddev") for each in (one, baseline)]
-        if all(rates) and None not in deviations:
-            shares = [deviation / rate for deviation, rate in zip(deviations, rates, strict=True)]
-            yield f"{what}_speedup_stddev", rates[0] / rates[1] * math.hypot(*shares)
+    """Yield the standard deviations of the speed-ups that have one, by name."""
+    whats: tuple[Literal["prompt", "generation"], ...] = ("prompt", "generation")
+    for what in whats:
+        if (spread := speedup_stddev(one, baseline, what)) is not None:
+            yield f"{what}_speedup_stddev", spread
 
 
 def _ordered(

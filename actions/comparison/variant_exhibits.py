@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from actions.comparison.variant_numbers import speedup_stddev
 from agent.store.exhibits import Cell, Chart, Column, Exhibits, Point, Row, Series, Table
 
 if TYPE_CHECKING:
@@ -105,11 +106,20 @@ def _tables(
             lambda one: _difference(differences.get(one.name), significance),
         ),
         (Column("Perplexity", ""), lambda one: Cell(one.perplexity, one.perplexity_stderr)),
-        (Column("Prompt, engine alone", "tokens/s"), lambda one: Cell(one.prompt_tokens_per_s)),
-        (Column("Generation, engine alone", "tokens/s"), lambda one: Cell(one.generation_tokens_per_s)),
+        (
+            Column("Prompt, engine alone", "tokens/s"),
+            lambda one: Cell(one.prompt_tokens_per_s, one.prompt_stddev),
+        ),
+        (
+            Column("Generation, engine alone", "tokens/s"),
+            lambda one: Cell(one.generation_tokens_per_s, one.generation_stddev),
+        ),
         (
             Column(f"Generation, {baseline.name} = 1", "times"),
-            lambda one: Cell(_ratio(one.generation_tokens_per_s, baseline.generation_tokens_per_s)),
+            lambda one: Cell(
+                _ratio(one.generation_tokens_per_s, baseline.generation_tokens_per_s),
+                speedup_stddev(one, baseline, "generation"),
+            ),
         ),
     ]
     for users in _users(variants):
@@ -127,6 +137,8 @@ def _tables(
     if differences:
         tests = " and ".join(sorted({difference.test for difference in differences.values()}))
         note = f"Differences of right answers by {tests}; within the noise: p is at least {significance:g}."
+    if any(one.prompt_stddev is not None or one.generation_stddev is not None for one in variants):
+        note = f"{note} Of speeds, ± is one standard deviation over the repetitions.".strip()
     return (Table("Variants side by side", "Variant", tuple(column for column, _ in filled), rows, note),)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -121,3 +122,18 @@ def collect(records: Iterable[MetricRecord], model: str) -> dict[str, VariantNum
         if field_name == "accuracy":
             numbers.questions = where
     return variants
+
+
+def speedup_stddev(
+    one: VariantNumbers, baseline: VariantNumbers, what: Literal["prompt", "generation"]
+) -> float | None:
+    """Return the standard deviation of a speed-up; None unless both rates have one.
+
+    That of a quotient of independent numbers, to first order (Taylor, Introduction to Error Analysis, 3.4).
+    """
+    rates = [getattr(each, f"{what}_tokens_per_s") for each in (one, baseline)]
+    deviations = [getattr(each, f"{what}_stddev") for each in (one, baseline)]
+    if not all(rates) or None in deviations:
+        return None
+    shares = [deviation / rate for deviation, rate in zip(deviations, rates, strict=True)]
+    return float(rates[0] / rates[1] * math.hypot(*shares))

@@ -108,13 +108,19 @@ def metrics(output: ParsedOutput, variant: str) -> dict[str, Metric]:
 
 @pytest.mark.usefixtures("measured")
 def test_each_variant_is_held_to_the_baseline(context: StepContext) -> None:
-    output, _ = compare(context)
+    output, exhibits = compare(context)
     assert output.validity is Validity.VALID
     found = metrics(output, "Q4_K_M")
     assert found["size_ratio"].value == pytest.approx(0.3)
     assert found["perplexity_ratio"].value == pytest.approx(1.05)
     assert found["generation_speedup"].value == pytest.approx(2)
-    assert found["generation_speedup_stddev"].value == pytest.approx(2 * (0.05**2 + 0.1**2) ** 0.5)
+    spread = 2 * (0.05**2 + 0.1**2) ** 0.5
+    assert found["generation_speedup_stddev"].value == pytest.approx(spread)
+    table = exhibits.tables[0]
+    place = [column.title for column in table.columns].index("Generation, F16 = 1")
+    cells = {row.name: row.cells[place] for row in table.rows}
+    assert cells["Q4_K_M"].error == pytest.approx(spread)
+    assert (cells["Q4_0"].value is not None, cells["Q4_0"].error) == (True, None)
     assert "generation_speedup_stddev" not in metrics(output, "Q4_0")
     assert found["load_1_speedup"].value == pytest.approx(2)
     assert found["load_8_speedup"].value == pytest.approx(1.5)
