@@ -49,7 +49,8 @@ def locate_model(
     )
     try:
         if contained and not path.exists():
-            magic = _told(["head", "-c", str(len(_MAGIC)), str(path)], processes, log).encode()
+            told = _told(["head", "-c", str(len(_MAGIC)), str(path)], processes, log)
+            magic = told.encode()[: len(_MAGIC)]  # a line is ended where the output was not
         else:
             with path.open("rb") as file:
                 magic = file.read(len(_MAGIC))
