@@ -52,7 +52,7 @@ def test_it_sees_what_is_named_and_the_cache_of_the_hub(
     case_dir = tmp_path / "case"
     with ExitStack() as stack:
         inside, image = contained.in_container(asked, asked.container, case_dir, context, stack)  # type: ignore[attr-defined,arg-type]
-    assert inside.processes is opened[0]
+    assert inside.processes == opened[0]
     assert image == {"image": "my/image:1", "image_id": "my/image@sha256:def"}
     assert opened[0].asked.environment == {"HF_HOME": str(tmp_path / "hub")}
     mounts = opened[0].mounts
