@@ -53,6 +53,9 @@ def image_wheels() -> Path:
 
 @pytest.mark.engine
 @pytest.mark.lab
+@pytest.mark.skipif(
+    "VCAGENT_TEST_ONE_IMAGE" not in os.environ, reason="takes minutes: VCAGENT_TEST_ONE_IMAGE=1"
+)
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the wheels are for the base's Python 3.11")
 def test_the_tiny_form_in_one_image(
     container_engine: RestartableDocker, accuracy_python: Path, tmp_path: Path
