@@ -233,7 +233,7 @@ class ExecuteCommand(Action, Dependency):
             return StepOutcome(f"exit code 0 after {result.duration_s:.1f} s{again}")
         details: dict[str, MetadataValue] = {"command": (parameters.command or "").strip()}
         if image:
-            details |= {"image": image.reference, "image_id": (*image.digests, image.identifier)[0]}
+            details |= {"image": image.reference, "image_id": image.pinned}
         if parameters.repeats > 1:
             details["runs"] = parameters.repeats
         judged = self._judged(combined(runs), details)

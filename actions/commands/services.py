@@ -20,6 +20,7 @@ from actions.commands.references import filled_in
 from agent.component.component import (
     ComponentParameters,
     Plan,
+    Relaunch,
     Service,
     ServiceAction,
     Step,
@@ -160,6 +161,10 @@ class _ServerAction(ServiceAction):
     ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
         """Start it, and tell what is known of it; what must end with it is put on ``stack``."""
 
+    def relaunch(self, context: StepContext, environment: dict[str, str]) -> Relaunch | None:  # noqa: ARG002
+        """Return how it is started once more, to stay; None if it cannot stay."""
+        return None
+
     @property
     def published(self) -> bool:
         """Whether Docker leads its port to a container with a network of its own."""
@@ -192,7 +197,7 @@ class _ServerAction(ServiceAction):
         values: dict[str, MetadataValue] = {"url": url, **known}
         if asked.model:
             values["model"] = asked.model
-        service = Service(self.name, values, stack.close, death)
+        service = Service(self.name, values, stack.close, death, self.relaunch(context, environment))
         return StepOutcome(
             f"{self.name} is ready at {url} after {time.monotonic() - began:.1f} s", service=service
         )
@@ -256,6 +261,11 @@ class CommandService(_ServerAction):
         """The command line."""
         return self.parameters.command
 
+    def relaunch(self, context: StepContext, environment: dict[str, str]) -> Relaunch | None:
+        """See above."""
+        command = filled_in(self.parameters.command, context)
+        return Relaunch(("/bin/sh", "-c", command), environment, self.parameters.working_directory)
+
     def start(
         self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]
     ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
@@ -313,8 +323,7 @@ class ContainerService(_ServerAction):
         process = running.start(
             command, log=context.log, env=environment, cwd=asked.working_directory or None
         )
-        image_id = (*running.image.digests, running.image.identifier)[0]
-        return process, {"server": asked.container.image_name, "server_image": image_id}
+        return process, {"server": asked.container.image_name, "server_image": running.image.pinned}
 
 
 def _death(process: RunningProcess) -> str | None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 _SETTINGS: Mapping[str, tuple[str, ...]] = {
     "mmlu": ("tasks_sha256",),
+    "questions": ("tasks_sha256",),
     "perplexity": ("text_sha256", "context", "chunks"),
     "load": ("input_tokens", "output_tokens"),
 }

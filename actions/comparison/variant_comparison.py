@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from actions.comparison.accuracy_difference import Difference, paired, unpaired
 from actions.comparison.same_test import differing, test_name
-from actions.comparison.variant_exhibits import exhibits
-from actions.comparison.variant_numbers import VariantNumbers, collect
+from actions.comparison.variant_exhibits import MatrixEffect, exhibits
+from actions.comparison.variant_numbers import VariantNumbers, collect, speedup_stddev
+from actions.llamacpp.questions import MMLU, OTHER_QUESTIONS
 from actions.llamacpp.variant_action import names_of
-from actions.llamacpp.variants import NAME_PATTERN
+from actions.llamacpp.variants import NAME_PATTERN, PLAIN
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
 from agent.component.parameter_types import Share  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ActionFailedError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     _Case = tuple[Path, Mapping[str, Any]]
 
 _ANSWERS = "answers.jsonl"
+QUESTION_SETS = (MMLU, OTHER_QUESTIONS)
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 
 
@@ -87,14 +88,29 @@ class VariantComparison(Action):
             one.size_bytes = one.size_bytes or _size(one, cases)
         answers = {one.name: _answers(one, cases) for one in variants}
         unlike = list(_unlike(asked.model, variants, cases))
-        differences = _differences(variants, answers, {name for name, test, _ in unlike if test == "mmlu"})
+        differences = _differences(
+            variants, answers, {name for name, test, _ in unlike if test in QUESTION_SETS}
+        )
+        pairs = [
+            (
+                one,
+                twin,
+                _differences(
+                    [twin, one], answers, {name for name, test, _ in unlike if test in QUESTION_SETS}
+                ),
+            )
+            for one in variants
+            for twin in variants
+            if twin.name == f"{one.name}{PLAIN}"
+        ]
+        effects = [MatrixEffect(one, twin, found.get(one.name)) for one, twin, found in pairs]
         case_dir = context.case_dir("comparison", asked.model)
-        write_exhibits(case_dir, exhibits(variants, differences, asked.significance))
+        write_exhibits(case_dir, exhibits(variants, differences, asked.significance, effects))
         output = ParsedOutput(
             format="variant_comparison",
             tool_name="vcagent",
             scenario=f"{asked.model}/comparison",
-            metrics=tuple(self._metrics(variants, differences)),
+            metrics=(*self._metrics(variants, differences), *self._matrix_metrics(effects)),
             verdict=_verdict(variants, cases, unlike),
             details={"baseline": variants[0].name, "variants": ", ".join(one.name for one in variants)},
             sources=(str(context.run_dir / METRICS_FILE),),
@@ -126,13 +142,48 @@ class VariantComparison(Action):
             significant = found.p_value < self.asked.significance
             told = {**own, "test": found.test, "larger_than_noise": significant}
             for name, value, direction, verbosity in (
-                ("mmlu_accuracy_difference", found.value, _HIGHER, 1),
-                ("mmlu_accuracy_difference_stderr", found.stderr, _LOWER, 2),
-                ("mmlu_accuracy_difference_p_value", found.p_value, _PLAIN, 2),
+                ("accuracy_difference", found.value, _HIGHER, 1),
+                ("accuracy_difference_stderr", found.stderr, _LOWER, 2),
+                ("accuracy_difference_p_value", found.p_value, _PLAIN, 2),
             ):
                 text = f"to {baseline.name}, {found.test}"
                 yield Metric(
-                    name, value, "ratio", direction, text, verbosity, metadata=told, scenario=scenario
+                    f"{one.questions or OTHER_QUESTIONS}_{name}",
+                    value,
+                    "ratio",
+                    direction,
+                    text,
+                    verbosity,
+                    metadata=told,
+                    scenario=scenario,
+                )
+
+    def _matrix_metrics(self, effects: Sequence[MatrixEffect]) -> Iterator[Metric]:
+        """What the importance matrix changes of each variant that was made with it and without."""
+        for effect in effects:
+            scenario = f"{self.asked.model}/{effect.variant.name}/comparison"
+            told: dict[str, MetadataValue] = {"model": self.asked.model, "variant": effect.variant.name}
+            text = f"with the importance matrix less without it ({effect.twin.name})"
+            if (change := effect.perplexity_change) is not None:
+                yield Metric(
+                    "imatrix_perplexity_difference",
+                    change,
+                    "perplexity",
+                    _LOWER,
+                    text,
+                    metadata=told,
+                    scenario=scenario,
+                )
+            if (found := effect.accuracy) is not None:
+                told = {**told, "test": found.test, "p_value": found.p_value}
+                yield Metric(
+                    "imatrix_accuracy_difference",
+                    found.value,
+                    "ratio",
+                    _HIGHER,
+                    text,
+                    metadata=told,
+                    scenario=scenario,
                 )
 
 
@@ -149,16 +200,11 @@ def _ratios(
 
 
 def _spreads(one: VariantNumbers, baseline: VariantNumbers) -> Iterator[tuple[str, float]]:
-    """The standard deviations of the speed-ups, where both rates have one.
-
-    That of a quotient of independent numbers, to first order (Taylor, Introduction to Error Analysis, 3.4).
-    """
-    for what in ("prompt", "generation"):
-        rates = [getattr(each, f"{what}_tokens_per_s") for each in (one, baseline)]
-        deviations = [getattr(each, f"{what}_stddev") for each in (one, baseline)]
-        if all(rates) and None not in deviations:
-            shares = [deviation / rate for deviation, rate in zip(deviations, rates, strict=True)]
-            yield f"{what}_speedup_stddev", rates[0] / rates[1] * math.hypot(*shares)
+    """Yield the standard deviations of the speed-ups that have one, by name."""
+    whats: tuple[Literal["prompt", "generation"], ...] = ("prompt", "generation")
+    for what in whats:
+        if (spread := speedup_stddev(one, baseline, what)) is not None:
+            yield f"{what}_speedup_stddev", spread
 
 
 def _ordered(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from actions.comparison.variant_numbers import speedup_stddev
 from agent.store.exhibits import Cell, Chart, Column, Exhibits, Point, Row, Series, Table
 
 if TYPE_CHECKING:
@@ -15,8 +17,32 @@ if TYPE_CHECKING:
 _USERS = Column("Users at once", "count")
 
 
+@dataclass(frozen=True)
+class MatrixEffect:
+    """A variant that was made with an importance matrix, beside its twin that was made without.
+
+    Args:
+        variant: the one with the matrix.
+        twin: the one without.
+        accuracy: how their right answers differ; None if unknown.
+    """
+
+    variant: VariantNumbers
+    twin: VariantNumbers
+    accuracy: Difference | None
+
+    @property
+    def perplexity_change(self) -> float | None:
+        """Perplexity with the matrix less that without; None if one of them is unknown."""
+        values = self.variant.perplexity, self.twin.perplexity
+        return None if values[0] is None or values[1] is None else values[0] - values[1]
+
+
 def exhibits(
-    variants: Sequence[VariantNumbers], differences: Mapping[str, Difference], significance: float
+    variants: Sequence[VariantNumbers],
+    differences: Mapping[str, Difference],
+    significance: float,
+    effects: Sequence[MatrixEffect] = (),
 ) -> Exhibits:
     """What to show.
 
@@ -24,8 +50,44 @@ def exhibits(
         variants: the baseline first.
         differences: of accuracy to the baseline's, by variant.
         significance: the p value below which a difference is larger than the noise.
+        effects: of the importance matrix, on each variant that was made with it and without.
     """
-    return Exhibits(_tables(variants, differences, significance), _charts(variants))
+    tables = _tables(variants, differences, significance)
+    return Exhibits((*tables, *_matrix_table(effects, significance)), _charts(variants))
+
+
+def _matrix_table(effects: Sequence[MatrixEffect], significance: float) -> tuple[Table, ...]:
+    """Return a table of the variants that were made with a matrix and without; nothing if none was."""
+    columns: list[tuple[Column, Callable[[MatrixEffect], Cell]]] = [
+        (
+            Column("Perplexity, with", ""),
+            lambda one: Cell(one.variant.perplexity, one.variant.perplexity_stderr),
+        ),
+        (
+            Column("Perplexity, without", ""),
+            lambda one: Cell(one.twin.perplexity, one.twin.perplexity_stderr),
+        ),
+        (Column("Perplexity, change", ""), lambda one: Cell(one.perplexity_change)),
+        (
+            Column("Right answers, with", "ratio"),
+            lambda one: Cell(one.variant.accuracy, one.variant.accuracy_stderr),
+        ),
+        (
+            Column("Right answers, without", "ratio"),
+            lambda one: Cell(one.twin.accuracy, one.twin.accuracy_stderr),
+        ),
+        (Column("Right answers, change", "ratio"), lambda one: _difference(one.accuracy, significance)),
+    ]
+    measured = [(column, [cell(one) for one in effects]) for column, cell in columns]
+    filled = [entry for entry in measured if any(cell.value is not None for cell in entry[1])]
+    if not filled:
+        return ()
+    rows = tuple(
+        Row(one.variant.name, tuple(cells[place] for _, cells in filled)) for place, one in enumerate(effects)
+    )
+    note = "The same type with the importance matrix, and without it (the name ends with -PLAIN)."
+    columns_shown = tuple(column for column, _ in filled)
+    return (Table("What the importance matrix changes", "Variant", columns_shown, rows, note),)
 
 
 def _tables(
@@ -44,11 +106,20 @@ def _tables(
             lambda one: _difference(differences.get(one.name), significance),
         ),
         (Column("Perplexity", ""), lambda one: Cell(one.perplexity, one.perplexity_stderr)),
-        (Column("Prompt, engine alone", "tokens/s"), lambda one: Cell(one.prompt_tokens_per_s)),
-        (Column("Generation, engine alone", "tokens/s"), lambda one: Cell(one.generation_tokens_per_s)),
+        (
+            Column("Prompt, engine alone", "tokens/s"),
+            lambda one: Cell(one.prompt_tokens_per_s, one.prompt_stddev),
+        ),
+        (
+            Column("Generation, engine alone", "tokens/s"),
+            lambda one: Cell(one.generation_tokens_per_s, one.generation_stddev),
+        ),
         (
             Column(f"Generation, {baseline.name} = 1", "times"),
-            lambda one: Cell(_ratio(one.generation_tokens_per_s, baseline.generation_tokens_per_s)),
+            lambda one: Cell(
+                _ratio(one.generation_tokens_per_s, baseline.generation_tokens_per_s),
+                speedup_stddev(one, baseline, "generation"),
+            ),
         ),
     ]
     for users in _users(variants):
@@ -66,6 +137,8 @@ def _tables(
     if differences:
         tests = " and ".join(sorted({difference.test for difference in differences.values()}))
         note = f"Differences of right answers by {tests}; within the noise: p is at least {significance:g}."
+    if any(one.prompt_stddev is not None or one.generation_stddev is not None for one in variants):
+        note = f"{note} Of speeds, ± is one standard deviation over the repetitions.".strip()
     return (Table("Variants side by side", "Variant", tuple(column for column, _ in filled), rows, note),)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,6 +50,7 @@ class VariantNumbers:
     Args:
         name: such as ``Q4_K_M``.
         size_bytes: of its file.
+        questions: the name of the set that was asked: mmlu, or questions for any other.
         accuracy: right answers, a ratio.
         accuracy_stderr: its standard error.
         perplexity: of a text.
@@ -63,6 +65,7 @@ class VariantNumbers:
 
     name: str
     size_bytes: float | None = None
+    questions: str = ""
     accuracy: float | None = None
     accuracy_stderr: float | None = None
     perplexity: float | None = None
@@ -79,6 +82,8 @@ _METRICS: Mapping[str, tuple[str, str]] = {
     "model_size": ("", "size_bytes"),
     "mmlu_accuracy": ("mmlu", "accuracy"),
     "mmlu_accuracy_stderr": ("mmlu", "accuracy_stderr"),
+    "questions_accuracy": ("questions", "accuracy"),
+    "questions_accuracy_stderr": ("questions", "accuracy_stderr"),
     "perplexity": ("perplexity", "perplexity"),
     "perplexity_stderr": ("perplexity", "perplexity_stderr"),
     "prompt_tokens_per_second": ("bench", "prompt_tokens_per_s"),
@@ -114,4 +119,21 @@ def collect(records: Iterable[MetricRecord], model: str) -> dict[str, VariantNum
         if where == "bench" and timed.setdefault((name, field_name), what) != what:
             continue
         setattr(numbers, field_name, record.value)
+        if field_name == "accuracy":
+            numbers.questions = where
     return variants
+
+
+def speedup_stddev(
+    one: VariantNumbers, baseline: VariantNumbers, what: Literal["prompt", "generation"]
+) -> float | None:
+    """Return the standard deviation of a speed-up; None unless both rates have one.
+
+    That of a quotient of independent numbers, to first order (Taylor, Introduction to Error Analysis, 3.4).
+    """
+    rates = [getattr(each, f"{what}_tokens_per_s") for each in (one, baseline)]
+    deviations = [getattr(each, f"{what}_stddev") for each in (one, baseline)]
+    if not all(rates) or None in deviations:
+        return None
+    shares = [deviation / rate for deviation, rate in zip(deviations, rates, strict=True)]
+    return float(rates[0] / rates[1] * math.hypot(*shares))

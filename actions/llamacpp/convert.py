@@ -85,7 +85,7 @@ class LlamaCppConvert(Action):
         source = self.parameters.source
         before = _check_folder(source)
         origin = str(source.absolute())
-        check_origin(variant, origin)
+        check_origin(variant.path, origin)
         script = self.parameters.program(context.package_dir, _SCRIPT)
         case_dir = context.case_dir("llamacpp", f"{variant.model}-{variant.name}-convert")
         log, part = case_dir / "convert_hf_to_gguf.log", variant.part
@@ -100,7 +100,7 @@ class LlamaCppConvert(Action):
             run_program(self._command(script, variant), context, log, on_line=show)
             if not part.is_file():
                 raise ActionFailedError(f"the converter ended well, and wrote no {part}", remedy=f"see {log}")
-            keep_made(variant, origin)
+            keep_made(part, variant.path, origin)
         except ActionFailedError as error:
             raise self._explained(error, log) from error
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,14 +15,14 @@ from typing_extensions import override
 from actions.llamacpp.in_environment.parquet_rows import NO_PYARROW
 from actions.llamacpp.multiple_choice_file import Style, task_file
 from actions.llamacpp.programs import has_final_line, run_program
-from actions.llamacpp.questions import SUFFIXES, Question, question_files, read_questions, sample
+from actions.llamacpp.questions import SUFFIXES, question_files, read_questions, sample, set_name
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
 from agent.component.component import ComponentParameters, Plan, StepOutcome
 from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ActionFailedError, HostError, LiftedBy
 from agent.core.records import Metric, Relativity
 from agent.core.safe_files import replace_bytes, write_to
-from agent.facts.agent_paths import lift_of_path
+from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.base import Fact
 from parsers.llamacpp.multiple_choice import multiple_choice_metrics, task_results, tasks_done
 from parsers.llamacpp.timings import timing_metrics
@@ -29,6 +30,7 @@ from parsers.llamacpp.timings import timing_metrics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from actions.llamacpp.question import Question
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
     from agent.core.records import MetadataValue
@@ -93,7 +95,7 @@ class LlamaCppMMLU(VariantAction):
 
     Parameters: ClassVar[type[ComponentParameters]] = MMLUParameters
     parameters: MMLUParameters
-    what = "mmlu"
+    what = "questions"
     reason = "asks multiple-choice questions of"
 
     @property
@@ -108,7 +110,8 @@ class LlamaCppMMLU(VariantAction):
             HostError: if the data set is not there, or nothing is named that can read it.
         """
         asked = self.parameters
-        if "/" in asked.dataset:  # others come along, or are named from the folder that the run starts in
+        # Others come along or are named from the working folder; a dependency may still have to bring these.
+        if "/" in asked.dataset and not Path(asked.dataset).is_relative_to(facts[PACKAGE_DIR]):
             found = facts[_suffixes(asked.dataset)]
             if found.isdisjoint(SUFFIXES):
                 raise HostError(
@@ -149,7 +152,8 @@ class LlamaCppMMLU(VariantAction):
         command = self.command(variant, program, case_dir)
         run_program(command, context, log, on_line=show, has_results=has_final_line)
         text = read_log(log)
-        metrics = multiple_choice_metrics(text, "mmlu")
+        name = set_name(self.parameters.dataset, questions)
+        metrics = multiple_choice_metrics(text, name)
         results = task_results(text)
         if len(results) != len(questions):
             raise ActionFailedError(
@@ -170,8 +174,9 @@ class LlamaCppMMLU(VariantAction):
             "answers": self.parameters.answers,
             "tasks_sha256": hashlib.sha256(tasks).hexdigest(),
         }
-        found = (*metrics, *_by_subject(questions, results), *timing_metrics(text, verbosity=3))
+        found = (*metrics, *_by_subject(name, questions, results), *timing_metrics(text, verbosity=3))
         output = self.output(variant, context, program, log, found, details=details)
+        output = replace(output, scenario=variant.scenario(name))
         message = f"{variant.name}: {metrics[0].value:.2%} of {len(questions)} questions"
         return StepOutcome(message, (output,), case_dir)
 
@@ -233,7 +238,7 @@ class LlamaCppMMLU(VariantAction):
         return out.read_text(encoding="utf-8")
 
 
-def _by_subject(questions: Sequence[Question], results: Sequence[bool]) -> list[Metric]:
+def _by_subject(name: str, questions: Sequence[Question], results: Sequence[bool]) -> list[Metric]:
     """The accuracy of each subject, where there are several."""
     subjects: dict[str, list[bool]] = defaultdict(list)
     for question, right in zip(questions, results, strict=True):
@@ -242,7 +247,7 @@ def _by_subject(questions: Sequence[Question], results: Sequence[bool]) -> list[
         return []
     return [
         Metric(
-            f"mmlu_accuracy_{subject or 'other'}",
+            f"{name}_accuracy_{subject or 'other'}",
             sum(rights) / len(rights),
             "ratio",
             Relativity.HIGHER,

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ActionFailedError
+from agent.core.file_hash import sha256_of
 
 if TYPE_CHECKING:
     from agent.host.processes import ProcessRunner
 
 PACKAGE_PREFIX = "package:"
 _MAGIC = b"GGUF"
+_LONGEST_READ_S = 600.0
 
 # The package is found, not imported: a package that only carries a model may ask for modules nobody needs.
 _FIND = """\
@@ -25,7 +27,9 @@ sys.exit(0 if found else 3)
 _NO_SUCH_PACKAGE = 3
 
 
-def locate_model(spec: str, *, python: Path, processes: ProcessRunner, log: Path) -> Path:
+def locate_model(
+    spec: str, *, python: Path, processes: ProcessRunner, log: Path, contained: bool = False
+) -> Path:
     """The GGUF file that a profile's ``model`` means.
 
     Args:
@@ -33,6 +37,7 @@ def locate_model(spec: str, *, python: Path, processes: ProcessRunner, log: Path
         python: the interpreter of the environment that has the package.
         processes: runs the interpreter.
         log: gets its output.
+        contained: whether ``processes`` are a container's, whose image may have the file.
 
     Raises:
         ActionFailedError: if there is no such package or file, or it is no GGUF file.
@@ -53,8 +58,12 @@ def require_gguf(path: Path) -> None:
         ActionFailedError: if it is not.
     """
     try:
-        with path.open("rb") as file:
-            magic = file.read(len(_MAGIC))
+        if contained and not path.exists():
+            told = _told(["head", "-c", str(len(_MAGIC)), str(path)], processes, log)
+            magic = told.encode()[: len(_MAGIC)]  # a line is ended where the output was not
+        else:
+            with path.open("rb") as file:
+                magic = file.read(len(_MAGIC))
     except OSError as error:
         raise ActionFailedError(
             f"the model {path} cannot be read: {error.strerror}",
@@ -65,6 +74,17 @@ def require_gguf(path: Path) -> None:
             f"the model {path} is no GGUF file",
             remedy="llama.cpp reads GGUF; a Git LFS pointer is a file that was never downloaded",
         )
+
+
+def model_sha256(path: Path, *, processes: ProcessRunner, log: Path, contained: bool = False) -> str:
+    """Return the SHA-256 of a model's file, which may be in a container's image."""
+    if contained and not path.exists():
+        return _told(["sha256sum", str(path)], processes, log).partition(" ")[0]
+    return sha256_of(path)
+
+
+def _told(command: list[str], processes: ProcessRunner, log: Path) -> str:
+    return processes.run(command, log=log, timeout_s=_LONGEST_READ_S).stdout
 
 
 def _in_package(module: str, python: Path, processes: ProcessRunner, log: Path) -> Path:

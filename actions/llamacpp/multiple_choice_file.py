@@ -9,17 +9,65 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from actions.llamacpp.questions import Question
+    from actions.llamacpp.question import Question
 
 Style = Literal["text", "letters"]
 """Whether an answer's own words are scored, or its letter, with the answers in the question."""
 
 _LETTERS = "ABCDEFGHIJ"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of such a file.
+
+    Args:
+        prompt: what the model is given; a blank and an answer follow.
+        answers: the answers to choose from.
+        labels: 1 for each right one, else 0.
+    """
+
+    prompt: str
+    answers: tuple[str, ...]
+    labels: tuple[int, ...]
+
+
+def read_task_file(data: bytes) -> list[Task]:
+    """Return the tasks of a file.
+
+    Raises:
+        ValueError: if it is cut, or is not such a file.
+    """
+    try:
+        (count,) = struct.unpack_from("<I", data)
+        return [_read_task(data, at) for at in struct.unpack_from(f"<{count}I", data, 4)]
+    except struct.error as error:
+        raise ValueError(f"it is cut, or is not a file of llama-perplexity's tasks: {error}") from error
+
+
+def _read_task(data: bytes, at: int) -> Task:
+    prompt, at = _read_string(data, at)
+    (count,) = struct.unpack_from("<I", data, at)
+    at += 4
+    answers = []
+    for _ in range(count):
+        answer, at = _read_string(data, at)
+        answers.append(answer)
+    return Task(prompt, tuple(answers), struct.unpack_from(f"<{count}i", data, at))
+
+
+def _read_string(data: bytes, at: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from("<I", data, at)
+    end = at + 4 + length
+    if end > len(data):
+        raise ValueError("it is cut, or is not a file of llama-perplexity's tasks")
+    return data[at + 4 : end].decode(), end
 
 
 def task_file(questions: Sequence[Question], style: Style, examples: Sequence[Question] = ()) -> bytes:
@@ -46,6 +94,8 @@ def task_file(questions: Sequence[Question], style: Style, examples: Sequence[Qu
 
 def prompt_of(question: Question, style: Style) -> str:
     """The question as the model sees it; a blank and the answer follow."""
+    if question.prompt:
+        return question.prompt
     if style == "text":
         return f"Question: {question.text}\nAnswer:"
     listed = "".join(f"{letter}. {text}\n" for letter, text in zip(_LETTERS, question.choices, strict=False))
@@ -53,7 +103,7 @@ def prompt_of(question: Question, style: Style) -> str:
 
 
 def _answers(question: Question, style: Style) -> Sequence[str]:
-    return question.choices if style == "text" else _LETTERS[: len(question.choices)]
+    return question.choices if style == "text" or question.prompt else _LETTERS[: len(question.choices)]
 
 
 def _task(question: Question, style: Style, before: str) -> bytes:

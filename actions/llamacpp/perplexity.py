@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
@@ -11,20 +10,19 @@ from typing_extensions import override
 
 from actions.llamacpp.inputs import require_readable
 from actions.llamacpp.programs import has_final_line, run_program
+from actions.llamacpp.texts import PYTHON_TOPICS, text_named
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
 from agent.component.component import ComponentParameters, Plan, StepOutcome
-from agent.core.errors import ActionFailedError
 from agent.core.safe_files import replace_text
 from parsers.llamacpp.perplexity import chunks_done, perplexity_metrics
 from parsers.llamacpp.timings import timing_metrics
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
     from agent.facts import Facts
-
-PYTHON_TOPICS = "python-topics"
-"""The help texts that come with Python (``pydoc_data.topics``): some 700 kB of English on every host."""
 
 _TEXT = "text.txt"
 
@@ -81,7 +79,7 @@ class LlamaCppPerplexity(VariantAction):
     def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
         self.file_of(variant)
         program = self.program(context)
-        text = self._text()
+        text = text_named(self.parameters.text)
         replace_text(case_dir / _TEXT, text)
         log = case_dir / "llama-perplexity.log"
 
@@ -107,17 +105,3 @@ class LlamaCppPerplexity(VariantAction):
             },
         )
         return StepOutcome(f"{variant.name}: perplexity {metrics[0].value:.4f}", (output,), case_dir)
-
-    def _text(self) -> str:
-        if self.parameters.text == PYTHON_TOPICS:
-            from pydoc_data.topics import topics
-
-            return "\n\n".join(topics[name] for name in sorted(topics))
-        path = Path(self.parameters.text)
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ActionFailedError(
-                f"the text {path} cannot be read: {error}",
-                remedy=f"name a text file in UTF-8, or {PYTHON_TOPICS}",
-            ) from error

@@ -12,11 +12,12 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from actions.llamacpp.inputs import require_readable
-from actions.llamacpp.model_file import PACKAGE_PREFIX, locate_model, require_gguf
+from actions.llamacpp.model_file import PACKAGE_PREFIX, require_gguf
 from actions.llamacpp.origin import check_origin, keep_made
 from actions.llamacpp.programs import run_program
-from actions.llamacpp.variant_action import VariantAction, VariantParameters
-from actions.llamacpp.variants import Variant
+from actions.llamacpp.source_model import MATRIX_FILE, SourceParameters
+from actions.llamacpp.variant_action import VariantAction
+from actions.llamacpp.variants import PLAIN, bits_of, takes_matrix, with_plain_twins
 from agent.component.component import ComponentParameters, Plan, StepOutcome
 from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ActionFailedError
@@ -34,22 +35,27 @@ from parsers.llamacpp.quantize import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
     from agent.facts import Facts
     from parsers.llamacpp.quantize import Tensor
 
+AUTO = "auto"
+"""An importance matrix that an action before makes."""
 
-class QuantizeParameters(VariantParameters):
+
+class QuantizeParameters(SourceParameters):
     """From what, and how."""
 
-    source: str = Field(
-        "F16", min_length=1, description="A variant, a GGUF file, or package:<module> of the environment."
-    )
-    environment: OptionalPath = Field(None, description="The Python environment of package:<module>.")
     converted: OptionalPath = Field(
         None, description="The folder that an action before converts into source, which is a variant then."
     )
-    imatrix: OptionalPath = Field(None, description="An importance matrix, which the smallest types need.")
+    imatrix: str = Field(
+        "",
+        description="An importance matrix, which the smallest types need: a file, or auto for that of a "
+        "LlamaCppImatrix before. Types of 4 bits or fewer are made with it, and where they can be once more "
+        "without it, such as Q4_K_M-PLAIN.",
+    )
     allow_requantize: bool = Field(
         default=False, description="From a source that is quantised itself: the loss of both adds up."
     )
@@ -62,14 +68,6 @@ class QuantizeParameters(VariantParameters):
                 "measured under its name: leave source out, or do not convert"
             )
         return self
-
-    @property
-    def source_variant(self) -> str:
-        """The variant that source names; empty where it is a file or a package."""
-        named = (
-            "/" not in self.source and ":" not in self.source and not self.source.lower().endswith(".gguf")
-        )
-        return self.source.upper() if named else ""
 
 
 class LlamaCppQuantize(VariantAction):
@@ -89,7 +87,9 @@ class LlamaCppQuantize(VariantAction):
     def plan(self, facts: Facts) -> Plan:
         """A step for each variant but the source, which is there already."""
         source = self.parameters.source_variant
-        wanted = tuple(name for name in self.parameters.variants if name != source)
+        names = self.parameters.variants
+        names = with_plain_twins(names) if self.parameters.imatrix else names
+        wanted = tuple(name for name in names if name != source)
         if not wanted:
             return Plan(nothing_to_do=f"{source} is the source, and no other variant is asked for")
         if not source and not self.parameters.source.startswith(PACKAGE_PREFIX):
@@ -105,7 +105,8 @@ class LlamaCppQuantize(VariantAction):
     def _command(self, variant: Variant, program: Path, source: str) -> list[str]:
         parameters = self.parameters
         options = ["--allow-requantize"] if parameters.allow_requantize else []
-        options += ["--imatrix", str(parameters.imatrix)] if parameters.imatrix else []
+        if matrix := self._matrix(variant):
+            options += ["--imatrix", str(matrix)]
         threads = [str(parameters.threads)] if parameters.threads else []
         return [
             str(program),
@@ -113,21 +114,34 @@ class LlamaCppQuantize(VariantAction):
             *parameters.arguments,
             source,
             str(variant.part),
-            variant.name,
+            variant.type,
             *threads,
         ]
+
+    def _matrix(self, variant: Variant) -> Path | None:
+        """Return the importance matrix that a variant is made with; None if without one."""
+        named = self.parameters.imatrix
+        if not named or variant.name.endswith(PLAIN) or not takes_matrix(variant.name):
+            return None
+        return variant.folder / MATRIX_FILE if named == AUTO else Path(named)
 
     @override
     def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
         program = self.program(context)
-        source = self._source(variant, context)
+        source = self.parameters.source_file(context)
+        matrix = self._matrix(variant)
+        if matrix and not matrix.is_file():
+            raise ActionFailedError(
+                f"the importance matrix {matrix} is not there",
+                remedy="put a LlamaCppImatrix before this action, or correct imatrix",
+            )
         if source == variant.path:
             raise ActionFailedError(
                 f"{variant.path} cannot be made from itself",
                 remedy=f"leave {variant.name} out of variants, or name another source",
             )
-        origin = self.parameters.source_variant or self._named_source()
-        check_origin(variant, origin)
+        origin = self.parameters.origin
+        check_origin(variant.path, origin)
         variant.folder.mkdir(parents=True, exist_ok=True)
         _check_space(variant, source)
         log, part = case_dir / "llama-quantize.log", variant.part
@@ -142,7 +156,7 @@ class LlamaCppQuantize(VariantAction):
             run_program(self._command(variant, program, str(source)), context, log, on_line=show)
             text = log.read_text(encoding="utf-8", errors="replace")
             found = quantization_metrics(text)
-            keep_made(variant, origin)
+            keep_made(part, variant.path, origin)
         except ActionFailedError as error:
             raise _explained(error, log) from error
         finally:
@@ -161,27 +175,11 @@ class LlamaCppQuantize(VariantAction):
             **quantization_details(text),
             "source": str(source),
             "model_sha256": sha256_of(variant.path),
+            **({"imatrix": str(matrix), "imatrix_sha256": sha256_of(matrix)} if matrix else {}),
         }
         output = self.output(variant, context, program, log, metrics, details=details)
         message = f"{variant.name}: {before / 2**20:.0f} MiB → {after / 2**20:.0f} MiB"
         return StepOutcome(message, (output,), case_dir)
-
-    def _named_source(self) -> str:
-        spec = self.parameters.source
-        return spec if spec.startswith(PACKAGE_PREFIX) else str(Path(spec).absolute())
-
-    def _source(self, variant: Variant, context: StepContext) -> Path:
-        """The file that is quantised."""
-        spec = self.parameters.source
-        if named := self.parameters.source_variant:
-            return self.file_of(Variant(variant.model, named, variant.models_dir))
-        environment = self.parameters.environment
-        if spec.startswith(PACKAGE_PREFIX) and environment is None:
-            raise ActionFailedError(
-                f"{spec} is a package of an environment, and none is named", remedy="give environment"
-            )
-        python = (environment or Path()) / "bin" / "python"
-        return locate_model(spec, python=python, processes=context.processes, log=context.log)
 
 
 def _write_tensors(path: Path, tensors: Sequence[Tensor]) -> None:
@@ -196,14 +194,8 @@ def _write_tensors(path: Path, tensors: Sequence[Tensor]) -> None:
             table.writerow([plain_cell(tensor.name), shape, tensor.type_before, tensor.type_after, *sizes])
 
 
-def _bits(name: str) -> int | None:
-    """Bits of a weight in a type at least, by its name such as F16, Q4_K_M, IQ2_XS; None for others."""
-    match = re.fullmatch(r"(?:BF|F|I?Q|TQ)(\d+)(?:_.*)?", name.upper())
-    return int(match[1]) if match else None
-
-
 def _check_space(variant: Variant, source: Path) -> None:
-    bits, source_bits = _bits(variant.name), _bits(source.stem.rpartition("-")[2])
+    bits, source_bits = bits_of(variant.name), bits_of(source.stem.rpartition("-")[2])
     if bits is None or source_bits is None:
         return
     needed, free = source.stat().st_size * bits / source_bits, shutil.disk_usage(variant.folder).free
@@ -221,7 +213,9 @@ def _explained(error: ActionFailedError, log: Path) -> ActionFailedError:
     if "requantizing from type" in text:
         remedy = "the source is quantised itself: name a source in F16, BF16 or F32, or set allowRequantize"
     elif re.search(r"(Missing|requires an|without an) importance matrix", text):
-        remedy = "this type needs an importance matrix: make one by llama-imatrix, and name it by imatrix"
+        remedy = (
+            "this type needs an importance matrix: imatrix: auto with a LlamaCppImatrix before, or a file"
+        )
     elif "invalid ftype" in text:
         remedy = "llama-quantize --help lists the types that this build knows"
     return ActionFailedError(error.message, remedy=remedy, details=error.details)

@@ -6,36 +6,69 @@ import csv
 import json
 import random
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actions.llamacpp.multiple_choice_file import read_task_file
+from actions.llamacpp.question import Question
 from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from actions.llamacpp.multiple_choice_file import Task
+
 _SETS = Path(__file__).with_name("question_sets")
 _LETTERS = "ABCDEFGHIJ"
-SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".bin")
+_TEXTS = ("question", "input", "prompt", "stem")
+_ANSWERS = ("answer", "target", "answerKey", "answer_key", "correct_answer", "answer_index", "label")
+_SUBJECTS = ("subject", "category", "topic")
+_ROWS = ("rows", "questions", "data", "examples", "test")
+"""Names for the same things in cais/mmlu, lukaemon/mmlu, MMLU-Pro, ARC, and the JSON of scripts."""
 _HEADER = ["question", "a", "b", "c", "d", "answer"]
 
 
-@dataclass(frozen=True)
-class Question:
-    """A question with one right answer.
+MMLU = "mmlu"
+OTHER_QUESTIONS = "questions"
+"""What records call a set: MMLU is MMLU alone."""
+
+_MMLU_FILE = re.compile(r"mmlu([_.-]?(test|val|validation|dev|all))*", re.IGNORECASE)
+# fmt: off
+_MMLU_SUBJECTS = frozenset((
+    "abstract_algebra", "anatomy", "astronomy", "business_ethics", "clinical_knowledge",
+    "college_biology", "college_chemistry", "college_computer_science", "college_mathematics",
+    "college_medicine", "college_physics", "computer_security", "conceptual_physics", "econometrics",
+    "electrical_engineering", "elementary_mathematics", "formal_logic", "global_facts",
+    "high_school_biology", "high_school_chemistry", "high_school_computer_science",
+    "high_school_european_history", "high_school_geography", "high_school_government_and_politics",
+    "high_school_macroeconomics", "high_school_mathematics", "high_school_microeconomics",
+    "high_school_physics", "high_school_psychology", "high_school_statistics", "high_school_us_history",
+    "high_school_world_history", "human_aging", "human_sexuality", "international_law", "jurisprudence",
+    "logical_fallacies", "machine_learning", "management", "marketing", "medical_genetics",
+    "miscellaneous", "moral_disputes", "moral_scenarios", "nutrition", "philosophy", "prehistory",
+    "professional_accounting", "professional_law", "professional_medicine", "professional_psychology",
+    "public_relations", "security_studies", "sociology", "us_foreign_policy", "virology",
+    "world_religions"
+))
+# fmt: on
+"""The 57 subjects (hendrycks/test)."""
+
+
+def set_name(dataset: str, questions: Sequence[Question]) -> str:
+    """Return what records call a set: ``mmlu`` for MMLU or a part of it, else ``questions``.
+
+    MMLU is known by its subjects and its four choices. A file that names no subject is known by its name.
 
     Args:
-        text: the question.
-        choices: the answers to choose from.
-        answer: the index of the right one.
-        subject: what it belongs to; empty for none.
+        dataset: the file or folder that the questions are of.
+        questions: those that are asked.
     """
-
-    text: str
-    choices: tuple[str, ...]
-    answer: int
-    subject: str = ""
+    if any(len(question.choices) != len("ABCD") for question in questions):
+        return OTHER_QUESTIONS
+    subjects = {question.subject.replace(" ", "_").lower() for question in questions}
+    named = subjects == {""} and _MMLU_FILE.fullmatch(Path(dataset).stem)
+    return MMLU if named or subjects <= _MMLU_SUBJECTS else OTHER_QUESTIONS
 
 
 def question_files(dataset: str, split: str) -> list[Path]:
@@ -77,20 +110,22 @@ def read_questions(file: Path, parquet_rows: Callable[[Path], str]) -> list[Ques
     """All questions of a file.
 
     Args:
-        file: JSON lines, a JSON array, a CSV file as Hendrycks' data has it, or Parquet.
+        file: JSON lines, JSON, a CSV file as Hendrycks' data has it, Parquet, or llama-perplexity's tasks.
         parquet_rows: the rows of a Parquet file as JSON lines.
 
     Raises:
         ActionFailedError: if a row is no question, with its number.
     """
     try:
+        if file.suffix == ".bin":
+            return [_of_task(task) for task in read_task_file(file.read_bytes())]
         if file.suffix == ".csv":
             rows: Iterable[Any] = _csv_rows(file)
         elif file.suffix == ".parquet":
             rows = _json_rows(parquet_rows(file))
         else:
             text = file.read_text(encoding="utf-8-sig")
-            rows = json.loads(text) if text.lstrip().startswith("[") else _json_rows(text)
+            rows = _rows_of(_whole_json(text)) or _json_rows(text)
         return list(_questions(rows, file))
     except (OSError, ValueError, csv.Error) as error:
         raise ActionFailedError(
@@ -107,31 +142,103 @@ def _json_rows(text: str) -> Iterator[Any]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise ValueError(f"line {number} is no JSON: {error}") from error
+                raise ValueError(f"line {number} is not JSON: {error}") from error
+
+
+def _whole_json(text: str) -> Any:
+    """Return the value of a text that is one JSON document; None if it is not, such as JSON lines."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        if text.lstrip().startswith("["):
+            raise
+        return None
+
+
+def _rows_of(document: Any) -> list[Any]:
+    """Return the rows of a JSON document: a list, or an object that holds one or one for each subject.
+
+    The hub's viewer wraps each row once more: ``{"rows": [{"row": {…}}]}``.
+    """
+    if isinstance(document, list):
+        return [row.get("row", row) if isinstance(row, dict) else row for row in document]
+    if not isinstance(document, dict) or not document.keys().isdisjoint(_TEXTS):
+        return []
+    lists = {name: rows for name, rows in document.items() if isinstance(rows, list)}
+    named = next((name for name in _ROWS if name in lists), "")
+    if named:
+        return _rows_of(lists[named])
+    return [
+        {"subject": subject, **row} if isinstance(row, dict) else row
+        for subject, rows in lists.items()
+        for row in rows
+    ]
+
+
+def _first(row: Any, names: Sequence[str]) -> Any:
+    """Return the value of the first name that a row has; None if it has none of them."""
+    return next((row[name] for name in names if row.get(name) not in (None, "")), None)
 
 
 def _questions(rows: Iterable[Any], file: Path) -> Iterator[Question]:
     for number, row in enumerate(rows, 1):
         try:
-            choices = tuple(str(choice).strip() for choice in row["choices"])
-            given = row["answer"]
-            answer = _place_of(given) if isinstance(given, str) else int(given)
-            question = Question(
-                str(row["question"]).strip(), choices, answer, str(row.get("subject") or _subject(file))
-            )
+            text = _first(row, _TEXTS)
+            if isinstance(text, dict):  # ARC: the choices are in it
+                row = {**text, **row}  # noqa: PLW2901 - the same row, in one piece
+                text = text["stem"]
+            labels, choices = _choices(row)
+            answer = _place_of(_first(row, _ANSWERS), labels, choices)
+            subject = _first(row, _SUBJECTS) or _subject(file)
+            question = Question(str(text or "").strip(), choices, answer, str(subject))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"row {number} is no question: {type(error).__name__} {error}") from error
+            raise ValueError(f"row {number} is not a question: {type(error).__name__} {error}") from error
         if not question.text or not all(choices) or not 0 <= answer < len(choices):
             raise ValueError(f"row {number} has an empty text, or no right answer among its choices")
         yield question
 
 
-def _place_of(letter: str) -> int:
-    """The index of an answer that is named by its letter."""
-    letter = letter.strip().upper()
-    if len(letter) != 1:  # of a string, index() finds an empty one and several letters too
-        raise ValueError(f"{letter!r} is no letter")
-    return _LETTERS.index(letter)
+def _choices(row: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the labels and the texts of a row's choices."""
+    given = _first(row, ("choices", "options"))
+    if given is None:
+        for prefix in ("", "option_", "choice_"):
+            names = [f"{prefix}{letter}" for letter in _LETTERS]
+            found = {name.lower(): str(value).strip() for name, value in row.items()}
+            texts = [found[name.lower()] for name in names if name.lower() in found]
+            if texts:
+                return tuple(_LETTERS[: len(texts)]), tuple(texts)
+        raise KeyError("choices")
+    if isinstance(given, dict) and {"text", "label"} <= given.keys():
+        labels, texts = given["label"], given["text"]
+    elif isinstance(given, dict):
+        labels, texts = list(given), list(given.values())
+    elif given and isinstance(given[0], dict):
+        labels, texts = [one["label"] for one in given], [one["text"] for one in given]
+    else:
+        labels, texts = _LETTERS[: len(given)], given
+    return tuple(str(label).strip().upper() for label in labels), tuple(str(text).strip() for text in texts)
+
+
+def _place_of(given: Any, labels: Sequence[str], choices: Sequence[str]) -> int:
+    """Return the index of the right answer, which is given by index, by label or by its own text."""
+    if given is None:
+        raise KeyError("answer")
+    if not isinstance(given, str):
+        return int(given)
+    wanted = given.strip()
+    if wanted.upper() in labels:
+        return list(labels).index(wanted.upper())
+    if wanted in choices:
+        return list(choices).index(wanted)
+    raise ValueError(f"the answer {wanted!r} is neither a label nor the text of a choice")
+
+
+def _of_task(task: Task) -> Question:
+    """Return the question of a task of llama-perplexity; its prompt is kept as it is."""
+    if sum(task.labels) != 1:
+        raise ValueError(f"a task has {sum(task.labels)} right answers instead of one: {task.prompt[:60]!r}")
+    return Question(task.prompt.strip(), task.answers, task.labels.index(1), prompt=task.prompt)
 
 
 def _subject(file: Path) -> str:

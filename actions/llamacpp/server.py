@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from actions.llamacpp.model_file import locate_model
+from actions.llamacpp.model_file import locate_model, model_sha256
 from actions.llamacpp.programs import (
     GPU_REMEDY,
     computed_on,
@@ -20,8 +20,8 @@ from actions.llamacpp.programs import (
     remedy_for,
 )
 from actions.llamacpp.server_binary import ServerBinary, thread_count
+from agent.component.component import Relaunch
 from agent.core.errors import ActionFailedError, InterruptedRunError
-from agent.core.file_hash import sha256_of
 from agent.host.ports import any_free, check_port
 from parsers.llamacpp.devices import no_gpu
 
@@ -103,7 +103,11 @@ class LlamaCppServer:
         if not self._published:  # what is published is held by the engine already
             check_port(self.host, self._port)
         self.model_path = locate_model(
-            self.parameters.model, python=self._python, processes=self._processes, log=self.log
+            self.parameters.model,
+            python=self._python,
+            processes=self._processes,
+            log=self.log,
+            contained=self._contained,
         )
         deadline = time.monotonic() + self.parameters.start_timeout
         written = self.log.stat().st_size if self.log.exists() else 0
@@ -161,9 +165,19 @@ class LlamaCppServer:
             "--threads", str(self.parameters.threads),
         ]  # fmt: skip
 
+    def relaunch(self) -> Relaunch | None:
+        """Return how it is started once more at the same port, to stay; None in a container."""
+        if self._contained:
+            return None
+        self._port = urlsplit(self.url).port or self._port
+        command = self.command() if self._binary is not None else [*self.command(), "--stay"]
+        return Relaunch(command, program_environment(os.environ))
+
     def model_sha256(self) -> str:
         """The SHA-256 of the model's file."""
-        return sha256_of(self.model_path)
+        return model_sha256(
+            self.model_path, processes=self._processes, log=self.log, contained=self._contained
+        )
 
     def death(self) -> str | None:
         """How the server ended, or None while it runs."""

@@ -154,7 +154,7 @@ class LlamaCppServerAction(ServiceAction):
             how = server.death()
             return how and "\n".join([how, *server.last_words()])
 
-        service = Service(asked.scenario or "LlamaCppServer", values, stack.close, death)
+        service = Service(asked.scenario or "LlamaCppServer", values, stack.close, death, server.relaunch())
         return StepOutcome(
             f"{server.name} at {server.url}, {values.get('slots', '?')} slots of "
             f"{values.get('context', '?')} tokens",

@@ -20,10 +20,10 @@ from actions.llamacpp.programs import (
     listed_devices,
     on_the_cpu,
 )
-from actions.llamacpp.variants import DEFAULT_MODELS, NAME_PATTERN, Variant
+from actions.llamacpp.variants import DEFAULT_MODELS, NAME_PATTERN, Variant, with_plain_twins
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.component.parameter_types import OptionalCount, OptionalPath  # noqa: TC001 - pydantic reads them
-from agent.core.errors import ActionFailedError, ParseError
+from agent.core.errors import ParseError
 from agent.core.names import canonical
 from agent.core.records import Metric, ParsedOutput, Reason, Validity, Verdict
 from agent.facts.agent_paths import PACKAGE_DIR
@@ -82,6 +82,11 @@ class VariantParameters(ModelParameters):
     threads: int = Field(0, ge=0, description="Compute threads; 0 for one for each usable CPU.")
     gpu_layers: OptionalCount = Field(
         None, description="Layers on the GPU; 999 for all. By default the program decides."
+    )
+    plain_twins: bool = Field(
+        default=False,
+        description="Beside each variant that has an importance matrix its twin without one, such as "
+        "Q4_K_M-PLAIN.",
     )
 
     @model_validator(mode="before")
@@ -142,7 +147,8 @@ class VariantAction(Action):
 
     def plan(self, facts: Facts) -> Plan:
         """A step for each variant. The files are not looked for: an action before may have to make them."""
-        return self.plan_for(self.parameters.variants, facts)
+        names = self.parameters.variants
+        return self.plan_for(with_plain_twins(names) if self.parameters.plain_twins else names, facts)
 
     def plan_for(self, names: Iterable[str], facts: Facts) -> Plan:
         """A step for each of these variants."""
@@ -173,13 +179,7 @@ class VariantAction(Action):
         Raises:
             ActionFailedError: if it is not there.
         """
-        if not variant.path.is_file():
-            there = ", ".join(path.name for path in sorted(variant.folder.glob("*.gguf"))) or "none"
-            raise ActionFailedError(
-                f"{variant.path} is not there; variants of {variant.model}: {there}",
-                remedy="make it: a LlamaCppQuantize before this action",
-            )
-        return variant.path
+        return variant.require()
 
     def output(
         self,

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 SHIPPED_TASKS = Path(__file__).with_name("tasks")
 """Task files that come with the agent, for hosts without a hub."""
 
-_WITH_LLAMA_CPP = Path(__file__).with_name("in_environment") / "with_llama_cpp.py"
+WITH_LLAMA_CPP = Path(__file__).with_name("in_environment") / "with_llama_cpp.py"
+"""What stands for ``python -m lm_eval`` where llama.cpp's server answers."""
 
 
 def tasks_folder(asked: LmEvalParameters) -> Path:
@@ -28,7 +29,7 @@ def lm_eval_command(asked: LmEvalParameters, *, url: str, output: Path | str) ->
         output: the folder that gets the results.
     """
     python = str(asked.environment.absolute() / "bin" / "python")
-    program = [str(_WITH_LLAMA_CPP)] if asked.backend == "llama-cpp" else ["-m", "lm_eval"]
+    program = [str(WITH_LLAMA_CPP)] if asked.backend == "llama-cpp" else ["-m", "lm_eval"]
     arguments = ",".join(f"{name}={value}" for name, value in _model_arguments(asked, url).items())
     command = [
         python, *program, "--model", asked.backend, "--model_args", arguments,

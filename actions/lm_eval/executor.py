@@ -9,10 +9,12 @@ import shlex
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from actions.llamacpp.server import LlamaCppServer
 from actions.lm_eval.command import lm_eval_command, lm_eval_environment, tasks_folder
+from actions.lm_eval.contained import in_container
 from actions.lm_eval.judging import judge
 from actions.lm_eval.parameters import LmEvalParameters
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from agent.component.component import StepContext
     from agent.core.progress import Progress
+    from agent.core.records import MetadataValue
     from agent.facts import Facts
 
 _PROGRESS = re.compile(r"(?:^|\s)([\w .()-]+?):\s.*?(\d+)/(\d+) \[")
@@ -95,7 +98,7 @@ class LmEvalExecutor(Action):
             output = judge(ParsedOutput("lm_eval", "lm-eval"), asked)
             return StepOutcome(_sentence(output), (output,), context.case_dir(asked.folder, asked.case))
         python = asked.environment / "bin" / "python"
-        if not python.exists():
+        if asked.container is None and not python.exists():
             raise ActionFailedError(
                 f"the environment {asked.environment} has no {python.name}",
                 remedy="add a PythonEnvironmentInstallation with lm-eval to the dependencies",
@@ -103,7 +106,10 @@ class LmEvalExecutor(Action):
         case_dir = context.case_dir(asked.folder, asked.case)
         for stale in case_dir.glob("**/results*.json"):
             stale.unlink()
+        image: dict[str, MetadataValue] = {}
         with ExitStack() as stack:
+            if asked.container is not None:
+                context, image = in_container(asked, asked.container, case_dir, context, stack)
             url = asked.endpoint
             if asked.server:
                 context.progress.update("starting llama.cpp's server")
@@ -114,6 +120,7 @@ class LmEvalExecutor(Action):
                     processes=context.processes,
                     log=case_dir / "server.log",
                     stop=context.stop,
+                    contained=asked.container is not None,
                 )
                 url = stack.enter_context(server).url
             key = os.environ.get(asked.api_key_env, "") if asked.api_key_env else ""
@@ -122,6 +129,7 @@ class LmEvalExecutor(Action):
             self._evaluate(context, case_dir, url, key)
         results_at_the_top(case_dir)
         output = judge(parse_folder(case_dir)[-1], asked)
+        output = replace(output, details={**output.details, **image})
         return StepOutcome(_sentence(output), (output,), case_dir)
 
     def _evaluate(self, context: StepContext, case_dir: Path, url: str, key: str) -> None:

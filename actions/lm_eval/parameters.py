@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from actions.llamacpp.server_parameters import ServerParameters  # noqa: TC001 - likewise
 from agent.component.component import ComponentParameters
+from agent.component.container_parameters import OptionalContainer  # noqa: TC001 - likewise
 from agent.component.parameter_types import OptionalCount, Seconds, Share, laid_over
 
 _LIST = re.compile(r"[,;\s]+")
@@ -22,6 +23,10 @@ class LmEvalParameters(ComponentParameters):
 
     model: str = Field(description="The model's name in the records, such as llama3.1-8b.")
     environment: Path = Field(description="Folder of the Python environment that has lm-eval.")
+    container: OptionalContainer = Field(
+        None,
+        description="The container that it runs in, or its image; environment is inside it, or mounted.",
+    )
     backend: Literal["vllm", "hf", "local-completions", "llama-cpp"] = Field(
         "vllm",
         description="What answers: vLLM or transformers in lm-eval's process, an endpoint that echoes "

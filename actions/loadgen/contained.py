@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from actions.loadgen.sample_sets import SampleSet
     from agent.component.component import StepContext
     from agent.component.container_parameters import ContainerParameters
+    from agent.core.records import MetadataValue
 
 _KEY = "api_key"
 
@@ -32,9 +33,10 @@ def in_container(
     samples: SampleSet,
     case_dir: Path,
     context: StepContext,
-) -> Iterator[StepContext]:
-    """The step's context with the container in the place of the host's processes; it is removed afterwards.
+) -> Iterator[tuple[StepContext, dict[str, MetadataValue]]]:
+    """Yield the step's context with a container in place of the host's processes, and what its image is.
 
+    The container is removed afterwards.
     The harness, the case's folder and every file that the parameters name are seen at the same paths.
 
     Raises:
@@ -51,7 +53,8 @@ def in_container(
             mounts=loadgen_mounts(asked, samples, case_dir),
             secret_files={} if key is None else {_KEY: key},
         )
-        yield replace(context, processes=running)
+        image: dict[str, MetadataValue] = {"image": running.image.reference, "image_id": running.image.pinned}
+        yield replace(context, processes=running), image
 
 
 def key_inside(backend: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,6 +62,7 @@ def open_engine(asked: LoadGenParameters, stack: ExitStack, context: StepContext
         processes=context.processes,
         log=case_dir / "server.log",
         stop=context.stop,
+        contained=asked.container is not None,
     )
     stack.enter_context(server)
     request = {**_GREEDY, **asked.request}

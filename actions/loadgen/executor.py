@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from actions.loadgen.accuracy import Accuracy
     from actions.loadgen.engine import Engine
     from agent.component.component import StepContext
+    from agent.core.records import MetadataValue
     from agent.facts import Facts
 
 _SYNTHETIC_SAMPLES = 256
@@ -134,9 +135,10 @@ class LoadGenExecutor(Action):
         case_dir = context.case_dir("mlperf", asked.case)
         remove_stale(case_dir)
         samples = self._samples(case_dir)
+        image: dict[str, MetadataValue] = {}
         with ExitStack() as stack:
             if asked.container is not None:
-                context = stack.enter_context(
+                context, image = stack.enter_context(
                     in_container(asked.container, asked, samples=samples, case_dir=case_dir, context=context)
                 )
             engine = open_engine(asked, stack, context, case_dir)
@@ -159,7 +161,11 @@ class LoadGenExecutor(Action):
             if asked.mode == "accuracy":
                 tested = replace(tested, accuracy=self._accuracy(tested, case_dir, context))
         output = merge(parse_folder(case_dir, result["asked"]), tested)
-        output = replace(output, metrics=(*output.metrics, *trial_metrics(output.scenario, result, case_dir)))
+        output = replace(
+            output,
+            metrics=(*output.metrics, *trial_metrics(output.scenario, result, case_dir)),
+            details={**output.details, **image},
+        )
         return StepOutcome(_sentence(output), (output,), case_dir)
 
     def _test(

@@ -72,7 +72,8 @@ class LocustLoad(Action):
                 Step(
                     f"users-{users}",
                     f"measures {asked.endpoint} under {users} user{'s' * (users > 1)} at once, "
-                    f"{asked.input_tokens} tokens in and {asked.output_tokens} out",
+                    f"{asked.input_tokens} tokens in and {asked.output_tokens} out"
+                    + (f"; shown at http://127.0.0.1:{asked.web_port}" if asked.web_port else ""),
                     partial(self._run, users),
                     f"locust --users {users} --run-time {asked.duration:g}s",
                     estimate_s=asked.duration + _START_S,
@@ -87,7 +88,7 @@ class LocustLoad(Action):
         command = [
             str(asked.environment / "bin" / "locust"),
             "--locustfile", str(_LOCUSTFILE),
-            "--headless", "--only-summary",
+            *self._shown_by(),
             "--users", str(users),
             "--spawn-rate", f"{rate:g}",
             "--run-time", f"{math.ceil(asked.duration)}s",
@@ -98,6 +99,13 @@ class LocustLoad(Action):
         ]  # fmt: skip
         workers = self._workers(users)
         return command if workers == 1 else [*command, "--processes", str(workers)]
+
+    def _shown_by(self) -> list[str]:
+        """Return what shows a test while it runs: locust's web page, or nothing but our own progress."""
+        if not self.asked.web_port:
+            return ["--headless", "--only-summary"]
+        page = ["--web-host", "127.0.0.1", "--web-port", str(self.asked.web_port)]
+        return ["--autostart", "--autoquit", "0", *page]
 
     def _workers(self, users: int) -> int:
         wanted = self.asked.workers or math.ceil(users / _USERS_PER_PROCESS)

@@ -55,6 +55,9 @@ class LocustLoadParameters(ComponentParameters):
     workers: int = Field(
         0, ge=0, description="Processes that share the users out (locust's workers); 0: one for 50 users."
     )
+    web_port: int = Field(
+        0, ge=0, le=65535, description="Port of locust's web page on 127.0.0.1 during a test; 0 for none."
+    )
     warmup_requests: int = Field(1, ge=0, description="Requests before the first test; they are not counted.")
     seed: int = Field(1, description="The same seed gives the same prompts.")
 

@@ -51,6 +51,10 @@ Timeout = Annotated[
     ),
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", "-f", help="End at the first failed action.")]
+KeepServing = Annotated[
+    bool,
+    typer.Option("--keep-serving", help="The last server stays; vcagent runs has its address."),
+]
 ExperimentId = Annotated[str, typer.Option("--experiment-id", help="Groups runs.", show_default="new")]
 Sinks = Annotated[
     list[str] | None,

@@ -14,6 +14,7 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
     from agent.fleet.record import fleet_folder
     from agent.store.documents import FleetDocument, RunDocument
     from agent.store.results import ResultsFolder
+    from agent.store.serving import still_serving
 
     rows: list[dict[str, Any]] = []
     for folder in ResultsFolder(results_dir).runs():
@@ -30,6 +31,7 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
                 "verdict": run.verdict.validity,
                 "exit_code": run.exit_code,
                 "hosts": None,
+                "serving": serving.to_json() if (serving := still_serving(folder)) else None,
                 "folder": str(folder),
             }
         )
@@ -47,6 +49,7 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
                 "verdict": None,
                 "exit_code": fleet.exit_code,
                 "hosts": len(fleet.hosts),
+                "serving": None,
                 "folder": str(folder),
             }
         )
@@ -67,4 +70,9 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
         table.add_row(row["run_id"], row["profile"] or "", start, end[11:], state, str(row["exit_code"] or 0)
                       if row["exit_code"] is not None else "", "" if row["hosts"] is None
                       else f"fleet of {row['hosts'] or '?'}")  # fmt: skip
-    safe_console().print(table if rows else f"there are no runs in {results_dir}")
+    console = safe_console()
+    console.print(table if rows else f"there are no runs in {results_dir}")
+    for row in rows:
+        if serving := row["serving"]:
+            what = serving["model"] or serving["name"]
+            console.print(f"{row['run_id']} serves {what} at {serving['url']}; stop it: {serving['stop']}")

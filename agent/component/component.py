@@ -159,6 +159,21 @@ class StepContext:
 
 
 @dataclass(frozen=True)
+class Relaunch:
+    """How a service of the host is started once more, by itself, at the same address.
+
+    Args:
+        command: the program and its arguments.
+        environment: variables added to the agent's own.
+        cwd: the folder to run in; None for the agent's.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+
+
+@dataclass(frozen=True)
 class Service:
     """What goes on running after the step that started it.
 
@@ -167,12 +182,14 @@ class Service:
         values: what it tells them, such as ``url`` and ``model``.
         stop: ends it, and everything it started; called once, when its group ends.
         death: how it ended by itself, and its last words; None while it runs.
+        relaunch: how it may be started to stay when the run has ended; None if it cannot stay.
     """
 
     name: str
     values: Mapping[str, MetadataValue]
     stop: Callable[[], object]
     death: Callable[[], str | None]
+    relaunch: Relaunch | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from agent.facts.base import Fact
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_BUSY_S = 120.0
+"""An engine that has just built a large image may take long to answer."""
+
 
 def image_labels(reference: str) -> Fact[Mapping[str, str] | None]:
     """The labels of an image; None where it is not there, or no engine answers."""
@@ -17,7 +20,7 @@ def image_labels(reference: str) -> Fact[Mapping[str, str] | None]:
     return Fact(
         f"image_labels[{reference}]",
         f"docker image inspect {reference}",
-        lambda host: _labels(host.output(command)),
+        lambda host: _labels(host.output(command, timeout_s=_BUSY_S)),
     )
 
 

@@ -30,6 +30,12 @@ class GroupServices:
         self._running = running
         self._own: list[tuple[str, Service]] = []
 
+    @property
+    def last(self) -> Service | None:
+        """The last one that was started, runs, and may stay when the run has ended; None if there is none."""
+        own = [service for _, service in self._own if service.relaunch and not service.death()]
+        return own[-1] if own else None
+
     def add(self, component_key: str, service: Service) -> None:
         """Take a service that has just been started.
 

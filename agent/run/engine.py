@@ -25,6 +25,7 @@ from agent.planning.groups import GroupParameters, is_group
 from agent.planning.planner import Planner, leaves
 from agent.planning.services import GroupServices, is_service
 from agent.run.clock import RunClock
+from agent.run.keeping import keep_serving
 from agent.run.monitoring import monitors_beside
 from agent.run.outcome import Outcome
 from agent.run.step_runner import StepRunner, of_kind, title_of
@@ -33,6 +34,7 @@ from agent.store.journal import StepStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from agent.component.component import Service
     from agent.core.interruption import Interruption
     from agent.facts import Facts
     from agent.profile import Element, Timeout
@@ -47,12 +49,14 @@ class EngineOptions:
         timeout: when to stop, and what to wait for then.
         fail_fast: whether the first failed action ends the run; dependencies always do.
         only_dependencies: whether to leave monitors and actions out.
+        keep_serving: whether the last server of the actions stays when the run has ended.
     """
 
     iterations: int | None = None
     timeout: Timeout | None = None
     fail_fast: bool = False
     only_dependencies: bool = False
+    keep_serving: bool = False
 
 
 class Engine:
@@ -88,6 +92,7 @@ class Engine:
         self._known = {row.component for row in steps.journal.steps() if row.kind == "action"}
         self._ended_early = threading.Event()
         self._not_before = 0.0
+        self._last_service: Service | None = None
 
     def run(self) -> Outcome:
         """Do what is not done yet; whatever goes wrong is in the outcome."""
@@ -96,6 +101,8 @@ class Engine:
             self._run_dependencies()
             if not self.options.only_dependencies:
                 self._run_actions()
+            if self.options.keep_serving:
+                self._keep_serving()
         except InterruptedRunError:
             by = f" by {self.interruption.by}" if self.interruption.by else ""
             outcome.error = InterruptedRunError(
@@ -116,6 +123,24 @@ class Engine:
             self.steps.processes.stop_all()
         self._judge()
         return outcome
+
+    def _keep_serving(self) -> None:
+        """Start the last server of the actions once more, as a process of its own."""
+        if self._last_service is None:
+            self.outcome.warnings.append(
+                "--keep-serving: no server of this run can stay; a container stays with keep: true"
+            )
+            return
+        self.steps.progress.note(f"starting {self._last_service.name} again, to stay")
+        try:
+            serving = keep_serving(self._last_service, self.steps.run_dir, self.stop)
+        except InterruptedRunError:
+            raise
+        except VcagentError as error:
+            self.outcome.failures.append(("keep-serving", error))
+            return
+        what = f"{serving.model} of {serving.name}" if serving.model else serving.name
+        self.steps.progress.note(f"{what} stays at {serving.url}; stop it: {serving.how_to_stop}")
 
     def _judge(self) -> None:
         outcome, validities = self.outcome, set()
@@ -238,6 +263,7 @@ class Engine:
         try:
             yield services
         finally:
+            self._last_service = services.last or self._last_service
             dead = services.end()
             for component_key, error in dead:
                 for row in self.steps.journal.steps_of(component_key):

@@ -31,6 +31,7 @@ class RunRequest:
         iterations: rounds of all actions.
         timeout: as ``--timeout`` takes it.
         fail_fast: whether the first failed action ends the run.
+        keep_serving: whether the last server of the actions stays when the run has ended.
         results_dir: the folder of all runs.
         package_dir: where environments and downloads are kept; None for the default.
         experiment_id: groups runs; made up if empty.
@@ -52,6 +53,7 @@ class RunRequest:
     iterations: int | None = None
     timeout: str = ""
     fail_fast: bool = False
+    keep_serving: bool = False
     results_dir: Path = Path("results")
     package_dir: Path | None = None
     experiment_id: str = ""

@@ -479,7 +479,11 @@ def _session(
         planner.validate()
         planner.check_host(facts)
         options = EngineOptions(
-            request.iterations, _timeout(request, profile), request.fail_fast, request.only_dependencies
+            request.iterations,
+            _timeout(request, profile),
+            request.fail_fast,
+            request.only_dependencies,
+            request.keep_serving,
         )
         # Refused before anything is changed.
         open_sinks((*profile.sinks, *request.sinks), SinkContext(run_dir, context.run_id))

@@ -33,7 +33,7 @@ class Cell:
 
     Args:
         value: in the column's unit.
-        error: its standard error, in the same unit.
+        error: its standard error, or its standard deviation over repetitions, in the same unit.
         note: such as ``within the noise``.
     """
 

@@ -219,7 +219,19 @@ class LlamaCppInstallation(Dependency):
         return (*options, *parameters.cmake_options)
 
     def _folder(self, facts: Facts) -> Path:
-        return facts[PACKAGE_DIR] / ".llamacpp" / f"{self.parameters.package_name}-{self._key(facts)}"
+        """Return the folder of the programs; of a branch that cannot be asked, the folder that is there."""
+        name = f"{self.parameters.package_name}-{self._key(facts)}"
+        commit = self._commit(facts)
+        target = facts[link_target(facts[PACKAGE_DIR] / self.parameters.package_name)]
+        if self.parameters.place.moves and not commit and target and target.name.startswith(name):
+            return target
+        return facts[PACKAGE_DIR] / ".llamacpp" / f"{name}{commit}"
+
+    def _commit(self, facts: Facts) -> str:
+        """Return what names made of a branch's commit end with; empty for a source that never moves."""
+        place = self.parameters.place
+        commit = facts[place.newest_commit()] if place.moves else ""
+        return f"-{commit[:12]}" if commit else ""
 
     def _tree(self, facts: Facts) -> Path | None:
         """Where the source is unpacked; None for a folder of this host, which is used as it is."""
@@ -227,7 +239,7 @@ class LlamaCppInstallation(Dependency):
         if source.kind == "folder":
             return None
         key = hashlib.sha256(source.identity.encode()).hexdigest()[:16]
-        return facts[PACKAGE_DIR] / ".llamacpp" / f"source-{key}"
+        return facts[PACKAGE_DIR] / ".llamacpp" / f"source-{key}{self._commit(facts)}"
 
     def _wrong(self, facts: Facts, folder: Path) -> str:
         """What is wrong with the programs, or nothing."""

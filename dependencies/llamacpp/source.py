@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from agent.core.errors import ActionFailedError, DependencyFailedError
+from agent.facts import Fact, Host
 from dependencies.packages.package_folder import write_whole
 from dependencies.python.pip import PipProgress, pip_environment, pip_remedy
 from dependencies.sources.download import download
@@ -69,6 +70,23 @@ class Source:
         return self.revision or (f"b{self.version}" if self.version else "master")
 
     @property
+    def moves(self) -> bool:
+        """Whether what is checked out may be another commit tomorrow: a branch, or a name that may be one."""
+        return self.kind == "git" and not self.version and not re.fullmatch(r"[0-9a-f]{40}", self.checkout)
+
+    def newest_commit(self) -> Fact[str]:
+        """Return the fact of the commit that the branch has now; empty if the repository cannot be asked."""
+        address = GitAddress.parse(self.place)
+        command = ["git", *address.options, "ls-remote", "--", address.uri, self.checkout]
+        env = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", **address.env}
+
+        def read(host: Host) -> str:
+            found = re.match(r"[0-9a-f]{40}", host.output(command, env=env) or "")
+            return found[0] if found else ""
+
+        return Fact(f"newest_commit[{address.uri} {self.checkout}]", f"git ls-remote {address.uri}", read)
+
+    @property
     def identity(self) -> str:
         """What tells this source from another."""
         return f"{self._shown}@{self.checkout if self.kind == 'git' else self.version}"
@@ -83,7 +101,7 @@ class Source:
         if self.kind == "index":
             return f"pip download {_DISTRIBUTION}=={self.version}.0.0"
         if self.kind == "git":
-            return f"git clone --depth=1 --branch={self.checkout} {self._shown}"
+            return f"git fetch --depth=1 {self._shown} {self.checkout}"
         return f"tar -x {self.place}"
 
     def fetch(self, folder: Path, context: StepContext) -> None:
@@ -116,12 +134,15 @@ class Source:
 
     def _clone(self, folder: Path, context: StepContext) -> None:
         address = GitAddress.parse(self.place)
-        command = ["git", *address.options, "-c", "advice.detachedHead=false", "clone", "--depth=1"]
-        command += [f"--branch={self.checkout}", "--", address.uri, str(folder)]
         env = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", **address.env}
-        _run(context, command, env)
+        in_folder = ["git", *address.options, "-c", "advice.detachedHead=false", "-C", str(folder)]
+        _run(context, ["git", "init", "--quiet", "--", str(folder)])
+        _run(context, [*in_folder, "remote", "add", "origin", address.uri], env)
+        # A branch, a tag or a commit: git clone takes only the names of the first two.
+        _run(context, [*in_folder, "fetch", "--depth=1", "origin", self.checkout], env)
+        _run(context, [*in_folder, "checkout", "--quiet", "FETCH_HEAD"], env)
         if (folder / _COUNTS_COMMITS).exists():
-            deepen = ["git", *address.options, "-C", str(folder), "fetch", "--unshallow", "--filter=tree:0"]
+            deepen = [*in_folder, "fetch", "--unshallow", "--filter=tree:0", "origin", self.checkout]
             _run(context, deepen, env)
 
     def _from_index(self, folder: Path, context: StepContext) -> Path:

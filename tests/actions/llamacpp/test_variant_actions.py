@@ -41,6 +41,7 @@ def plan(kind: type[Action], **parameters: Any) -> Plan:
         ("/data/none", set(), "is no file and no folder with questions"),
         ("/data/csv", {".csv"}, ""),
         ("general-knowledge", None, ""),
+        ("/packages/from-a-hub", set(), ""),
     ],
 )
 def test_questions_that_cannot_be_read_are_told_in_the_plan(
@@ -86,7 +87,12 @@ def test_one_file_has_no_examples(dataset: str) -> None:
             ["batched-bench-f16"],
             "-npp 2560 -ntg 768 -npl 1,2,4,8 --ctx-size 26624",
         ),
-        (LlamaCppMMLU, {"variants": "F16", "gpuLayers": 999}, ["mmlu-f16"], "--threads 2 --n-gpu-layers 999"),
+        (
+            LlamaCppMMLU,
+            {"variants": "F16", "gpuLayers": 999},
+            ["questions-f16"],
+            "--threads 2 --n-gpu-layers 999",
+        ),
         (
             LlamaCppPerplexity,
             {"variants": "F16", "chunks": 4},

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from actions.loadgen.executor import LoadGenExecutor
 from agent.component.registry import component_class
@@ -20,6 +21,7 @@ from dependencies.models.hugging_face_model import HuggingFaceModelParameters
 from dependencies.nvidia.cuda_versions import compatible_driver
 from dependencies.nvidia.free_gpu_memory import FreeGpuMemory
 from dependencies.nvidia.gpu_selection import GpuSelection
+from dependencies.python.environment_image.building import PythonEnvironmentImage
 from gpu_configs.vllm_engine import EngineSettings, engine_settings
 
 if TYPE_CHECKING:
@@ -214,6 +216,46 @@ def test_a_container_is_for_the_tests_and_all_else_is_the_hosts(own: str) -> Non
     assert "InstallVllm" in enabled(profile.dependencies, profile)
 
 
+@pytest.mark.parametrize("form", ["smoke", "full", "tiny"])
+def test_one_image_has_all_ten_steps(form: str) -> None:
+    profile = profile_with(LLAMA3, Form=form, Where="container")
+    brought, tests = enabled(profile.dependencies, profile), enabled(profile.actions, profile)
+    assert list(tests) == FIVE
+    image = brought["BuildImage"]["image"]
+    for values in tests.values():
+        assert (values["container"]["image"], values["environment"]) == (image, "/opt/vcagent")
+        assert values["container"]["gpus"] == ("none" if form == "tiny" else "all")
+    assert tests["mmlu"]["serverEnvironment"] == "/opt/vcagent"
+    asked = PythonEnvironmentImage.Parameters.model_validate(brought["BuildImage"])
+    names = {Requirement(one).name for one in asked.requirements}
+    assert {"mlcommons-loadgen", "lm-eval", "rouge_score"} < names
+    assert ("vllm" in names) is (form != "tiny")
+    assert "InstallDocker" in brought
+    on_gpus = {"InstallNvidiaDriver", "InstallNvidiaContainerToolkit"}
+    assert on_gpus & brought.keys() == (set() if form == "tiny" else on_gpus)
+    on_the_host = {"InstallVllm", "InstallTinyEngine", "InstallTinyMmlu", "InstallCompiler"}
+    assert not on_the_host & brought.keys()
+    if form != "tiny":
+        assert brought["FetchModel"]["environment"] == "/packages/llama3-data"
+        assert brought["InstallNvidiaDriver"]["minimumDriver"] == compatible_driver("13.0")
+
+
+def test_on_the_host_nothing_of_docker_is_touched_and_another_place_is_refused() -> None:
+    profile = profile_with(LLAMA3)
+    names = {"InstallDocker", "InstallNvidiaContainerToolkit", "BuildImage", "InstallDataTools"}
+    assert not names & enabled(profile.dependencies, profile).keys()
+    wrong = profile_with(LLAMA3, Where="docker")
+    element = next(one for one in wrong.dependencies if one.type == "PythonEnvironmentImage")
+    with pytest.raises(ValueError, match="where docker is not host or container"):
+        PythonEnvironmentImage.Parameters.model_validate(resolve(element, wrong, VARIABLES))
+
+
+@pytest.mark.parametrize("form", ["smoke", "full", "tiny"])
+def test_an_image_s_own_environment_is_used_in_every_form(form: str) -> None:
+    profile = profile_with(LLAMA3, Form=form, Container="{image: my/vllm:1}", ContainerEnvironment="/usr")
+    assert str(case(profile, "offline-performance").environment) == "/usr"
+
+
 def test_the_full_form_brings_the_driver_and_refuses_what_it_does_not_know() -> None:
     smoke, full = (
         enabled(one.dependencies, one) for one in (profile_with(LLAMA3), profile_with(LLAMA3, Form="full"))
@@ -248,8 +290,11 @@ def test_an_unknown_form_is_refused() -> None:
 
 def test_versions_are_pinned() -> None:
     for element in load([LLAMA3]).dependencies:
-        if element.parameters.get("packageName") != "llama3-tiny-mmlu":
+        if element.parameters.get("packageName", "llama3-tiny-mmlu") != "llama3-tiny-mmlu":
             assert all("==" in requirement for requirement in element.parameters.get("requirements", ()))
+    profile = profile_with(LLAMA3, Where="container")
+    requirements = enabled(profile.dependencies, profile)["BuildImage"]["requirements"]
+    assert all("==" in requirement for requirement in requirements)
 
 
 ARTICLES = (

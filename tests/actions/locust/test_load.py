@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actions.commands.readiness import answers
 from actions.llamacpp.server import LlamaCppServer
 from actions.llamacpp.server_parameters import ServerParameters
 from actions.locust.load import LocustLoad
@@ -20,6 +21,7 @@ from agent.core.errors import ActionFailedError, HostError
 from agent.core.records import Validity
 from agent.core.secrets import MASK
 from agent.facts import Facts
+from agent.host.ports import any_free
 from agent.host.processes import LocalProcesses
 from parsers.locust.requests import read_requests
 
@@ -106,6 +108,31 @@ def test_each_number_of_users_is_a_case_of_exact_lengths(
         assert (outcome.case_dir / "server_metrics.prom").is_file()
     assert outputs[0].tool_version
     assert outputs[0].details["slots"] == SLOTS
+
+
+def test_locust_s_web_page_is_there_while_a_test_runs(
+    load: Callable[..., LocustLoad], context: StepContext
+) -> None:
+    port = any_free("127.0.0.1")
+    seen = threading.Event()
+
+    def look() -> None:
+        while not seen.is_set() and not context.stop.is_set():
+            if answers(f"http://127.0.0.1:{port}/stats/requests"):
+                seen.set()
+            time.sleep(0.05)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    action = load(web_port=port, duration=4)
+    assert action.plan(Facts(modelled={})).steps[0].reason.endswith(f"shown at http://127.0.0.1:{port}")
+    try:
+        (outcome,) = run(action, context)
+    finally:
+        context.stop.set()
+        looking.join()
+    assert seen.is_set()
+    assert output_of(outcome).validity is Validity.VALID, output_of(outcome).verdict
 
 
 def test_workers_share_the_users_out(load: Callable[..., LocustLoad], context: StepContext) -> None:

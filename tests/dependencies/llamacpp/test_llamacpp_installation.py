@@ -104,8 +104,27 @@ def test_a_tag_of_a_repository_is_cloned_and_built(real_host: RealHost, tmp_path
         subprocess.run([*git, *command], check=True)
     component = installation(source=f"file://{tree}", version="b123")
     assert real_host.apply(component) == ["fetch", "build"]
-    with pytest.raises(DependencyFailedError, match="clone"):
+    with pytest.raises(DependencyFailedError, match="fetch"):
         real_host.apply(installation(source=f"file://{tree}", version="b124"))
+
+
+@needs_compiler
+def test_a_branch_of_a_fork_is_built_again_when_it_has_moved(real_host: RealHost, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    git = ["git", "-C", str(tree), "-c", "user.name=t", "-c", "user.email=t@t"]
+    for command in (["init", "-q", "-b", "mine"], ["add", "-A"], ["commit", "-qm", "tree"]):
+        subprocess.run([*git, *command], check=True)
+    component = installation(source=f"file://{tree}", revision="mine")
+    assert real_host.apply(component) == ["fetch", "build"]
+    assert real_host.apply(component) == []
+    subprocess.run([*git, "commit", "-qm", "more", "--allow-empty"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    assert real_host.apply(component) == ["fetch", "build"]
+    assert head[:12] in str((real_host.context.package_dir / "llamacpp").resolve())
+    tree.rename(tmp_path / "gone")
+    assert real_host.apply(component) == [], "the repository cannot be asked: what is there stays"
+    (tmp_path / "gone").rename(tree)
+    assert real_host.apply(installation(source=f"file://{tree}", revision=head.strip())) == ["fetch", "build"]
 
 
 @needs_compiler

@@ -1,4 +1,4 @@
-"""Fetches a model from a hub into its cache, by ``huggingface_hub.snapshot_download``.
+"""Fetches a model or a data set from a hub into its cache, by ``huggingface_hub.snapshot_download``.
 
 Runs in an environment that has huggingface_hub. Complete files stay, and a download that broke off is
 continued.
@@ -26,24 +26,32 @@ _MIB = 1024**2
 _STALE_S = 3600.0
 _INTERVAL_S = 0.5
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+_MODEL = "model"
 _WITHOUT_WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")
 
 
 def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str, Any]:
-    """Fetch a model: ``repository``, ``revision``, ``weights``, ``exclude``, ``cache_dir``, ``dotenv``."""
+    """Fetch ``repository`` at ``revision`` into ``cache_dir``; the token is found with ``dotenv``.
+
+    ``kind`` is model, the default, or dataset. A model without ``weights`` is its configuration and tokenizer
+    alone. Files of the patterns ``exclude`` are left out; ``include`` has those of a data set.
+    """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import constants
 
     repository, revision, token = config["repository"], config["revision"], environment_token(config)
+    include = list(config.get("include") or ()) or None
     asked: dict[str, Any] = {
+        "repo_type": config.get("kind", _MODEL),
         "revision": revision,
         "cache_dir": config.get("cache_dir"),
         "ignore_patterns": list(config.get("exclude") or ()),
-        "allow_patterns": None if config.get("weights", True) else list(_WITHOUT_WEIGHTS),
+        "allow_patterns": include if config.get("weights", True) else list(_WITHOUT_WEIGHTS),
     }
     if constants.HF_HUB_OFFLINE:
-        return {"folder": _offline(repository, asked), "offline": True}
+        folder = _offline(repository, asked)
+        return {"folder": folder, "offline": True, "sizes": _sizes_in(Path(folder), asked)}
     try:
         return _fetched(repository, asked, token, tell)
     except ModelFilesError:
@@ -55,7 +63,21 @@ def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str
                 f"the cache cannot be written: {error}",
                 "see whether the disk is full or read-only; what is whole is kept",
             ) from error
-        raise explain(error, repository, token, revision) from error
+        page = repository if asked["repo_type"] == _MODEL else f"datasets/{repository}"
+        raise explain(error, page, token, revision) from error
+
+
+def _sizes_in(folder: Path, asked: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of the files that are in a snapshot, by their names."""
+    from huggingface_hub.utils import filter_repo_objects
+
+    there = {
+        str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()
+    }
+    names = filter_repo_objects(
+        there, allow_patterns=asked["allow_patterns"], ignore_patterns=asked["ignore_patterns"]
+    )
+    return {name: there[name] for name in names}
 
 
 def _offline(repository: str, asked: Mapping[str, Any]) -> str:
@@ -81,26 +103,31 @@ def _fetched(
 
     tell(f"asking the hub for {repository}")
     key: str | bool = token.value or False
-    info = HfApi().model_info(repository, revision=asked["revision"], files_metadata=True, token=key)
+    kind = asked["repo_type"]
+    info = HfApi().repo_info(
+        repository, repo_type=kind, revision=asked["revision"], files_metadata=True, token=key
+    )
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-    asked = {**asked, "ignore_patterns": _excluded(asked["ignore_patterns"], sizes)}
+    if kind == _MODEL:
+        asked = {**asked, "ignore_patterns": _excluded(asked["ignore_patterns"], sizes)}
     names = list(
         filter_repo_objects(
             sizes, allow_patterns=asked["allow_patterns"], ignore_patterns=asked["ignore_patterns"]
         )
     )
-    if "config.json" not in names:
+    if kind == _MODEL and "config.json" not in names:
         raise ModelFilesError(
             "hub", f"{repository} has no config.json: it is no model in Hugging Face's layout", "name another"
         )
     cache = Path(asked["cache_dir"] or HF_HUB_CACHE)
-    blobs = cache / f"models--{repository.replace('/', '--')}" / "blobs"
+    blobs = cache / f"{kind}s--{repository.replace('/', '--')}" / "blobs"
     _remove_stale(blobs)
     missing = sum(
         sizes[name]
         for name in names
         if not isinstance(
-            try_to_load_from_cache(repository, name, cache_dir=str(cache), revision=info.sha), str
+            try_to_load_from_cache(repository, name, cache_dir=str(cache), revision=info.sha, repo_type=kind),
+            str,
         )
     )
     _check_space(cache, missing, repository)
@@ -111,6 +138,7 @@ def _fetched(
         "folder": str(folder),
         "commit": info.sha,
         "files": len(names),
+        "sizes": {name: sizes[name] for name in names},
         "bytes": total,
         "fetched_bytes": missing,
         "token_source": token.source,

@@ -1,0 +1,161 @@
+"""Have the files of a data set of a hub, found under one name in the package folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, field_validator
+
+from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
+from agent.component.environment_script import program_command
+from agent.core.errors import DependencyFailedError, HostError
+from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.files import exists, file_stamp, link_target, text_of
+from dependencies.models.environment_module import require_environment, run_module
+from dependencies.models.hugging_face_model import hub_cache
+from dependencies.packages.package_folder import locked, point_link, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.facts import Facts
+
+
+class HuggingFaceDataSetParameters(ComponentParameters):
+    """A data set of a hub and the files to have of it."""
+
+    package_name: str = Field(
+        ...,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
+        description="Its name below the package folder; {PackagePath:name} refers to it.",
+    )
+    repository: str = Field(
+        ...,
+        pattern=r"^[\w.-]+(/[\w.-]+)?$",
+        description="Its name on the hub, such as cais/mmlu. If the working folder has a folder of that "
+        "name, it is taken in place of the hub.",
+    )
+    revision: str = Field("main", min_length=1, description="Commit, tag or branch; a commit pins it.")
+    include: tuple[str, ...] = Field((), description="Patterns of the files to have, such as all/*; or all.")
+    environment: Path = Field(..., description="The Python environment that has huggingface_hub.")
+    cache_dir: Path | None = Field(None, description="The hub's cache; HF_HUB_CACHE, HF_HOME or ~/.cache.")
+
+    @field_validator("include", mode="before")
+    @classmethod
+    def _list(cls, value: Any) -> Any:
+        return (
+            tuple(part.strip() for part in value.split(",") if part.strip())
+            if isinstance(value, str)
+            else value
+        )
+
+
+class HuggingFaceDataSet(Dependency):
+    """Has the files of a data set in the hub's own cache; the name in the package folder is a link there.
+
+    A note beside the link names the files with their sizes, so that a file that is lost is fetched again.
+    """
+
+    Parameters = HuggingFaceDataSetParameters
+    parameters: HuggingFaceDataSetParameters
+
+    def plan(self, facts: Facts) -> Plan:
+        """Fetch the files, unless all of them are there; or point the link to a folder of this host."""
+        asked = self.parameters
+        link = facts[PACKAGE_DIR] / asked.package_name
+        target = facts[link_target(link)]
+        if target is None and facts[exists(link)]:
+            raise HostError(
+                f"{link} exists and is not a link to a data set",
+                remedy="move it away, or choose another packageName; it is never deleted",
+            )
+        own = Path(asked.repository).absolute()
+        if facts[exists(own)]:
+            if target == own:
+                return Plan(nothing_to_do=f"{own} is a folder of this host")
+            return Plan((self._link(link, own),))
+        missing = self._missing(facts, target)
+        if not missing:
+            return Plan(nothing_to_do=f"{target} has all files of {asked.repository}")
+        command = program_command(asked.environment, "model_files.model_snapshot")
+        step = Step(
+            "fetch",
+            missing,
+            self._fetch,
+            f"{' '.join(command)}  # datasets/{asked.repository} at {asked.revision}",
+            lambda fresh: not self.plan(fresh).steps,
+            estimate_s=20,
+        )
+        return Plan((step,))
+
+    def _wish(self) -> str:
+        asked = self.parameters
+        wish = [asked.repository, asked.revision, *asked.include, str(self._cache)]
+        return hashlib.sha256(json.dumps(wish).encode()).hexdigest()
+
+    @property
+    def _cache(self) -> Path:
+        return (self.parameters.cache_dir or hub_cache(os.environ)).absolute()
+
+    def _note(self, packages: Path) -> Path:
+        return packages / ".data_sets" / f"{self.parameters.package_name}.json"
+
+    def _missing(self, facts: Facts, target: Path | None) -> str:
+        """Return what is missing; empty if nothing is."""
+        asked = self.parameters
+        try:
+            note = json.loads(facts[text_of(self._note(facts[PACKAGE_DIR]))] or "{}")
+            wish, folder, files = note["wish"], Path(note["folder"]), dict(note["files"])
+        except (ValueError, KeyError, TypeError):
+            return f"{asked.repository} is not on this host"
+        if wish != self._wish() or folder != target:
+            return f"{target or 'nothing'} is what the name {asked.package_name} leads to"
+        for name, size in files.items():
+            if not facts[file_stamp(folder / name)].startswith(f"{size} "):
+                return f"{folder / name} is missing or has another size"
+        return ""
+
+    def _link(self, link: Path, folder: Path) -> Step:
+        def point(context: StepContext) -> StepOutcome:
+            context.package_dir.mkdir(parents=True, exist_ok=True)
+            with locked(context.package_dir, self.parameters.package_name, context):
+                point_link(link, folder)
+            return StepOutcome(f"{link} points to {folder}")
+
+        reason = f"{folder} is a folder of this host: the hub is not asked"
+        return Step(
+            "link",
+            reason,
+            point,
+            f"ln -sfn {folder} {link}",
+            lambda fresh: fresh[link_target(link)] == folder,
+        )
+
+    def _fetch(self, context: StepContext) -> StepOutcome:
+        asked = self.parameters
+        require_environment(asked.environment)
+        config: Mapping[str, Any] = {
+            "kind": "dataset",
+            "repository": asked.repository,
+            "revision": asked.revision,
+            "include": list(asked.include),
+            "cache_dir": str(self._cache),
+        }
+        with locked(context.package_dir, asked.package_name, context):
+            result = run_module(asked.environment, "model_files.model_snapshot", config, context=context)
+            folder, sizes = Path(result["folder"]), result["sizes"]
+            if not sizes:
+                raise DependencyFailedError(
+                    f"{asked.repository} has no file of {', '.join(asked.include) or 'any name'}",
+                    remedy="correct include; the hub's page lists the files",
+                )
+            note = self._note(context.package_dir)
+            note.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({"wish": self._wish(), "folder": str(folder), "files": sizes}, indent=2)
+            write_whole(note, text + "\n")
+            point_link(context.package_dir / asked.package_name, folder)
+        return StepOutcome(f"{len(sizes)} files of {asked.repository} at {folder.name} in {folder}")

@@ -1,0 +1,113 @@
+"""--keep-serving: the last server stays when the run has ended, and can be found and stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from actions.commands.readiness import answers
+from agent.core.errors import ExitCode
+from agent.core.progress import RunProgress
+from agent.run.request import RunRequest
+from agent.run.session import FinishedRun, start
+from agent.store.serving import SERVING_FILE, Serving, still_serving
+from tests.agent.cli.test_cli import vcagent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+Run = Callable[..., FinishedRun]
+SERVER = f"{sys.executable} -m http.server --bind 127.0.0.1 $PORT"
+
+
+def served(*servers: tuple[str, str]) -> dict[str, Any]:
+    """Return a profile with a group for each server: its name and its command."""
+    return {
+        "actions": [
+            {
+                "type": "SequentialExecution",
+                "components": [
+                    {
+                        "type": "CommandService",
+                        "parameters": {"scenario": name, "command": command, "model": name},
+                    },
+                    {"type": "ExecuteCommand", "parameters": {"command": "true"}},
+                ],
+            }
+            for name, command in servers
+        ]
+    }
+
+
+def stop(serving: Serving) -> None:
+    subprocess.run(["sh", "-c", serving.how_to_stop], check=True)
+
+
+def test_the_last_server_stays_at_its_address_and_is_listed(
+    run_profile: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = run_profile(served(("first", SERVER), ("second", SERVER)), keep_serving=True)
+    assert finished.outcome.exit_code is ExitCode.OK
+    serving = still_serving(finished.run_dir)
+    assert serving is not None
+    try:
+        assert serving.name == "second"
+        assert answers(serving.url)
+        folder = str(finished.run_dir.parent)
+        code, out, _ = vcagent(capsys, monkeypatch, "runs", "--json", "--results-dir", folder)
+        assert code == 0
+        (row,) = json.loads(out)
+        assert row["serving"] == {
+            "name": "second", "url": serving.url, "model": "second", "stop": f"kill -- -{serving.pid}"
+        }  # fmt: skip
+        _, out, _ = vcagent(capsys, monkeypatch, "runs", "--results-dir", folder)
+        told = " ".join(out.split())
+        assert f"serves second at {serving.url}; stop it: kill -- -{serving.pid}" in told
+    finally:
+        stop(serving)
+    deadline = time.monotonic() + 30
+    while still_serving(finished.run_dir):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_without_the_option_nothing_stays(run_profile: Run) -> None:
+    finished = run_profile(served(("web", SERVER)))
+    assert not (finished.run_dir / SERVING_FILE).exists()
+
+
+def test_a_server_that_does_not_come_again_is_a_failure(run_profile: Run, tmp_path: Path) -> None:
+    once = f"test ! -e {tmp_path}/once && touch {tmp_path}/once && exec {SERVER}"
+    finished = run_profile(served(("web", once)), keep_serving=True)
+    assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
+    (_, error) = finished.outcome.failures[0]
+    assert "the server that was to stay ended with exit code 1" in str(error)
+    assert "serving.log" in (error.remedy or "")
+    assert still_serving(finished.run_dir) is None
+
+
+def test_a_run_without_a_server_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "TEST.json"
+    action = {"type": "ExecuteCommand", "parameters": {"command": "true"}}
+    path.write_text(json.dumps({"Description": "A test.", "actions": [action]}))
+    request = RunRequest(
+        (str(path),), results_dir=tmp_path / "results", package_dir=tmp_path, keep_serving=True
+    )
+    finished = start(request, RunProgress())
+    assert any("no server of this run can stay" in warning for warning in finished.outcome.warnings)
+
+
+def test_a_process_that_has_the_number_later_is_not_the_server(tmp_path: Path) -> None:
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        Serving("web", "http://127.0.0.1:1", "m", other.pid, 1.0, "log").write(tmp_path)
+        assert still_serving(tmp_path) is None
+    finally:
+        other.kill()
+        other.wait()
