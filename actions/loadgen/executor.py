@@ -157,9 +157,9 @@ class LoadGenExecutor(Action):
         """Set the figure of this host's GPUs beside published ones; an endpoint's GPUs are unknown."""
         if self.asked.mode != "performance" or self.asked.vllm is None:
             return
-        gpus = visible_gpus(facts) or facts[AMD_GPUS] or ()
-        names = [gpu.name for gpu in gpus[: gpus_used(result.get("engine") or {})]]
-        table = standing(self.asked.model, self.asked.loadgen_scenario, output.metrics, names)
+        names = [gpu.name for gpu in visible_gpus(facts)] or [gpu.name for gpu in facts[AMD_GPUS]]
+        used = names[: gpus_used(result.get("engine") or {})]
+        table = standing(self.asked.model, self.asked.loadgen_scenario, output.metrics, used)
         if table:
             write_exhibits(case_dir, Exhibits(tables=(table,)))
 

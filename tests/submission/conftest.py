@@ -14,11 +14,14 @@ from agent.store.journal import Journal
 from submission.building import Order, build
 from submission.rounds import find_round
 from submission.runs import cases_of
+from tests.lab.engine import smollm2_gguf, tiny_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from submission.building import Built
+
+__all__ = ["smollm2_gguf", "tiny_gguf"]
 
 LOGS = Path(__file__).with_name("logs")
 MODELS = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
