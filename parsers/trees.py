@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ParseError
-from agent.core.records import ParsedOutput, Reason, Validity, Verdict
+from agent.core.records import ParsedOutput, Parser, Reason, Validity, Verdict
 from parsers.terminal import plain
 
 if TYPE_CHECKING:
@@ -135,6 +135,35 @@ def parse_files(
         else output
         for file, output in outputs
     ]
+
+
+def text_parser(
+    format: str,  # noqa: A002 (the option's name)
+    tool: str,
+    description: str,
+    *,
+    is_output: Callable[[Path], bool],
+    in_folder: Callable[[Path], bool],
+    parse_text: Callable[[str, str], ParsedOutput],
+) -> Parser:
+    """Return the parser of a tool of which each file holds one result as text.
+
+    Args:
+        format: the format's name.
+        tool: the tool's name.
+        description: what the parser reads.
+        is_output: whether a file that the user named is the tool's.
+        in_folder: whether a file in a folder that the user named is the tool's.
+        parse_text: reads a text; its second argument is the file, for errors. Raises ParseError.
+    """
+
+    def recognise(path: Path) -> bool:
+        return any(map(in_folder, files_in(path))) if path.is_dir() else is_output(path)
+
+    def parse(path: Path) -> list[ParsedOutput]:
+        return parse_files(path, format, tool, in_folder, lambda file: [parse_text(text_of(file), str(file))])
+
+    return Parser(name=format, description=description, recognise=recognise, parse=parse)
 
 
 def unreadable(error: ParseError, format: str, tool: str, path: Path | str) -> ParsedOutput:  # noqa: A002

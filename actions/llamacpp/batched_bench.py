@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
+    from agent.host.processes import ProcessResult
 
 
 class BatchedBenchParameters(VariantParameters):
@@ -77,7 +78,8 @@ class LlamaCppBatchedBench(VariantAction):
                     f"{variant.name}: {match[1]} at once done", done=done, total=len(wanted)
                 )
 
-        run_program(self.command(variant, program, case_dir), context, log, on_line=show)
+        command = self.command(variant, program, case_dir)
+        run_program(command, context, log, on_line=show, has_results=_has_rows)
         rows = batched_rows(read_log(log))
         # One that does not fit into the context is passed over without a word.
         if missing := sorted(set(wanted) - {int(row["pl"]) for row in rows}):
@@ -89,3 +91,7 @@ class LlamaCppBatchedBench(VariantAction):
         output = self.output(variant, context, program, log, metrics)
         shown = ", ".join(f"{int(row['pl'])}: {row['speed_tg']:.1f}" for row in rows)
         return StepOutcome(f"{variant.name}: {shown} tokens/s generated", (output,), case_dir)
+
+
+def _has_rows(result: ProcessResult) -> bool:
+    return bool(batched_rows(result.stdout))

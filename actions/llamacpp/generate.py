@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
+    from agent.host.processes import ProcessResult
 
 _LEAST_READABLE = 0.9
 _LEAST_DISTINCT_WORDS = 3
@@ -76,7 +77,12 @@ class LlamaCppGenerate(VariantAction):
         self.file_of(variant)
         program = self.program(context)
         log = case_dir / f"{program.name}.log"
-        result = run_program(self.command(variant, program, case_dir), context, log)
+        result = run_program(
+            self.command(variant, program, case_dir),
+            context,
+            log,
+            has_results=_has_text,
+        )
         replace_text(case_dir / "output.txt", result.stdout)
         faults = tuple(text_faults(result.stdout, self.parameters.expected))
         verdict = Verdict(Validity.INVALID if faults else Validity.VALID, faults)
@@ -115,3 +121,7 @@ def text_faults(text: str, expected: str = "") -> Iterator[Reason]:
         yield Reason(
             f"the output does not match {expected!r}: {' '.join(words)[:_SHOWN]}", remedy, code="unexpected"
         )
+
+
+def _has_text(result: ProcessResult) -> bool:
+    return bool(result.stdout.strip())

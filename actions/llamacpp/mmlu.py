@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from actions.llamacpp.in_environment.parquet_rows import NO_PYARROW
 from actions.llamacpp.multiple_choice_file import Style, task_file
-from actions.llamacpp.programs import run_program
+from actions.llamacpp.programs import has_final_line, run_program
 from actions.llamacpp.questions import SUFFIXES, Question, question_files, read_questions, sample
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
 from agent.component.component import ComponentParameters, Plan, StepOutcome
@@ -143,7 +143,8 @@ class LlamaCppMMLU(VariantAction):
             if done := tasks_done(line):
                 context.progress.update(f"{variant.name}: question {done}", done=done, total=len(questions))
 
-        run_program(self.command(variant, program, case_dir), context, log, on_line=show)
+        command = self.command(variant, program, case_dir)
+        run_program(command, context, log, on_line=show, has_results=has_final_line)
         text = read_log(log)
         metrics = multiple_choice_metrics(text, "mmlu")
         results = task_results(text)

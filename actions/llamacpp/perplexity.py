@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 from typing_extensions import override
 
-from actions.llamacpp.programs import run_program
+from actions.llamacpp.programs import has_final_line, run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
 from agent.component.component import ComponentParameters, StepOutcome
 from agent.core.errors import ActionFailedError
@@ -76,7 +76,8 @@ class LlamaCppPerplexity(VariantAction):
             if done := chunks_done(line):
                 context.progress.update(f"{variant.name}: chunk {done}")
 
-        run_program(self.command(variant, program, case_dir), context, log, on_line=show)
+        command = self.command(variant, program, case_dir)
+        run_program(command, context, log, on_line=show, has_results=has_final_line)
         said = read_log(log)
         metrics = perplexity_metrics(said)
         output = self.output(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ActionFailedError
@@ -12,7 +13,6 @@ from parsers.llamacpp.devices import devices_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from agent.component.component import StepContext
     from agent.host.processes import ProcessResult, ProcessRunner
@@ -97,6 +97,7 @@ def run_program(
     log: Path,
     *,
     on_line: Callable[[str], None] | None = None,
+    has_results: Callable[[ProcessResult], bool] | None = None,
 ) -> ProcessResult:
     """Run a program to its end; all of its output is in a log of its own, without that of an earlier try.
 
@@ -105,6 +106,9 @@ def run_program(
         context: the step's.
         log: gets the output.
         on_line: gets each line.
+        has_results: tells whether an output has the results. llama.cpp writes its log in a thread of its own,
+            and about one short program in a hundred ends with exit code 0 before that thread has written
+            anything (build 11669). A program without results is run once more.
 
     Raises:
         ActionFailedError: if it fails, with what to do about it where that is known.
@@ -116,12 +120,22 @@ def run_program(
         help_log = log.with_suffix(".help")
         asked = context.processes.run([words[0], "--help"], log=help_log, timeout_s=60, check=False)
         words = fitted(words, asked.stdout + asked.stderr)
+    environment = program_environment(os.environ)
     try:
-        return context.processes.run(words, log=log, on_line=on_line, env=program_environment(os.environ))
+        result = context.processes.run(words, log=log, on_line=on_line, env=environment)
+        if has_results is None or has_results(result):
+            return result
+        context.progress.update(f"{Path(words[0]).name} ended without its results: it runs again")
+        return context.processes.run(words, log=log, on_line=on_line, env=environment)
     except ActionFailedError as error:
         said = f"{error.message}\n{log.read_text(encoding='utf-8', errors='replace')}"
         remedy = remedy_for(said) or error.remedy
         raise ActionFailedError(error.message, remedy=remedy, details=error.details) from error
+
+
+def has_final_line(result: ProcessResult) -> bool:
+    """Whether llama-perplexity wrote its last line: ``Final estimate: …`` or ``Final result: …``."""
+    return "Final " in result.stdout + result.stderr
 
 
 def fitted(command: Sequence[str], told: str) -> list[str]:

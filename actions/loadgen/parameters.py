@@ -152,7 +152,7 @@ class LoadGenParameters(ComponentParameters):
     tokenizer: Path | None = Field(
         None,
         description="Folder of the model's tokenizer. Accuracy: where answers are tokens; vLLM's model if "
-        "absent. With an endpoint: some answers' tokens are counted anew by it.",
+        "absent. With an endpoint: some answers' tokens are counted a second time by it.",
     )
     mlperf_round: str = Field(
         "", description="Accuracy: the round of MLPerf that judges, such as v6.1; newest."

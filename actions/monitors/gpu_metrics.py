@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from actions.monitors.coverage import is_enough, share, with_coverage
+from actions.monitors.history import Total
 from agent.core.records import MetadataValue, Metric, Relativity
 from agent.facts.nvml_library import CLOCK_EVENTS
 from parsers.nvidia_smi.readings import READINGS, UNITS
@@ -13,7 +14,7 @@ from parsers.nvidia_smi.readings import READINGS, UNITS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from actions.monitors.history import History, Total
+    from actions.monitors.history import History
     from agent.facts.nvml_library import NvmlGpu
 
 _READINGS = {reading.name: reading for reading in READINGS}
@@ -242,8 +243,12 @@ def span_metrics(gpus: Iterable[NvmlGpu], history: History, start_s: float, end_
         if (found := history.statistic(column(gpu, "utilization"), start_s, end_s)) is not None
         and is_enough(share(found.covered_s, start_s, end_s))
     ]
+    measured = {name.partition(" ")[0] for name in history.names()}
     energies = [
-        joules for gpu in gpus if (joules := history.total(column(gpu, "energy"), start_s, end_s)) is not None
+        history.total(column(gpu, "energy"), start_s, end_s) or Total(0.0, 0.0)
+        for gpu in gpus
+        # A GPU of which only the energy was never read has no sensor for it.
+        if column(gpu, "energy") in history.names() or str(gpu.index) not in measured
     ]
     metrics = []
     if busy:

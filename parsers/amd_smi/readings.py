@@ -31,7 +31,7 @@ CAUSES = ("ppt", "prochot", "socket_thermal", "vr_thermal", "hbm_thermal")
 READINGS: dict[str, Reading] = {
     # VirtualClient's names belong to nvidia-smi.
     **{
-        reading.name: replace(reading, virtualclient="", virtualclient_unit="")
+        reading.name: replace(reading, virtualclient="")
         for reading in NVIDIA_READINGS
         if reading.name in _SHARED
     },

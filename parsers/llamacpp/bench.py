@@ -217,13 +217,15 @@ def _json_arrays(text: str) -> Iterator[Row]:
 
 def _json_lines(text: str, keys: set[str], begins: str) -> Iterator[Row]:
     for line in text.splitlines():
-        if not line.startswith("{"):
+        # The two outputs of a program share a log: a message without an end of line may stand before a row.
+        start = 0 if line.startswith("{") else line.find(begins)
+        if start < 0:
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line[start:])
         except (ValueError, RecursionError) as error:
-            if line.startswith(begins):
-                raise ParseError(f"a line of JSON was cut: {line[:60]}…") from error
+            if line.startswith(begins, start):
+                raise ParseError(f"a line of JSON was cut: {line[start : start + 60]}…") from error
             continue
         if isinstance(row, dict) and row.keys() >= keys:
             yield row

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
-from agent.core.records import Metric, ParsedOutput, Parser, Reason, Validity, Verdict
+from agent.core.records import Metric, ParsedOutput, Reason, Validity, Verdict
 from parsers.nvidia_smi.c2c import has_links, link_metrics
 from parsers.nvidia_smi.devices import Device, Seen
 from parsers.nvidia_smi.dmon import has_dmon, read_dmon
@@ -24,13 +24,13 @@ from parsers.nvidia_smi.readings import READINGS, metric
 from parsers.nvidia_smi.said import said_in
 from parsers.nvidia_smi.table import has_table, read_table
 from parsers.terminal import plain
-from parsers.trees import beginning, files_in, parse_files, text_of
+from parsers.trees import beginning, text_parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["PARSER", "Gpu", "gpus", "parse_text", "virtualclient_metrics"]
+__all__ = ["PARSER", "Gpu", "gpus", "parse_text"]
 
 FORMAT = "nvidia_smi"
 TOOL = "nvidia-smi"
@@ -47,7 +47,6 @@ _METADATA = {
     "pcie.link.gen.current": "gpu_pcie_link_gen_current",
     "mig.mode.current": "gpu_mig_mode",
 }
-_VIRTUALCLIENT_UNITS = {reading.name: reading.virtualclient_unit for reading in READINGS}
 _TIMES = ("%Y/%m/%d %H:%M:%S.%f", "%a %b %d %H:%M:%S %Y", "%Y%m%d %H:%M:%S")
 _FORMS: tuple[tuple[Callable[[str], bool], Callable[[str], Seen]], ...] = (
     (has_xml, read_xml),
@@ -182,32 +181,6 @@ def _verdict(seen: Seen, times: list[datetime]) -> Verdict | None:
     return Verdict(validity, tuple(reasons), tuple(seen.warnings))
 
 
-def virtualclient_metrics(output: ParsedOutput) -> tuple[Metric, ...]:
-    """The same numbers under VirtualClient's names, in its units: for dashboards built on them.
-
-    Args:
-        output: what `parse_text` gave.
-    """
-    return tuple(
-        replace(
-            item,
-            name=str(item.metadata["virtualclient_name"]),
-            value=float(item.metadata.get("tool_value", item.value)),
-            unit=_virtualclient_unit(item),
-            tags=("virtualclient",),
-        )
-        for item in output.metrics
-        if "virtualclient_name" in item.metadata
-    )
-
-
-def _virtualclient_unit(item: Metric) -> str:
-    if item.metadata.get("tool_unit") == "GB/s":
-        return "GB/s"
-    # VirtualClient gives a utilization no unit; a record needs one
-    return _VIRTUALCLIENT_UNITS.get(item.name.partition("_")[2], "") or "percent"
-
-
 def _all_metrics(seen: Seen) -> Iterator[Metric]:
     times = Counter(device.label for device in seen.devices)
     readings = Counter[str]()
@@ -250,30 +223,16 @@ def _is_output(path: Path) -> bool:
     return bool(lines) and len(text) < _SHORT and said_in(lines[0]) is not None
 
 
-def _recognise_file(path: Path) -> bool:
-    """Whether a file of a tree is nvidia-smi's with readings; the list of GPUs has none."""
+def _has_readings(path: Path) -> bool:
+    """Whether a file in a folder is nvidia-smi's with readings; the list of GPUs has none."""
     return path.suffix.lower() in _ENDINGS and _is_output(path) and not has_list(beginning(path))
 
 
-def recognise(path: Path) -> bool:
-    """Whether the path is nvidia-smi's output, or a folder with some below."""
-    return any(map(_recognise_file, files_in(path))) if path.is_dir() else _is_output(path)
-
-
-def parse(path: Path) -> list[ParsedOutput]:
-    """Return all of nvidia-smi's output in a file or a tree.
-
-    Raises:
-        ParseError: if there is none, or the only one holds no number.
-    """
-    return parse_files(
-        path, FORMAT, TOOL, _recognise_file, lambda file: [parse_text(text_of(file), str(file))]
-    )
-
-
-PARSER = Parser(
-    name=FORMAT,
-    description="nvidia-smi: --query-gpu as CSV, -q as XML or text, its table, dmon, c2c -s",
-    recognise=recognise,
-    parse=parse,
+PARSER = text_parser(
+    FORMAT,
+    TOOL,
+    "nvidia-smi: --query-gpu as CSV, -q as XML or text, its table, dmon, c2c -s",
+    is_output=_is_output,
+    in_folder=_has_readings,
+    parse_text=parse_text,
 )

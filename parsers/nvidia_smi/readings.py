@@ -47,7 +47,6 @@ class Reading:
         elements: the paths below ``<gpu>`` in XML, drivers 418 to 590; the first that is there counts.
         unit: nvidia-smi's unit where it writes none.
         virtualclient: VirtualClient's name without the GPU, empty where it has none.
-        virtualclient_unit: its unit, wrong ones included.
         relativity: which direction is better.
     """
 
@@ -56,50 +55,49 @@ class Reading:
     elements: tuple[str, ...] = ()
     unit: str = "count"
     virtualclient: str = ""
-    virtualclient_unit: str = ""
     relativity: Relativity = UNDEFINED
 
 
 def _ecc(kind: str, when: str, where: str, virtualclient: str, *elements: str) -> Reading:
     column = f"ecc.errors.{kind}.{when}.{where}"
     name = f"ecc_{when}_{where}_{kind}_errors"
-    return Reading(name, (column,), elements, "count", virtualclient, "count", LOWER)
+    return Reading(name, (column,), elements, "count", virtualclient, LOWER)
 
 
 _POWER, _MEMORY_POWER = "gpu_power_readings", "gpu_memory_power_readings"
 
 READINGS = (
     Reading("utilization", ("utilization.gpu",), ("utilization/gpu_util",), "%",
-            "%_utilization", "", UNDEFINED),
+            "%_utilization", UNDEFINED),
     Reading("memory_utilization", ("utilization.memory",), ("utilization/memory_util",), "%",
-            "%_memory_utilization", "", UNDEFINED),
+            "%_memory_utilization", UNDEFINED),
     Reading("temperature", ("temperature.gpu",), ("temperature/gpu_temp",), "C",
-            "temperature", "celcius", LOWER),
+            "temperature", LOWER),
     Reading("memory_temperature", ("temperature.memory",), ("temperature/memory_temp",), "C",
-            "memory_temperature", "celcius", LOWER),
+            "memory_temperature", LOWER),
     Reading("power_draw_average", ("power.draw.average", "power.draw"),
             (f"{_POWER}/average_power_draw", f"{_POWER}/power_draw", "power_readings/power_draw"), "W",
-            "power_draw_average", "watts", LOWER),
+            "power_draw_average", LOWER),
     Reading("graphics_clock", ("clocks.current.graphics", "clocks.gr"), ("clocks/graphics_clock",), "MHz",
-            "graphics_clock_speed", "megahertz"),
+            "graphics_clock_speed"),
     Reading("sm_clock", ("clocks.current.sm", "clocks.sm"), ("clocks/sm_clock",), "MHz",
-            "streaming_multiprocessor_clock_speed", "megahertz"),
+            "streaming_multiprocessor_clock_speed"),
     Reading("video_clock", ("clocks.current.video", "clocks.video"), ("clocks/video_clock",), "MHz",
-            "video_clock_speed", "megahertz"),
+            "video_clock_speed"),
     Reading("memory_clock", ("clocks.current.memory", "clocks.mem"), ("clocks/mem_clock",), "MHz",
-            "memory_clock_speed", "megahertz"),
+            "memory_clock_speed"),
     Reading("memory_total", ("memory.total",), ("fb_memory_usage/total",), "MiB",
-            "memory_total", "mebibytes"),
-    Reading("memory_free", ("memory.free",), ("fb_memory_usage/free",), "MiB", "memory_free", "mebibytes"),
-    Reading("memory_used", ("memory.used",), ("fb_memory_usage/used",), "MiB", "memory_used", "mebibytes"),
+            "memory_total"),
+    Reading("memory_free", ("memory.free",), ("fb_memory_usage/free",), "MiB", "memory_free"),
+    Reading("memory_used", ("memory.used",), ("fb_memory_usage/used",), "MiB", "memory_used"),
     Reading("power_draw_instant", ("power.draw.instant",), (f"{_POWER}/instant_power_draw",), "W",
-            "instant_power_draw", "watts", LOWER),
+            "instant_power_draw", LOWER),
     Reading("pcie_generation", ("pcie.link.gen.gpucurrent", "pcie.link.gen.current"),
             ("pci/pci_gpu_link_info/pcie_gen/current_link_gen",), "generation",
-            "pcie_link_gen_current", "amps"),
+            "pcie_link_gen_current"),
     Reading("pcie_width", ("pcie.link.width.current",),
             ("pci/pci_gpu_link_info/link_widths/current_link_width",), "lanes",
-            "pcie_link_width_current", "amps"),
+            "pcie_link_width_current"),
     _ecc("corrected", "volatile", "device_memory", "ecc_volatile_device_memory_corrected_errors",
          "ecc_errors/volatile/single_bit/device_memory"),
     _ecc("corrected", "volatile", "dram", "ecc_volatile_dram_corrected_errors",

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
-from agent.core.records import ParsedOutput, Parser, Reason
+from agent.core.records import ParsedOutput, Reason
 from parsers.amd_smi.output import output_of
 from parsers.nvidia_smi.devices import Seen
 from parsers.rocm_smi.cards import has_csv, has_json, read_csv, read_json
 from parsers.rocm_smi.table import has_table, read_table
 from parsers.terminal import plain
-from parsers.trees import beginning, files_in, parse_files, text_of
+from parsers.trees import beginning, text_parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,31 +67,11 @@ def _is_output(path: Path) -> bool:
     return any(has(text) for has, _ in _FORMS) or (len(text) < _SHORT and _NO_DRIVER in text)
 
 
-def recognise(path: Path) -> bool:
-    """Return True if the path is rocm-smi's output, or a folder with some below."""
-    if not path.is_dir():
-        return _is_output(path)
-    return any(file.suffix.lower() in _ENDINGS and _is_output(file) for file in files_in(path))
-
-
-def parse(path: Path) -> list[ParsedOutput]:
-    """Return all of rocm-smi's output in a file or a tree.
-
-    Raises:
-        ParseError: if there is none, or the only one holds no number.
-    """
-    return parse_files(
-        path,
-        FORMAT,
-        TOOL,
-        lambda file: file.suffix.lower() in _ENDINGS and _is_output(file),
-        lambda file: [parse_text(text_of(file), str(file))],
-    )
-
-
-PARSER = Parser(
-    name=FORMAT,
-    description="rocm-smi: its table, --json, --csv",
-    recognise=recognise,
-    parse=parse,
+PARSER = text_parser(
+    FORMAT,
+    TOOL,
+    "rocm-smi: its table, --json, --csv",
+    is_output=_is_output,
+    in_folder=lambda file: file.suffix.lower() in _ENDINGS and _is_output(file),
+    parse_text=parse_text,
 )

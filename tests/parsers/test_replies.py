@@ -71,9 +71,27 @@ def test_a_pause_is_told_once() -> None:
         (10, 1, ([], 0)),
     ],
 )
-def test_tokens_that_are_counted_anew(told: int, counted: int, expected: tuple[list[str], int]) -> None:
+def test_tokens_that_are_counted_a_second_time(
+    told: int, counted: int, expected: tuple[list[str], int]
+) -> None:
     recount = {"source": "tokenizer", "texts": 16, "told": told, "counted": counted}
     assert judged(recount=recount) == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "texts", "counted", "expected"),
+    [
+        (64, 16, 53, ([], 0)),
+        (64, 16, 64, ([], 0)),
+        (64, 4, 49, ([], 1)),
+        (128, 16, 60, (["recount"], 0)),
+        (64, 16, 80, ([], 1)),
+    ],
+)
+def test_one_token_of_each_answer_proves_nothing(
+    told: int, texts: int, counted: int, expected: tuple[list[str], int]
+) -> None:
+    assert judged(recount={"texts": texts, "told": told, "counted": counted}) == expected
 
 
 @pytest.mark.parametrize(

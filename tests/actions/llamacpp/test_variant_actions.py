@@ -16,7 +16,7 @@ from actions.llamacpp.convert import LlamaCppConvert
 from actions.llamacpp.generate import LlamaCppGenerate, text_faults
 from actions.llamacpp.mmlu import LlamaCppMMLU
 from actions.llamacpp.perplexity import LlamaCppPerplexity
-from actions.llamacpp.programs import fitted, program_environment, remedy_for
+from actions.llamacpp.programs import fitted, program_environment, remedy_for, run_program
 from actions.llamacpp.quantize import LlamaCppQuantize
 from actions.llamacpp.variants import Variant, variant_files
 from agent.core.errors import ActionFailedError, HostError
@@ -258,3 +258,11 @@ def test_what_programs_get_beside_the_environment() -> None:
     own = {"OMP_WAIT_POLICY": "active", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
     assert program_environment(own)["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
     assert "GOMP_SPINCOUNT" not in program_environment(own)
+
+
+def test_a_program_that_ends_without_its_results_runs_once_more(context: StepContext, tmp_path: Path) -> None:
+    script = f"test -e {tmp_path}/before && echo result; touch {tmp_path}/before"
+    log = tmp_path / "program.log"
+    result = run_program(["/bin/sh", "-c", script], context, log, has_results=lambda one: bool(one.stdout))
+    assert result.stdout == "result\n"
+    assert log.read_text().count("exit code 0") == 2

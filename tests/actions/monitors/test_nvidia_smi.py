@@ -210,6 +210,19 @@ def test_energy_and_means_of_gpus_need_all_of_them(watch: Watch, nvml_stand_in: 
     assert not {"gpu1_energy", "gpu1_power_mean", "gpu_energy"} & set(summed)
 
 
+def test_a_gpu_that_is_lost_before_a_case_begins_leaves_no_energy_of_all(
+    watch: Watch, nvml_stand_in: NvmlStandIn
+) -> None:
+    watch.measure(2)
+    nvml_stand_in.set(lost=1)
+    watch.measure(2)
+    watch.began_s = time.monotonic()
+    watch.measure(3)
+    summed = watch.summed_up()
+    assert "gpu0_energy" in summed
+    assert "gpu_energy" not in summed
+
+
 def test_energy_is_added_up_where_the_gpu_does_not_count_it(
     nvml_stand_in: NvmlStandIn, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agent.core.errors import ParseError
 from parsers.llamacpp import PARSER, parse_text
+from parsers.llamacpp.bench import batched_rows
 from parsers.llamacpp.devices import devices_of, no_gpu
 from parsers.llamacpp.multiple_choice import task_results
 
@@ -270,3 +271,11 @@ def test_devices_tell_where_a_program_that_says_nothing_computes(
     assert bool(no_gpu("", 99, devices)) is not used
     assert not no_gpu("", 0, devices)
     assert not no_gpu("", None, devices)
+
+
+def test_a_row_behind_a_message_without_an_end_of_line_is_read() -> None:
+    row = '{"n_kv_max": 256, "pp": 16, "tg": 4, "pl": 2, "speed_pp": 100.5, "speed_tg": 50.25}'
+    (found,) = batched_rows(f"loading: ....{row}\n")
+    assert (found["pl"], found["speed_tg"]) == (2, 50.25)
+    with pytest.raises(ParseError, match="was cut"):
+        batched_rows(f"loading: ....{row[:60]}\n")

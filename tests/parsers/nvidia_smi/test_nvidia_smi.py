@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from agent.component.parsing import parse_path
 from agent.core.errors import ParseError
 from agent.core.records import ParsedOutput, Validity
-from parsers.nvidia_smi import PARSER, gpus, parse_text, virtualclient_metrics
+from parsers.nvidia_smi import PARSER, gpus, parse_text
 
 OUTPUTS = Path(__file__).parent / "outputs"
 H200_X2 = OUTPUTS / "h200_x2"
@@ -244,8 +245,7 @@ def test_chip_to_chip_links() -> None:
         "gpu0_c2c_link0_speed": (44_712_000_000, "bytes/s"),
         "gpu1_c2c_link0_speed": (44_700_000_000, "bytes/s"),
     }
-    names = [(metric.name, metric.value, metric.unit) for metric in virtualclient_metrics(parse_text(C2C))]
-    assert names == [("gpu0_link0_speed", 44.712, "GB/s"), ("gpu1_link0_speed", 44.7, "GB/s")]
+    assert _in_virtualclient(parse_text(C2C)) == {"gpu0_link0_speed": 44.712, "gpu1_link0_speed": 44.7}
 
 
 def test_colours_and_redraws_are_no_part_of_it() -> None:
@@ -462,9 +462,18 @@ def test_a_folder_gives_each_file(tmp_path: Path) -> None:
     assert outputs == {"after.xml/gpu": None, "before.csv/gpu": None, "cut.xml": Validity.FAILED}
 
 
-def _virtualclient(shared: Path, name: str) -> dict[str, float]:
+def _in_virtualclient(output: ParsedOutput) -> dict[str, Any]:
+    """The metrics under the names and in the units that VirtualClient has for them."""
+    return {
+        str(metric.metadata["virtualclient_name"]): metric.metadata.get("tool_value", metric.value)
+        for metric in output.metrics
+        if "virtualclient_name" in metric.metadata
+    }
+
+
+def _virtualclient(shared: Path, name: str) -> dict[str, Any]:
     (output,) = PARSER.parse(shared / "peers/virtualclient/results" / name)
-    return {metric.name: metric.value for metric in virtualclient_metrics(output)}
+    return _in_virtualclient(output)
 
 
 def test_virtualclients_own_files_give_its_numbers(shared: Path) -> None:

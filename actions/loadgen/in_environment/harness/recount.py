@@ -1,4 +1,4 @@
-"""Counts the tokens of some answers anew, by a tokenizer."""
+"""Count the tokens of some answers a second time, by a tokenizer."""
 
 from __future__ import annotations
 

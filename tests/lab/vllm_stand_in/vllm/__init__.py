@@ -2,7 +2,8 @@
 
 It has the names that the harness uses, answers each prompt with the numbers 1, 2, 3 …, prints what it was
 given, and does what ``STAND_IN`` says: ``no memory`` fails as it starts, ``dies`` at its third request,
-``slow`` takes its time to load.
+``loses GPU 3`` dies likewise and takes that GPU off the bus of the stand-in for NVML, ``slow`` takes its time
+to load.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +44,7 @@ class AsyncEngineArgs:
     disable_log_stats: bool = False
     stream_interval: int = 1
     skip_tokenizer_init: bool = False
+    data_parallel_size: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what vLLM refuses."""
@@ -104,6 +107,10 @@ class AsyncLLMEngine:
         if os.environ.get("STAND_IN") == "dies" and self._requests >= _LAST_REQUEST:
             os.write(1, b"(Worker pid=9) RuntimeError: CUDA error: an illegal memory access\n")
             raise RuntimeError("EngineCore encountered an issue. See stack trace (above).")
+        if os.environ.get("STAND_IN") == "loses GPU 3" and self._requests >= _LAST_REQUEST:
+            _lose_gpu(3)
+            os.write(1, b"(Worker pid=9) RuntimeError: CUDA error: unspecified launch failure\n")
+            raise RuntimeError("EngineCore encountered an issue. See stack trace (above).")
         tokens = list(range(1, params.max_tokens + 1))
         parts = [tokens[:1], tokens[1:]] if params.output_kind is RequestOutputKind.DELTA else [tokens]
         for part in parts:
@@ -116,6 +123,11 @@ class AsyncLLMEngine:
 
     def shutdown(self) -> None:
         """End it."""
+
+
+def _lose_gpu(index: int) -> None:
+    with Path(os.environ["FAKE_NVML_STATE"]).open("a") as state:
+        state.write(f"lost {index}\n")
 
 
 def _config(arguments: AsyncEngineArgs) -> SimpleNamespace:
@@ -138,6 +150,6 @@ def _config(arguments: AsyncEngineArgs) -> SimpleNamespace:
             max_num_seqs=arguments.max_num_seqs or 256, max_num_batched_tokens=8192, async_scheduling=True
         ),
         parallel_config=SimpleNamespace(
-            tensor_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1
+            tensor_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=arguments.data_parallel_size
         ),
     )

@@ -52,7 +52,7 @@ class _Settings:
         stream: whether answers are streamed. None: except in Offline, where nobody waits for a first token
             and one reply costs client and server far less than one a token.
         connect_timeout_s: seconds the server may take to be reachable and loaded.
-        tokenizer: the model's tokenizer on this host, by which some answers' tokens are counted anew.
+        tokenizer: the model's tokenizer on this host; it counts some answers' tokens a second time.
     """
 
     url: str | None = None
