@@ -37,7 +37,7 @@ def scenario_of(place: Place) -> str:
 
 
 def read_run(folder: Path, what: str) -> tuple[DetailLog | None, ParsedOutput | None, list[Finding]]:
-    """Return a run's detail log and what it says; findings where there is none.
+    """Return a run's detail log and what it says; findings if there are no logs.
 
     Args:
         folder: holds LoadGen's logs.

@@ -36,7 +36,7 @@ def tree(make_run: RunMaker, build_tree: BuildTree, compliance: Path) -> Path:
 
 
 def codes(root: Path) -> set[str]:
-    """The codes of all errors."""
+    """Return the codes of all errors."""
     checked = check_tree(root, ROUND)
     found = {finding.code for result in checked.results for finding in result.errors}
     return found | {finding.code for _, finding in checked.findings if finding.is_error}

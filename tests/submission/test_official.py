@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,7 +163,7 @@ def test_the_command_in_json(tree: Path) -> None:
 
 
 def build_command(run: Path, output: Path, *others: str) -> list[str]:
-    """The arguments of a build of the open division."""
+    """Return the arguments of a build of the open division."""
     said = [f"{name}={value}" for name, value in SAID.items()]
     said += [f"measurements.{name}={value}" for name, value in MEASUREMENTS.items()]
     settings = [word for text in said for word in ("--set", text)]
@@ -236,6 +237,16 @@ def test_the_official_checker_passes_a_log_with_errors(
         shutil.copyfile(path, place / path.name)
     assert run_checker(inference, root, "v6.1", submitters=["Demo"]).has_passed
     assert not check_tree(root, find_round("v6.1")).is_accepted
+
+
+def test_the_program_finds_the_commands_by_their_entry_point() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "agent", "submission", "check", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "--official" in ended.stdout
 
 
 def test_it_is_fetched_by_the_profile(

@@ -24,7 +24,7 @@ VLLM = {"vllm": {"model": "/models/m"}}
 
 
 def rows(case_dir: Path, gpus: tuple[Gpu, ...], **parameters: Any) -> list[str]:
-    """The names of the first table's rows."""
+    """Return the names of the first table's rows."""
     asked = {"model": "llama3.1-8b", "loadgen_scenario": "Offline", "environment": "/e", **parameters}
     action = LoadGenExecutor(LoadGenParameters.model_validate(asked))
     facts = Facts(modelled={"gpus": gpus, "amd_gpus": (), "visible_devices": None, "gpu_memory": ()})
