@@ -13,7 +13,8 @@ from agent.core.errors import UsageError, host_errors
 from agent.core.file_hash import sha256_of
 from agent.core.records import Relativity
 from agent.store.documents import SummaryDocument
-from parsers.loadgen import DETAIL_NAME
+from parsers.loadgen import DETAIL_NAME, read_detail
+from parsers.loadgen.settings import MILLISECOND_NS
 from submission.accuracy import MOST_LOG_BYTES
 from submission.checking import check_result, check_tree
 from submission.system_description import missing_fields, system_description
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
 
 _SUMMARY_NAME = "mlperf_log_summary.txt"
 _VIEWABLE_BYTES = 4096
+_ASKED = {
+    "Offline": ("target_qps", "requested_offline_expected_qps", 1),
+    "Server": ("target_qps", "requested_server_target_qps", 1),
+    "SingleStream": ("target_latency", "requested_single_stream_expected_latency_ns", MILLISECOND_NS),
+    "MultiStream": ("target_latency", "requested_multi_stream_expected_latency_ns", MILLISECOND_NS),
+}
+"""user.conf's name for a scenario's load, where LoadGen logs it, and a unit of user.conf there."""
 _CUT = b"\n\n...\n\n"
 _PERCENT = 100
 
@@ -179,12 +187,22 @@ def _best(cases: Sequence[Case]) -> Case | None:
 
 
 def _merit(case: Case) -> float:
-    summary = SummaryDocument.read(case.run_dir / str(case.part.case_dir))
+    summary = _summary(case)
+    if summary is None:
+        return 0.0
     heads = [head.metric for head in summary.headline.values()]
     for metric in summary.metrics:
         if metric.name in heads and metric.relativity != Relativity.UNDEFINED.value:
             return metric.value if metric.relativity == Relativity.HIGHER.value else -metric.value
     return 0.0
+
+
+def _summary(case: Case) -> SummaryDocument | None:
+    """Return a test's summary; None if it has none of its own."""
+    try:
+        return SummaryDocument.read(case.run_dir / str(case.part.case_dir))
+    except UsageError:
+        return None
 
 
 def _write_frame(
@@ -223,11 +241,7 @@ def _file(order: Order, place: Place, performance: Case, accuracy: Case) -> None
     place.measurements.mkdir(parents=True, exist_ok=True)
     name = "measurements.json" if order.mlperf_round.is_flat else f"{place.system}.json"
     _write_json(place.measurements / name, order.measurements)
-    user_conf = performance.logs / "user.conf"
-    text = user_conf.read_text(encoding="utf-8", errors="replace") if user_conf.is_file() else ""
-    (place.measurements / "user.conf").write_text(
-        text or "# LoadGen's own configuration alone\n", encoding="utf-8"
-    )
+    (place.measurements / "user.conf").write_text(_user_conf(performance), encoding="utf-8")
     source = order.mlperf_round.source_folder
     (place.measurements / "README.md").write_text(
         f"# {place.benchmark}, {place.scenario}\n\n"
@@ -239,6 +253,18 @@ def _file(order: Order, place: Place, performance: Case, accuracy: Case) -> None
     for test in sorted(tests.glob("TEST*")) if tests else ():
         if test.is_dir():
             shutil.copytree(test, place.compliance / test.name)
+
+
+def _user_conf(case: Case) -> str:
+    """Return the run's user.conf; without one, the rate or latency that LoadGen logged as asked for."""
+    path = case.logs / "user.conf"
+    if path.is_file():
+        return path.read_text(encoding="utf-8", errors="replace")
+    log = read_detail(case.logs / DETAIL_NAME)
+    name, key, unit = _ASKED[log.scenario]
+    value = log.number(key)
+    line = f"*.{log.scenario}.{name} = {value / unit:.10g}\n" if value is not None else ""
+    return f"# As LoadGen's log says that it was asked for.\n{line}"
 
 
 def _file_accuracy(place: Place, case: Case) -> None:
@@ -264,10 +290,10 @@ def _file_accuracy(place: Place, case: Case) -> None:
 
 def _own_score(case: Case) -> str:
     """Return the scores of a data set of one's own, in the form of MLPerf's scripts; in percent."""
-    summary = SummaryDocument.read(case.run_dir / str(case.part.case_dir))
+    summary = _summary(case)
     scores = {
         metric.name: str(round(metric.value * _PERCENT, 4))
-        for metric in summary.metrics
+        for metric in (summary.metrics if summary else ())
         if metric.unit == "ratio" and metric.verbosity <= 1
     }
     return f"{scores}\n" if scores else ""

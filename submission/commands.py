@@ -54,7 +54,7 @@ def check(
 
     Ends with 0 if both accept it (vcagent's alone if the official checker is not there), 7 if not.
     """
-    from agent.core.errors import ExitCode, UsageError
+    from agent.core.errors import ExitCode, UsageError, host_errors
     from submission.checking import check_tree
     from submission.official import run_checker
     from submission.rounds import find_round
@@ -64,7 +64,8 @@ def check(
         raise UsageError("there is no such folder", where=str(tree), remedy="name the submission's root")
     chosen = find_round(mlperf_round)
     checkout = _checkout(official, package_dir)
-    checked = check_tree(tree.resolve(), chosen, submitter=submitter)
+    with host_errors(str(tree)):
+        checked = check_tree(tree.resolve(), chosen, submitter=submitter)
     names = [submitter] if submitter else list(dict.fromkeys(each.name for each in submitters(tree)))
     verdict = run_checker(checkout, tree, chosen.name, submitters=names) if checkout else None
     if as_json:

@@ -205,3 +205,17 @@ def test_descriptions_that_are_wrong(tmp_path: Path, text: str, message: str) ->
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
         read_description(path, {})
+
+
+def test_a_run_without_user_conf_gets_one_of_its_log(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("edge")
+    for path in run.rglob("user.conf"):
+        path.unlink()
+    for path in run.rglob("summary.json"):
+        path.unlink()
+    root, built = build_tree(run, system_type="edge")
+    assert built.missing == ()
+    place = root / "closed/Demo/results/1xH100/llama3.1-8b-edge"
+    assert "\n*.Offline.target_qps = 7.5\n" in (place / "Offline/user.conf").read_text()
+    assert "\n*.SingleStream.target_latency = 90\n" in (place / "SingleStream/user.conf").read_text()
+    assert [result.findings for result in built.filed] == [(), ()]
