@@ -10,13 +10,15 @@ from agent.facts.base import Fact, Host
 
 _TIMEOUT_S = 60
 _QUESTION = """\
-import importlib.util as u, json, platform, sys, sysconfig
+import importlib.util as u, json, os, platform, shutil, sys, sysconfig
 print(json.dumps({
     "path": sys.executable,
     "version": platform.python_version(),
     "platform": sysconfig.get_platform(),
     "venv": u.find_spec("venv") is not None,
     "ensurepip": u.find_spec("ensurepip") is not None,
+    "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
+    "compiler": shutil.which("g++") is not None or shutil.which("c++") is not None,
 }))
 """
 
@@ -32,6 +34,8 @@ class PythonInterpreter:
         venv: whether it has the module venv.
         ensurepip: whether it has pip to put into an environment; Debian and Ubuntu keep it in a
             package of its own, ``python3-venv``.
+        headers: whether its C headers are there, which distributions keep in a package of their own.
+        compiler: whether a C++ compiler is on PATH.
     """
 
     path: str
@@ -39,6 +43,8 @@ class PythonInterpreter:
     platform: str
     venv: bool = True
     ensurepip: bool = True
+    headers: bool = True
+    compiler: bool = True
 
 
 def interpreter_answer(text: str | None) -> PythonInterpreter | None:
