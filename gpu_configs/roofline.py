@@ -99,6 +99,14 @@ def _operand_bits(quantization: str | None, config: Mapping[str, Any]) -> int:
     return _BITS["fp8"] if "fp8" in words and "fp4" not in words else _UNKNOWN_BITS
 
 
+def gpus_used(engine: Mapping[str, Any]) -> int:
+    """Return how many GPUs an engine uses, by what it says of its parallelism."""
+    used = 1
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+        used *= int(engine.get(name, 1))
+    return used
+
+
 def limit_of(
     result: Mapping[str, Any], gpus: tuple[Gpu, ...], *, quantization: Mapping[str, Any] | None = None
 ) -> float | None:
@@ -115,14 +123,11 @@ def limit_of(
     inputs, outputs = result.get("input_tokens"), result.get("output_tokens")
     if kind is None or not completed or not inputs or not outputs or None in sizes.values():
         return None
-    used = 1
-    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
-        used *= int(engine.get(name, 1))
     bits = _operand_bits(engine.get("quantization"), quantization or {})
     peak = max(flops for operand, flops in kind.peak_flops.items() if _BITS[operand] >= bits)
     return most_samples_per_second(
         Architecture(**{name: int(size) for name, size in sizes.items() if size is not None}),
         input_tokens=inputs / completed,
         output_tokens=outputs / completed,
-        peak_flops=peak * min(used, len(gpus)),
+        peak_flops=peak * min(gpus_used(engine), len(gpus)),
     )

@@ -30,11 +30,16 @@ from agent.component.environment_script import interpreter
 from agent.core.errors import ActionFailedError, HostError, LiftedBy, refusals_lifted_by
 from agent.core.records import ParsedOutput, Validity
 from agent.facts.agent_paths import lift_of_path
+from agent.facts.amd_gpus import AMD_GPUS
 from agent.facts.visible_gpus import visible_gpus
-from gpu_configs.roofline import limit_of, quantization_config
+from agent.store.exhibits import Exhibits, write_exhibits
+from gpu_configs.published import standing
+from gpu_configs.roofline import gpus_used, limit_of, quantization_config
 from parsers.loadgen import parse_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from actions.loadgen.accuracy import Accuracy
     from actions.loadgen.engine import Engine
     from agent.component.component import StepContext
@@ -161,12 +166,25 @@ class LoadGenExecutor(Action):
             if asked.mode == "accuracy":
                 tested = replace(tested, accuracy=self._accuracy(tested, case_dir, context))
         output = merge(parse_folder(case_dir, result["asked"]), tested)
+        self._set_beside_published(output, result, case_dir, context.facts)
         output = replace(
             output,
             metrics=(*output.metrics, *trial_metrics(output.scenario, result, case_dir)),
             details={**output.details, **image},
         )
         return StepOutcome(_sentence(output), (output,), case_dir)
+
+    def _set_beside_published(
+        self, output: ParsedOutput, result: Mapping[str, Any], case_dir: Path, facts: Facts
+    ) -> None:
+        """Set the figure of this host's GPUs beside published ones; an endpoint's GPUs are unknown."""
+        if self.asked.mode != "performance" or self.asked.vllm is None:
+            return
+        names = [gpu.name for gpu in visible_gpus(facts)] or [gpu.name for gpu in facts[AMD_GPUS]]
+        used = names[: gpus_used(result.get("engine") or {})]
+        table = standing(self.asked.model, self.asked.loadgen_scenario, output.metrics, used)
+        if table:
+            write_exhibits(case_dir, Exhibits(tables=(table,)))
 
     def _test(
         self, engine: Engine, samples: SampleSet, case_dir: Path, context: StepContext

@@ -27,9 +27,12 @@ from actions.nvidia_harness.workspace import BUILT, CONTAINER_FOLDER, SYSTEM, Te
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.core.errors import ActionFailedError
 from agent.core.records import Validity
+from agent.store.exhibits import Exhibits, write_exhibits
+from gpu_configs.published import standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from agent.component.component import StepContext
     from agent.core.records import ParsedOutput
@@ -310,7 +313,18 @@ class MLPerfExecutor(Action):
         }
         details = {key: value for key, value in about.items() if value}
         told = tuple(replace(output, details={**output.details, **details}) for output in outputs)
+        if test.mode == "performance" and workspace.gpus is not None:
+            _set_beside_published(outputs, [workspace.gpus.name] * workspace.gpus.count, case_dir)
         return StepOutcome(" · ".join(map(_sentence, told)), told, case_dir)
+
+
+def _set_beside_published(outputs: Iterable[ParsedOutput], gpus: list[str], case_dir: Path) -> None:
+    tables = []
+    for output in outputs:
+        benchmark_name, scenario, _ = output.scenario.rsplit("/", 2)
+        tables.append(standing(benchmark_name, scenario, output.metrics, gpus))
+    if shown := tuple(table for table in tables if table):
+        write_exhibits(case_dir, Exhibits(tables=shown))
 
 
 def _called(name: str, notes: list[str]) -> StepOutcome:

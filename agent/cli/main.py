@@ -93,6 +93,17 @@ for command in (
     app.command()(command)
 app.add_typer(fleet, name="fleet")
 app.add_typer(telemetry, name="telemetry")
+_COMMANDS = "vcagent.commands"
+"""The entry points of groups of commands that are built on the agent."""
+
+
+def _add_others() -> None:
+    """Add the groups of commands of other parts and distributions: the one that is named, or all for help."""
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=_COMMANDS):
+        if not sys.argv[1:] or sys.argv[1].startswith("-") or point.name == sys.argv[1]:
+            app.add_typer(point.load(), name=point.name)
 
 
 def _arguments(arguments: list[str]) -> list[str]:
@@ -204,6 +215,7 @@ def main() -> None:
     _use_streams()
     # Bytes that are no text in this locale would end as a traceback wherever they are written later.
     sys.argv[1:] = [os.fsencode(argument).decode("utf-8", "replace") for argument in sys.argv[1:]]
+    _add_others()
     try:
         app(args=_arguments(sys.argv[1:]))
     except VcagentError as error:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
-_PACKAGES = ("agent", "actions", "dependencies", "parsers", "profiles", "gpu_configs")
+_PACKAGES = ("agent", "actions", "dependencies", "parsers", "profiles", "gpu_configs", "submission")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _LAUNCHER = """\
 import sys

@@ -60,7 +60,7 @@ def missed_constraints(log: DetailLog) -> list[Reason]:
 
 def _min_duration(log: DetailLog) -> Iterator[Reason]:
     required_ms = log.number("effective_min_duration_ms") or 0.0
-    took_s = _took_s(log)
+    took_s = duration_s(log)
     short = log.scenario == "Offline" and took_s is not None and took_s * 1000 < required_ms
     if log.flag("result_min_duration_met") is not False and not short:
         return
@@ -106,7 +106,7 @@ def _early_end(log: DetailLog) -> tuple[str, str] | None:
     cause = next((name for text, name in _ENDED_EARLY.items() if text in told), None)
     if cause is None:  # the error may be lost, as where there is only a summary
         queries, most = log.number("result_query_count"), log.number("effective_max_query_count")
-        took_s, longest_ms = _took_s(log), log.number("effective_max_duration_ms")
+        took_s, longest_ms = duration_s(log), log.number("effective_max_duration_ms")
         if queries and most and queries >= most:
             cause = "max_query_count"
         elif took_s and longest_ms and took_s * 1000 >= LOAD_STEP * longest_ms:
@@ -120,7 +120,7 @@ def _early_end(log: DetailLog) -> tuple[str, str] | None:
     return cause, f"remove {limit}: it ends the test early"
 
 
-def _took_s(log: DetailLog) -> float | None:
+def duration_s(log: DetailLog) -> float | None:
     """The duration that LoadGen compares with min_duration, in seconds; it differs by scenario."""
     if log.scenario == "Offline":
         longest_ns = log.number("result_max_latency_ns")

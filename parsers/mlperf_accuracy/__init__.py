@@ -41,12 +41,15 @@ _PLAIN: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Accuracy: mean = (?P<value>\S+?)(?:, .*)?"), "dice"),
 )
 _PAIR = re.compile(r"""["']([\w-]+)["']: *["']?(?:np\.float\d+\()?([^\s"',{}()]+)["')]*(?=[,}])""")
+_LINE_OF_PAIRS = re.compile(r"""["'][\w-]+["']: *["']?[^\s"',{}()]+["']?,?""")
 _IN_PAIRS = {
     **{name: name for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "tokens_per_sample",
                                "exact_match", "f1", "gsm8k", "mbxp")},
     "accuracy": "acc", "mean-accuracy": "acc", "Total": "mAP",
     "CLIP_SCORE": "clip_score", "FID_SCORE": "fid_score",
 }  # fmt: skip
+_LABEL = "Accuracy Results: "
+"""What TensorRT's harness puts before the scores of Stable Diffusion XL."""
 _COUNTS = {"gen_len", "tokens_per_sample"}
 _SCORES = {"clip_score", "fid_score", "bleu"}
 _RATIOS = {"dice"}
@@ -156,6 +159,9 @@ def _scores(text: str) -> dict[str, float]:
 
 
 def _told(line: str) -> Iterator[tuple[str, str]]:
+    line = line.removeprefix(_LABEL)
+    if _LINE_OF_PAIRS.fullmatch(line):  # of a dictionary that was printed over several lines
+        line = f"{{{line.rstrip(',')}}}"
     if line.startswith("{") and line.endswith("}"):
         for key, told in _PAIR.findall(line):
             if name := _IN_PAIRS.get(key):

@@ -27,6 +27,18 @@ def judged(folder: Path, model: str, text: str) -> ParsedOutput:
 ROUGE, RESNET, BERT = ((HERE / f"{name}.txt").read_text() for name in ("rouge", "resnet", "bert"))
 
 
+# closed/AMD and closed/Google of mlcommons/inference_results_v5.1 and v4.1
+SDXL = "Accuracy Results: {'FID_SCORE': '23.909064176163497', 'CLIP_SCORE': '31.749353325665'}\n"
+SDXL_LINES = """{
+    'accuracy_results': {
+        'CLIP_SCORE': 31.732986239790918,
+        'FID_SCORE': 23.53670956283503,
+        'scenario': 'TestScenario.Offline'
+    }
+}
+"""
+
+
 @pytest.mark.parametrize(
     ("model", "text", "validity"),
     [
@@ -42,6 +54,9 @@ ROUGE, RESNET, BERT = ((HERE / f"{name}.txt").read_text() for name in ("rouge", 
         ("bert-99", BERT.replace("90.87", "89.9"), Validity.INVALID),
         ("a-model-of-ours", ROUGE, Validity.NOT_APPLICABLE),
         ("3d-unet-99", "Accuracy: mean = 0.86170, kidney = 0.93470, tumor = 0.78870\n", Validity.VALID),
+        ("stable-diffusion-xl", SDXL, Validity.VALID),
+        ("stable-diffusion-xl", SDXL.replace("31.749", "31.6"), Validity.INVALID),
+        ("stable-diffusion-xl", SDXL_LINES, Validity.VALID),
         ("retinanet", "mAP=37.552%\n", Validity.VALID),
         ("dlrm-v2-99", "AUC=80.31%, good=1, total=2\n", Validity.VALID),
         ("rnnt", "Word Error Rate: 7.452%, accuracy=92.548%\n", Validity.VALID),

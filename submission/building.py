@@ -1,0 +1,313 @@
+"""Builds a submission's tree from runs: only results that pass every check, and a list of what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+from agent.core.errors import UsageError, host_errors
+from agent.core.file_hash import sha256_of
+from agent.core.records import Relativity
+from agent.store.documents import SummaryDocument
+from parsers.loadgen import DETAIL_NAME, read_detail
+from parsers.loadgen.settings import MILLISECOND_NS
+from submission.accuracy import MOST_LOG_BYTES
+from submission.checking import check_result, check_tree
+from submission.system_description import missing_fields, system_description
+from submission.tree import ACCURACY_LOG, ACCURACY_TEXT, MODEL_MAPPING, Place, Submitter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from submission.findings import CheckedResult
+    from submission.rounds import Round
+    from submission.runs import Case
+
+_SUMMARY_NAME = "mlperf_log_summary.txt"
+_VIEWABLE_BYTES = 4096
+_ASKED = {
+    "Offline": ("target_qps", "requested_offline_expected_qps", 1),
+    "Server": ("target_qps", "requested_server_target_qps", 1),
+    "SingleStream": ("target_latency", "requested_single_stream_expected_latency_ns", MILLISECOND_NS),
+    "MultiStream": ("target_latency", "requested_multi_stream_expected_latency_ns", MILLISECOND_NS),
+}
+"""user.conf's name for a scenario's load, where LoadGen logs it, and a unit of user.conf there."""
+_CUT = b"\n\n...\n\n"
+_PERCENT = 100
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a submission is to be.
+
+    Args:
+        output: the tree's folder; must not be there.
+        division: closed or open.
+        mlperf_round: the round.
+        submitter: the submitter's name.
+        system: the system's name, which is its folder's.
+        system_type: datacenter, edge, or both.
+        said: what the owner says of the system.
+        measurements: what the owner says of the measurements.
+        benchmarks: the benchmark that a run's model is handed in as (closed), or stands for (open).
+        compliance: holds BENCHMARK/SCENARIO/TESTxx of the compliance runs; None if there are none.
+    """
+
+    output: Path
+    division: str
+    mlperf_round: Round
+    submitter: str
+    system: str
+    system_type: str
+    said: Mapping[str, str]
+    measurements: Mapping[str, str]
+    benchmarks: Mapping[str, str]
+    compliance: Path | None = None
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something that has to be run, or mended, before it can be filed."""
+
+    what: str
+    why: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was built: the results that are filed, and what is missing."""
+
+    filed: tuple[CheckedResult, ...]
+    missing: tuple[Missing, ...]
+
+
+def build(order: Order, cases: Sequence[Case]) -> Built:
+    """Build a tree from tests; it is written whole, or not at all.
+
+    Raises:
+        UsageError: if the folder is there, or a field of the description is empty.
+        HostError: if it cannot be written.
+    """
+    if order.output.exists() or order.output.is_symlink():
+        raise UsageError(
+            f"{order.output} is there already",
+            remedy="name a new folder with --output: a submission is never written over",
+        )
+    system = system_description(
+        cases, order.said, division=order.division, submitter=order.submitter, system_type=order.system_type,
+        name=order.said.get("system_name") or order.system,
+    )  # fmt: skip
+    if empty := missing_fields(system, order.measurements):
+        raise UsageError(
+            "the system description needs what no fact of the host tells",
+            details=tuple(empty),
+            remedy="give it by --set 'field=value', or as field: value in a file by --description",
+        )
+    with host_errors(str(order.output)):
+        order.output.parent.mkdir(parents=True, exist_ok=True)
+        staged = Path(mkdtemp(prefix=f".{order.output.name}-", dir=order.output.parent))
+        try:
+            built = _stage(order, cases, staged, system)
+            if built.filed:
+                staged.chmod(0o755)
+                staged.rename(order.output)
+            return built
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+def _stage(order: Order, cases: Sequence[Case], staged: Path, system: Mapping[str, str]) -> Built:
+    submitter = Submitter(staged, order.division, order.submitter)
+    _write_frame(order, submitter, cases, system)
+    filed: list[CheckedResult] = []
+    missing: list[Missing] = []
+    for model, scenario in dict.fromkeys((case.model, case.scenario) for case in cases):
+        here = [case for case in cases if (case.model, case.scenario) == (model, scenario)]
+        place = Place(submitter, order.mlperf_round, order.system, _folder_of(order, model), scenario)
+        chosen = {
+            mode: _best([case for case in here if case.mode == mode]) for mode in ("performance", "accuracy")
+        }
+        gaps = [
+            Missing(f"{model} {scenario} {mode}", "no run has this test", f"run it with mode: {mode}")
+            for mode, case in chosen.items()
+            if case is None
+        ]
+        performance, accuracy = chosen["performance"], chosen["accuracy"]
+        if performance is None or accuracy is None:
+            missing += gaps
+            continue
+        _file(order, place, performance, accuracy)
+        checked = check_result(place)
+        if checked.is_accepted:
+            filed.append(checked)
+            continue
+        missing += (
+            Missing(f"{model} {scenario}", finding.message, finding.remedy) for finding in checked.errors
+        )
+        _remove(place)
+    kept, incomplete = _whole_benchmarks(order, staged, filed)
+    return Built(tuple(kept), (*missing, *incomplete))
+
+
+def _whole_benchmarks(
+    order: Order, staged: Path, filed: Sequence[CheckedResult]
+) -> tuple[list[CheckedResult], list[Missing]]:
+    """Take out the benchmarks of a closed submission that lack a scenario."""
+    if not filed:
+        return [], []
+    findings = [finding for _, finding in check_tree(staged, order.mlperf_round).findings if finding.is_error]
+    kept = []
+    for result in filed:
+        name = f"{result.place.system}/{result.place.benchmark}: "
+        if any(finding.message.startswith(name) for finding in findings):
+            _remove(result.place)
+        else:
+            kept.append(result)
+    return kept, [Missing(order.mlperf_round.name, each.message, each.remedy) for each in findings]
+
+
+def _folder_of(order: Order, model: str) -> str:
+    """Return the folder of a model: the benchmark's name in closed, in open the model's own."""
+    if order.division == "open":
+        return model
+    return order.benchmarks.get(model) or order.mlperf_round.official_name(model, {})
+
+
+def _best(cases: Sequence[Case]) -> Case | None:
+    """Return the valid test with the best figure; the newest of the others if none is valid."""
+    valid = [case for case in cases if case.part.validity == "VALID"]
+    if not valid:
+        return cases[-1] if cases else None
+    return max(valid, key=_merit)
+
+
+def _merit(case: Case) -> float:
+    summary = _summary(case)
+    if summary is None:
+        return 0.0
+    heads = [head.metric for head in summary.headline.values()]
+    for metric in summary.metrics:
+        if metric.name in heads and metric.relativity != Relativity.UNDEFINED.value:
+            return metric.value if metric.relativity == Relativity.HIGHER.value else -metric.value
+    return 0.0
+
+
+def _summary(case: Case) -> SummaryDocument | None:
+    """Return a test's summary; None if it has none of its own."""
+    try:
+        return SummaryDocument.read(case.run_dir / str(case.part.case_dir))
+    except UsageError:
+        return None
+
+
+def _write_frame(
+    order: Order, submitter: Submitter, cases: Sequence[Case], system: Mapping[str, str]
+) -> None:
+    """Write what all results share: the system description, the code and the names of models."""
+    _write_json(submitter.folder / "systems" / f"{order.system}.json", system)
+    source = submitter.folder / order.mlperf_round.source_folder
+    source.mkdir(parents=True, exist_ok=True)
+    for case in cases:
+        run = case.run
+        _write_json(
+            source / f"{run.run_id}.json",
+            {"profile": run.profile.model_dump(mode="json"), "command_line": run.command_line,
+             "versions": run.versions, "containers": run.containers},
+        )  # fmt: skip
+    runs = "\n".join(f"- `{name}.json`" for name in dict.fromkeys(case.run.run_id for case in cases))
+    (source / "README.md").write_text(
+        "# How the runs were made\n\nvcagent made the runs. Each file has the profile with its resolved "
+        f"parameters, the command line, and the versions and images of one run.\n\n{runs}\n",
+        encoding="utf-8",
+    )
+    mapping = {model: name for model, name in order.benchmarks.items() if model != name}
+    if order.division == "open" and mapping:
+        _write_json(submitter.folder / MODEL_MAPPING, mapping)
+
+
+def _file(order: Order, place: Place, performance: Case, accuracy: Case) -> None:
+    """Copy one result's logs and write its papers."""
+    for folder, case in ((place.performance, performance), (place.accuracy, accuracy)):
+        folder.mkdir(parents=True)
+        for name in (DETAIL_NAME, _SUMMARY_NAME):
+            if (case.logs / name).is_file():
+                shutil.copyfile(case.logs / name, folder / name)
+    _file_accuracy(place, accuracy)
+    place.measurements.mkdir(parents=True, exist_ok=True)
+    name = "measurements.json" if order.mlperf_round.is_flat else f"{place.system}.json"
+    _write_json(place.measurements / name, order.measurements)
+    (place.measurements / "user.conf").write_text(_user_conf(performance), encoding="utf-8")
+    source = order.mlperf_round.source_folder
+    (place.measurements / "README.md").write_text(
+        f"# {place.benchmark}, {place.scenario}\n\n"
+        f"- performance: {performance.name}\n- accuracy: {accuracy.name}\n\n"
+        f"The commands and settings of these runs are in `{source}/`.\n",
+        encoding="utf-8",
+    )
+    tests = order.compliance and order.compliance / place.benchmark / place.scenario
+    for test in sorted(tests.glob("TEST*")) if tests else ():
+        if test.is_dir():
+            shutil.copytree(test, place.compliance / test.name)
+
+
+def _user_conf(case: Case) -> str:
+    """Return the run's user.conf; without one, the rate or latency that LoadGen logged as asked for."""
+    path = case.logs / "user.conf"
+    if path.is_file():
+        return path.read_text(encoding="utf-8", errors="replace")
+    log = read_detail(case.logs / DETAIL_NAME)
+    name, key, unit = _ASKED[log.scenario]
+    value = log.number(key)
+    line = f"*.{log.scenario}.{name} = {value / unit:.10g}\n" if value is not None else ""
+    return f"# As LoadGen's log says that it was asked for.\n{line}"
+
+
+def _file_accuracy(place: Place, case: Case) -> None:
+    """File the accuracy log, cut, and its score with the hash of the whole log.
+
+    Cut as tools/submission/truncate_accuracy_log.py does it.
+    """
+    log = case.logs / ACCURACY_LOG
+    score = next((path for path in (case.logs / ACCURACY_TEXT,) if path.is_file()), None)
+    text = score.read_text(encoding="utf-8", errors="replace") if score else _own_score(case)
+    if log.is_file():
+        text = f"{text.rstrip()}\n\nhash={sha256_of(log)}\n"
+        with log.open("rb") as whole, (place.accuracy / ACCURACY_LOG).open("wb") as target:
+            size = log.stat().st_size
+            if size <= MOST_LOG_BYTES:
+                shutil.copyfileobj(whole, target)
+            else:
+                target.write(whole.read(_VIEWABLE_BYTES) + _CUT)
+                whole.seek(size - _VIEWABLE_BYTES)
+                target.write(whole.read(_VIEWABLE_BYTES))
+    (place.accuracy / ACCURACY_TEXT).write_text(text, encoding="utf-8")
+
+
+def _own_score(case: Case) -> str:
+    """Return the scores of a data set of one's own, in the form of MLPerf's scripts; in percent."""
+    summary = _summary(case)
+    scores = {
+        metric.name: str(round(metric.value * _PERCENT, 4))
+        for metric in (summary.metrics if summary else ())
+        if metric.unit == "ratio" and metric.verbosity <= 1
+    }
+    return f"{scores}\n" if scores else ""
+
+
+def _remove(place: Place) -> None:
+    """Take a result out of the tree, and the folders that it leaves empty."""
+    for folder in dict.fromkeys((place.results, place.measurements, place.compliance)):
+        shutil.rmtree(folder, ignore_errors=True)
+        for above in list(folder.parents)[:3]:
+            if above.is_dir() and not any(above.iterdir()):
+                above.rmdir()
+
+
+def _write_json(path: Path, value: Mapping[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,128 @@
+"""vcagent's own validator. It rejects INVALID runs, errors and empty trees, which the official one passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from submission.accuracy import accuracy_findings, configuration_findings
+from submission.compliance import compliance_findings
+from submission.findings import CheckedResult, CheckedTree, Finding, note
+from submission.papers import SYSTEM_TYPES, measurement_findings, source_findings, system_findings
+from submission.performance import (
+    figure_of,
+    performance_findings,
+    read_run,
+    scenario_of,
+    seed_findings,
+    user_conf_findings,
+)
+from submission.tree import places, read_json, submitters, system_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from submission.rounds import Benchmark, Round
+    from submission.tree import Place, Submitter
+
+_ALTERNATIVES = "|"
+
+
+def check_tree(root: Path, mlperf_round: Round, *, submitter: str = "") -> CheckedTree:
+    """Check a submission's tree.
+
+    Args:
+        root: holds closed/, open/ or network/.
+        mlperf_round: the round that it is handed in for.
+        submitter: look at this one alone.
+
+    Raises:
+        UsageError: if the folder is not such a tree, or has no such submitter.
+    """
+    whose = [each for each in submitters(root) if not submitter or each.name == submitter]
+    found: list[tuple[str, Finding]] = []
+    results: list[CheckedResult] = []
+    for each in whose:
+        place = f"{each.division}/{each.name}"
+        here = list(places(each, mlperf_round))
+        results += map(check_result, here)
+        found += [(place, finding) for finding in _submitter_findings(each, mlperf_round, here)]
+    if not results:
+        text = "there is not one result" + (f" of {submitter}" if submitter else "")
+        found.append((str(root), Finding("empty", text, "build it from runs: vcagent submission build")))
+    return CheckedTree(tuple(results), tuple(found))
+
+
+def _submitter_findings(submitter: Submitter, mlperf_round: Round, here: list[Place]) -> Iterator[Finding]:
+    yield from source_findings(submitter, mlperf_round.source_folder)
+    with_results = {place.system for place in here}
+    for system in sorted(set(system_names(submitter)) - with_results):
+        yield note("no_results", f"the system {system} has no results")
+    if submitter.division == "open":
+        return
+    done: dict[tuple[str, str], set[str]] = {}
+    for place in here:
+        done.setdefault((place.system, place.benchmark), set()).add(place.official_scenario)
+    for (system, benchmark), scenarios in done.items():
+        yield from _missing_scenarios(submitter, mlperf_round, system, benchmark, scenarios)
+
+
+def _missing_scenarios(
+    submitter: Submitter, mlperf_round: Round, system: str, benchmark: str, scenarios: set[str]
+) -> Iterator[Finding]:
+    asked = mlperf_round.benchmarks.get(mlperf_round.official_name(benchmark, {}))
+    description = read_json(submitter.folder / "systems" / f"{system}.json")
+    kind = description.get("system_type") if isinstance(description, dict) else None
+    if asked is None or kind not in SYSTEM_TYPES:
+        return
+    wanted = asked.scenarios(str(kind))
+    if not wanted:
+        yield Finding("category", f"{system}/{benchmark}: the benchmark is not one of {kind} systems")
+    for scenario in wanted:
+        if not scenarios & set(scenario.split(_ALTERNATIVES)):
+            either = " or ".join(scenario.split(_ALTERNATIVES))
+            text = f"{system}/{benchmark}: {either} is missing, which {kind} systems need"
+            yield Finding("scenarios", text, "run it, or hand in to the open division")
+
+
+def check_result(place: Place) -> CheckedResult:
+    """Check one result of a tree."""
+    official = place.round.official_name(place.benchmark, place.submitter.model_mapping)
+    asked = place.round.benchmarks.get(official)
+    findings = list(_benchmark_findings(place, official, asked))
+    performance, output, missing = read_run(place.performance, "performance")
+    findings += missing
+    figure = None
+    if performance is not None and output is not None:
+        findings += performance_findings(place, asked, official, performance, output)
+        findings += user_conf_findings(place, official, performance, "performance")
+        figure = figure_of(performance) if performance.scenario == scenario_of(place) else None
+    accuracy, output, missing = read_run(place.accuracy, "accuracy")
+    findings += missing
+    if accuracy is not None and output is not None:
+        findings += accuracy_findings(place, asked, official, accuracy, output)
+        findings += seed_findings(place.round, accuracy, "accuracy")
+        if performance is not None:
+            findings += configuration_findings(place, performance, accuracy)
+    findings += measurement_findings(place)
+    findings += _system_findings(place)
+    if asked is not None:
+        findings += compliance_findings(place, asked)
+    return CheckedResult(place, tuple(dict.fromkeys(findings)), figure)
+
+
+def _benchmark_findings(place: Place, official: str, asked: Benchmark | None) -> Iterator[Finding]:
+    if asked is None:
+        is_open = place.submitter.division == "open"
+        text = f"{official} is not a benchmark of {place.round.name}"
+        remedy = "name what it stands for in model_mapping.json" if is_open else "see the round's list"
+        yield Finding("benchmark", text, remedy)
+
+
+def _system_findings(place: Place) -> Iterator[Finding]:
+    description = read_json(place.system_file)
+    if not isinstance(description, dict):
+        yield Finding("system", "there is no system description", f"write {place.system_file}")
+        return
+    whose = place.submitter
+    yield from system_findings(description, division=whose.division, submitter=whose.name)

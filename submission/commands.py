@@ -1,0 +1,225 @@
+"""``vcagent submission``: build an MLPerf submission's tree from runs, and check a tree."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.cli.options import AsJson, PackageDir, ResultsDir
+
+app = typer.Typer(no_args_is_help=True, help="Build and check MLPerf Inference submissions.")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+NEWEST_ROUND = "v6.1"
+Round = Annotated[str, typer.Option("--round", help="The round that the submission is for.")]
+
+
+class Official(str, Enum):
+    """Whether the official checker is run too."""
+
+    AUTO = "auto"
+    REQUIRED = "required"
+    FETCH = "fetch"
+    OFF = "off"
+
+
+class Division(str, Enum):
+    """The division that a submission is handed in to."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+
+
+@app.command()
+def check(
+    tree: Annotated[Path, typer.Argument(help="The folder that holds closed/ or open/.")],
+    mlperf_round: Round = NEWEST_ROUND,
+    submitter: Annotated[
+        str, typer.Option("--submitter", help="Look at this submitter alone.", show_default=False)
+    ] = "",
+    official: Annotated[
+        Official,
+        typer.Option(
+            "--official",
+            help="The official checker: run it if it is there, require it, fetch it first, or leave it out.",
+        ),
+    ] = Official.AUTO,
+    package_dir: PackageDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge a submission by vcagent's own rules and by the official checker, side by side.
+
+    Ends with 0 if both accept it (vcagent's alone if the official checker is not there), 7 if not.
+    """
+    from agent.core.errors import ExitCode, UsageError, host_errors
+    from submission.checking import check_tree
+    from submission.official import run_checker
+    from submission.rounds import find_round
+    from submission.tree import submitters
+
+    if not tree.is_dir():
+        raise UsageError("there is no such folder", where=str(tree), remedy="name the submission's root")
+    chosen = find_round(mlperf_round)
+    checkout = _checkout(official, package_dir)
+    with host_errors(str(tree)):
+        checked = check_tree(tree.resolve(), chosen, submitter=submitter)
+    names = [submitter] if submitter else list(dict.fromkeys(each.name for each in submitters(tree)))
+    verdict = run_checker(checkout, tree, chosen.name, submitters=names) if checkout else None
+    if as_json:
+        from agent.cli.output import print_json
+        from submission.table import check_to_json
+
+        print_json(check_to_json(checked, verdict, chosen.name))
+    else:
+        from agent.core.terminal import safe_console
+        from submission.table import print_check
+
+        console = safe_console(highlight=False, soft_wrap=True)
+        print_check(checked, verdict, console)
+        if verdict is None and official is not Official.OFF:
+            console.print(_not_there())
+    is_good = checked.is_accepted and (verdict is None or verdict.has_passed)
+    raise typer.Exit(ExitCode.OK if is_good else ExitCode.RESULT_INVALID)
+
+
+@app.command()
+def build(
+    runs: Annotated[list[str], typer.Argument(help="Runs: ids, their beginnings, or folders.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The tree's folder; must be new.")],
+    submitter: Annotated[str, typer.Option("--submitter", help="The submitter's name.")],
+    system_name: Annotated[str, typer.Option("--system-name", help="The system's name.")],
+    division: Annotated[Division, typer.Option("--division")] = Division.CLOSED,
+    system_type: Annotated[
+        str, typer.Option("--system-type", help="datacenter, edge, or datacenter,edge.")
+    ] = "datacenter",
+    mlperf_round: Round = NEWEST_ROUND,
+    description: Annotated[
+        Path | None,
+        typer.Option(
+            "--description",
+            help="YAML or JSON: fields of the system description, and measurements with theirs.",
+            show_default=False,
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="field=value, or measurements.field=value.", show_default=False),
+    ] = None,
+    benchmark: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--benchmark",
+            help="MODEL=BENCHMARK: what a run's model is handed in as, or stands for (open).",
+            show_default=False,
+        ),
+    ] = None,
+    compliance: Annotated[
+        Path | None,
+        typer.Option(
+            "--compliance", help="Holds BENCHMARK/SCENARIO/TESTxx of compliance runs.", show_default=False
+        ),
+    ] = None,
+    results_dir: ResultsDir = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Build a submission's tree from runs: only what is valid, with a list of what is missing.
+
+    Ends with 0 if nothing is missing, 7 if something is.
+    """
+    from agent.core.errors import ExitCode, UsageError
+    from agent.store.results import ResultsFolder
+    from submission.building import Order
+    from submission.building import build as built
+    from submission.papers import SYSTEM_TYPES
+    from submission.rounds import LAYOUTS_SINCE, find_round
+    from submission.runs import cases_of
+    from submission.system_description import read_description
+
+    chosen = find_round(mlperf_round)
+    if chosen.name not in LAYOUTS_SINCE:
+        raise UsageError(
+            f"vcagent builds no tree for {chosen.name}", remedy=f"--round {' or '.join(LAYOUTS_SINCE)}"
+        )
+    for option, name in (("--submitter", submitter), ("--system-name", system_name)):
+        if not _FOLDER_NAME.fullmatch(name):
+            raise UsageError(
+                f"{option}: {name!r} cannot name a folder", remedy="use letters, digits, . _ + and -"
+            )
+    if system_type not in SYSTEM_TYPES:
+        raise UsageError(f"--system-type: {system_type!r}", remedy=f"one of {'; '.join(SYSTEM_TYPES)}")
+    if compliance and not compliance.is_dir():
+        raise UsageError("--compliance: there is no such folder", where=str(compliance))
+    said, measurements = read_description(description, _pairs(settings, "--set", "field=value"))
+    folder = ResultsFolder(results_dir)
+    order = Order(
+        output.absolute(), division.value, chosen, submitter, system_name, system_type, said, measurements,
+        _pairs(benchmark, "--benchmark", "MODEL=BENCHMARK"), compliance,
+    )  # fmt: skip
+    made = built(order, cases_of([folder.find(run) for run in dict.fromkeys(runs)]))
+    if as_json:
+        from agent.cli.output import print_json
+        from submission.table import built_to_json
+
+        print_json(built_to_json(made, order.output))
+    else:
+        from agent.core.terminal import safe_console
+        from submission.table import print_built
+
+        print_built(made, order.output, safe_console(highlight=False, soft_wrap=True))
+    raise typer.Exit(ExitCode.RESULT_INVALID if made.missing else ExitCode.OK)
+
+
+def _pairs(texts: list[str] | None, option: str, form: str) -> dict[str, str]:
+    """Return the names and values of an option.
+
+    Raises:
+        UsageError: if one is not written name=value.
+    """
+    from agent.core.errors import UsageError
+
+    found = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise UsageError(f"{option}: {text!r} is not written {form}", remedy=f"{option} '{form}'")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _checkout(official: Official, package_dir: Path | None) -> Path | None:
+    """Return the official checker's checkout, fetched if that is asked for; None if it is not to be run.
+
+    Raises:
+        HostError: if it is required and is not there.
+    """
+    import os
+
+    from agent.core.errors import HostError
+    from agent.facts.agent_paths import package_dir as default_package_dir
+    from submission.official import PROFILE, find_checkout
+
+    if official is Official.OFF:
+        return None
+    folder = package_dir or default_package_dir(os.environ, root=os.geteuid() == 0)
+    found = find_checkout(folder)
+    if found is None and official is Official.FETCH:
+        from submission.fetching import fetch
+
+        fetch(PROFILE, package_dir)
+        found = find_checkout(folder)
+    if found is None and official in {Official.REQUIRED, Official.FETCH}:
+        raise HostError("the official checker is not here", remedy=_how_to_get_it())
+    return found
+
+
+def _how_to_get_it() -> str:
+    from submission.official import CHECKOUT_VARIABLE
+
+    return f"set {CHECKOUT_VARIABLE} to a checkout of mlcommons/inference, or add --official fetch"
+
+
+def _not_there() -> str:
+    return f"official checker: not here; {_how_to_get_it()}"

@@ -1,0 +1,72 @@
+"""The compliance runs that a closed result needs: TEST01, TEST04, TEST06 to TEST09."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from submission.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from submission.rounds import Benchmark
+    from submission.tree import Place
+
+_PASSED = "TEST PASS"
+_VERIFIED_BY = {
+    "TEST01": ("verify_accuracy.txt", "verify_performance.txt"),
+    "TEST04": ("verify_performance.txt",),
+    "TEST06": ("verify_accuracy.txt",),
+    "TEST07": ("verify_accuracy.txt",),
+    "TEST08": ("verify_accuracy.txt",),
+    "TEST09": ("verify_output_len.txt",),
+}
+_HAS_RUN = ("TEST01", "TEST04")
+_TEST06_LINES = (
+    ("First token check pass: True", "First token check pass: Skipped"),
+    ("EOS check pass: True",),
+    ("Sample length check pass: True",),
+)
+
+
+def compliance_findings(place: Place, asked: Benchmark) -> Iterator[Finding]:
+    """Yield what is missing of a closed result's compliance runs, or did not pass."""
+    if place.submitter.division == "open":
+        return
+    for test in asked.tests:
+        yield from test_findings(place.compliance / test, test)
+
+
+def test_findings(folder: Path, test: str) -> Iterator[Finding]:
+    """Yield what is missing of one compliance run, or did not pass.
+
+    Args:
+        folder: the run's folder.
+        test: its name, such as ``TEST06``.
+    """
+    if not folder.is_dir():
+        yield Finding("compliance", f"{test} is missing", f"run it and file it in {folder}")
+        return
+    for name in _VERIFIED_BY[test]:
+        path = folder / name
+        if not path.is_file():
+            yield Finding(
+                "compliance", f"{test} has no {name}", f"run the test's own script, see {test}'s page"
+            )
+        elif not _passed(folder, name, test, path.read_text(encoding="utf-8", errors="replace")):
+            yield Finding("compliance", f"{test} did not pass: see {name}", "run it again")
+    log = folder / "performance" / "run_1" / "mlperf_log_detail.txt"
+    if test in _HAS_RUN and not log.is_file():
+        yield Finding("compliance", f"{test} has no logs of its run", f"file them as {log}")
+
+
+def _passed(folder: Path, name: str, test: str, text: str) -> bool:
+    lines = [line.strip() for line in text.splitlines()]
+    if test == "TEST06":
+        return all(any(line in lines for line in either) for either in _TEST06_LINES)
+    if any(_PASSED in line for line in lines):
+        return True
+    # TEST01 without determinism compares the scores of two runs, which stand beside its logs
+    pair = [folder / "accuracy" / f"{kind}_accuracy.txt" for kind in ("baseline", "compliance")]
+    return test == "TEST01" and name == "verify_accuracy.txt" and all(path.is_file() for path in pair)

@@ -1,0 +1,139 @@
+"""Runs with real LoadGen logs, and the submissions that are built from them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.store.journal import Journal
+from submission.building import Order, build
+from submission.rounds import find_round
+from submission.runs import cases_of
+from tests.lab.engine import smollm2_gguf, tiny_gguf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from submission.building import Built
+
+__all__ = ["smollm2_gguf", "tiny_gguf"]
+
+LOGS = Path(__file__).with_name("logs")
+MODELS = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
+SCORES = {
+    "datacenter": {
+        "rouge1": "38.8",
+        "rouge2": "16.0",
+        "rougeL": "24.6",
+        "rougeLsum": "36.0",
+        "gen_len": 8167000,
+    },
+    "edge": {"rouge1": "39.1", "rouge2": "16.2", "rougeL": "24.7", "rougeLsum": "36.2", "gen_len": 3051000},
+}
+FACTS: dict[str, Any] = {
+    "processor": {"model": "AMD EPYC 9575F", "sockets": 2, "physical_cores": 128},
+    "memory": {"total_bytes": 2**40},
+    "disks": [{"path": "/dev/nvme0n1", "kind": "disk", "size_bytes": 2**41}],
+    "gpus": [{"name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "driver": "570.86.15"}],
+    "distribution": {"name": "Ubuntu 24.04.2 LTS"},
+    "kernel": "6.8.0-45-generic",
+}
+SAID = {
+    "status": "available",
+    "host_memory_configuration": "16x 64 GB DDR5",
+    "host_networking": "Ethernet 10 GbE",
+    "host_network_card_count": "1x 10 GbE",
+    "host_networking_topology": "N/A",
+    "accelerator_host_interconnect": "PCIe Gen5 x16",
+    "accelerator_memory_configuration": "HBM3",
+    "accelerator_interconnect": "N/A",
+    "cooling": "air-cooled",
+}
+MEASUREMENTS = {
+    "input_data_types": "int32",
+    "retraining": "N",
+    "starting_weights_filename": "Llama-3.1-8B-Instruct",
+    "weight_data_types": "fp8",
+    "weight_transformations": "quantisation to fp8",
+}
+TEST06 = "First token check pass: Skipped\nEOS check pass: True\nSample length check pass: True\n"
+
+
+def edit(path: Path, *changes: tuple[str, str]) -> None:
+    """Change a text file; each text must be there."""
+    text = path.read_text()
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+@dataclass
+class RunMaker:
+    """Makes runs' folders with the logs of a kind of system."""
+
+    folder: Path
+    facts: dict[str, Any] = field(default_factory=lambda: dict(FACTS))
+
+    def __call__(
+        self, kind: str, run_id: str = "run", *, model: str = "", skip: tuple[str, ...] = ()
+    ) -> Path:
+        run_dir = self.folder / run_id
+        cases = []
+        for logs in sorted((LOGS / kind).iterdir()):
+            if logs.name in skip:
+                continue
+            case_dir = run_dir / "mlperf" / logs.name.lower()
+            shutil.copytree(logs, case_dir)
+            scenario, mode = logs.name.split("-")
+            name = f"{model or MODELS[kind]}/{scenario}/{mode}"
+            summary: dict[str, Any] = {"schema_version": 1, "scenario": name}
+            if mode == "accuracy":
+                (case_dir / "accuracy.txt").write_text(f"{SCORES[kind]}\n")
+                (case_dir / "mlperf_log_accuracy.json").write_text(
+                    "[" + ",\n".join(f'{{ "seq_id" : {n}, "data" : "00" }}' for n in range(600)) + "]\n"
+                )
+            (case_dir / "summary.json").write_text(json.dumps(summary))
+            case = {"scenario": name, "tool_name": "MLPerf LoadGen", "tool_version": "6.0.17",
+                    "validity": "VALID", "case_dir": f"mlperf/{logs.name.lower()}"}  # fmt: skip
+            cases.append(case)
+        run = {"schema_version": 1, "run_id": run_id, "facts": self.facts, "cases": cases,
+               "versions": {"vcagent": "0.1", "python": "3.11"}}  # fmt: skip
+        (run_dir / "run.json").write_text(json.dumps(run))
+        Journal(run_dir / "journal.sqlite").close()
+        return run_dir
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> RunMaker:
+    return RunMaker(tmp_path / "runs")
+
+
+@pytest.fixture
+def compliance(tmp_path: Path) -> Path:
+    """The TEST06 runs of llama3.1-8b, as the script of mlcommons/inference leaves them."""
+    for scenario in ("Offline", "Server"):
+        folder = tmp_path / "compliance/llama3.1-8b" / scenario / "TEST06"
+        folder.mkdir(parents=True)
+        (folder / "verify_accuracy.txt").write_text(TEST06)
+    return tmp_path / "compliance"
+
+
+@pytest.fixture
+def build_tree(tmp_path: Path) -> Callable[..., tuple[Path, Built]]:
+    """Build a tree from runs; returns its folder and what was built."""
+
+    def made(*runs: Path, output: str = "tree", **changes: Any) -> tuple[Path, Built]:
+        values: dict[str, Any] = {
+            "output": tmp_path / output, "division": "closed", "mlperf_round": find_round("v6.1"),
+            "submitter": "Demo", "system": "1xH100", "system_type": "datacenter", "said": SAID,
+            "measurements": MEASUREMENTS, "benchmarks": {},
+        }  # fmt: skip
+        return tmp_path / output, build(Order(**{**values, **changes}), cases_of(runs))
+
+    return made

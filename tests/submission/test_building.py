@@ -1,0 +1,221 @@
+"""Trees built from runs with real logs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.core.errors import UsageError
+from submission.rounds import find_round
+from submission.system_description import read_description
+from tests.submission.conftest import MEASUREMENTS, SAID, edit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from submission.building import Built
+    from tests.submission.conftest import RunMaker
+
+    BuildTree = Callable[..., tuple[Path, Built]]
+
+
+def test_a_closed_datacenter_tree(make_run: RunMaker, build_tree: BuildTree, compliance: Path) -> None:
+    run = make_run("datacenter")
+    root, built = build_tree(run, compliance=compliance)
+    assert built.missing == ()
+    place = root / "closed/Demo/results/1xH100/llama3.1-8b/Offline"
+    files = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
+    assert files == {
+        "measurements.json", "user.conf", "README.md", "TEST06/verify_accuracy.txt",
+        "performance/run_1/mlperf_log_detail.txt", "performance/run_1/mlperf_log_summary.txt",
+        "accuracy/accuracy.txt", "accuracy/mlperf_log_accuracy.json", "accuracy/mlperf_log_detail.txt",
+        "accuracy/mlperf_log_summary.txt",
+    }  # fmt: skip
+    whole = (run / "mlperf/offline-accuracy/mlperf_log_accuracy.json").read_bytes()
+    cut = (place / "accuracy/mlperf_log_accuracy.json").read_bytes()
+    assert cut == whole[:4096] + b"\n\n...\n\n" + whole[-4096:]
+    assert f"\nhash={hashlib.sha256(whole).hexdigest()}\n" in (place / "accuracy/accuracy.txt").read_text()
+    assert json.loads((place / "measurements.json").read_text()) == MEASUREMENTS
+
+
+def test_the_system_description_is_of_the_facts(
+    make_run: RunMaker, build_tree: BuildTree, compliance: Path
+) -> None:
+    root, _ = build_tree(make_run("datacenter"), compliance=compliance)
+    system = json.loads((root / "closed/Demo/systems/1xH100.json").read_text())
+    told = {
+        "host_processor_model_name": "AMD EPYC 9575F", "host_processors_per_node": "2",
+        "host_processor_core_count": "64", "host_memory_capacity": "1024 GiB", "host_storage_type": "NVMe",
+        "accelerators_per_node": "1", "accelerator_model_name": "NVIDIA H100 80GB HBM3",
+        "accelerator_memory_capacity": "80 GiB", "framework": "MLPerf LoadGen 6.0.17",
+        "operating_system": "Ubuntu 24.04.2 LTS, Linux 6.8.0-45-generic",
+        "other_software_stack": "Python 3.11, NVIDIA driver 570.86.15", "division": "closed",
+    }  # fmt: skip
+    assert {name: system[name] for name in told} == told
+    assert len(system) == 35
+
+
+def test_a_host_without_accelerators(make_run: RunMaker, build_tree: BuildTree) -> None:
+    make_run.facts["gpus"] = []
+    said = {name: value for name, value in SAID.items() if not name.startswith("accelerator")}
+    root, _ = build_tree(make_run("datacenter"), division="open", said=said)
+    system = json.loads((root / "open/Demo/systems/1xH100.json").read_text())
+    assert (system["accelerators_per_node"], system["accelerator_model_name"]) == ("0", "N/A")
+
+
+def test_what_no_fact_tells_is_asked_for(make_run: RunMaker, build_tree: BuildTree, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="what no fact of the host tells") as caught:
+        build_tree(make_run("datacenter"), said={}, measurements={})
+    asked = [line.split(":")[0] for line in caught.value.details]
+    assert asked[:2] == ["status", "host_memory_configuration"]
+    assert asked[-5:] == [f"measurements.{name}" for name in MEASUREMENTS]
+    assert not (tmp_path / "tree").exists()
+
+
+def test_the_layout_before_v6(make_run: RunMaker, build_tree: BuildTree, compliance: Path) -> None:
+    run = make_run("datacenter")
+    old, new = find_round("v5.1").seeds, find_round("v6.1").seeds
+    for log in run.rglob("mlperf_log_*.txt"):
+        log.write_text(_with_seeds(log.read_text(), dict(zip(new.values(), old.values(), strict=True))))
+    root, built = build_tree(run, mlperf_round=find_round("v5.1"), compliance=compliance)
+    assert built.missing == ()
+    below = root / "closed/Demo"
+    assert (below / "measurements/1xH100/llama3.1-8b/Offline/1xH100.json").is_file()
+    assert (below / "measurements/1xH100/llama3.1-8b/Offline/user.conf").is_file()
+    assert (below / "compliance/1xH100/llama3.1-8b/Offline/TEST06/verify_accuracy.txt").is_file()
+    assert (below / "code/README.md").is_file()
+    assert sorted(path.name for path in (below / "results/1xH100/llama3.1-8b/Offline").iterdir()) == [
+        "accuracy", "performance",
+    ]  # fmt: skip
+
+
+def _with_seeds(text: str, seeds: dict[int, int]) -> str:
+    for new, old in seeds.items():
+        text = text.replace(str(new), str(old))
+    return text
+
+
+def test_nothing_is_written_over(make_run: RunMaker, build_tree: BuildTree, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    with pytest.raises(UsageError, match="is there already"):
+        build_tree(make_run("datacenter"))
+    assert list((tmp_path / "tree").iterdir()) == []
+
+
+def test_an_invalid_run_is_not_filed(make_run: RunMaker, build_tree: BuildTree, compliance: Path) -> None:
+    run = make_run("datacenter")
+    edit(
+        run / "mlperf/server-performance/mlperf_log_detail.txt",
+        ('"result_validity", "value": "VALID"', '"result_validity", "value": "INVALID"'),
+    )
+    root, built = build_tree(run, compliance=compliance)
+    assert built.filed == ()
+    assert not root.exists()
+    assert built.missing[0].what == "llama3.1-8b Server"
+    assert any("Server or Interactive is missing" in each.why for each in built.missing)
+    assert [path.name for path in root.parent.iterdir() if path.name.startswith(".tree")] == []
+
+
+def test_the_open_division_takes_a_single_scenario(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("datacenter", skip=("Server-performance", "Server-accuracy"))
+    _, built = build_tree(run, division="open")
+    assert [result.place.scenario for result in built.filed] == ["Offline"]
+    assert built.missing == ()
+
+
+def test_a_missing_accuracy_run_is_to_be_run(make_run: RunMaker, build_tree: BuildTree) -> None:
+    _, built = build_tree(make_run("datacenter", skip=("Server-accuracy",)), division="open")
+    assert [each.what for each in built.missing] == ["llama3.1-8b Server accuracy"]
+    assert [result.place.scenario for result in built.filed] == ["Offline"]
+
+
+def test_compliance_runs_are_asked_for(make_run: RunMaker, build_tree: BuildTree) -> None:
+    _, built = build_tree(make_run("datacenter"))
+    assert {each.why for each in built.missing} >= {"TEST06 is missing"}
+    assert built.filed == ()
+
+
+def test_parts_of_a_submission_may_be_of_several_runs(
+    make_run: RunMaker, build_tree: BuildTree, compliance: Path
+) -> None:
+    first = make_run("datacenter", "first", skip=("Server-performance", "Server-accuracy"))
+    second = make_run("datacenter", "second", skip=("Offline-performance", "Offline-accuracy"))
+    root, built = build_tree(first, second, compliance=compliance)
+    assert len(built.filed) == 2
+    assert sorted(path.name for path in (root / "closed/Demo/src").iterdir()) == [
+        "README.md", "first.json", "second.json",
+    ]  # fmt: skip
+
+
+def test_runs_of_different_systems_are_refused(make_run: RunMaker, build_tree: BuildTree) -> None:
+    first = make_run("datacenter", "first")
+    make_run.facts["gpus"] = []
+    with pytest.raises(UsageError, match="different systems"):
+        build_tree(first, make_run("datacenter", "second"))
+
+
+def test_the_best_valid_run_is_filed(make_run: RunMaker, build_tree: BuildTree, compliance: Path) -> None:
+    runs = [make_run("datacenter", name) for name in ("slow", "fast", "wrong")]
+    for run, rate, validity in zip(runs, (1000, 2000, 3000), ("VALID", "VALID", "INVALID"), strict=True):
+        path = run / "mlperf/offline-performance/summary.json"
+        metric = {
+            "name": "tokens_per_second",
+            "value": rate,
+            "unit": "tokens/s",
+            "relativity": "HigherIsBetter",
+        }
+        head = {"throughput": {"metric": "tokens_per_second", "value": rate, "unit": "tokens/s"}}
+        path.write_text(json.dumps({**json.loads(path.read_text()), "metrics": [metric], "headline": head}))
+        document = json.loads((run / "run.json").read_text())
+        for case in document["cases"]:
+            if case["scenario"] == "llama3.1-8b/Offline/performance":
+                case["validity"] = validity
+        (run / "run.json").write_text(json.dumps(document))
+    root, _ = build_tree(*runs, compliance=compliance)
+    readme = (root / "closed/Demo/results/1xH100/llama3.1-8b/Offline/README.md").read_text()
+    assert "llama3.1-8b/Offline/performance of run fast" in readme
+
+
+def test_descriptions(tmp_path: Path) -> None:
+    path = tmp_path / "system.yaml"
+    path.write_text("cooling: air\nnumber_of_nodes: 1\nmeasurements:\n  retraining: N\n")
+    system, measurements = read_description(
+        path, {"cooling": "liquid", "measurements.weight_data_types": "fp8"}
+    )
+    assert system == {"cooling": "liquid", "number_of_nodes": "1"}
+    assert measurements == {"retraining": "N", "weight_data_types": "fp8"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("coolingg: air\n", "no field is named coolingg"),
+        ("measurements: {weights: fp8}\n", r"no field is named measurements\.weights"),
+        ("- air\n", "not a mapping"),
+        ("measurements: fp8\n", "measurements is not a mapping"),
+        ("a: [\n", "cannot be read"),
+    ],
+)
+def test_descriptions_that_are_wrong(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "system.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_description(path, {})
+
+
+def test_a_run_without_user_conf_gets_one_of_its_log(make_run: RunMaker, build_tree: BuildTree) -> None:
+    run = make_run("edge")
+    for path in run.rglob("user.conf"):
+        path.unlink()
+    for path in run.rglob("summary.json"):
+        path.unlink()
+    root, built = build_tree(run, system_type="edge")
+    assert built.missing == ()
+    place = root / "closed/Demo/results/1xH100/llama3.1-8b-edge"
+    assert "\n*.Offline.target_qps = 7.5\n" in (place / "Offline/user.conf").read_text()
+    assert "\n*.SingleStream.target_latency = 90\n" in (place / "SingleStream/user.conf").read_text()
+    assert [result.findings for result in built.filed] == [(), ()]

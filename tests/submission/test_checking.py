@@ -1,0 +1,191 @@
+"""Our validator on trees built from real logs: accepted whole, rejected with each thing broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.core.errors import UsageError
+from submission.checking import check_tree
+from submission.rounds import find_round
+from tests.submission.conftest import LOGS, edit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from submission.building import Built
+    from tests.submission.conftest import RunMaker
+
+    BuildTree = Callable[..., tuple[Path, Built]]
+
+ROUND = find_round("v6.1")
+OFFLINE = "closed/Demo/results/1xH100/llama3.1-8b/Offline"
+SERVER = "closed/Demo/results/1xH100/llama3.1-8b/Server"
+PERFORMANCE = "performance/run_1/mlperf_log_detail.txt"
+ACCURACY = "accuracy/mlperf_log_detail.txt"
+
+
+@pytest.fixture
+def tree(make_run: RunMaker, build_tree: BuildTree, compliance: Path) -> Path:
+    root, _ = build_tree(make_run("datacenter"), compliance=compliance)
+    return root
+
+
+def codes(root: Path) -> set[str]:
+    """Return the codes of all errors."""
+    checked = check_tree(root, ROUND)
+    found = {finding.code for result in checked.results for finding in result.errors}
+    return found | {finding.code for _, finding in checked.findings if finding.is_error}
+
+
+def test_a_whole_tree_is_accepted(tree: Path) -> None:
+    checked = check_tree(tree, ROUND)
+    assert checked.is_accepted
+    assert [result.place.scenario for result in checked.results] == ["Offline", "Server"]
+    assert all(result.figure and result.figure.unit == "tokens/s" for result in checked.results)
+
+
+def test_an_interactive_result_is_judged_by_its_own_limits(tree: Path) -> None:
+    (tree / SERVER).rename(tree / SERVER.replace("Server", "Interactive"))
+    assert codes(tree) == {"limits"}
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "code"),
+    [
+        (f"{OFFLINE}/{PERFORMANCE}", '"result_validity", "value": "VALID"',
+         '"result_validity", "value": "INVALID"', "loadgen_invalid"),
+        (f"{OFFLINE}/{PERFORMANCE}", '"effective_min_duration_ms", "value": 600000',
+         '"effective_min_duration_ms", "value": 60000', "min_duration_setting"),
+        (f"{OFFLINE}/{PERFORMANCE}", '"result_max_latency_ns", "value": 6',
+         '"result_max_latency_ns", "value": 5', "duration"),
+        (f"{OFFLINE}/{PERFORMANCE}", '"effective_qsl_rng_seed", "value": 2085463073848966840',
+         '"effective_qsl_rng_seed", "value": 7', "seeds"),
+        (f"{OFFLINE}/{ACCURACY}", '"effective_qsl_rng_seed", "value": 2085463073848966840',
+         '"effective_qsl_rng_seed", "value": 7', "seeds"),
+        (f"{OFFLINE}/{PERFORMANCE}", '"effective_performance_sample_count", "value": 13368',
+         '"effective_performance_sample_count", "value": 100', "performance_samples"),
+        (f"{OFFLINE}/{PERFORMANCE}", '"generated_samples_per_query", "value": 13368',
+         '"generated_samples_per_query", "value": 13367', "offline_samples"),
+        (f"{OFFLINE}/{ACCURACY}", '"effective_accuracy_sample_count", "value": 13368',
+         '"effective_accuracy_sample_count", "value": 13000', "accuracy_samples"),
+        (f"{SERVER}/{PERFORMANCE}", '"requested_server_ttft_latency", "value": 2000000000',
+         '"requested_server_ttft_latency", "value": 3000000000', "limits"),
+        (f"{SERVER}/{ACCURACY}", '"requested_server_ttft_latency", "value": 2000000000',
+         '"requested_server_ttft_latency", "value": 1900000000', "configuration"),
+        (f"{OFFLINE}/{ACCURACY}", '"sut_name", "value": "PySUT"', '"sut_name", "value": "Another"',
+         "configuration"),
+        (f"{OFFLINE}/{PERFORMANCE}", '"effective_performance_issue_same", "value": false',
+         '"effective_performance_issue_same", "value": true', "audit"),
+        (f"{OFFLINE}/accuracy/accuracy.txt", "38.8", "38.0", "accuracy"),
+        (f"{OFFLINE}/accuracy/accuracy.txt", "hash=", "sum=", "accuracy_hash"),
+        (f"{OFFLINE}/measurements.json", '"weight_data_types": "fp8"', '"weight_data_types": ""',
+         "measurements"),
+        (f"{OFFLINE}/TEST06/verify_accuracy.txt", "EOS check pass: True", "EOS check pass: False",
+         "compliance"),
+        ("closed/Demo/systems/1xH100.json", '"cooling": "air-cooled"', '"cooling": ""', "system_fields"),
+        ("closed/Demo/systems/1xH100.json", '"submitter": "Demo"', '"submitter": "Other"',
+         "system_submitter"),
+        ("closed/Demo/systems/1xH100.json", '"status": "available"', '"status": "soon"', "system_status"),
+        ("closed/Demo/systems/1xH100.json", '"system_type": "datacenter"', '"system_type": "edge"',
+         "category"),
+    ],
+)  # fmt: skip
+def test_one_broken_thing_rejects(tree: Path, path: str, old: str, new: str, code: str) -> None:
+    edit(tree / path, (old, new))
+    assert code in codes(tree)
+
+
+def test_a_valid_log_with_errors_rejects(tree: Path) -> None:
+    for path in (LOGS.with_name("logs_with_errors") / "Server-performance").glob("mlperf_log_*"):
+        shutil.copyfile(path, tree / SERVER / "performance/run_1" / path.name)
+    assert "Result is : VALID" in (tree / SERVER / "performance/run_1/mlperf_log_summary.txt").read_text()
+    assert codes(tree) == {"errors"}
+
+
+def test_performance_logs_in_the_accuracy_folder_reject(tree: Path) -> None:
+    for path in (tree / OFFLINE / "performance/run_1").iterdir():
+        shutil.copyfile(path, tree / OFFLINE / "accuracy" / path.name)
+    assert codes(tree) == {"mode"}
+
+
+def test_the_seeds_of_another_round_are_named(tree: Path) -> None:
+    found = check_tree(tree, find_round("v6.0")).results[0].errors
+    (seeds,) = {
+        finding.message for finding in found if finding.code == "seeds" and "performance" in finding.message
+    }
+    assert seeds == "the performance run has the seeds of v6.1, not of v6.0"
+
+
+def test_a_log_that_is_not_cut(tree: Path) -> None:
+    path = tree / OFFLINE / "accuracy/mlperf_log_accuracy.json"
+    path.write_bytes(b"0" * 10241)
+    assert codes(tree) == {"accuracy_log_not_cut"}
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        (f"{OFFLINE}/performance", "performance_missing"),
+        (f"{OFFLINE}/accuracy", "accuracy_missing"),
+        (f"{OFFLINE}/TEST06", "compliance"),
+        (SERVER, "scenarios"),
+        ("closed/Demo/src", "source"),
+    ],
+)
+def test_a_missing_folder_rejects(tree: Path, path: str, code: str) -> None:
+    shutil.rmtree(tree / path)
+    assert code in codes(tree)
+
+
+@pytest.mark.parametrize("name", ["user.conf", "README.md", "measurements.json"])
+def test_a_missing_paper_rejects(tree: Path, name: str) -> None:
+    (tree / OFFLINE / name).unlink()
+    assert codes(tree) == {"measurements"}
+
+
+def test_an_empty_submission_is_rejected(tree: Path) -> None:
+    shutil.rmtree(tree / "closed/Demo/results")
+    assert "empty" in codes(tree)
+
+
+def test_a_folder_that_is_no_submission(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not the root of a submission"):
+        check_tree(tmp_path, ROUND)
+
+
+def test_the_open_division_asks_for_less(tree: Path) -> None:
+    (tree / "closed").rename(tree / "open")
+    offline = tree / OFFLINE.replace("closed", "open")
+    edit(tree / "open/Demo/systems/1xH100.json", ('"closed"', '"open"'))
+    edit(offline / "accuracy/accuracy.txt", ("38.8", "20.0"))
+    shutil.rmtree(offline / "TEST06")
+    checked = check_tree(tree, ROUND)
+    assert checked.is_accepted
+    assert "accuracy" in {finding.code for finding in checked.results[0].findings}
+
+
+def test_scenario_folders_may_be_in_small_letters(tree: Path) -> None:
+    (tree / OFFLINE).rename(tree / OFFLINE.replace("Offline", "offline"))
+    assert codes(tree) == set()
+
+
+def test_another_user_conf_is_a_note(tree: Path) -> None:
+    (tree / OFFLINE / "user.conf").write_text("llama3_1-8b.Offline.target_qps = 3\n*.Server.target_qps = 7\n")
+    result = check_tree(tree, ROUND).results[0]
+    assert result.is_accepted
+    (said,) = [finding.message for finding in result.findings]
+    assert "target_qps was asked to be 3" in said
+
+
+def test_an_own_model_stands_for_a_benchmark(make_run: RunMaker, build_tree: BuildTree) -> None:
+    root, built = build_tree(
+        make_run("datacenter", model="mine"), division="open", benchmarks={"mine": "llama3.1-8b"}
+    )
+    assert [result.place.benchmark for result in built.filed] == ["mine", "mine"]
+    assert json.loads((root / "open/Demo/model_mapping.json").read_text()) == {"mine": "llama3.1-8b"}
+    assert check_tree(root, ROUND).is_accepted
