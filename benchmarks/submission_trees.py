@@ -22,16 +22,16 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from submission.checking import check_tree
-from submission.official import run_checker
-from submission.rounds import find_round
-from submission.table import official_word
-from submission.tree import submitters
+from actions.submission.checking import check_tree
+from actions.submission.official import run_checker
+from actions.submission.rounds import find_round
+from actions.submission.table import official_word
+from actions.submission.tree import submitters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from submission.findings import CheckedResult
+    from actions.submission.findings import CheckedResult
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/submission_trees.json"

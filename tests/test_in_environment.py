@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
-OURS = {"actions", "agent", "dependencies", "gpu_configs", "parsers", "profiles", "submission"}
+OURS = {"actions", "agent", "dependencies", "gpu_configs", "parsers", "profiles"}
 DEPENDENCIES = {"docker", "jinja2", "pydantic", "rich", "structlog", "typer", "yaml"}
 FOLDERS = sorted(path for top in OURS for path in (ROOT / top).rglob("in_environment"))
 FILES = [file for folder in FOLDERS for file in sorted(folder.rglob("*.py"))]

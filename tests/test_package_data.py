@@ -6,7 +6,7 @@ from configparser import ConfigParser
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("agent", "actions", "dependencies", "parsers", "profiles", "gpu_configs", "submission")
+FOLDERS = ("agent", "actions", "dependencies", "parsers", "profiles", "gpu_configs")
 
 
 def test_every_file_of_data_is_in_the_distribution() -> None:

@@ -40,14 +40,18 @@ def locate_model(
         contained: whether ``processes`` are a container's, whose image may have the file.
 
     Raises:
-        ActionFailedError: if there is no such package or file, or it is no GGUF file.
+        ActionFailedError: if there is no such package or file, or it is not a GGUF file.
     """
     path = (
         _in_package(spec[len(PACKAGE_PREFIX) :], python, processes, log)
         if spec.startswith(PACKAGE_PREFIX)
         else Path(spec)
     )
-    require_gguf(path)
+    if contained and not path.exists():
+        magic = _told(["head", "-c", str(len(_MAGIC)), str(path)], processes, log).encode()
+        _require_magic(magic[: len(_MAGIC)], path)  # an end of line is added to output that has none
+    else:
+        require_gguf(path)
     return path
 
 
@@ -58,20 +62,20 @@ def require_gguf(path: Path) -> None:
         ActionFailedError: if it is not.
     """
     try:
-        if contained and not path.exists():
-            told = _told(["head", "-c", str(len(_MAGIC)), str(path)], processes, log)
-            magic = told.encode()[: len(_MAGIC)]  # a line is ended where the output was not
-        else:
-            with path.open("rb") as file:
-                magic = file.read(len(_MAGIC))
+        with path.open("rb") as file:
+            magic = file.read(len(_MAGIC))
     except OSError as error:
         raise ActionFailedError(
             f"the model {path} cannot be read: {error.strerror}",
             remedy="name a GGUF file, or package:<module>",
         ) from error
+    _require_magic(magic, path)
+
+
+def _require_magic(magic: bytes, path: Path) -> None:
     if magic != _MAGIC:
         raise ActionFailedError(
-            f"the model {path} is no GGUF file",
+            f"the model {path} is not a GGUF file",
             remedy="llama.cpp reads GGUF; a Git LFS pointer is a file that was never downloaded",
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
@@ -18,8 +19,6 @@ from parsers.llamacpp.perplexity import chunks_done, perplexity_metrics
 from parsers.llamacpp.timings import timing_metrics
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
     from agent.facts import Facts

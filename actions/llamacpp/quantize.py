@@ -95,7 +95,7 @@ class LlamaCppQuantize(VariantAction):
         if not source and not self.parameters.source.startswith(PACKAGE_PREFIX):
             require_readable(facts, Path(self.parameters.source), require_gguf)
         if self.parameters.imatrix:
-            require_readable(facts, self.parameters.imatrix)
+            require_readable(facts, Path(self.parameters.imatrix))
         return self.plan_for(wanted, facts)
 
     @override

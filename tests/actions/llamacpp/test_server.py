@@ -181,7 +181,7 @@ def test_another_model_at_the_address_is_refused(
         ("package:no_such_package", "has no package no_such_package"),
         ("package:json", "carries 0 GGUF files"),
         ("/nowhere/model.gguf", "cannot be read: No such file"),
-        (__file__, "is no GGUF file"),
+        (__file__, "is not a GGUF file"),
     ],
 )
 def test_a_model_that_is_none(spec: str, message: str, context: StepContext, bench_python: Path) -> None:

@@ -80,5 +80,5 @@ def test_a_model_that_only_the_image_has_is_looked_at_inside(tmp_path: Path) -> 
     sha256 = model_sha256(path, processes=processes, log=log, contained=True)
     assert sha256 == model_sha256(inside / "model.gguf", processes=processes, log=log)
     (inside / "model.gguf").write_bytes(b"text")
-    with pytest.raises(ActionFailedError, match="is no GGUF file"):
+    with pytest.raises(ActionFailedError, match="is not a GGUF file"):
         locate_model(str(path), python=Path("/x"), processes=processes, log=log, contained=True)

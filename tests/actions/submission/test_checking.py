@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from actions.submission.checking import check_tree
+from actions.submission.rounds import find_round
 from agent.core.errors import UsageError
-from submission.checking import check_tree
-from submission.rounds import find_round
-from tests.submission.conftest import LOGS, edit
+from tests.actions.submission.conftest import LOGS, edit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from submission.building import Built
-    from tests.submission.conftest import RunMaker
+    from actions.submission.building import Built
+    from tests.actions.submission.conftest import RunMaker
 
     BuildTree = Callable[..., tuple[Path, Built]]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from submission.findings import Finding
+from actions.submission.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from submission.rounds import Benchmark
-    from submission.tree import Place
+    from actions.submission.rounds import Benchmark
+    from actions.submission.tree import Place
 
 _PASSED = "TEST PASS"
 _VERIFIED_BY = {

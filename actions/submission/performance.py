@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from actions.submission.findings import Figure, Finding, note
+from actions.submission.rounds import FIXED_SIZE, LEAST_DURATION_MS, known_rounds
+from actions.submission.user_conf import loadgen_names, settings_in
 from agent.core.errors import ParseError
 from agent.core.records import Validity
 from parsers.loadgen import DETAIL_NAME, compare_settings, parse_folder, read_detail
 from parsers.loadgen.constraints import duration_s
 from parsers.loadgen.metrics import metric_of, seconds_between
 from parsers.loadgen.score import score_key
-from submission.findings import Figure, Finding, note
-from submission.rounds import FIXED_SIZE, LEAST_DURATION_MS, known_rounds
-from submission.user_conf import loadgen_names, settings_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from actions.submission.rounds import Benchmark, Limits, Round
+    from actions.submission.tree import Place
     from agent.core.records import ParsedOutput
     from parsers.loadgen import DetailLog
-    from submission.rounds import Benchmark, Limits, Round
-    from submission.tree import Place
 
 _ROUNDING = 1e-5  # LoadGen logs six significant digits
 _SEEDS = ("qsl", "sample_index", "schedule")

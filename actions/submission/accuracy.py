@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from actions.submission.findings import Finding, note
+from actions.submission.performance import is_close, scenario_of
+from actions.submission.tree import ACCURACY_LOG, ACCURACY_TEXT
 from agent.core.errors import ParseError
 from agent.core.file_hash import sha256_of
 from agent.core.records import Validity
 from parsers.mlperf_accuracy import PARSER as ACCURACY_PARSER
 from parsers.mlperf_accuracy.targets import known_targets
-from submission.findings import Finding, note
-from submission.performance import is_close, scenario_of
-from submission.tree import ACCURACY_LOG, ACCURACY_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from actions.submission.rounds import Benchmark
+    from actions.submission.tree import Place
     from agent.core.records import ParsedOutput
     from parsers.loadgen import DetailLog
-    from submission.rounds import Benchmark
-    from submission.tree import Place
 
 MOST_LOG_BYTES = 10 * 1024
 """The largest accuracy log that a submission may hold (MAX_ACCURACY_LOG_SIZE)."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from submission.rounds import Round
+    from actions.submission.rounds import Round
 
 DIVISIONS = ("closed", "open", "network")
 MODEL_MAPPING = "model_mapping.json"

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from actions.submission.building import Order, build
+from actions.submission.rounds import find_round
+from actions.submission.runs import cases_of
 from agent.core.progress import run_progress
 from agent.run.request import RunRequest
 from agent.run.session import start
-from submission.building import Order, build
-from submission.rounds import find_round
-from submission.runs import cases_of
-from tests.submission.conftest import MEASUREMENTS, SAID
+from tests.actions.submission.conftest import MEASUREMENTS, SAID
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from submission.runs import Case
+    from actions.submission.runs import Case
 
 pytestmark = pytest.mark.engine
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from actions.submission.building import Order, build
+from actions.submission.rounds import find_round
+from actions.submission.runs import cases_of
 from agent.store.journal import Journal
-from submission.building import Order, build
-from submission.rounds import find_round
-from submission.runs import cases_of
 from tests.lab.engine import smollm2_gguf, tiny_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from submission.building import Built
+    from actions.submission.building import Built
 
 __all__ = ["smollm2_gguf", "tiny_gguf"]
 

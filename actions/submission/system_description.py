@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from actions.submission.papers import MEANINGFUL_FIELDS, MEASUREMENT_FIELDS, OPTIONAL_FIELDS
 from agent.core.errors import UsageError
-from submission.papers import MEANINGFUL_FIELDS, MEASUREMENT_FIELDS, OPTIONAL_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from submission.runs import Case
+    from actions.submission.runs import Case
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _NONE = "N/A"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from actions.submission.rounds import find_round, known_rounds
 from agent.core.errors import UsageError
-from submission.rounds import find_round, known_rounds
 
 
 def test_rounds_and_their_layouts() -> None:

@@ -13,21 +13,28 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from actions.submission.checking import check_tree
+from actions.submission.commands import app
+from actions.submission.fetching import fetch
+from actions.submission.official import (
+    CHECKOUT_VARIABLE,
+    PACKAGE,
+    PROFILE,
+    find_checkout,
+    read_words,
+    run_checker,
+)
+from actions.submission.rounds import find_round
+from actions.submission.table import check_to_json, official_word
 from agent.core.errors import DependencyFailedError, HostError, UsageError
 from agent.profile import load
-from submission.checking import check_tree
-from submission.commands import app
-from submission.fetching import fetch
-from submission.official import CHECKOUT_VARIABLE, PACKAGE, PROFILE, find_checkout, read_words, run_checker
-from submission.rounds import find_round
-from submission.table import check_to_json, official_word
-from tests.submission.conftest import LOGS, MEASUREMENTS, SAID
+from tests.actions.submission.conftest import LOGS, MEASUREMENTS, SAID
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from submission.building import Built
-    from tests.submission.conftest import RunMaker
+    from actions.submission.building import Built
+    from tests.actions.submission.conftest import RunMaker
 
     BuildTree = Callable[..., tuple[Path, Built]]
 

@@ -9,23 +9,23 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
+from actions.submission.accuracy import MOST_LOG_BYTES
+from actions.submission.checking import check_result, check_tree
+from actions.submission.system_description import missing_fields, system_description
+from actions.submission.tree import ACCURACY_LOG, ACCURACY_TEXT, MODEL_MAPPING, Place, Submitter
 from agent.core.errors import UsageError, host_errors
 from agent.core.file_hash import sha256_of
 from agent.core.records import Relativity
 from agent.store.documents import SummaryDocument
 from parsers.loadgen import DETAIL_NAME, read_detail
 from parsers.loadgen.settings import MILLISECOND_NS
-from submission.accuracy import MOST_LOG_BYTES
-from submission.checking import check_result, check_tree
-from submission.system_description import missing_fields, system_description
-from submission.tree import ACCURACY_LOG, ACCURACY_TEXT, MODEL_MAPPING, Place, Submitter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from submission.findings import CheckedResult
-    from submission.rounds import Round
-    from submission.runs import Case
+    from actions.submission.findings import CheckedResult
+    from actions.submission.rounds import Round
+    from actions.submission.runs import Case
 
 _SUMMARY_NAME = "mlperf_log_summary.txt"
 _VIEWABLE_BYTES = 4096

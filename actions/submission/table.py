@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from submission.building import Built
-    from submission.findings import CheckedResult, CheckedTree, Figure, Finding
-    from submission.official import OfficialVerdict
+    from actions.submission.building import Built
+    from actions.submission.findings import CheckedResult, CheckedTree, Figure, Finding
+    from actions.submission.official import OfficialVerdict
 
 _OURS = {True: ("accepted", "bold green"), False: ("rejected", "bold red")}
 _STYLES = dict(_OURS.values())

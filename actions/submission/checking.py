@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from submission.accuracy import accuracy_findings, configuration_findings
-from submission.compliance import compliance_findings
-from submission.findings import CheckedResult, CheckedTree, Finding, note
-from submission.papers import SYSTEM_TYPES, measurement_findings, source_findings, system_findings
-from submission.performance import (
+from actions.submission.accuracy import accuracy_findings, configuration_findings
+from actions.submission.compliance import compliance_findings
+from actions.submission.findings import CheckedResult, CheckedTree, Finding, note
+from actions.submission.papers import SYSTEM_TYPES, measurement_findings, source_findings, system_findings
+from actions.submission.performance import (
     figure_of,
     performance_findings,
     read_run,
@@ -16,14 +16,14 @@ from submission.performance import (
     seed_findings,
     user_conf_findings,
 )
-from submission.tree import places, read_json, submitters, system_names
+from actions.submission.tree import places, read_json, submitters, system_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from submission.rounds import Benchmark, Round
-    from submission.tree import Place, Submitter
+    from actions.submission.rounds import Benchmark, Round
+    from actions.submission.tree import Place, Submitter
 
 _ALTERNATIVES = "|"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from submission.findings import Finding, note
-from submission.tree import read_json
+from actions.submission.findings import Finding, note
+from actions.submission.tree import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from submission.tree import Place, Submitter
+    from actions.submission.tree import Place, Submitter
 
 # mlcommons/inference, tools/submission/submission_checker/constants.py: SYSTEM_DESC_REQUIRED_FIELDS and
 # SYSTEM_DESC_MEANINGFUL_RESPONSE_REQUIRED_FIELDS.

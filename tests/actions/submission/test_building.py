@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from actions.submission.rounds import find_round
+from actions.submission.system_description import read_description
 from agent.core.errors import UsageError
-from submission.rounds import find_round
-from submission.system_description import read_description
-from tests.submission.conftest import MEASUREMENTS, SAID, edit
+from tests.actions.submission.conftest import MEASUREMENTS, SAID, edit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from submission.building import Built
-    from tests.submission.conftest import RunMaker
+    from actions.submission.building import Built
+    from tests.actions.submission.conftest import RunMaker
 
     BuildTree = Callable[..., tuple[Path, Built]]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from submission.tree import Place
+    from actions.submission.tree import Place
 
 
 @dataclass(frozen=True)

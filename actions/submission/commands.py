@@ -54,11 +54,11 @@ def check(
 
     Ends with 0 if both accept it (vcagent's alone if the official checker is not there), 7 if not.
     """
+    from actions.submission.checking import check_tree
+    from actions.submission.official import run_checker
+    from actions.submission.rounds import find_round
+    from actions.submission.tree import submitters
     from agent.core.errors import ExitCode, UsageError, host_errors
-    from submission.checking import check_tree
-    from submission.official import run_checker
-    from submission.rounds import find_round
-    from submission.tree import submitters
 
     if not tree.is_dir():
         raise UsageError("there is no such folder", where=str(tree), remedy="name the submission's root")
@@ -69,13 +69,13 @@ def check(
     names = [submitter] if submitter else list(dict.fromkeys(each.name for each in submitters(tree)))
     verdict = run_checker(checkout, tree, chosen.name, submitters=names) if checkout else None
     if as_json:
+        from actions.submission.table import check_to_json
         from agent.cli.output import print_json
-        from submission.table import check_to_json
 
         print_json(check_to_json(checked, verdict, chosen.name))
     else:
+        from actions.submission.table import print_check
         from agent.core.terminal import safe_console
-        from submission.table import print_check
 
         console = safe_console(highlight=False, soft_wrap=True)
         print_check(checked, verdict, console)
@@ -129,14 +129,14 @@ def build(
 
     Ends with 0 if nothing is missing, 7 if something is.
     """
+    from actions.submission.building import Order
+    from actions.submission.building import build as built
+    from actions.submission.papers import SYSTEM_TYPES
+    from actions.submission.rounds import LAYOUTS_SINCE, find_round
+    from actions.submission.runs import cases_of
+    from actions.submission.system_description import read_description
     from agent.core.errors import ExitCode, UsageError
     from agent.store.results import ResultsFolder
-    from submission.building import Order
-    from submission.building import build as built
-    from submission.papers import SYSTEM_TYPES
-    from submission.rounds import LAYOUTS_SINCE, find_round
-    from submission.runs import cases_of
-    from submission.system_description import read_description
 
     chosen = find_round(mlperf_round)
     if chosen.name not in LAYOUTS_SINCE:
@@ -160,13 +160,13 @@ def build(
     )  # fmt: skip
     made = built(order, cases_of([folder.find(run) for run in dict.fromkeys(runs)]))
     if as_json:
+        from actions.submission.table import built_to_json
         from agent.cli.output import print_json
-        from submission.table import built_to_json
 
         print_json(built_to_json(made, order.output))
     else:
+        from actions.submission.table import print_built
         from agent.core.terminal import safe_console
-        from submission.table import print_built
 
         print_built(made, order.output, safe_console(highlight=False, soft_wrap=True))
     raise typer.Exit(ExitCode.RESULT_INVALID if made.missing else ExitCode.OK)
@@ -197,16 +197,16 @@ def _checkout(official: Official, package_dir: Path | None) -> Path | None:
     """
     import os
 
+    from actions.submission.official import PROFILE, find_checkout
     from agent.core.errors import HostError
     from agent.facts.agent_paths import package_dir as default_package_dir
-    from submission.official import PROFILE, find_checkout
 
     if official is Official.OFF:
         return None
     folder = package_dir or default_package_dir(os.environ, root=os.geteuid() == 0)
     found = find_checkout(folder)
     if found is None and official is Official.FETCH:
-        from submission.fetching import fetch
+        from actions.submission.fetching import fetch
 
         fetch(PROFILE, package_dir)
         found = find_checkout(folder)
@@ -216,7 +216,7 @@ def _checkout(official: Official, package_dir: Path | None) -> Path | None:
 
 
 def _how_to_get_it() -> str:
-    from submission.official import CHECKOUT_VARIABLE
+    from actions.submission.official import CHECKOUT_VARIABLE
 
     return f"set {CHECKOUT_VARIABLE} to a checkout of mlcommons/inference, or add --official fetch"
 
