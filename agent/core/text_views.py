@@ -1,6 +1,6 @@
-r"""A text as those who decode it read it: percent, JSON and HTML escapes resolved, broken lines joined.
+r"""A text in its decoded forms: percent, JSON and HTML escapes resolved, broken lines joined.
 
-Each view leads back to the text that it was made from, so that what is found in it can be covered there.
+Each view maps back to its source text, so that matches in it can be masked there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _DEPTH = 3
-"""How often a text may be encoded, one code within another."""
+"""How many times a text may be encoded, one code within another."""
 
 _ESCAPE = re.compile(
     r"""(?P<percent>(?:%[0-9A-Fa-f]{2})+)
@@ -41,14 +41,14 @@ _NO_HEX = re.compile(r"0x|\\x|[^0-9a-f]")
 
 
 class TextView:
-    """A text that was made from another one.
+    """A text that was derived from another one.
 
     Args:
         text: the text.
-        parent: what it was made from; None for the text itself.
-        pieces: for each part of it: where it begins, where the part of the parent that it stands for begins
-            and ends, and whether it is a copy of that part.
-        joined: whether line breaks were taken out.
+        parent: its source; None for the text itself.
+        pieces: for each part of it: its start, the start and end of the corresponding part of the parent, and
+            True if it is a copy of that part.
+        joined: True if line breaks were removed.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TextView:
         self._starts = [piece[0] for piece in self._pieces]
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
-        """Where a part of this text stands in the text that all views come from."""
+        """Return the position of a part of this text in the original text."""
         if self._parent is None:
             return start, end
         first = self._pieces[bisect_right(self._starts, start) - 1]
@@ -77,7 +77,7 @@ class TextView:
 
 
 def views(text: str) -> Iterator[TextView]:
-    """The text itself, and what it becomes for those who decode it or join its lines."""
+    """Yield the text itself, and its forms after decoding or joining lines."""
     view: TextView | None = TextView(text)
     for _ in range(_DEPTH + 1):
         if view is None:
@@ -92,7 +92,7 @@ def views(text: str) -> Iterator[TextView]:
 
 
 def decoded_forms(text: str) -> Iterator[str]:
-    """A text, and what becomes of it where somebody takes what it holds for escapes."""
+    """Yield a text, and its forms after its escapes are decoded."""
     view: TextView | None = TextView(text)
     for _ in range(_DEPTH + 1):
         if view is None:
@@ -108,13 +108,13 @@ def _rewritten(
     *,
     joined: bool = False,
 ) -> TextView | None:
-    """The view with what a pattern matches replaced; None where nothing matches.
+    """Return the view with all matches of a pattern replaced, or None if nothing matches.
 
     Args:
-        view: what to rewrite.
-        pattern: what to replace.
-        replacement: gives the characters that stand for a match, each with the length that it stands for.
-        joined: whether the pattern takes out line breaks.
+        view: the view to rewrite.
+        pattern: the pattern to replace.
+        replacement: returns the characters for a match, each with the length that it represents.
+        joined: True if the pattern removes line breaks.
     """
     source = view.text
     parts: list[str] = []
@@ -165,7 +165,7 @@ def _letter(kind: str, match: re.Match[str]) -> str:
 
 
 def _of_bytes(data: bytes, width: int) -> list[tuple[str, int]]:
-    """The characters of some bytes in UTF-8, or Latin-1 where it is none, each of ``width`` a byte."""
+    """Return the characters of some bytes in UTF-8, or else Latin-1, each ``width`` characters per byte."""
     try:
         letters = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -174,7 +174,7 @@ def _of_bytes(data: bytes, width: int) -> list[tuple[str, int]]:
 
 
 def separated_hex(lowered: str, codes: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Where bytes in hexadecimal stand with something between them, as ``xxd`` and ``openssl`` write them.
+    """Yield positions of hexadecimal bytes with separators, as ``xxd`` and ``openssl`` write them.
 
     Args:
         lowered: the text, in small letters.
