@@ -22,26 +22,38 @@ _MOST_SEQUENCES = 1536
 """More gave no improvement on an H200."""
 _DEFAULT_CAPTURE = 512
 """vLLM captures CUDA graphs for this many sequences by default."""
-_SHARE_OF_PEAK = {"fp8": 0.525, "bf16": 0.75}
+_SHARE_OF_PEAK = {"fp8": 0.525, "bf16": 0.75, "fp16": 0.75}
 _SHARE_OF_BANDWIDTH = 0.85
 _JOULES_PER_QUERY = {8: 25.0, 9: 12.5, 10: 8.3}
 """By major compute capability; only 9 is measured."""
 _FAST = 1e15
 """Operations/s from which steps of 16,384 tokens are faster."""
 _HOPPER = 9
+_LEAST_CAPABILITY = 7.5
+"""vLLM's first engine ran on Volta (7.0); the present one does not."""
+_SMALL_GIB = 24
+_SMALL_LENGTH = 4096
+"""Tokens of a request on a small GPU, whose cache does not hold the model's 131,072."""
 
 
 def derived_settings(gpu: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a kind of GPU, by model, in the form of a file in ``gpus``.
 
+    The result is empty for a GPU that cannot hold the weights and one full batch, or that vLLM does not
+    support.
+
     Args:
         gpu: fields of a GpuModel.
     """
     rates = gpu["peak_flops"]
-    operands = "fp8" if "fp8" in rates else "bf16"
+    operands = next(kind for kind in ("fp8", "bf16", "fp16") if kind in rates)
     capability = gpu.get("compute_capability")
     major = int(float(capability)) if capability is not None else None
     share = 0.94 if gpu["memory_gib"] >= 64 else 0.92  # noqa: PLR2004
+    if _room(gpu["memory_gib"] * share, operands) <= 0 or (
+        capability is not None and float(capability) < _LEAST_CAPABILITY
+    ):
+        return {}
     offline = _sequences(gpu["memory_gib"] * share, operands)
     server = _floor(min(768, 0.8 * offline), 64)
     interactive = max(16, _floor(_kv_scale(operands) * 40 * gpu["memory_bandwidth_bytes_per_s"] / 1e12, 16))
@@ -54,6 +66,10 @@ def derived_settings(gpu: Mapping[str, Any]) -> dict[str, Any]:
         if major is not None and not is_hopper:
             # FlashAttention reads an fp8 cache only on Hopper; FlashInfer, vLLM's next choice, needs nvcc.
             engine["attention_backend"] = "TRITON_ATTN"
+    if operands == "fp16":
+        engine["dtype"] = "half"
+    if gpu["memory_gib"] <= _SMALL_GIB:
+        engine["max_model_len"] = _SMALL_LENGTH
     engine["gpu_memory_utilization"] = share
     scenarios = {
         "Offline": _scenario(offline, tokens, rate, nvidia=major is not None),
@@ -96,9 +112,13 @@ def _scenario(sequences: int, tokens: int, rate: float, *, nvidia: bool) -> dict
 def _sequences(usable_gib: float, operands: str) -> int:
     """Return the number of queries of mean length that fit into the cache beside the weights."""
     bytes_each = 1 if operands == "fp8" else 2
-    room = (usable_gib - _ACTIVATIONS_GIB) * _GIB - _PARAMETERS * bytes_each
-    fit = room / (_KV_VALUES_PER_TOKEN * bytes_each * (_MEAN_INPUT + _OUTPUT))
+    fit = _room(usable_gib, operands) / (_KV_VALUES_PER_TOKEN * bytes_each * (_MEAN_INPUT + _OUTPUT))
     return max(64, _floor(min(fit, _MOST_SEQUENCES), 64))
+
+
+def _room(usable_gib: float, operands: str) -> float:
+    """Return the bytes that are left for the cache."""
+    return (usable_gib - _ACTIVATIONS_GIB) * _GIB - _PARAMETERS * (1 if operands == "fp8" else 2)
 
 
 def _step_tokens(rate: float, memory_gib: int) -> int:

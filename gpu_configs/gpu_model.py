@@ -55,7 +55,7 @@ class GpuModel(BaseModel):
     name: str
     driver_names: tuple[str, ...] = Field(min_length=1, description="Parts of the driver's name for it.")
     memory_gib: int = Field(gt=0)
-    peak_flops: dict[Literal["bf16", "int8", "fp8", "fp4"], float] = Field(
+    peak_flops: dict[Literal["bf16", "fp16", "int8", "fp8", "fp4"], float] = Field(
         description="Dense operations/s by the operands' type."
     )
     memory_bandwidth_bytes_per_s: float = Field(gt=0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from agent.facts.gpus import Gpu
 
-_BITS = {"bf16": 16, "fp8": 8, "int8": 8, "fp4": 4}
+_BITS = {"bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4}
 _UNKNOWN_BITS = min(_BITS.values())
 """The narrowest operands, for a model with unknown operands, so that a true result is never refused."""
 

@@ -37,6 +37,7 @@ from agent.component.parameter_types import Seconds, Words  # noqa: TC001 - like
 from agent.core.errors import ActionFailedError, ProfileError
 from agent.core.names import did_you_mean
 from agent.core.records import Validity
+from agent.core.safe_files import copy_file, make_folder
 from agent.host.containers import Mount
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class ExecuteCommand(Action, Dependency):
     Parameters = ExecuteCommandParameters
     parameters: ExecuteCommandParameters
 
-    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - a command is run whatever the host is
+    def plan(self, facts: Facts) -> Plan:
         """One step: the command."""
         command = (self.parameters.command or "").strip()
         if not command:
@@ -202,10 +203,12 @@ class ExecuteCommand(Action, Dependency):
                 "ExecuteCommand has no command", remedy='give one: --parameters "Command=uname -a"'
             )
         container, repeats = self.parameters.container, self.parameters.repeats
+        if container:
+            container.require_inputs(facts)
         where = f" in a container of {container.image_name}" if container else ""
         often = f", {repeats} times" if repeats > 1 else ""
         reason = f"the profile asks for this command{where}{often}"
-        return Plan((Step("execute", reason, self._execute, command=command),))
+        return Plan((Step("execute", reason, self._execute, command=command, runs_as_written=True),))
 
     def _execute(self, context: StepContext) -> StepOutcome:
         parameters = self.parameters
@@ -314,10 +317,11 @@ class ExecuteCommand(Action, Dependency):
         if not (parameters.log_file_name or parameters.log_folder_name) or not context.log.exists():
             return
         name = parameters.log_file_name or context.log.name
-        copy = context.run_dir / "logs" / (parameters.log_folder_name or "") / name
+        mask = context.processes.secrets.mask
+        copy = context.run_dir / "logs" / mask(parameters.log_folder_name or "") / mask(name)
         if copy != context.log:
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(context.log, copy)
+            make_folder(copy.parent)
+            copy_file(context.log, copy)
 
 
 def _file_name(text: str) -> str:

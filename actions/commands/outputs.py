@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.core.errors import ActionFailedError
+from agent.core.safe_files import copy_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,8 @@ def bring_home(patterns: Sequence[str], folder: Path, *, below: Path) -> list[st
                 if one.is_dir():
                     shutil.copytree(one, folder / one.name, symlinks=True)
                 else:
-                    shutil.copy2(one, folder / one.name)
+                    copy_file(one.resolve(), folder / one.name)
+                    shutil.copystat(one, folder / one.name)
             names.append(one.name)
     return names
 

@@ -144,7 +144,7 @@ class _ServerAction(ServiceAction):
             "its port is open" if asked.waits_for_port else "",
         ]
         reason = f"what follows in its group asks it; ready when {' and '.join(filter(None, wanted))}"
-        return Plan((Step("serve", reason, self._serve, self.shown()),))
+        return Plan((Step("serve", reason, self._serve, self.shown(), runs_as_written=True),))
 
     @abstractmethod
     def shown(self) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
+from actions.llamacpp.inputs import require_readable
 from actions.llamacpp.origin import check_origin, keep_made
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import ModelParameters
@@ -58,6 +59,7 @@ class LlamaCppConvert(Action):
     def plan(self, facts: Facts) -> Plan:
         """One step. The folder is not looked for: a dependency may still have to bring it."""
         variant = self._variant(self.parameters.models(facts[PACKAGE_DIR]))
+        require_readable(facts, self.parameters.source, _check_folder)
         step = Step(
             f"convert-{variant.name}".lower(),
             f"converts {self.parameters.source} to {variant.path}",

@@ -18,9 +18,10 @@ from actions.llamacpp.questions import SUFFIXES, Question, question_files, read_
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, names_of, read_log
 from agent.component.component import ComponentParameters, Plan, StepOutcome
 from agent.component.parameter_types import OptionalPath  # noqa: TC001 - pydantic reads it
-from agent.core.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError, LiftedBy
 from agent.core.records import Metric, Relativity
 from agent.core.safe_files import replace_bytes, write_to
+from agent.facts.agent_paths import lift_of_path
 from agent.facts.base import Fact
 from parsers.llamacpp.multiple_choice import multiple_choice_metrics, task_results, tasks_done
 from parsers.llamacpp.timings import timing_metrics
@@ -113,11 +114,13 @@ class LlamaCppMMLU(VariantAction):
                 raise HostError(
                     f"{asked.dataset} is no file and no folder with questions",
                     remedy=f"correct dataset; files that are read end in {', '.join(SUFFIXES)}",
+                    lifted_by=lift_of_path(facts, Path(asked.dataset)),
                 )
             if ".parquet" in found and asked.environment is None:
                 raise HostError(
                     f"{asked.dataset} is Parquet, and no environment is named that can read it",
                     remedy=_REMEDY,
+                    lifted_by=LiftedBy.NOTHING,
                 )
         return super().plan(facts)
 

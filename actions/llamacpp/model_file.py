@@ -42,6 +42,16 @@ def locate_model(spec: str, *, python: Path, processes: ProcessRunner, log: Path
         if spec.startswith(PACKAGE_PREFIX)
         else Path(spec)
     )
+    require_gguf(path)
+    return path
+
+
+def require_gguf(path: Path) -> None:
+    """Make sure that a file is a GGUF model.
+
+    Raises:
+        ActionFailedError: if it is not.
+    """
     try:
         with path.open("rb") as file:
             magic = file.read(len(_MAGIC))
@@ -55,7 +65,6 @@ def locate_model(spec: str, *, python: Path, processes: ProcessRunner, log: Path
             f"the model {path} is no GGUF file",
             remedy="llama.cpp reads GGUF; a Git LFS pointer is a file that was never downloaded",
         )
-    return path
 
 
 def _in_package(module: str, python: Path, processes: ProcessRunner, log: Path) -> Path:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 from typing_extensions import override
 
+from actions.llamacpp.inputs import require_readable
 from actions.llamacpp.programs import has_final_line, run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters, read_log
-from agent.component.component import ComponentParameters, StepOutcome
+from agent.component.component import ComponentParameters, Plan, StepOutcome
 from agent.core.errors import ActionFailedError
 from agent.core.safe_files import replace_text
 from parsers.llamacpp.perplexity import chunks_done, perplexity_metrics
@@ -20,6 +21,7 @@ from parsers.llamacpp.timings import timing_metrics
 if TYPE_CHECKING:
     from actions.llamacpp.variants import Variant
     from agent.component.component import StepContext
+    from agent.facts import Facts
 
 PYTHON_TOPICS = "python-topics"
 """The help texts that come with Python (``pydoc_data.topics``): some 700 kB of English on every host."""
@@ -51,6 +53,17 @@ class LlamaCppPerplexity(VariantAction):
     @override
     def programs(self) -> tuple[str, ...]:
         return ("llama-perplexity",)
+
+    @override
+    def plan(self, facts: Facts) -> Plan:
+        """A step for each variant.
+
+        Raises:
+            HostError: if the text cannot be read.
+        """
+        if self.parameters.text != PYTHON_TOPICS:
+            require_readable(facts, Path(self.parameters.text))
+        return super().plan(facts)
 
     @override
     def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:

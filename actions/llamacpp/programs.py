@@ -42,6 +42,10 @@ _REMEDIES = (
         r"out of memory|failed to allocate|unable to allocate|cannot allocate|resource allocation failed",
         "lower gpuLayers or the context, or choose a smaller variant",
     ),
+    (
+        r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY",
+        "the NVSwitches are not set up: start nvidia-fabricmanager, of the driver's full version",
+    ),
     ("CUDA error: ", "see the kernel's log (dmesg) for Xid errors of the GPU, and vcagent doctor"),
     (
         r"invalid magic|failed to read magic|tensor data is not within",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from actions.llamacpp.model_file import PACKAGE_PREFIX, locate_model
+from actions.llamacpp.inputs import require_readable
+from actions.llamacpp.model_file import PACKAGE_PREFIX, locate_model, require_gguf
 from actions.llamacpp.origin import check_origin, keep_made
 from actions.llamacpp.programs import run_program
 from actions.llamacpp.variant_action import VariantAction, VariantParameters
@@ -91,6 +92,10 @@ class LlamaCppQuantize(VariantAction):
         wanted = tuple(name for name in self.parameters.variants if name != source)
         if not wanted:
             return Plan(nothing_to_do=f"{source} is the source, and no other variant is asked for")
+        if not source and not self.parameters.source.startswith(PACKAGE_PREFIX):
+            require_readable(facts, Path(self.parameters.source), require_gguf)
+        if self.parameters.imatrix:
+            require_readable(facts, self.parameters.imatrix)
         return self.plan_for(wanted, facts)
 
     @override

@@ -16,8 +16,9 @@ from actions.lm_eval.command import lm_eval_command, lm_eval_environment, tasks_
 from actions.lm_eval.judging import judge
 from actions.lm_eval.parameters import LmEvalParameters
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
-from agent.core.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError, LiftedBy
 from agent.core.records import ParsedOutput
+from agent.facts.agent_paths import lift_of_path
 from agent.facts.visible_gpus import chosen_devices
 from parsers.lm_eval import parse_folder
 
@@ -60,7 +61,7 @@ class LmEvalExecutor(Action):
         super().__init__(parameters)
         self.asked = cast("LmEvalParameters", parameters)
 
-    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - any host can be a client
+    def plan(self, facts: Facts) -> Plan:
         """One step.
 
         Raises:
@@ -68,11 +69,16 @@ class LmEvalExecutor(Action):
         """
         asked = self.asked
         if asked.include_path and not asked.include_path.is_dir():
-            raise HostError(f"include_path {asked.include_path} is no folder", remedy="correct the path")
+            raise HostError(
+                f"include_path {asked.include_path} is no folder",
+                remedy="correct the path",
+                lifted_by=lift_of_path(facts, asked.include_path),
+            )
         if asked.api_key_env and asked.api_key_env not in os.environ:
             raise HostError(
                 f"api_key_env names {asked.api_key_env}, which is not set",
                 remedy=f"export {asked.api_key_env}=…",
+                lifted_by=LiftedBy.NOTHING,
             )
         url = asked.endpoint or "http://127.0.0.1"
         step = Step(

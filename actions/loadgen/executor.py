@@ -6,6 +6,7 @@ import os
 import shlex
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from actions.loadgen.contained import in_container, key_inside
@@ -26,15 +27,14 @@ from actions.loadgen.sample_sets.synthetic import SyntheticSamples
 from actions.loadgen.scorers import check_reference, score_run
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepOutcome
 from agent.component.environment_script import interpreter
-from agent.core.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError, LiftedBy, refusals_lifted_by
 from agent.core.records import ParsedOutput, Validity
+from agent.facts.agent_paths import lift_of_path
 from agent.facts.visible_gpus import visible_gpus
 from gpu_configs.roofline import limit_of, quantization_config
 from parsers.loadgen import parse_folder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from actions.loadgen.accuracy import Accuracy
     from actions.loadgen.engine import Engine
     from agent.component.component import StepContext
@@ -69,7 +69,9 @@ class LoadGenExecutor(Action):
             HostError: if the data set, user.conf or key cannot be read.
         """
         asked = self.asked
-        self._check_files()
+        self._check_files(facts)
+        if asked.container:
+            asked.container.require_inputs(facts)
         where = f", in a container of {asked.container.image_name}" if asked.container else ""
         step = Step(
             name=f"{asked.loadgen_scenario}-{asked.mode}".lower(),
@@ -87,25 +89,39 @@ class LoadGenExecutor(Action):
             return 0.0
         return _LOADGEN_DURATION_S if self.asked.min_duration is None else self.asked.min_duration
 
-    def _check_files(self) -> None:
+    def _check_files(self, facts: Facts) -> None:
         asked = self.asked
         if asked.dataset != SYNTHETIC:
-            samples = open_sample_set(asked.dataset)
-            check_reference(asked, samples)
+            samples = self._open_set(facts)
+            with refusals_lifted_by(LiftedBy.NOTHING):
+                check_reference(asked, samples)
             if asked.samples and asked.samples > len(samples.ids):
                 raise HostError(
                     f"{asked.samples} samples are asked for, but {asked.dataset} holds {len(samples.ids)}",
                     remedy="lower samples, or leave it out for all of them",
+                    lifted_by=LiftedBy.NOTHING,
                 )
         for name in ("user_conf", "api_key_file"):
             path = cast("Path | None", getattr(asked, name))
             if path is not None and not (path.is_file() and os.access(path, os.R_OK)):
-                raise HostError(f"{name} {path} is not a readable file", remedy="correct the path")
+                raise HostError(
+                    f"{name} {path} is not a readable file",
+                    remedy="correct the path",
+                    lifted_by=lift_of_path(facts, path),
+                )
         if asked.api_key_env and asked.api_key_env not in os.environ:
             raise HostError(
                 f"api_key_env names {asked.api_key_env}, which is not set",
                 remedy=f"export {asked.api_key_env}=…",
+                lifted_by=LiftedBy.NOTHING,
             )
+
+    def _open_set(self, facts: Facts) -> SampleSet:
+        try:
+            return open_sample_set(self.asked.dataset)
+        except HostError as error:
+            error.lifted_by = lift_of_path(facts, Path(self.asked.dataset))
+            raise
 
     def _run(self, context: StepContext) -> StepOutcome:
         asked = self.asked

@@ -11,6 +11,7 @@ from actions.loadgen.in_environment.harness.outputs import remove_outputs
 from actions.loadgen.parameters import AUTO, as_share
 from agent.component.environment_script import interpreter, read_result
 from agent.core.errors import ActionFailedError
+from agent.core.safe_files import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,7 +127,7 @@ def run_harness(
         InterruptedRunError: if the run was told to stop.
     """
     path = case_dir / CONFIG_NAME
-    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    replace_text(path, json.dumps(config, indent=2) + "\n")
     shown = _ShownProgress(context.progress)
     ended = context.processes.run(
         harness_command(parameters, path),

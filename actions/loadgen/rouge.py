@@ -10,6 +10,7 @@ from actions.loadgen.accuracy import Accuracy, not_judged
 from actions.loadgen.harness_run import harness_environment
 from agent.component.environment_script import program_command, run_script
 from agent.core.records import Metric, Reason, Relativity, Validity, Verdict
+from agent.core.safe_files import replace_text
 from parsers.mlperf_accuracy.targets import SCORES, AccuracyTargets, Target
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def rouge_of(
     shown = {name: str(value) if name in SCORES else value for name, value in result.items()}
     names = [*SCORES, "gen_len", "gen_num", "gen_tok_len", "tokens_per_sample"]
     line = {name: shown[name] for name in names if name in shown}
-    (case_dir / "accuracy.txt").write_text(f"{line}\n", encoding="ascii")
+    replace_text(case_dir / "accuracy.txt", f"{line}\n")
     return result
 
 

@@ -14,8 +14,9 @@ from actions.loadgen.sample_sets import shipped
 from actions.locust.load_parameters import LocustLoadParameters
 from actions.locust.text_server import TextServer
 from agent.component.component import Action, ComponentParameters, Plan, Step, StepContext, StepOutcome
-from agent.core.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError, LiftedBy
 from agent.core.records import ParsedOutput, Reason, Validity
+from agent.core.safe_files import replace_text
 from parsers.llamacpp_server.counters import read_counters
 from parsers.locust.load import LOAD_FILE, parse
 from parsers.locust.requests import read_requests
@@ -64,6 +65,7 @@ class LocustLoad(Action):
             raise HostError(
                 f"api_key_env names {asked.api_key_env}, which is not set",
                 remedy=f"export {asked.api_key_env}=…",
+                lifted_by=LiftedBy.NOTHING,
             )
         return Plan(
             tuple(
@@ -117,7 +119,7 @@ class LocustLoad(Action):
         self._measure(users, case_dir, context)
         after_text = target.server.counters()
         if after_text:
-            (case_dir / "server_metrics.prom").write_text(after_text, encoding="utf-8")
+            replace_text(case_dir / "server_metrics.prom", after_text)
         _write_samples(case_dir)
         output = self._judged(parse(case_dir)[0], before, read_counters(after_text))
         return StepOutcome(_sentence(output), (output,), case_dir)
@@ -167,9 +169,9 @@ class LocustLoad(Action):
             "locust_version": self._locust_version(context),
             **{name: value for name, value in target.facts.items() if name not in {"url", "model"}},
         }
-        (case_dir / LOAD_FILE).write_text(json.dumps(load, indent=2) + "\n", encoding="utf-8")
+        replace_text(case_dir / LOAD_FILE, json.dumps(load, indent=2) + "\n")
         prompts = {"begin_ids": begin[: asked.input_tokens], "vocabulary_ids": vocabulary}
-        (case_dir / "prompts.json").write_text(json.dumps(prompts) + "\n", encoding="utf-8")
+        replace_text(case_dir / "prompts.json", json.dumps(prompts) + "\n")
 
     def _locust_version(self, context: StepContext) -> str:
         told = context.processes.run(
@@ -249,7 +251,7 @@ def _write_samples(case_dir: Path) -> None:
         else:
             first, ended = issued + request.ttft_s, issued + request.latency_s
             rows.append(f"{number},{issued:.6f},{first:.6f},{ended:.6f},{request.output_tokens}")
-    (case_dir / "samples.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    replace_text(case_dir / "samples.csv", "\n".join(rows) + "\n")
 
 
 def _sentence(output: ParsedOutput) -> str:

@@ -61,8 +61,8 @@ class MLPerfExecutor(Action):
             HostError: if there is no account, no repository, no GPU, no scratch space, not enough room, or no
                 such system.
         """
-        workspace = find_workspace(self.asked, facts)
         own_system(self.asked)
+        workspace = find_workspace(self.asked, facts)
         return Plan(tuple(self._steps(workspace)))
 
     @property

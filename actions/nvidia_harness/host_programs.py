@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.facts.docker import DOCKER_BUILDX, DOCKER_VERSION
 from agent.facts.files import exists, text_of
 from agent.facts.programs import program
@@ -36,6 +36,7 @@ def check_programs(folder: Path, account: Account, facts: Facts) -> None:
         raise HostError(
             "prebuild runs make on this host, and there is none",
             remedy="install it: a LinuxPackageInstallation of make before this element, or by hand",
+            lifted_by=LiftedBy.PROGRAM,
         )
     rules = facts[text_of(folder / "Makefile.docker")] or ""
     # Without Docker at all its installation comes first.
@@ -45,4 +46,5 @@ def check_programs(folder: Path, account: Account, facts: Facts) -> None:
         raise HostError(
             f"{folder / 'Makefile.docker'} builds the image by docker buildx, and there is none",
             remedy="install docker-buildx-plugin of Docker's own packages, or docker-buildx beside docker.io",
+            lifted_by=LiftedBy.PROGRAM,
         )

@@ -135,12 +135,12 @@ def _read(path: Path) -> object:
 
 def _check_room(parameters: MLPerfParameters, context: StepContext) -> None:
     server = context.facts.fresh()[DOCKER_SERVER]
-    if server is None or not Path(server.data_root).is_dir():
+    if server is None or not Path(server.image_root).is_dir():
         return  # an engine elsewhere
-    free = shutil.disk_usage(server.data_root).free
+    free = shutil.disk_usage(server.image_root).free
     if free < parameters.image_gb * 10**9:
         raise HostError(
-            f"Docker keeps its images in {server.data_root}, where {free / 1e9:.0f} GB are free; the "
+            f"Docker keeps its images in {server.image_root}, where {free / 1e9:.0f} GB are free; the "
             f"harness's takes about {parameters.image_gb:g} GB",
             remedy="free some space (docker system df), move Docker's data-root, or lower ImageGb",
         )

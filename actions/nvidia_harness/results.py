@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.core.errors import ParseError
 from agent.core.records import ParsedOutput, Reason, Validity, Verdict
+from agent.core.safe_files import copy_file, make_folder
 from parsers import mlperf_harness_summary, mlperf_metadata
 from parsers.loadgen import ACCURACY_NOT_JUDGED, DETAIL_NAME, parse_folder
 
@@ -46,8 +47,8 @@ def copy_logs(logs: Path, target: Path) -> tuple[str, ...]:
             left.append(str(path))
             continue
         copy = target / path.relative_to(logs)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
+        make_folder(copy.parent)
+        copy_file(path, copy)
     return tuple(left)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from actions.nvidia_harness.expected_files import lacking
 from agent.core.errors import HostError, InterruptedRunError
-from agent.core.safe_files import open_file
+from agent.core.safe_files import give_to, make_folder, open_file
 from agent.facts.base import Fact
 from agent.store.journal import now
 from agent.store.results import write_json
@@ -95,9 +95,9 @@ class Scratch:
         own = self.path / OWN_FOLDER
         for folder in (self.path, *(self.path / name for name in FOLDERS), own, own / _ASIDE):
             if not folder.is_dir():
-                folder.mkdir(parents=True)
+                make_folder(folder)
                 if as_root:
-                    os.chown(folder, account.uid, account.gid)
+                    give_to(folder, account.uid, account.gid)
 
     @contextmanager
     def locked(self, context: StepContext, account: Account, *, as_root: bool) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +18,8 @@ from actions.nvidia_harness.system_section import (
     with_block,
     without_block,
 )
-from agent.core.errors import ActionFailedError, HostError
+from agent.core.errors import ActionFailedError, HostError, LiftedBy, refusals_lifted_by
+from agent.core.safe_files import give_to, make_folder, replace_text
 from gpu_configs.systems import (
     Match,
     System,
@@ -298,13 +298,11 @@ class SystemSections:
             return
         self._written = True
         made = [folder for folder in (path.parent, path.parent.parent) if not folder.exists()]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        make_folder(path.parent)
+        replace_text(path, text)
         if self.workspace.as_root:
             for one in (path, *made):
-                os.chown(one, self.workspace.account.uid, self.workspace.account.gid)
+                give_to(one, self.workspace.account.uid, self.workspace.account.gid)
 
 
 def own_system(parameters: MLPerfParameters) -> System | None:
@@ -314,7 +312,8 @@ def own_system(parameters: MLPerfParameters) -> System | None:
         HostError: if gpu_configs has none of that name, or the file is not one.
     """
     if parameters.system_file:
-        return load_system(parameters.system_file)
+        with refusals_lifted_by(LiftedBy.PATH):
+            return load_system(parameters.system_file)
     if not parameters.system:
         return None
     systems = shipped_systems()
@@ -324,6 +323,7 @@ def own_system(parameters: MLPerfParameters) -> System | None:
     raise HostError(
         f"gpu_configs has no system {parameters.system}",
         remedy=f"there are {', '.join(system.name for system in systems)}; or give SystemFile",
+        lifted_by=LiftedBy.NOTHING,
     )
 
 

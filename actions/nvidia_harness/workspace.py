@@ -14,8 +14,9 @@ from actions.nvidia_harness.benchmarks import Benchmark, benchmark
 from actions.nvidia_harness.host_programs import check_programs
 from actions.nvidia_harness.layouts import LAYOUTS, Layout, layout_of, nvidia_folder
 from actions.nvidia_harness.scratch import DataStage, Scratch, bytes_made
-from agent.core.errors import HostError
-from agent.facts.agent_paths import PACKAGE_DIR
+from agent.core.errors import HostError, LiftedBy, refusals_lifted_by
+from agent.core.safe_files import give_to, make_folder
+from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.disk_filter import filter_disks
 from agent.facts.disks import DISKS
 from agent.facts.docker import DOCKER_GROUP, PROCESS_GROUPS
@@ -112,9 +113,7 @@ class Workspace:
     @property
     def data_stages(self) -> tuple[DataStage, ...]:
         """The stages that fill the scratch space, in order."""
-        return tuple(
-            DataStage(target, folder, one.name) for one in self.prepared for target, folder in _DATA_STAGES
-        )
+        return _data_stages(self.prepared)
 
     def commit(self, facts: Facts) -> str:
         """The commit of the repository that is checked out; empty where it is none."""
@@ -130,11 +129,11 @@ class Workspace:
     def note(self, name: str, value: Mapping[str, Any]) -> None:
         """Keep something about the build beside it; the account's, so that ``make clean`` can delete it."""
         path = self.folder / _NOTES / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_json(path, value)
         if self.as_root:
             for one in (path.parent, path):
-                os.chown(one, self.account.uid, self.account.gid)
+                give_to(one, self.account.uid, self.account.gid)
 
     def noted(self, name: str) -> Mapping[str, Any]:
         """What was kept about the build; empty for nothing."""
@@ -174,7 +173,12 @@ def find_workspace(parameters: MLPerfParameters, facts: Facts) -> Workspace:
             is missing that builds the image.
     """
     account = _account(parameters, facts)
-    folder = _folder(parameters, facts)
+    # What no dependency brings comes first: a repository may still have to be cloned.
+    gpus, scratch = _gpus(parameters, facts), Scratch(_scratch(parameters, facts))
+    prepared = tuple(benchmark(name) for name in parameters.benchmarks or (parameters.model,))
+    _check_space(scratch, prepared, parameters, facts)
+    with refusals_lifted_by(lift_of_path(facts, parameters.repository) if parameters.repository else None):
+        folder = _folder(parameters, facts)
     if not parameters.image:
         check_programs(folder, account, facts)
     if parameters.round:
@@ -182,20 +186,22 @@ def find_workspace(parameters: MLPerfParameters, facts: Facts) -> Workspace:
         layout = next(one for one in LAYOUTS if mlperf_round in one.rounds)
     else:
         mlperf_round, layout = layout_of(facts[text_of(folder / "VERSION")], folder)
-    workspace = Workspace(
+    return Workspace(
         account=account,
         as_root=facts[ROOT],
         joins_docker=facts[ROOT] and account.name not in (facts[DOCKER_GROUP] or ()),
         folder=folder,
         mlperf_round=mlperf_round,
         layout=layout,
-        scratch=Scratch(_scratch(parameters, facts)),
+        scratch=scratch,
         benchmark=benchmark(parameters.model),
-        prepared=tuple(benchmark(name) for name in parameters.benchmarks or (parameters.model,)),
-        gpus=_gpus(parameters, facts),
+        prepared=prepared,
+        gpus=gpus,
     )
-    _check_space(workspace, parameters, facts)
-    return workspace
+
+
+def _data_stages(prepared: tuple[Benchmark, ...]) -> tuple[DataStage, ...]:
+    return tuple(DataStage(target, folder, one.name) for one in prepared for target, folder in _DATA_STAGES)
 
 
 def _account(parameters: MLPerfParameters, facts: Facts) -> Account:
@@ -205,16 +211,26 @@ def _account(parameters: MLPerfParameters, facts: Facts) -> Account:
         raise HostError(
             "NVIDIA's harness must not run as root, and no other account is named",
             remedy="start vcagent by sudo from that account, or give Username",
+            lifted_by=LiftedBy.NOTHING,
         )
     account = facts[account_of(name)]
     if account is None:
-        raise HostError(f"there is no account {name}", remedy="make it (useradd -m), or correct Username")
+        raise HostError(
+            f"there is no account {name}",
+            remedy="make it (useradd -m), or correct Username",
+            lifted_by=LiftedBy.ACCOUNT,
+        )
     if account.uid == 0:
-        raise HostError(f"the account {name} is root's", remedy="name an ordinary account under Username")
+        raise HostError(
+            f"the account {name} is root's",
+            remedy="name an ordinary account under Username",
+            lifted_by=LiftedBy.NOTHING,
+        )
     if not facts[ROOT] and name != user.name:
         raise HostError(
             f"only root can run the harness as {name}; this is {user.name}",
             remedy="start vcagent by sudo, or leave Username out",
+            lifted_by=LiftedBy.NOTHING,
         )
     return account
 
@@ -243,6 +259,7 @@ def _scratch(parameters: MLPerfParameters, facts: Facts) -> Path:
     raise HostError(
         f"there is no place for the scratch space: {found} (DiskFilter {parameters.disk_filter})",
         remedy="mount a data disk, correct DiskFilter, or give a folder: ScratchPath or MLPERF_SCRATCH_PATH",
+        lifted_by=LiftedBy.PATH,
     )
 
 
@@ -250,17 +267,24 @@ def _gpus(parameters: MLPerfParameters, facts: Facts) -> GpuSet | None:
     gpus = facts[GPUS]
     if not gpus and parameters.gpus != "none":
         raise HostError(
-            "this host has no NVIDIA GPU", remedy="see lspci -d 10de:; in a virtual machine, pass one through"
+            "this host has no NVIDIA GPU",
+            remedy="see lspci -d 10de:; in a virtual machine, pass one through",
+            lifted_by=LiftedBy.NOTHING,
         )
     if parameters.gpus not in ("all", "none"):
         wanted = [int(number) for number in parameters.gpus.split(",")]
         if missing := [number for number in wanted if number >= len(gpus)]:
-            raise HostError(f"there is no GPU {missing[0]}: this host has {len(gpus)}", remedy="correct Gpus")
+            raise HostError(
+                f"there is no GPU {missing[0]}: this host has {len(gpus)}",
+                remedy="correct Gpus",
+                lifted_by=LiftedBy.NOTHING,
+            )
         gpus = tuple(gpus[number] for number in wanted)
     if len(kinds := dict.fromkeys(str(gpu.name) for gpu in gpus)) > 1 and parameters.gpus != "none":
         raise HostError(
             f"this host has GPUs of several kinds: {', '.join(kinds)}",
             remedy="name those of one kind under Gpus, such as 0,1; see nvidia-smi -L",
+            lifted_by=LiftedBy.NOTHING,
         )
     if not gpus or gpus[0].name is None or gpus[0].memory_mib is None:
         return None
@@ -268,13 +292,14 @@ def _gpus(parameters: MLPerfParameters, facts: Facts) -> GpuSet | None:
     return GpuSet(gpus[0].name, gpus[0].memory_mib, len(gpus), vendor, gpus[0].pci_id)
 
 
-def _check_space(workspace: Workspace, parameters: MLPerfParameters, facts: Facts) -> None:
-    scratch = workspace.scratch
-    made = {stage: facts[bytes_made(scratch.record_path(stage))] for stage in workspace.data_stages}
+def _check_space(
+    scratch: Scratch, prepared: tuple[Benchmark, ...], parameters: MLPerfParameters, facts: Facts
+) -> None:
+    made = {stage: facts[bytes_made(scratch.record_path(stage))] for stage in _data_stages(prepared)}
     due = {stage.benchmark for stage, size in made.items() if size is None}
     # A resume needs no room for what is there already.
     there = {name: sum(size or 0 for stage, size in made.items() if stage.benchmark == name) for name in due}
-    needed = sum(max(0, one.scratch_bytes - there[one.name]) for one in workspace.prepared if one.name in due)
+    needed = sum(max(0, one.scratch_bytes - there[one.name]) for one in prepared if one.name in due)
     if parameters.least_free_gb is not None:
         needed = max(0, int(parameters.least_free_gb * 10**9) - sum(size or 0 for size in made.values()))
     mounts = facts[MOUNTS]
@@ -282,6 +307,7 @@ def _check_space(workspace: Workspace, parameters: MLPerfParameters, facts: Fact
     if free is not None and free < needed:
         raise HostError(
             f"{scratch.path} has {free / 1e9:.0f} GB free; "
-            f"{', '.join(sorted(due)) or workspace.benchmark.name} needs about {needed / 1e9:.0f} GB",
+            f"{', '.join(sorted(due)) or parameters.model} needs about {needed / 1e9:.0f} GB",
             remedy="free some space, choose another disk (DiskFilter, ScratchPath), or lower LeastFreeGb",
+            lifted_by=LiftedBy.SPACE,
         )

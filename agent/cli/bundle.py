@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from agent.cli.output import say
 
 
 def bundle(
@@ -21,10 +22,12 @@ def bundle(
     ] = None,
 ) -> None:
     """Make the file that fleet run brings to hosts; give it there with --bundle."""
+    from agent.core.safe_files import copy_file
     from agent.fleet.bundle import Bundles, Platform
 
     bundles = Bundles(wheels=wheels)
     output.mkdir(parents=True, exist_ok=True)
     for text in platform:
         made = bundles.bundle(Platform.from_text(text))
-        print(shutil.copy2(made.path, output / made.path.name))
+        copy_file(made.path, output.resolve() / made.path.name)
+        say(str(output / made.path.name))

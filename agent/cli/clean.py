@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.cli.options import PackageDir, ResultsDir
+from agent.cli.output import say
 
 if TYPE_CHECKING:
     from agent.run.undoing import Undoing
@@ -53,7 +54,7 @@ def clean(
     todo = [undoing for undoing in found if undoing.plan.steps]
     _show(found)
     if not todo:
-        print("Nothing to take back.")
+        say("Nothing to take back.")
         return
     if not yes and not sys.stdin.isatty():
         raise UsageError("nobody is here to ask", remedy="add --yes to do what is shown above")
@@ -77,7 +78,6 @@ def _believed(runs: list[Path]) -> list[Path]:
     import os
 
     from agent.core.safe_files import distrust, written_by_root
-    from agent.core.terminal import printable
     from agent.store.results import JOURNAL
 
     if os.geteuid() != 0:
@@ -85,9 +85,9 @@ def _believed(runs: list[Path]) -> list[Path]:
     believed = []
     for run in runs:
         if why := distrust(run):
-            print(printable(f"left {run}: {why}"))
+            say(f"left {run}: {why}")
         elif not written_by_root(run / JOURNAL):
-            print(f"left {run}: its journal was not written by root, or others may write to it")
+            say(f"left {run}: its journal was not written by root, or others may write to it")
         else:
             believed.append(run)
     return believed
@@ -106,17 +106,16 @@ def clean_up(targets: str, results_dir: Path, package_dir: Path | None, *, yes: 
         UsageError: if there is no terminal to ask on.
     """
     from agent.core.errors import UsageError
-    from agent.core.terminal import printable
     from agent.run.cleaning import survey
 
     found = survey(targets, results_dir, package_dir)
     for path, why in found.left:
-        print(printable(f"left   {path}: {why}"))
+        say(f"left   {path}: {why}")
     for removal in found.removals:
         size = f"{removal.files} files, {removal.size_bytes / 2**20:.1f} MiB"
-        print(printable(f"remove {removal.path}: {size}"))
+        say(f"remove {removal.path}: {size}")
     if not found.removals:
-        print("Nothing to remove.")
+        say("Nothing to remove.")
         return
     if not yes and not sys.stdin.isatty():
         raise UsageError("nobody is here to ask", remedy="add --yes to remove what is shown above")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from agent.cli.output import print_json, say
 
 
 def convert(
@@ -20,6 +22,7 @@ def convert(
 ) -> None:
     """Convert a profile from JSON to YAML or back, nothing lost but comments."""
     from agent.core.errors import UsageError
+    from agent.core.safe_files import replace_text
     from agent.profile.conversion import FORMATS
     from agent.profile.conversion import convert as converted
     from agent.profile.finding import find
@@ -33,18 +36,22 @@ def convert(
         raise UsageError(f"{profile.label} is {wanted} already")
     if target and target.exists() and not force:
         raise UsageError(f"{target} exists", remedy="choose another name, or overwrite it with --force")
+    if target and target.exists() and not target.is_file():
+        raise UsageError(f"{target} is not an ordinary file", remedy="leave OUT out for standard output")
     text = converted(profile.text, profile.format, label=profile.label)
     if target:
         try:
-            target.write_text(text, encoding="utf-8", newline="\n")
+            replace_text(target.parent.resolve() / target.name, text)
         except OSError as error:
             raise UsageError(f"{target} cannot be written: {error.strerror}") from error
     if as_json:
         outcome = {"source": profile.label, "from": profile.format, "to": wanted}
         outcome |= {"target": str(target)} if target else {"text": text}
-        typer.echo(json.dumps(outcome, indent=2))
+        print_json(outcome)
     elif target:
-        typer.echo(f"{target} written")
+        say(f"{target} written")
+    elif sys.stdout.isatty():
+        say(text, end="")
     else:
         # UTF-8 as in a file: a terminal of another encoding must not cost the profile a character.
         typer.echo(text.encode(), nl=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.cli.options import AsJson
+from agent.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from agent.diagnosis.diagnosis import Diagnosis
@@ -61,13 +62,11 @@ def diagnose(
         group_hosts(tuple(observed.hosts), read_facts(runs), group_by),
     )
     if as_json:
-        from agent.cli.output import print_json
-
         print_json(diagnosis.to_json())
     elif as_markdown:
         from agent.diagnosis.table import to_markdown
 
-        print(to_markdown(diagnosis), end="")
+        say(to_markdown(diagnosis), end="")
     else:
         _show(diagnosis)
     raise typer.Exit(ExitCode.OK if diagnosis.is_good else ExitCode.FLEET_PARTIAL)
@@ -110,12 +109,10 @@ def baseline(
     with host_errors(str(output)):
         write_json(output, content)
     if as_json:
-        from agent.cli.output import print_json
-
         print_json(content)
         return
     left = len(observed.metrics) - len(found)
-    print(f"{output}: {len(found)} metrics" + (f"; {left} without a baseline" if left else ""))
+    say(f"{output}: {len(found)} metrics" + (f"; {left} without a baseline" if left else ""))
 
 
 def _rules(path: Path | None) -> tuple[Rule, ...]:

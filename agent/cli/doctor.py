@@ -28,6 +28,7 @@ def doctor(
     from agent.core.errors import ExitCode
     from agent.doctor import (
         Status,
+        agree,
         check_amd_gpus,
         check_gpus,
         check_host,
@@ -48,6 +49,7 @@ def doctor(
         read, planned = plan(
             request_of(profile, parameters, package_dir=package_dir, results_dir=results_dir), folders=False
         )
+        checks = agree(checks, planned)
         checks += check_secrets(read) + check_plan(planned) + check_servers(planned, facts)
     if as_json:
         import dataclasses

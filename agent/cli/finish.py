@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -43,10 +42,9 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
 
 
 def _tell_without_report(finished: FinishedRun) -> None:
-    from agent.cli.output import print_error
-    from agent.core.terminal import printable
+    from agent.cli.output import print_error, say
 
     if finished.outcome.error:
         print_error(finished.outcome.error)
     for warning in finished.outcome.warnings:
-        print(printable(f"warning: {warning}"), file=sys.stderr)
+        say(f"warning: {warning}", error=True)

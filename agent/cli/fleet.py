@@ -28,6 +28,7 @@ from agent.cli.options import (
     pairs,
     request_of,
 )
+from agent.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from agent.fleet.inventory import Inventory
@@ -234,8 +235,6 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
         record = FleetRecord(journal)
         statuses, exit_code = record.statuses(), record.recall("exit_code")
     if as_json:
-        from agent.cli.output import print_json
-
         hosts = [one.to_json() for one in statuses.values()]
         print_json(
             {
@@ -250,10 +249,10 @@ def status(run: FleetRun = None, results_dir: ResultsDir = Path("results"), as_j
     from agent.core.terminal import safe_console
 
     safe_console().print(host_table(statuses))
-    print(run_dir)
+    say(str(run_dir))
     if not is_alive and any(not host.phase.is_final or host.may_go_on for host in statuses.values()):
-        print("no controller is at work: hosts may be further than this tells, or have ended;")
-        print(f"follow them again with: vcagent fleet resume {run_dir.name}")
+        say("no controller is at work: hosts may be further than this tells, or have ended;")
+        say(f"follow them again with: vcagent fleet resume {run_dir.name}")
 
 
 @app.command()
@@ -267,8 +266,6 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
     secrets = Secrets(mappings=map(vars, chosen))
     found = [secrets.mask_value(host_to_json(host)) for host in chosen]
     if as_json:
-        from agent.cli.output import print_json
-
         print_json(found)
         return
     from rich.table import Table
@@ -286,9 +283,8 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
 
 
 def _warn(text: str) -> None:
-    import sys
 
-    print(f"warning: {text}", file=sys.stderr)
+    say(f"warning: {text}", error=True)
 
 
 def _hosts(inventory: list[str], via: str, partition: str, nodelist: str) -> Inventory:
@@ -335,21 +331,19 @@ def _finish(finished: FinishedFleet, *, as_json: bool) -> None:
 
     run_dir = finished.run_dir
     if as_json:
-        from agent.cli.output import print_json
-
         print_json({**finished.description, "exit_code": int(finished.exit_code), "folder": str(run_dir)})
     else:
         from agent.core.terminal import safe_console
         from agent.fleet.terminal import render_fleet
 
         render_fleet(finished.description, safe_console())
-        print(f"{run_dir}/report.html")
+        say(f"{run_dir}/report.html")
         if finished.exit_code is ExitCode.INTERRUPTED:
-            print(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")
+            say(f"the hosts go on; follow them again with: vcagent fleet resume {run_dir.name}")
             if finished.description["via"] == _SLURM:
-                print(f"or take what is left out of the queue: scancel --name={run_dir.name}")
+                say(f"or take what is left out of the queue: scancel --name={run_dir.name}")
         elif any(host["may_go_on"] for host in finished.description["hosts"]):
-            print(f"runs on lost hosts may go on; bring them home with: vcagent fleet resume {run_dir.name}")
+            say(f"runs on lost hosts may go on; bring them home with: vcagent fleet resume {run_dir.name}")
         elif (run_dir / FAILED_FILE).is_file():
-            print(f"try the others again with: vcagent fleet retry {run_dir.name}")
+            say(f"try the others again with: vcagent fleet retry {run_dir.name}")
     raise typer.Exit(finished.exit_code)

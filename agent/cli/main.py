@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import os
 import sys
-from contextlib import suppress
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperGroup
 
 from agent.cli.bundle import bundle
 from agent.cli.clean import clean
@@ -27,10 +28,40 @@ from agent.cli.run import run
 from agent.cli.runs import runs
 from agent.cli.show import show
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _Commands(TyperGroup):
+    """The commands; what they say about a wrong option or argument gives no orders to a terminal."""
+
+    def make_context(self, *arguments: Any, **named: Any) -> Any:
+        with _disarmed():
+            return super().make_context(*arguments, **named)
+
+    def invoke(self, *arguments: Any, **named: Any) -> Any:
+        with _disarmed():
+            return super().invoke(*arguments, **named)
+
+
+@contextmanager
+def _disarmed() -> Iterator[None]:
+    """Spell control characters out in the messages of typer's own errors."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message") and isinstance(getattr(error, "message", None), str):
+            from agent.core.terminal import printable
+
+            error.message = printable(error.message)  # type: ignore[attr-defined]
+        raise
+
+
 _TYPER_INTERRUPTED = 130
 """What typer ends with on Ctrl-C outside of a run."""
 
 app = typer.Typer(
+    cls=_Commands,
     name="vcagent",
     no_args_is_help=True,
     add_completion=False,

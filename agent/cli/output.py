@@ -16,6 +16,17 @@ def print_json(value: Any) -> None:
     print()
 
 
+def say(text: str, *, end: str = "\n", error: bool = False) -> None:
+    """Print a text for people, on standard output or standard error.
+
+    Names, reasons and addresses come from profiles, hosts and files: what would give a terminal orders is
+    spelled out.
+    """
+    from agent.core.terminal import printable
+
+    print(printable(text), end=end, file=sys.stderr if error else sys.stdout)
+
+
 def print_error(error: VcagentError) -> None:
     """Print an error with its remedy on standard error, without anything secret of the environment."""
     import os

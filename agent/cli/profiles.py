@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
+
+from agent.cli.output import print_json, say
 
 
 def profiles(
@@ -16,7 +17,6 @@ def profiles(
     import textwrap
 
     from agent.core.errors import ProfileError
-    from agent.core.terminal import printable
     from agent.profile.finding import find, installed
     from agent.profile.structure import read_profile
 
@@ -29,16 +29,16 @@ def profiles(
         except ProfileError as error:
             rows.append({"name": name, "file": file, "description": "", "error": str(error)})
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     indent = max((len(row["name"]) for row in rows), default=0) + 2
     width = max(shutil.get_terminal_size().columns, indent + 30)
     for row in rows:
-        text = printable(" ".join((row["description"] or f"broken: {row['error']}").split()))
-        typer.echo(
+        text = " ".join((row["description"] or f"broken: {row['error']}").split())
+        say(
             textwrap.fill(
                 text, width, initial_indent=row["name"].ljust(indent), subsequent_indent=" " * indent
             )
         )
     if not rows:
-        typer.echo("No profile is installed.")
+        say("No profile is installed.")

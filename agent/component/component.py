@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from agent.core.errors import ActionFailedError
+from agent.core.errors import ActionFailedError, LiftedBy
 from agent.core.metric_filters import parse_filters
 from agent.core.names import canonical
-from agent.core.safe_files import make_folder, touch
+from agent.core.safe_files import make_folder, open_file, touch
 
 if TYPE_CHECKING:
     import threading
@@ -137,8 +137,8 @@ class StepContext:
             owner = folder / CASE_OWNER
             make_folder(folder)
             try:
-                with owner.open("x", encoding="utf-8") as file:
-                    file.write(self.key)
+                with os.fdopen(open_file(owner, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+                    file.write(self.key.encode())
             except FileExistsError:
                 if owner.read_text(encoding="utf-8") != self.key:
                     continue
@@ -208,6 +208,8 @@ class Step:
         estimate_s: its usual duration in seconds, for the progress display.
         undo: the values that ``Dependency.undo`` needs to undo the step, JSON-compatible; stored in the
             journal before the step starts. None for a step without anything to undo.
+        runs_as_written: True if ``command`` is the profile's own line, word for word: the programs in it get
+            the secrets that it contains as arguments.
     """
 
     name: str
@@ -217,6 +219,7 @@ class Step:
     holds: Callable[[Facts], bool] | None = None
     estimate_s: float | None = None
     undo: Mapping[str, Any] | None = None
+    runs_as_written: bool = False
 
 
 @dataclass(frozen=True)
@@ -263,9 +266,12 @@ class Dependency(_Planned):
     Attributes:
         changes_host: True if its steps change shared parts of a host: packages, disks, services.
             Only one agent at a time runs such a step.
+        lifts: which refusals of later components its steps may lift; by default all that any step can.
+            A refusal that no pending dependency may lift is final: the plan is refused.
     """
 
     changes_host: ClassVar[bool] = False
+    lifts: ClassVar[frozenset[LiftedBy]] = frozenset(LiftedBy) - {LiftedBy.NOTHING}
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:  # noqa: ARG003 - for those that know how

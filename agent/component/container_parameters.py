@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from agent.component.parameter_types import OptionalPath, ParameterGroup
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.core.names import canonical
+from agent.facts.agent_paths import lift_of_path
 from agent.host.containers import NVIDIA_ULIMITS, ContainerSpec, GpuAccess, Mount, Port, Ulimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from agent.facts import Facts
 
 
 class MountParameters(ParameterGroup):
@@ -23,7 +26,7 @@ class MountParameters(ParameterGroup):
 
     source: Path = Field(description="Path on the host; must exist.")
     target: str = Field("", description="Path in the container; the same path if empty.")
-    read_only: bool = Field(False, description="Whether the container may not write there.")
+    read_only: bool = Field(False, description="True if the container may not write there.")
 
     @property
     def mount(self) -> Mount:
@@ -86,7 +89,7 @@ class ContainerParameters(ParameterGroup):
     inherit: tuple[str, ...] = Field(
         (), description="Names of the agent's own variables that it gets too, such as HF_TOKEN; masked."
     )
-    keep: bool = Field(False, description="Whether it stays when the run has ended.")
+    keep: bool = Field(False, description="True to keep it after the run.")
 
     @model_validator(mode="after")
     def _has_an_image(self) -> ContainerParameters:
@@ -115,9 +118,37 @@ class ContainerParameters(ParameterGroup):
         file = place / "Dockerfile" if place.is_dir() else place
         if not file.is_file():
             raise HostError(
-                f"there is no {file}", remedy="correct dockerfile: the folder of one, or the file"
+                f"there is no {file}",
+                remedy="correct dockerfile: the folder of one, or the file",
+                lifted_by=LiftedBy.PATH,
             )
         return file.parent, file.name
+
+    def require_inputs(self, facts: Facts) -> None:
+        """Refuse a container whose Dockerfile is missing or whose variables are not set.
+
+        A step before may make a Dockerfile in the package folder, such as a clone.
+
+        Raises:
+            HostError: if that is so.
+        """
+        if self.dockerfile is not None and lift_of_path(facts, self.dockerfile.expanduser()):
+            _ = self.build_from
+        self.require_inherited()
+
+    def require_inherited(self) -> None:
+        """Refuse a container whose variables are not set in the agent's environment.
+
+        Raises:
+            HostError: if one is not set.
+        """
+        unset = [name for name in self.inherit if name not in os.environ]
+        if unset:
+            raise HostError(
+                f"inherit names {', '.join(unset)}, which the agent's environment has not",
+                remedy=f"export {unset[0]}=…",
+                lifted_by=LiftedBy.NOTHING,
+            )
 
     def spec(
         self,
@@ -138,12 +169,7 @@ class ContainerParameters(ParameterGroup):
         Raises:
             HostError: if a secret variable is not set.
         """
-        unset = [name for name in self.inherit if name not in os.environ]
-        if unset:
-            raise HostError(
-                f"inherit names {', '.join(unset)}, which the agent's environment has not",
-                remedy=f"export {unset[0]}=…",
-            )
+        self.require_inherited()
         targets = {mount.target: mount for mount in mounts}
         targets |= {asked.mount.target: asked.mount for asked in self.mounts}
         limits = NVIDIA_ULIMITS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import traceback
 from contextlib import contextmanager
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -90,11 +90,61 @@ class ProfileError(VcagentError):
     reason_number = 501
 
 
+class LiftedBy(str, Enum):
+    """What a refusal is about, so that a plan knows which earlier dependencies may lift it.
+
+    A dependency lists in ``lifts`` what its steps may bring.
+    """
+
+    NOTHING = "nothing"
+    """Hardware, rights, tokens, licences, or the profile's own contradictions: no step changes them."""
+    ACCOUNT = "account"
+    PATH = "path"
+    """A file or folder outside the package folder."""
+    SPACE = "space"
+    PROGRAM = "program"
+    DOCKER = "docker"
+    DRIVER = "driver"
+    SYSTEM = "system"
+    """The host's packages, repositories, services or settings."""
+
+
 class HostError(VcagentError):
-    """The host cannot run the profile; reported before any change."""
+    """The host cannot run the profile; reported before any change.
+
+    Args:
+        message: the missing requirement.
+        where: the file and line, the key, the step or the host.
+        remedy: what the user can do next.
+        details: further lines.
+        lifted_by: the kind of step that could lift the refusal during a run; None if unknown, so that any
+            earlier dependency may lift it.
+    """
 
     exit_code = ExitCode.HOST_CANNOT_RUN
     reason_number = 508
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str | None = None,
+        remedy: str | None = None,
+        details: tuple[str, ...] = (),
+        lifted_by: LiftedBy | None = None,
+    ) -> None:
+        super().__init__(message, where=where, remedy=remedy, details=details)
+        self.lifted_by = lifted_by
+
+
+@contextmanager
+def refusals_lifted_by(lifted_by: LiftedBy | None) -> Iterator[None]:
+    """Note on every refusal that leaves the context, and does not say it itself, what could lift it."""
+    try:
+        yield
+    except HostError as error:
+        error.lifted_by = error.lifted_by or lifted_by
+        raise
 
 
 class DependencyFailedError(VcagentError):

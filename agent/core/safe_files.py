@@ -10,10 +10,11 @@ import errno
 import grp
 import os
 import pwd
+import shutil
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, TextIO
 
 from agent.core.errors import HostError
 
@@ -247,6 +248,12 @@ def write_to(path: Path, *, newline: str | None = None) -> TextIO:
     return open(descriptor, "w", encoding="utf-8", newline=newline)  # noqa: PTH123 - no path
 
 
+def append_bytes_to(path: Path, mode: int = 0o666) -> IO[bytes]:
+    """Open a file for appending bytes, in a folder that is made if it is missing; see ``open_file``."""
+    make_folder(path.parent)
+    return os.fdopen(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode), "ab")
+
+
 def append_text(path: Path, text: str) -> None:
     """Append a text to a log; see ``append_to``."""
     with append_to(path) as file:
@@ -274,13 +281,49 @@ def replace_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     Raises:
         OSError: if it cannot be written.
     """
+    with _replacing(path, mode) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def copy_file(source: Path, target: Path, mode: int = 0o666) -> None:
+    """Copy an ordinary file; a reader finds the old target or the whole new one.
+
+    Args:
+        source: the file; a link is refused.
+        target: the copy; what is there is replaced, a link itself and not what it leads to.
+        mode: permissions of the copy, less the umask.
+
+    Raises:
+        OSError: if it cannot be copied.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | _NO_LINK
+    with os.fdopen(os.open(source, flags), "rb") as original:
+        if not stat.S_ISREG(os.fstat(original.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not an ordinary file", str(source))
+        with _replacing(target, mode) as copy:
+            shutil.copyfileobj(original, copy, 1 << 20)
+
+
+def give_to(path: Path, uid: int, gid: int) -> None:
+    """Give a file or folder to an account; of a link, the link itself."""
+    os.chown(path, uid, gid, follow_symlinks=False)
+
+
+@contextmanager
+def _replacing(path: Path, mode: int) -> Iterator[IO[bytes]]:
+    """Yield a new file beside ``path`` that replaces it at the end, or is removed if the body fails."""
     part = f"{path.name}{_PART}"
     with _folder(path.parent) as folder:
         with suppress(FileNotFoundError):
             os.unlink(part, dir_fd=folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
-        with os.fdopen(os.open(part, flags, mode, dir_fd=folder), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(part, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        try:
+            with os.fdopen(os.open(part, flags, mode, dir_fd=folder), "wb") as file:
+                yield file
+            os.rename(part, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(part, dir_fd=folder)
+            raise

@@ -123,7 +123,8 @@ class _Shape(NamedTuple):
 _SCHEME = r"(?:(?:bearer|basic|token|digest|negotiate|ntlm|api-?key|key|aws4-hmac-sha256)[ \t]+)?"
 _NOUNS = (
     r"(?:token|passwd|password|passphrase|secret|credentials?|sharedaccesssignature"
-    r"|(?:api|access|private|account|auth|signing|encryption|subscription)[_-]?key)"
+    r"|api[_-]?key|access[_-]?key|private[_-]?key|account[_-]?key|auth[_-]?key|signing[_-]?key"
+    r"|encryption[_-]?key|subscription[_-]?key)"
 )
 _QUOTE = r"\\{0,3}[\"']"
 _LINE_END = r"(?=[\r\n]|\Z)"
@@ -132,8 +133,8 @@ _NAME_BEFORE = re.compile(r"(?:[A-Za-z][\w.-]{0,40}[ ])?[\w.-]*\Z")
 _BLOCK = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 
 _SHAPES = (
-    _Shape(("://",), re.compile(r"(?<=://)[^\s/?#\"'<>:@]*:([^\s/?#\"'<>]+)@")),
-    _Shape(("://",), re.compile(r"(?:(?<=http://)|(?<=https://))([^\s/?#\"'<>:@]+)@")),
+    _Shape(("://",), re.compile(r"://[^\s/?#\"'<>:@]*:([^\s/?#\"'<>]+)@")),
+    _Shape(("://",), re.compile(r"https?://([^\s/?#\"'<>:@]+)@")),
     # The whole value of the header, except a known scheme: to the closing quote, or the end of the line.
     _Shape(
         ("authorization",),
@@ -153,8 +154,8 @@ _SHAPES = (
     _Shape(
         ("token", "key", "secret"),
         re.compile(
-            r"(?:(?:api|private|job|deploy|auth|access|security|session|subscription)[_-]?"
-            r"|x-(?:\w{1,30}-){0,4})(?:token|key|secret)"
+            r"(?:api[_-]?|private[_-]?|job[_-]?|deploy[_-]?|auth[_-]?|access[_-]?|security[_-]?|session[_-]?"
+            r"|subscription[_-]?|x-(?:\w{1,30}-){0,4})(?:token|key|secret)"
             rf"(?:{_QUOTE})?[ \t]*:[ \t]*(?:{_QUOTE})?(?![${{])([^\s\"',;]{{6,}})"
         ),
         any_case=True,
@@ -203,11 +204,15 @@ _SHAPES = (
 )
 
 
+def lower(text: str) -> str:
+    """Return the text in small letters, each in its place: a letter such as ``İ`` would become two."""
+    lowered = text.lower()
+    return lowered if len(lowered) == len(text) else "".join(letter.lower()[:1] for letter in text)
+
+
 def shaped(text: str) -> Iterator[tuple[int, int]]:
     """Yield positions in a text that look like a secret: pairs of start and end, in any order."""
-    lowered = text.lower()
-    if len(lowered) != len(text):  # a letter such as İ becomes two
-        lowered = "".join(letter.lower()[:1] for letter in text)
+    lowered = lower(text)
     for needles, pattern, any_case in _SHAPES:
         if any(needle in lowered for needle in needles):
             named = "name" in pattern.groupindex

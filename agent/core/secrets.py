@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote_plus
 
-from agent.core.secret_shapes import is_secret_name, secret_reference, shaped, unfinished_block
-from agent.core.text_views import TextView, decoded_forms, separated_hex, views
+from agent.core.secret_shapes import is_secret_name, lower, secret_reference, shaped, unfinished_block
+from agent.core.text_views import TextView, begun_hex, decoded_forms, separated_hex, views
 
 MASK = "***"
 """Replacement for a secret in a text."""
@@ -152,6 +152,7 @@ class Secrets:
         self._spread: frozenset[str] = frozenset()
         """Codes in hexadecimal, which also appear with separators."""
         self._beginnings: frozenset[str] | None = None
+        self._longest_beginning = 0
         self._known: dict[str, str] = {}
         for value in values:
             self.add(value)
@@ -230,26 +231,33 @@ class Secrets:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the positions of secrets in a text: pairs of start and end, in order, none overlapping."""
-        found = [(start, end) for start, end in shaped(text) if text[start:end] != MASK]
+        shapes = [(start, end) for start, end in shaped(text) if text[start:end] != MASK]
+        return _merged((*shapes, *self._known_in(text)))
+
+    def mask_values(self, text: str) -> str:
+        """Return the text with known secret values masked, but not texts that only look like a secret."""
+        return _covered(text, _merged(self._known_in(text)))
+
+    def _known_in(self, text: str) -> Iterator[tuple[int, int]]:
         if self._needles:
             for view in views(text):
-                found += self._found(view)
-        return _merged(found)
+                yield from self._found(view)
 
     def _found(self, view: TextView) -> Iterator[tuple[int, int]]:
         text = view.text
-        lowered = text.lower() if text.isascii() else "".join(letter.lower()[:1] for letter in text)
-        present = [needle for code, needle in self._sought if code in text or code in lowered]
-        for needle in present:
-            sought = lowered if needle.text in self._spread else text
-            if view.joined and (needle.alone or len(needle.text) < _SHORTEST_SPLIT):
+        lowered = lower(text)
+        for code, needle in self._sought:
+            sought = lowered if code in self._spread else text
+            if code not in sought:
                 continue
-            start = sought.find(needle.text)
+            if view.joined and (needle.alone or len(code) < _SHORTEST_SPLIT):
+                continue
+            start = sought.find(code)
             while start >= 0:
-                end = start + len(needle.text)
+                end = start + len(code)
                 if not needle.alone or _stands_alone(text, start, end):
                     yield view.origin(*_widened(text, start, end, needle))
-                start = sought.find(needle.text, start + 1)
+                start = sought.find(code, start + 1)
         for span in separated_hex(lowered, self._spread):
             yield view.origin(*span)
 
@@ -266,6 +274,7 @@ class Secrets:
                     for length in range(1, min(len(needle.text), _LONGEST_BEGINNING))
                 )
                 self._beginnings = beginnings
+                self._longest_beginning = max(map(len, beginnings), default=0)
         if not beginnings:
             return None
         end = len(text.rstrip())
@@ -274,12 +283,15 @@ class Secrets:
         best: tuple[int, int] | None = None
         for view in views(text[cut:end]):
             tail = view.text
-            for length in range(min(len(tail), _LONGEST_BEGINNING), 0, -1):
+            for length in range(min(len(tail), self._longest_beginning), 0, -1):
                 if best and length <= best[1]:
                     break
                 if tail[-length:] in beginnings:
                     best = cut + view.origin(len(tail) - length, len(tail))[0], length
                     break
+        code = begun_hex(lower(text[cut:end]), self._spread)
+        if code and (best is None or best[1] < _WITHHELD or cut + code[0] < best[0]):
+            return cut + code[0], code[1]
         return best
 
     def mask_value(self, value: Any) -> Any:
@@ -395,12 +407,13 @@ class LineMasker:
         elif cut == 0 and len(text) > self._longest:
             cut = self._safe_cut(text)
         before = ""
-        if cut and (begin := self._secrets.begun(self._before + text[:cut])):
+        while cut and (begin := self._secrets.begun(self._before + text[:cut])):
             start, length = begin[0] - len(self._before), begin[1]
             if start >= 0 and length >= _WITHHELD and len(text) - start <= self._longest:
                 cut = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
             else:
                 before = (self._before + text[:cut])[begin[0] :]
+                break
         self._rest = text[cut:]
         shown = self._finished(text[:cut])
         self._before = before if cut else self._before

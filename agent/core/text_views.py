@@ -7,37 +7,50 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from functools import cached_property, lru_cache
+from html.entities import html5
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    _Piece = tuple[int, int, int, bool]
+
 _DEPTH = 3
 """How many times a text may be encoded, one code within another."""
 
+# A pattern that begins with a set of characters passes over text without them several times as fast.
 _ESCAPE = re.compile(
-    r"""(?P<percent>(?:%[0-9A-Fa-f]{2})+)
-    | (?P<bytes>(?:\\x[0-9A-Fa-f]{2})+)
-    | \\u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})
-    | \\u(?P<four>[0-9A-Fa-f]{4}) | \\u\{(?P<braces>[0-9A-Fa-f]{1,6})\} | \\U(?P<eight>[0-9A-Fa-f]{8})
-    | (?P<octal>(?:\\[0-3][0-7]{2})+)
-    | (?P<quote>'"'"'|'\\'')
-    | \\(?P<letter>[abfnrtv])
-    | \\(?P<plain>[^\w\r\n])
-    | &\#(?P<decimal>[0-9]{1,7}); | &\#[xX](?P<hexadecimal>[0-9A-Fa-f]{1,6});
-    | &(?P<name>amp|lt|gt|quot|apos);""",
+    r"""[%\\'&](?:
+    (?<=%)(?P<percent>[0-9A-Fa-f]{2}(?:%[0-9A-Fa-f]{2})*)
+    | (?<=\\)(?:
+        (?P<bytes>x[0-9A-Fa-f]{2}(?:\\x[0-9A-Fa-f]{2})*)
+        | u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})
+        | u(?P<four>[0-9A-Fa-f]{4}) | u\{(?P<braces>[0-9A-Fa-f]{1,6})\} | U(?P<eight>[0-9A-Fa-f]{8})
+        | (?P<octal>[0-3][0-7]{2}(?:\\[0-3][0-7]{2})*)
+        | (?P<letter>[abfnrtv])
+        | (?P<plain>[^\w\r\n])
+      )
+    | (?<=')(?P<quote>"'"'|\\'')
+    | (?<=&)(?:
+        \#(?P<decimal>[0-9]{1,7}); | \#[xX](?P<hexadecimal>[0-9A-Fa-f]{1,6});
+        | (?P<name>[A-Za-z][A-Za-z0-9]{1,30};)
+      )
+    )""",
     re.VERBOSE,
 )
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_NAMES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 
-_LINE_BREAK = re.compile(r"[ \t]{0,2}(?:[\\=]?(?:\r\n|\n|\r)[ \t]*)+")
+_BREAKS = r"[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"
+"""The characters that str.splitlines takes for line ends."""
+_LINE_BREAK = re.compile(rf"{_BREAKS}[ \t]*(?:[\\=]?{_BREAKS}[ \t]*)*")
+_BLANKS_BEFORE = 2
+"""Blanks at the end of a line, before a backslash or ``=`` that continues it, that do not count."""
 
-_BROKEN = re.compile(r"[\r\n]")
-
+_HEX_DIGITS = frozenset("0123456789abcdef")
+_HEX_SEPARATORS = frozenset(" \t\r\n:,;-\\")
+_LEAST_DIGITS = 4
 _SEPARATOR = r"(?:[\s:,;-]{1,3}(?:0x|\\x)?|0x|\\x)?"
-_SEPARATED_HEX = re.compile(r"(?:[0-9a-f]{2,8}(?:[\s:,;-]{1,3}(?:0x|\\x)?|0x|\\x)){2,}[0-9a-f]{2,8}")
-_NO_HEX = re.compile(r"0x|\\x|[^0-9a-f]")
 
 
 class TextView:
@@ -46,8 +59,8 @@ class TextView:
     Args:
         text: the text.
         parent: its source; None for the text itself.
-        pieces: for each part of it: its start, the start and end of the corresponding part of the parent, and
-            True if it is a copy of that part.
+        pieces: returns for each part of it: its start, the start and end of the corresponding part of the
+            parent, and True if it is a copy of that part. Called only if something is found.
         joined: True if line breaks were removed.
     """
 
@@ -55,15 +68,22 @@ class TextView:
         self,
         text: str,
         parent: TextView | None = None,
-        pieces: list[tuple[int, int, int, bool]] | None = None,
+        pieces: Callable[[], list[_Piece]] = list,
         *,
         joined: bool = False,
     ) -> None:
         self.text = text
         self.joined = joined
         self._parent = parent
-        self._pieces = pieces or []
-        self._starts = [piece[0] for piece in self._pieces]
+        self._read_pieces = pieces
+
+    @cached_property
+    def _pieces(self) -> list[_Piece]:
+        return self._read_pieces()
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [piece[0] for piece in self._pieces]
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
         """Return the position of a part of this text in the original text."""
@@ -83,12 +103,10 @@ def views(text: str) -> Iterator[TextView]:
         if view is None:
             return
         yield view
-        if _BROKEN.search(view.text.rstrip()):
-            joined = _rewritten(view, _LINE_BREAK, lambda match: [("", len(match[0]))], joined=True)
-            if joined:
-                yield joined
+        if joined := _joined(view):
+            yield joined
         escaped = any(mark in view.text for mark in ("%", "\\", "&", "'\"'\"'"))
-        view = _rewritten(view, _ESCAPE, _decoded) if escaped else None
+        view = _unescaped(view) if escaped else None
 
 
 def decoded_forms(text: str) -> Iterator[str]:
@@ -98,39 +116,51 @@ def decoded_forms(text: str) -> Iterator[str]:
         if view is None:
             return
         yield view.text
-        view = _rewritten(view, _ESCAPE, _decoded)
+        view = _unescaped(view)
 
 
-def _rewritten(
-    view: TextView,
-    pattern: re.Pattern[str],
-    replacement: Callable[[re.Match[str]], list[tuple[str, int]]],
-    *,
-    joined: bool = False,
-) -> TextView | None:
-    """Return the view with all matches of a pattern replaced, or None if nothing matches.
+def _joined(view: TextView) -> TextView | None:
+    """Return the view without its line breaks, or None if it is one line."""
+    source = view.text
+    breaks: list[tuple[int, int]] = []
+    for match in _LINE_BREAK.finditer(source):
+        start = match.start()
+        start -= source[start - 1 : start] in {"\\", "="}
+        least = max(start - _BLANKS_BEFORE, 0)
+        while start > least and source[start - 1] in " \t":
+            start -= 1
+        breaks.append((start, match.end()))
+    if not breaks or (len(breaks) == 1 and not source[breaks[0][1] :].strip()):
+        return None
+    kept = list(zip([0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(source)]))  # noqa: B905
 
-    Args:
-        view: the view to rewrite.
-        pattern: the pattern to replace.
-        replacement: returns the characters for a match, each with the length that it represents.
-        joined: True if the pattern removes line breaks.
-    """
+    def pieces() -> list[_Piece]:
+        found, length = [], 0
+        for start, end in kept:
+            if end > start:
+                found.append((length, start, end, True))
+                length += end - start
+        return found
+
+    return TextView("".join([source[start:end] for start, end in kept]), view, pieces, joined=True)
+
+
+def _unescaped(view: TextView) -> TextView | None:
+    """Return the view with its escapes resolved, or None if it has none."""
     source = view.text
     parts: list[str] = []
-    pieces: list[tuple[int, int, int, bool]] = []
+    pieces: list[_Piece] = []
     length = done = 0
-    for match in pattern.finditer(source):
-        if match.start() > done:
-            pieces.append((length, done, match.start(), True))
-            parts.append(source[done : match.start()])
-            length += match.start() - done
+    for match in _ESCAPE.finditer(source):
         at = match.start()
-        for letters, width in replacement(match):
-            if letters:
-                pieces.append((length, at, at + width, False))
-                parts.append(letters)
-                length += len(letters)
+        if at > done:
+            pieces.append((length, done, at, True))
+            parts.append(source[done:at])
+            length += at - done
+        for letters, width in _decoded(match):
+            pieces.append((length, at, at + width, False))
+            parts.append(letters)
+            length += len(letters)
             at += width
         done = match.end()
     if not done:
@@ -138,7 +168,7 @@ def _rewritten(
     if done < len(source):
         pieces.append((length, done, len(source), True))
         parts.append(source[done:])
-    return TextView("".join(parts), view, pieces, joined=joined)
+    return TextView("".join(parts), view, lambda: pieces)
 
 
 def _decoded(match: re.Match[str]) -> list[tuple[str, int]]:
@@ -161,7 +191,9 @@ def _letter(kind: str, match: re.Match[str]) -> str:
         return chr(number) if number < 0x110000 else "\ufffd"  # noqa: PLR2004 - the end of Unicode
     if kind == "quote":
         return "'"
-    return {"letter": _LETTERS, "name": _NAMES}.get(kind, {}).get(match[kind], match[kind])
+    if kind == "name":
+        return html5.get(match["name"], match[0])
+    return _LETTERS[match["letter"]] if kind == "letter" else match[kind]
 
 
 def _of_bytes(data: bytes, width: int) -> list[tuple[str, int]]:
@@ -180,9 +212,37 @@ def separated_hex(lowered: str, codes: Iterable[str]) -> Iterator[tuple[int, int
         lowered: the text, in small letters.
         codes: the bytes, in small letters without separators.
     """
-    for run in _SEPARATED_HEX.finditer(lowered):
-        digits = _NO_HEX.sub("", run[0])
-        for code in codes:
-            if code in digits:
-                pattern = re.compile(_SEPARATOR.join(code[at : at + 2] for at in range(0, len(code), 2)))
-                yield from (match.span() for match in pattern.finditer(lowered, *run.span()))
+    for code in codes:
+        yield from (match.span() for match in _separated(code).finditer(lowered))
+
+
+def begun_hex(lowered: str, codes: Iterable[str]) -> tuple[int, int] | None:
+    """Return where hexadecimal bytes begin at a text's end that a next line may continue, or None.
+
+    Args:
+        lowered: the end of a text, in small letters.
+        codes: the bytes, in small letters without separators.
+
+    Returns:
+        The place of the first digit, and how many digits there are; None if there are fewer than two bytes.
+    """
+    longest = max(map(len, codes), default=0)
+    digits, places, at = "", [], len(lowered)
+    while at and len(digits) < longest:
+        at -= 1
+        if lowered[at] in _HEX_DIGITS:
+            digits = lowered[at] + digits
+            places.append(at)
+        elif lowered[at] == "x" and lowered[at - 1 : at] in {"0", "\\"}:
+            at -= 1
+        elif lowered[at] not in _HEX_SEPARATORS:
+            break
+    for length in range(len(digits), _LEAST_DIGITS - 1, -1):
+        if any(length < len(code) and digits.endswith(code[:length]) for code in codes):
+            return places[length - 1], length
+    return None
+
+
+@lru_cache(maxsize=256)
+def _separated(code: str) -> re.Pattern[str]:
+    return re.compile(_SEPARATOR.join(code[at : at + 2] for at in range(0, len(code), 2)))

@@ -4,11 +4,12 @@ from agent.doctor.amd_gpus import check_amd_gpus
 from agent.doctor.check import Check, Status
 from agent.doctor.gpus import check_gpus
 from agent.doctor.host import check_host, writable
-from agent.doctor.profile import check_plan, check_secrets, check_servers
+from agent.doctor.profile import agree, check_plan, check_secrets, check_servers
 
 __all__ = [
     "Check",
     "Status",
+    "agree",
     "check_amd_gpus",
     "check_gpus",
     "check_host",

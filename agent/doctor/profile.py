@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from agent.core.errors import HostError
 from agent.core.secret_shapes import is_secret_name
 from agent.doctor.check import Check, Status
 from agent.facts.reachability import unreachable
@@ -18,10 +19,43 @@ if TYPE_CHECKING:
     from agent.profile import Profile
 
 
+_BRINGS = {
+    "NvidiaCudaInstallation": ("GPUs", "GPU driver", "nouveau", "Secure Boot", "fabric manager"),
+    "DockerInstallation": ("Docker",),
+    "FreeGpuMemory": ("GPU processes",),
+}
+"""What a type of component puts right, by the names of the checks. Its plan has looked at the same facts."""
+
+
+def agree(checks: Iterable[Check], planned: Iterable[PlannedComponent]) -> list[Check]:
+    """Return the checks of the host; anything that a profile's own steps correct is not a problem.
+
+    Args:
+        checks: the checks of the host alone.
+        planned: the profile's plan on this host.
+    """
+    bringers = {
+        name: component.element
+        for component in planned
+        if component.plan and component.plan.steps
+        for name in _BRINGS.get(component.element.type, ())
+    }
+
+    def agreed(check: Check) -> Check:
+        element = bringers.get(check.name)
+        # Some GPUs that do not answer beside others that do: no installation mends them.
+        broken = check.name == "GPUs" and check.status is Status.PROBLEM
+        if element is None or check.status is Status.OK or broken:
+            return check
+        return Check(check.name, Status.OK, f"{check.message}; {element.key} {element.type} sees to it")
+
+    return [agreed(check) for check in checks]
+
+
 def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
     """Return the checks of a profile's plan: a refusal is a problem, with the remedy of its error.
 
-    A refusal that earlier dependencies may resolve is a warning.
+    A refusal that an earlier dependency lifts is not a problem; one that it may lift is a warning.
     """
     checks = []
     for component in planned:
@@ -30,7 +64,9 @@ def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
             checks.append(Check(name, Status.PROBLEM, component.error.message, component.error.remedy or ""))
             continue
         if component.for_now:
-            checks.append(Check(name, Status.WARNING, component.note, component.for_now.remedy or ""))
+            known = isinstance(component.for_now, HostError) and component.for_now.lifted_by
+            remedy = "" if known else component.for_now.remedy or ""
+            checks.append(Check(name, Status.OK if known else Status.WARNING, component.note, remedy))
             continue
         steps = component.plan.steps if component.plan else ()
         message = component.note or ", ".join(step.name for step in steps) or component.standing.value

@@ -6,10 +6,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.core.errors import LiftedBy
 from agent.facts.base import Fact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from agent.facts.base import Facts
 
 
 def package_dir(environment: Mapping[str, str], *, root: bool) -> Path:
@@ -31,3 +34,13 @@ PACKAGE_DIR: Fact[Path] = Fact(
     "VCAGENT_PACKAGE_DIR, or the cache folder of the user",
     lambda _host: package_dir(os.environ, root=os.geteuid() == 0),
 )
+
+
+def lift_of_path(facts: Facts, path: Path | None) -> LiftedBy | None:
+    """Return what could lift the refusal of a path that is missing or not as it should be.
+
+    Any earlier dependency may make what lies below the package folder; few make anything elsewhere.
+    """
+    if path is not None and path.absolute().is_relative_to(facts[PACKAGE_DIR]):
+        return None
+    return LiftedBy.PATH

@@ -34,6 +34,12 @@ _QUERY_PACKAGES = (
 _QUERY_PROGRAMS = ("sh", "-c", "command -v " + "; command -v ".join(_PROGRAMS) + "; :")
 
 
+_CONTAINERD_STORE = "io.containerd.snapshotter.v1"
+"""The driver-type in DriverStatus of ``docker info`` (docs.docker.com, "containerd image store")."""
+_CONTAINERD_ROOT = "/var/lib/containerd"
+"""``root`` of containerd's configuration by default; data-root of daemon.json does not move it."""
+
+
 @dataclass(frozen=True)
 class DockerEngine:
     """The installed engine.
@@ -62,6 +68,7 @@ class DockerServer:
         rootless: True if it runs without root.
         cgroup_driver: ``systemd`` or ``cgroupfs``.
         cdi_folders: its folders for CDI specifications; empty if it does not support CDI.
+        containerd_store: True if containerd stores its images, as in new installations of Docker 29.
     """
 
     version: str
@@ -71,6 +78,12 @@ class DockerServer:
     rootless: bool = False
     cgroup_driver: str = ""
     cdi_folders: tuple[str, ...] = ()
+    containerd_store: bool = False
+
+    @property
+    def image_root(self) -> str:
+        """The folder that images take room in."""
+        return _CONTAINERD_ROOT if self.containerd_store else self.data_root
 
     @property
     def major(self) -> int:
@@ -170,6 +183,7 @@ def docker_server(text: str | None) -> DockerServer | None:
         rootless=any("name=rootless" in option for option in info.get("SecurityOptions") or ()),
         cgroup_driver=str(info.get("CgroupDriver") or ""),
         cdi_folders=tuple(info.get("CDISpecDirs") or ()),
+        containerd_store=["driver-type", _CONTAINERD_STORE] in (info.get("DriverStatus") or []),
     )
 
 

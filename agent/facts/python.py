@@ -10,13 +10,15 @@ from agent.facts.base import Fact, Host
 
 _TIMEOUT_S = 60
 _QUESTION = """\
-import importlib.util as u, json, platform, sys, sysconfig
+import importlib.util as u, json, os, platform, shutil, sys, sysconfig
 print(json.dumps({
     "path": sys.executable,
     "version": platform.python_version(),
     "platform": sysconfig.get_platform(),
     "venv": u.find_spec("venv") is not None,
     "ensurepip": u.find_spec("ensurepip") is not None,
+    "headers": os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")),
+    "compiler": shutil.which("g++") is not None or shutil.which("c++") is not None,
 }))
 """
 
@@ -30,8 +32,10 @@ class PythonInterpreter:
         version: its version, such as ``3.11.2``.
         platform: its platform, such as ``linux-x86_64`` (sysconfig.get_platform).
         venv: True if it has the module venv.
-        ensurepip: True if it can install pip into an environment; Debian and Ubuntu have this in a package of
-            its own, ``python3-venv``.
+        ensurepip: True if it can install pip into an environment; Debian and Ubuntu have this in a package
+            of its own, ``python3-venv``.
+        headers: True if its C headers exist, which distributions keep in a package of their own.
+        compiler: True if a C++ compiler is on PATH.
     """
 
     path: str
@@ -39,6 +43,8 @@ class PythonInterpreter:
     platform: str
     venv: bool = True
     ensurepip: bool = True
+    headers: bool = True
+    compiler: bool = True
 
 
 def interpreter_answer(text: str | None) -> PythonInterpreter | None:

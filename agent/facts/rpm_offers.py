@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ _NAMES = (
     "*nvidia*",
     "cuda-drivers*",
     "nvlsm",
-    "kernel-devel",
+    "kernel*-devel",
     "dkms",
     "epel-release",
     "oracle-epel-release-el*",
@@ -44,7 +45,7 @@ def repoquery(text: str | None, origins: Mapping[str, str]) -> tuple[PackageOffe
         if len(fields) != _FIELDS:
             continue
         name, version, architecture, repository = fields
-        if name == "kernel-devel":
+        if re.fullmatch(r"kernel\S*-devel", name):
             name = f"{name}-{version.partition(':')[2]}.{architecture}"
         offers[PackageOffer(name, version, origins.get(repository, repository))] = None
     return tuple(offers)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ExitCode, UsageError, VcagentError, masking
 from agent.core.names import canonical
+from agent.core.safe_files import require_trust
 from agent.core.secrets import MASK
 from agent.fleet.assignment import Assignment, FleetRequest, assigned
 from agent.fleet.controller import Controller
@@ -80,6 +81,7 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
     folder = fleet_folder(request.results_dir)
     if request.run_id:
         folder.check_name(request.run_id)
+    require_trust(folder.path, "results folder", "--results-dir")
     folder.prepare()
     with masking(assignment.secrets.mask):
         run_id = request.run_id or new_run_id(profile.name, now())
@@ -117,6 +119,7 @@ def resume_fleet(
         UsageError: if there is no such run, it is complete, or a secret is to be given again.
     """
     run_dir = recorded(results_dir, run)
+    require_trust(run_dir, "run folder", "--results-dir, and start the profile anew")
     with ResultsFolder(run_dir).locked(run_dir.name), Journal(run_dir / JOURNAL) as journal:
         record = FleetRecord(journal)
         if record.recall("kind") != "fleet":

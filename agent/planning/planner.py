@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar, get_args
 
-from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan
+from agent.component.component import Action, Component, ComponentParameters, Dependency, Monitor, Plan, Step
 from agent.component.registry import component_class, unknown_types
 from agent.core.errors import HostError, ProfileError, VcagentError, unexpected
 from agent.core.names import canonical, did_you_mean
@@ -24,7 +24,7 @@ from agent.profile import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pydantic import BaseModel, ValidationError
     from pydantic.fields import FieldInfo
@@ -76,11 +76,21 @@ class PlannedComponent:
         for error in filter(None, (self.error, self.for_now)):
             error.masked(mask)
         steps = [
-            replace(step, reason=mask(step.reason), command=mask(step.command))
+            replace(step, reason=mask(step.reason) + _shown_secret(step, mask), command=mask(step.command))
             for step in (self.plan.steps if self.plan else ())
         ]
         plan = self.plan and replace(self.plan, steps=tuple(steps))
         return replace(self, note=mask(self.note), plan=plan)
+
+
+def _shown_secret(step: Step, mask: Callable[[str], str]) -> str:
+    """Return a warning if other accounts can see a secret in the process list during a step, or ""."""
+    if not step.runs_as_written or mask(step.command) == step.command:
+        return ""
+    return (
+        ". Warning: its command line holds a secret, and every account can see the arguments of a program; "
+        "set it in environmentVariables, and let the program read the variable"
+    )
 
 
 def leaves(elements: tuple[Element, ...]) -> Iterator[Element]:
@@ -223,29 +233,48 @@ class Planner:
     def preview(self, facts: Facts, *, only_dependencies: bool = False) -> list[PlannedComponent]:
         """Return the plan of the whole profile on this host in its current state.
 
-        An element that cannot be planned yet because dependencies before it still have work to do is LATER,
-        not REFUSED: it is planned again when they are done.
+        A refusal that a pending dependency before it may lift is LATER, not REFUSED: that component is
+        planned again when those dependencies are done. A component that needs a refused dependency is LATER,
+        too: the dependency's own refusal is the cause.
         """
         planned: list[PlannedComponent] = []
         elements = list(leaves(self.profile.dependencies))
         if not only_dependencies:
             elements += [*leaves(self.profile.monitors), *leaves(self.profile.actions)]
+        pending: list[type[Component]] = []
+        refused: list[type[Component]] = []
         for element in elements:
             component = self.plan(element, facts)
-            pending = any(
-                earlier.element.kind == "dependency"
-                and earlier.standing in (Standing.PLANNED, Standing.LATER)
-                for earlier in planned
-            )
-            if component.standing is Standing.REFUSED and pending:
+            if component.standing is Standing.REFUSED and _may_be_lifted(component.error, pending, refused):
                 component = PlannedComponent(
                     element,
                     Standing.LATER,
                     note=f"planned when the dependencies are done (now: {component.note})",
                     for_now=component.error,
                 )
+            if element.kind == "dependency":
+                if component.standing in (Standing.PLANNED, Standing.LATER):
+                    pending.append(component_class(element.type))
+                elif component.standing is Standing.REFUSED:
+                    refused.append(component_class(element.type))
             planned.append(component)
         return planned
+
+
+def _may_be_lifted(
+    error: VcagentError | None, pending: Sequence[type[Component]], refused: Sequence[type[Component]]
+) -> bool:
+    """Return True if a dependency that still has work to do, or is refused itself, may lift a refusal.
+
+    Args:
+        error: the refusal.
+        pending: the types of the earlier dependencies that still have work to do.
+        refused: the types of those that are refused.
+    """
+    lifted_by = error.lifted_by if isinstance(error, HostError) else None
+    if lifted_by is None:
+        return bool(pending)
+    return any(issubclass(one, Dependency) and lifted_by in one.lifts for one in (*pending, *refused))
 
 
 def _fields_at(model: type[BaseModel], path: Iterable[object]) -> Mapping[str, FieldInfo]:

@@ -33,6 +33,7 @@ from agent.core.errors import (
 from agent.core.names import canonical
 from agent.core.safe_files import append_text
 from agent.host.host_lock import host_for_itself
+from agent.run.case_secrets import hide_secrets
 from agent.run.reboot import requested
 from agent.store.journal import Journal, StepRow, StepStatus, now
 
@@ -180,8 +181,10 @@ class StepRunner:
         return host_for_itself(context.stop, context.progress)
 
     def _attempt(self, step: Step, context: StepContext) -> StepOutcome:
+        is_running = False
         try:
             outcome = step.run(context) or StepOutcome()
+            is_running = outcome.service is not None
             if step.holds and not step.holds(context.facts.fresh()):
                 raise DependencyFailedError(
                     f"{step.name} ended, but what it is for does not hold: {step.reason}",
@@ -196,7 +199,16 @@ class StepRunner:
                 ) from error
             append_text(context.log, self.processes.secrets.mask(traceback.format_exc()))
             raise unexpected(error, step.name) from error
+        finally:
+            if not is_running:  # a service goes on writing
+                self._hide_secrets(context)
         return outcome
+
+    def _hide_secrets(self, context: StepContext) -> None:
+        try:
+            hide_secrets(self.run_dir, context.key, self.processes.secrets)
+        except OSError as error:
+            self.log.warning("secrets may be left", step=context.key, error=str(error))
 
     def _commit(
         self,

@@ -91,7 +91,7 @@ class ReasonPart(_Part):
 
 
 class VerdictPart(_Part):
-    """Whether a result counts."""
+    """Verdict on a result."""
 
     validity: Validity | None = Field(None, description="None if nothing was judged.")
     reasons: list[ReasonPart] = Field(default_factory=list)

@@ -76,7 +76,7 @@ class ResultsFolder:
         try:
             make_folder(self.path)
             probe = self.path / f".write-test-{secrets.token_hex(8)}"
-            with probe.open("xb") as file:
+            with os.fdopen(open_file(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(b"vcagent")
             probe.unlink()
             free_bytes = shutil.disk_usage(self.path).free

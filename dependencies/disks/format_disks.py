@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.core.errors import DependencyFailedError, HostError
+from agent.core.errors import DependencyFailedError, HostError, LiftedBy
 from agent.facts.disks import DISKS, FILE_SYSTEM_MAKERS, device_named, real_path, signatures, why_not_empty
 from agent.facts.users import ROOT
 
@@ -56,6 +56,7 @@ class FormatDisks(Dependency):
     """
 
     changes_host = True
+    lifts = frozenset({LiftedBy.PATH, LiftedBy.SPACE, LiftedBy.SYSTEM})
     Parameters = FormatDisksParameters
     parameters: FormatDisksParameters
 
@@ -80,6 +81,7 @@ class FormatDisks(Dependency):
                 refusals[0] if len(refusals) == 1 else f"{len(refusals)} of the disks cannot be formatted",
                 details=tuple(refusals) if len(refusals) > 1 else (),
                 remedy="see lsblk --fs; take it out of Disks to use it as it is: vcagent empties no disk",
+                lifted_by=LiftedBy.SYSTEM,
             )
         if not steps:
             made = ", ".join(self.parameters.disks)
@@ -98,12 +100,15 @@ class FormatDisks(Dependency):
     def _check_host(self, facts: Facts) -> None:
         kind = self.parameters.file_system
         if not facts[ROOT]:
-            raise HostError("root is needed to format disks", remedy="run vcagent as root")
+            raise HostError(
+                "root is needed to format disks", remedy="run vcagent as root", lifted_by=LiftedBy.NOTHING
+            )
         if kind not in facts[FILE_SYSTEM_MAKERS]:
             package = {"ext4": "e2fsprogs", "xfs": "xfsprogs"}[kind]
             raise HostError(
                 f"mkfs.{kind} is not installed",
                 remedy=f"a LinuxPackageInstallation with Packages: {package} before this element",
+                lifted_by=LiftedBy.PROGRAM,
             )
 
     def _step(self, device: BlockDevice) -> Step:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.facts.disk_filter import filter_disks, parse_disk_filter
 from agent.facts.disks import DISKS, signatures
 from agent.facts.files import names_in, text_of
@@ -67,6 +67,7 @@ class MountDisks(Dependency):
     """Has every file system of the chosen disks mounted; those that are mounted stay where they are."""
 
     changes_host = True
+    lifts = frozenset({LiftedBy.PATH, LiftedBy.SPACE, LiftedBy.SYSTEM})
     Parameters = MountDisksParameters
     parameters: MountDisksParameters
 
@@ -80,6 +81,7 @@ class MountDisks(Dependency):
             raise HostError(
                 f"no disk fits the filter {self.parameters.disk_filter}",
                 remedy=f"choose another DiskFilter; the disks of this host: {sizes or 'none'}",
+                lifted_by=LiftedBy.SYSTEM,
             )
         fstab = facts[text_of(FSTAB)] or ""
         steps, told = [], []
@@ -102,7 +104,9 @@ class MountDisks(Dependency):
         if not steps:
             return Plan(nothing_to_do="; ".join(told))
         if not facts[ROOT]:
-            raise HostError("root is needed to mount disks", remedy="run vcagent as root")
+            raise HostError(
+                "root is needed to mount disks", remedy="run vcagent as root", lifted_by=LiftedBy.NOTHING
+            )
         return Plan(tuple(steps))
 
     @staticmethod
@@ -151,6 +155,7 @@ class MountDisks(Dependency):
             raise HostError(
                 f"{volume.device.path} cannot be mounted at {volume.target}: {what}",
                 remedy="move what is there away, or choose another MountPointPrefix or MountLocation",
+                lifted_by=LiftedBy.SYSTEM,
             )
 
     def _mount_step(self, volume: _Volume) -> Step:

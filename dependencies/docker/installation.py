@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy, refusals_lifted_by
 from agent.facts.boot import SYSTEMD
 from agent.facts.docker import (
     DAEMON_CONFIG,
@@ -109,11 +109,16 @@ class DockerInstallation(Dependency):
     """Has an engine that answers; one that is there is accepted, whoever packaged it."""
 
     changes_host = True
+    lifts = frozenset({LiftedBy.DOCKER, LiftedBy.PROGRAM})
     Parameters = DockerInstallationParameters
     parameters: DockerInstallationParameters
 
     def plan(self, facts: Facts) -> Plan:
         """Install what is missing, start it, let the named users use it."""
+        with refusals_lifted_by(LiftedBy.SYSTEM):
+            return self._plan(facts)
+
+    def _plan(self, facts: Facts) -> Plan:
         engine = facts[DOCKER_ENGINE]
         self._check_engine(facts, engine)
         require_readable(facts[DAEMON_CONFIG])
@@ -128,6 +133,7 @@ class DockerInstallation(Dependency):
                 + (", ".join(step.name for step in steps))
                 + (f"; Docker says: {problem}" if problem else ""),
                 remedy="run vcagent as root, or once: sudo vcagent --dependencies",
+                lifted_by=LiftedBy.NOTHING,
             )
         if not steps:
             server = facts[DOCKER_SERVER]
@@ -253,6 +259,7 @@ class DockerInstallation(Dependency):
                 raise HostError(
                     f"{path} has {free // _MIB} MiB free; {what} need {self.parameters.required_space} MiB",
                     remedy="free some space, or point data-root in /etc/docker/daemon.json to another disk",
+                    lifted_by=LiftedBy.SPACE,
                 )
 
     def _why_start(self, facts: Facts, *, installing: bool) -> str:
@@ -283,6 +290,7 @@ class DockerInstallation(Dependency):
                 raise HostError(
                     f"there is no user {name} to add to the group docker",
                     remedy="correct Usernames, or make the user: useradd --create-home " + name,
+                    lifted_by=LiftedBy.ACCOUNT,
                 )
         return [self._group_step(name) for name in missing]
 

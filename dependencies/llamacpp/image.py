@@ -63,6 +63,7 @@ class LlamaCppImage(Dependency):
     A label says which files it was made of: other programs or another base are another image of that name.
     """
 
+    lifts = frozenset()
     Parameters = LlamaCppImageParameters
     parameters: LlamaCppImageParameters
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator, model_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.core.errors import ActionFailedError, DependencyFailedError, HostError
-from agent.facts.agent_paths import PACKAGE_DIR
+from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
+from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.files import exists, link_target
 from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.llamacpp.options import Backend, all_options, job_count, passed_over, wanted_backend
@@ -128,6 +128,7 @@ class LlamaCppInstallation(Dependency):
     another GPU is another folder. Whether they are there and match is asked of the programs themselves.
     """
 
+    lifts = frozenset()
     Parameters = LlamaCppInstallationParameters
     parameters: LlamaCppInstallationParameters
 
@@ -144,6 +145,7 @@ class LlamaCppInstallation(Dependency):
             raise HostError(
                 f"{link} is there and is no link to a build of llama.cpp",
                 remedy="move it away, or choose another packageName; it is never deleted",
+                lifted_by=LiftedBy.SYSTEM,
             )
         reason = self._wrong(facts, folder)
         passed = "" if parameters.prebuilt else passed_over(facts, parameters.backend)
@@ -250,7 +252,11 @@ class LlamaCppInstallation(Dependency):
     def _check_host(self, facts: Facts) -> None:
         parameters = self.parameters
         if self.parameters.place.kind == "folder" and not facts[exists(Path(parameters.source).absolute())]:
-            raise HostError(f"the source {parameters.source} is not there", remedy="correct source")
+            raise HostError(
+                f"the source {parameters.source} is not there",
+                remedy="correct source",
+                lifted_by=lift_of_path(facts, Path(parameters.source)),
+            )
         if parameters.prebuilt:
             return
         wanted = {"cmake": CMAKE, "g++": CXX, "ninja-build (or make)": GENERATOR}
@@ -258,6 +264,7 @@ class LlamaCppInstallation(Dependency):
             raise HostError(
                 f"llama.cpp is built from source, and this host lacks {', '.join(missing)}",
                 remedy="install them: a LinuxPackageInstallation with Packages: cmake,g++,ninja-build",
+                lifted_by=LiftedBy.PROGRAM,
             )
         mounts = facts[MOUNTS]
         free = free_bytes(mounts, facts[PACKAGE_DIR])
@@ -266,6 +273,7 @@ class LlamaCppInstallation(Dependency):
                 f"{facts[PACKAGE_DIR]} has {free // _MIB} MiB free; building llama.cpp needs "
                 f"{parameters.required_space} MiB",
                 remedy="free some space, or choose another folder: --package-dir",
+                lifted_by=LiftedBy.SPACE,
             )
 
     def _fetch(self, context: StepContext, tree: Path) -> StepOutcome:

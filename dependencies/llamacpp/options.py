@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.facts.compute_capabilities import COMPUTE_CAPABILITIES
 from agent.facts.cuda_toolkits import CUDA_TOOLKITS
 from agent.facts.gpus import DRIVER_VERSION, GPUS
@@ -154,11 +154,13 @@ def cuda_options(facts: Facts, architectures: Sequence[str] = ()) -> list[str]:
             f"llama.cpp cannot be built for CUDA: {fault}",
             remedy="add an NvidiaCudaInstallation with a toolkit that fits to the dependencies, or ask for "
             "the backend cpu",
+            lifted_by=LiftedBy.DRIVER,
         )
     if not chosen:
         raise HostError(
             "no GPU answers, so that nobody knows what to compile for",
             remedy="give cudaArchitectures, such as 90 for H100 and H200, 80 for A100, 100 for B200",
+            lifted_by=LiftedBy.DRIVER,
         )
     return [
         "-DGGML_CUDA=ON",

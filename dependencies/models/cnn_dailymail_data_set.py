@@ -12,10 +12,11 @@ from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.environment_script import program_command
-from agent.core.errors import HostError
-from agent.facts.agent_paths import PACKAGE_DIR
+from agent.core.errors import HostError, LiftedBy
+from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.files import exists, file_stamp, link_target, text_of
 from dependencies.models.environment_module import require_environment, run_module
+from dependencies.models.hub_access import require_access
 from dependencies.packages.package_folder import locked, point_link, write_whole
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _NOTE = "data_set.json"
 """The file that is written last: a folder without it is half-made."""
 _SAMPLES = "samples.jsonl"
+_REPOSITORY = "abisee/cnn_dailymail"
 
 
 class CnnDailyMailDataSetParameters(ComponentParameters):
@@ -63,6 +65,7 @@ class CnnDailyMailDataSet(Dependency):
     It is made in ``.data_sets/<name>-<hash>``, and a link points to it.
     """
 
+    lifts = frozenset()
     Parameters = CnnDailyMailDataSetParameters
     parameters: CnnDailyMailDataSetParameters
 
@@ -75,6 +78,7 @@ class CnnDailyMailDataSet(Dependency):
             raise HostError(
                 f"{link} is there and is no link to a data set",
                 remedy="move it away, or choose another packageName; it is never deleted",
+                lifted_by=LiftedBy.SYSTEM,
             )
         folder = self._folder(facts)
         reason = _wrong(facts, folder)
@@ -82,13 +86,17 @@ class CnnDailyMailDataSet(Dependency):
             return Plan(nothing_to_do=f"{folder} is whole")
         for path in (parameters.source, parameters.tokenizer):
             if reason and path is not None and not facts[exists(path)]:
-                raise HostError(f"{path} is not there", remedy="correct the path")
+                raise HostError(
+                    f"{path} is not there", remedy="correct the path", lifted_by=lift_of_path(facts, path)
+                )
+        if reason and parameters.source is None:
+            require_access(facts, _REPOSITORY, parameters.revision, kind="datasets/")
         command = " ".join(program_command(parameters.environment, "model_files.cnn_dailymail"))
         step = Step(
             "prepare",
             reason or f"{link} does not point to {folder}",
             lambda context: self._prepare(context, folder),
-            f"{command}  # {parameters.source or 'abisee/cnn_dailymail'}",
+            f"{command}  # {parameters.source or _REPOSITORY}",
             lambda fresh: not self.plan(fresh).steps,
             estimate_s=60,
             undo={"folder": str(folder), "link": str(link)},

@@ -11,12 +11,13 @@ from pydantic import Field, field_validator, model_validator
 import gpu_configs
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.environment_script import program_command
-from agent.core.errors import DependencyFailedError, HostError
-from agent.facts.agent_paths import PACKAGE_DIR
+from agent.core.errors import DependencyFailedError, HostError, LiftedBy
+from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.files import exists, link_target, text_of
 from agent.facts.model_folders import model_folder
 from agent.facts.storage import MOUNTS, free_bytes
 from dependencies.models.environment_module import require_environment, run_module
+from dependencies.models.hub_access import require_access
 from dependencies.models.in_environment.model_files.hub import hub_home
 from dependencies.packages.package_folder import locked, point_link
 
@@ -98,6 +99,7 @@ class HuggingFaceModel(Dependency):
     A model of a hub stays in the hub's own cache, where every other program finds it too; the name is a link.
     """
 
+    lifts = frozenset()
     Parameters = HuggingFaceModelParameters
     parameters: HuggingFaceModelParameters
 
@@ -110,6 +112,7 @@ class HuggingFaceModel(Dependency):
             raise HostError(
                 f"{link} is there and is no link to a model",
                 remedy="move it away, or choose another packageName; it is never deleted",
+                lifted_by=LiftedBy.SYSTEM,
             )
         folder, problem = self._present(facts)
         if folder and not problem:
@@ -120,8 +123,10 @@ class HuggingFaceModel(Dependency):
             raise HostError(
                 f"{parameters.path} holds no whole model: {problem}",
                 remedy="correct path, or complete the folder",
+                lifted_by=lift_of_path(facts, parameters.path),
             )
         self._check_space(facts)
+        require_access(facts, parameters.repository, parameters.revision)
         command = [*program_command(self._environment, "model_files.model_snapshot"), f"{link}.json"]
         step = Step(
             "fetch",
@@ -164,6 +169,7 @@ class HuggingFaceModel(Dependency):
                 f"{self._cache} has {free / _GIB:.1f} GiB free; {self.parameters.repository} needs "
                 f"{self.parameters.required_space:g} GiB",
                 remedy="free some space, or put the cache elsewhere: cacheDir or HF_HOME",
+                lifted_by=LiftedBy.SPACE,
             )
 
     def _link(self, link: Path, folder: Path) -> Step:

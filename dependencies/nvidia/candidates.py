@@ -122,7 +122,7 @@ def candidates(
             driver,
             layout,
             is_open=is_open,
-            headers_offered=layout.headers.format(kernel=wish.kernel) in names,
+            headers_offered=layout.headers(wish.kernel) in names,
         ).candidate(installed)
         for offered in table.values()
         for layout in LAYOUTS
@@ -306,7 +306,7 @@ class _Selection:
 
     def _take_dkms(self) -> None:
         self._take(self._fill(self._layout.dkms), "kernel module")
-        headers = self._layout.headers.format(kernel=self._wish.kernel)
+        headers = self._layout.headers(self._wish.kernel)
         if self._wish.headers:
             return
         if self._headers_offered:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.facts.container_toolkit import CDI_FOLDERS, CDI_SPECS, CONTAINER_TOOLKIT_VERSION, CdiSpec
 from agent.facts.docker import DAEMON_CONFIG, DOCKER_ENGINE, DOCKER_PROBLEM, DOCKER_SERVER
 from agent.facts.gpus import DRIVER_VERSION
@@ -108,6 +108,7 @@ class NvidiaContainerToolkitInstallation(Dependency):
     """Has Docker start containers with the GPUs, and has seen one do so."""
 
     changes_host = True
+    lifts = frozenset({LiftedBy.PROGRAM, LiftedBy.DOCKER})
     Parameters = NvidiaContainerToolkitInstallationParameters
     parameters: NvidiaContainerToolkitInstallationParameters
 
@@ -143,27 +144,32 @@ class NvidiaContainerToolkitInstallation(Dependency):
             raise HostError(
                 f"docker is {engine.kind} here, which NVIDIA's toolkit cannot be given to",
                 remedy="a DockerInstallation before this element says what to do",
+                lifted_by=LiftedBy.SYSTEM,
             )
         if server is None:
             raise HostError(
                 f"Docker does not answer: {facts[DOCKER_PROBLEM] or 'it says nothing'}",
                 remedy="put a DockerInstallation before this element",
+                lifted_by=LiftedBy.DOCKER,
             )
         if server.rootless:
             raise HostError(
                 "the engine that answers is rootless: its configuration and runtimes are its user's",
                 remedy="let docker reach the host's engine: unset DOCKER_HOST, docker context use default",
+                lifted_by=LiftedBy.SYSTEM,
             )
         if self.parameters.proof and facts[DRIVER_VERSION] is None:
             raise HostError(
                 "NVIDIA's driver is not loaded, so no container can be given a GPU",
                 remedy="put a NvidiaCudaInstallation before this element, or set Proof: false",
+                lifted_by=LiftedBy.DRIVER,
             )
         wants_cdi = self.parameters.cdi == "always" or self.parameters.proof_devices == "cdi"
         if wants_cdi and server.major < _CDI_SINCE:
             raise HostError(
                 f"Docker {server.version} does not know CDI; {_CDI_SINCE} and later do",
                 remedy="a newer Docker (DockerInstallation with Version), or ProofDevices: gpus",
+                lifted_by=LiftedBy.DOCKER,
             )
         require_readable(facts[DAEMON_CONFIG])
         return server
@@ -320,12 +326,13 @@ class NvidiaContainerToolkitInstallation(Dependency):
 
     def _proof_step(self, facts: Facts, server: DockerServer, proof: GpuContainerProof, due: str) -> Step:
         mounts = facts[MOUNTS]
-        free = free_bytes(mounts, PurePath(server.data_root))
+        free = free_bytes(mounts, PurePath(server.image_root))
         if free is not None and free < self.parameters.required_space * _MIB:
             raise HostError(
-                f"{server.data_root}, where Docker keeps images, has {free // _MIB} MiB free; "
+                f"{server.image_root}, where Docker keeps images, has {free // _MIB} MiB free; "
                 f"{proof.image} needs {self.parameters.required_space} MiB",
-                remedy="free some space (docker system df), or point data-root to another disk",
+                remedy="free some space (docker system df), or move that folder to another disk",
+                lifted_by=LiftedBy.SPACE,
             )
         return Step(
             "proof",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy, refusals_lifted_by
 from agent.facts.containers import IN_CONTAINER
 from agent.facts.files import exists
 from agent.facts.gpu_processes import GPU_PROCESSES
@@ -133,15 +133,21 @@ class NvidiaCudaInstallation(Dependency):
     """
 
     changes_host = True
+    lifts = frozenset({LiftedBy.DRIVER, LiftedBy.PROGRAM})
     Parameters = NvidiaCudaInstallationParameters
     parameters: NvidiaCudaInstallationParameters
 
     def plan(self, facts: Facts) -> Plan:
         """Packages to one version, held; nouveau out; the toolkit; the module in, by a reboot if need be."""
+        with refusals_lifted_by(LiftedBy.SYSTEM):
+            return self._plan(facts)
+
+    def _plan(self, facts: Facts) -> Plan:
         if self.parameters.require_gpu and facts[GPU_COUNT] == 0:
             raise HostError(
                 "there is no NVIDIA GPU on the PCI bus",
                 remedy="see lspci -d 10de:; give RequireGpu=false to prepare a host without one",
+                lifted_by=LiftedBy.NOTHING,
             )
         _require_whole_gpus(facts)
         self._require_right_runfile(facts)
@@ -165,7 +171,9 @@ class NvidiaCudaInstallation(Dependency):
             return Plan(nothing_to_do="; ".join((standing, *self._toolkit_standing(facts))))
         if not facts[ROOT]:
             raise HostError(
-                f"root is needed for {', '.join(step.name for step in steps)}", remedy="run vcagent as root"
+                f"root is needed for {', '.join(step.name for step in steps)}",
+                remedy="run vcagent as root",
+                lifted_by=LiftedBy.NOTHING,
             )
         return Plan(steps)
 
@@ -260,11 +268,13 @@ class NvidiaCudaInstallation(Dependency):
             raise HostError(
                 f"the runfile has CUDA {version}, and LinuxCudaVersion asks for {asked}",
                 remedy="give the runfile of that version",
+                lifted_by=LiftedBy.NOTHING,
             )
         if facts[ARCHITECTURE] != machine:
             raise HostError(
                 f"the runfile is for {machine}, and this host is {facts[ARCHITECTURE]}",
                 remedy="give the runfile of this architecture: linux_sbsa for Arm servers, linux for x86-64",
+                lifted_by=LiftedBy.NOTHING,
             )
 
 
@@ -357,6 +367,7 @@ def _require_whole_gpus(facts: Facts) -> None:
             f"{parts[0].bus_id} is a part of an {name} (vGPU), which the ordinary driver does not start",
             remedy="install the cloud's GRID driver (Azure: NVIDIA-Linux-x86_64-*-grid-azure.run; AWS: "
             "*-grid-aws.run); or take a size with whole GPUs. vcagent accepts a driver that answers",
+            lifted_by=LiftedBy.DRIVER,
         )
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.component.component import Step, StepContext, StepOutcome
-from agent.core.errors import ActionFailedError, DependencyFailedError, HostError
+from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
 from agent.core.safe_files import distrust_file
-from agent.facts.agent_paths import PACKAGE_DIR
+from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.cuda_toolkits import cuda_toolkit
 from agent.facts.files import distrust, exists, link_target, names_in, text_of
 from agent.facts.gpu_processes import NVIDIA_DRM_HOLDERS
@@ -158,13 +158,19 @@ def _require_runfile(wish: ToolkitWish, facts: Facts, local: Path) -> None:
         raise HostError(
             f"CUDA {wish.version} is not in {wish.path}, and no runfile is given to install it",
             remedy="give LinuxLocalRunFile, or CudaRequired=false",
+            lifted_by=LiftedBy.SYSTEM,
         )
     if not wish.is_remote and not facts[exists(local)]:
-        raise HostError(f"the runfile {local} is not there", remedy="copy it there, or give its address")
-    if wish.runfile.startswith("http://") and not wish.checksum.lower().startswith("sha256:"):
+        raise HostError(
+            f"the runfile {local} is not there",
+            remedy="copy it there, or give its address",
+            lifted_by=lift_of_path(facts, local),
+        )
+    if wish.runfile.startswith("http://") and not _is_sha256(wish.checksum):
         raise HostError(
             f"{wish.runfile} would be fetched without any proof of where it comes from, and run as root",
             remedy="give an https address, or Checksum=sha256:… from its publisher",
+            lifted_by=LiftedBy.NOTHING,
         )
     if not wish.is_remote and not wish.checksum and (reason := facts[distrust(local)]):
         raise HostError(
@@ -174,7 +180,12 @@ def _require_runfile(wish: ToolkitWish, facts: Facts, local: Path) -> None:
         raise HostError(
             f"nobody publishes a checksum for {wish.runfile}",
             remedy="give Checksum=sha256:… or Md5sumUri; Checksum=none takes it unchecked",
+            lifted_by=LiftedBy.NOTHING,
         )
+
+
+def _is_sha256(checksum: str) -> bool:
+    return checksum.lower() not in {"", "none"} and Checksum.parse(checksum).algorithm == "sha256"
 
 
 def _require_own_folder(wish: ToolkitWish, facts: Facts) -> None:
@@ -208,6 +219,7 @@ def _require_space(wish: ToolkitWish, facts: Facts, *, fetched: bool, size: int 
                 f"CUDA {wish.version} needs {byte_count / 1e9:.1f} GB on {target} to be fetched, unpacked "
                 f"and installed, and {free / 1e9:.1f} GB are free",
                 remedy="free some space, or choose another CudaPath or VCAGENT_PACKAGE_DIR",
+                lifted_by=LiftedBy.SPACE,
             )
 
 

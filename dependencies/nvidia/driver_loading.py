@@ -16,6 +16,7 @@ from agent.facts.nvidia_module import COMPETING_MODULES, LOADED_MODULES, NVIDIA_
 from agent.facts.packages import PACKAGE_MANAGER, RPM_MANAGERS
 from agent.facts.services import service
 from agent.facts.system_paths import SYSTEM_ROOT
+from dependencies.nvidia.failures import driver_remedy, kernel_words
 from dependencies.nvidia.packages import branch_of
 from dependencies.packages.module_build import build_failure, shown_builds
 from dependencies.packages.package_folder import write_whole
@@ -38,8 +39,6 @@ _BLACKLIST = "# Written by vcagent: these modules take the GPUs from NVIDIA's dr
 _UMAD = "# Written by vcagent: the fabric manager talks to NVLink 5 switches through it.\nib_umad\n"
 _BUILD_S = 3600
 """Seconds that a module may take to build on a small host."""
-
-_REJECTED = "Key was rejected by service"
 
 
 def loading_steps(packages: DriverPackages, facts: Facts, *, installing: bool) -> list[Step]:
@@ -208,13 +207,12 @@ def _load_step() -> Step:
         try:
             context.processes.run(command, log=context.log)
         except ActionFailedError as error:
-            rejected = any(_REJECTED in line for line in error.details)
+            said = kernel_words(context)
             raise DependencyFailedError(
                 f"NVIDIA's kernel module cannot be loaded: {error.message}",
-                remedy="Secure Boot refuses its signature: enrol the key (mokutil --import), or turn it off"
-                if rejected
-                else "see dmesg for NVRM messages, and dkms status for whether the module was built",
-                details=error.details,
+                remedy=driver_remedy("\n".join((*error.details, *said)))
+                or "see dmesg for NVRM messages, and dkms status for whether the module was built",
+                details=(*error.details, *said[-3:]),
             ) from error
         return StepOutcome("loaded")
 
@@ -246,7 +244,8 @@ def _service_step(name: str, unit: str, reason: str, facts: Facts, *, restarting
             )
             raise DependencyFailedError(
                 f"{unit} does not start: {error.message}",
-                remedy=f"see journalctl --unit={unit}; its version must be the driver's",
+                remedy=driver_remedy(journal.stdout)
+                or f"see journalctl --unit={unit}; its version must be the driver's",
                 details=tuple(journal.stdout.splitlines()[-15:]),
             ) from error
         return StepOutcome("it runs, and starts with the host")

@@ -163,7 +163,7 @@ class DriverPackages:
 
     def _has_headers(self, facts: Facts) -> bool:
         """Whether the headers of the kernel that runs are offered."""
-        names = {layout.headers.format(kernel=self.wish.kernel) for layout in LAYOUTS}
+        names = {layout.headers(self.wish.kernel) for layout in LAYOUTS}
         return any(offer.name in names for offer in self._offers(facts))
 
     def _where_needed(self, step: Step) -> Step:
@@ -259,7 +259,7 @@ class DriverPackages:
             HostError: if nobody offers them.
         """
         kernel = self.wish.kernel
-        names = [layout.headers.format(kernel=kernel) for layout in LAYOUTS if layout.rpm == self.wish.rpm]
+        names = [layout.headers(kernel) for layout in LAYOUTS if layout.rpm == self.wish.rpm]
         if not self._has_headers(facts):
             raise HostError(
                 f"the driver has no module for the kernel {kernel}, and no repository has its headers",
@@ -393,7 +393,7 @@ class DriverPackages:
     def _kernel_names(self, facts: Facts) -> set[str]:
         """The packages that bring a new kernel: a module of one kernel has to wait for them."""
         flavour = self.wish.kernel.partition("-")[2].partition("-")[2]
-        pattern = rf"linux(?:-image|-headers)?-{re.escape(flavour)}(?:-(?:hwe|lts)-[\d.]+)?"
+        pattern = rf"linux(?:-image|-headers)?-{re.escape(flavour)}(?:-(?:hwe-|lts-)?[\d.]+)?(?:-edge)?"
         return {
             name
             for name, package in facts[INSTALLED_PACKAGES].items()

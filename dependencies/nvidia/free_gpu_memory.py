@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
 from agent.component.parameter_types import Share, laid_over
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.facts.gpu_memory import GPU_MEMORY_HOLDERS
 from agent.facts.gpus import GPUS
 from agent.facts.users import USER
@@ -88,6 +88,7 @@ class FreeGpuMemory(Dependency):
     agent's own user. Whatever else holds the memory is named, and the run refused.
     """
 
+    lifts = frozenset({LiftedBy.SYSTEM})
     Parameters = FreeGpuMemoryParameters
     parameters: FreeGpuMemoryParameters
 
@@ -104,6 +105,7 @@ class FreeGpuMemory(Dependency):
                 f"no driver tells of the GPUs' memory{f' ({seen} on the PCI bus)' if seen else ''}: "
                 f"nvidia-smi --query-gpu gave none{_left_out(facts)}",
                 remedy="install the driver (NvidiaCudaInstallation), or see vcagent doctor",
+                lifted_by=LiftedBy.DRIVER if facts[GPUS] else LiftedBy.NOTHING,
             )
         share = self.share(visible_gpus(facts))
         short = _short(memory, share)

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan
 from agent.component.parameter_types import laid_over
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.facts.gpus import GPUS
 from agent.facts.known_gpus import gpu_name_of
 from agent.facts.visible_gpus import VISIBLE_DEVICES, visible_gpus
@@ -56,6 +56,7 @@ class GpuSelectionParameters(ComponentParameters):
 class GpuSelection(Dependency):
     """Changes nothing: refuses a host without known GPUs, else says which settings they get."""
 
+    lifts = frozenset()
     Parameters = GpuSelectionParameters
     parameters: GpuSelectionParameters
 
@@ -73,6 +74,7 @@ class GpuSelection(Dependency):
                 f"CUDA_VISIBLE_DEVICES={facts[VISIBLE_DEVICES]} leaves none of {len(facts[GPUS])} GPUs",
                 remedy="name them by their places (0,1) or UUIDs as nvidia-smi -L has them; instances (MIG) "
                 "cannot be used",
+                lifted_by=LiftedBy.DRIVER,
             )
         if not gpus:
             raise HostError(
@@ -80,11 +82,13 @@ class GpuSelection(Dependency):
                 f"/sys/bus/pci/devices) nor one that nvidia-smi lists; {_wanted(asked.model, kinds)}",
                 remedy="run it on a GPU host; on a CPU: --profile PERF-CPU-MLPERF, or Form=tiny of "
                 "PERF-GPU-MLPERF-LLAMA3",
+                lifted_by=LiftedBy.NOTHING,
             )
         if asked.gpus and asked.gpus > len(gpus):
             raise HostError(
                 f"{asked.gpus} GPUs are asked for, and there are {len(gpus)}",
                 remedy="lower gpus; CUDA_VISIBLE_DEVICES may leave some out",
+                lifted_by=LiftedBy.NOTHING,
             )
         gpus = visible_gpus(facts, asked.gpus)
         self._require_driver(gpus)
@@ -102,12 +106,14 @@ class GpuSelection(Dependency):
             raise HostError(
                 f"the GPUs are of several kinds: {found}; an engine's settings are for one",
                 remedy="choose those of one kind: the variable CUDA_VISIBLE_DEVICES, or the parameter gpus",
+                lifted_by=LiftedBy.NOTHING,
             )
         if any(gpu.mig for gpu in gpus):
             raise HostError(
                 f"{', '.join(gpu.bus_id for gpu in gpus if gpu.mig)} has MIG on: an instance has a part of "
                 "the memory and processors that settings are for",
                 remedy="switch it off (nvidia-smi -mig 0), or leave that GPU out by CUDA_VISIBLE_DEVICES",
+                lifted_by=LiftedBy.SYSTEM,
             )
         kind = gpu_model(gpus[0].name)
         if (kind is None or asked.model not in kind.vllm) and not asked.allow_unknown:
@@ -115,6 +121,7 @@ class GpuSelection(Dependency):
                 f"gpu_configs has nothing for {asked.model} on {gpus[0].name}; {_wanted(asked.model, kinds)}",
                 remedy="add a file to gpu_configs/gpus (docs/extending.md), or take vLLM's own defaults with "
                 "allowUnknown",
+                lifted_by=LiftedBy.NOTHING,
             )
         return Plan(nothing_to_do=self._picked(gpus))
 
@@ -130,6 +137,7 @@ class GpuSelection(Dependency):
                     + (f"has {gpu.driver}" if gpu.driver else "has none that answers"),
                     remedy="install one: --profile SETUP-GPU-NVIDIA; for an engine built for an older CUDA "
                     "give its environment and minimumDriver",
+                    lifted_by=LiftedBy.DRIVER,
                 )
 
     def _picked(self, gpus: tuple[Gpu, ...]) -> str:

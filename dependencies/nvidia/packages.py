@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.facts.kernel_headers import rpm_headers
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -64,7 +66,6 @@ class Layout:
         fabric_managers: names of the fabric manager, newest scheme last.
         imex: names of the IMEX service, likewise.
         moved_along: packages that must have the driver's version if they are installed.
-        headers: the package with which modules are built for a kernel.
         rpm: whether these are packages of rpm.
     """
 
@@ -88,8 +89,11 @@ class Layout:
         "libnvidia-nscq",
         "nvidia-fabricmanager-dev-{branch}",
     )
-    headers: str = "linux-headers-{kernel}"
     rpm: bool = False
+
+    def headers(self, kernel: str) -> str:
+        """Return the package with which modules are built for a kernel."""
+        return rpm_headers(kernel) if self.rpm else f"linux-headers-{kernel}"
 
     def fill(self, names: Iterable[str], branch: str, kernel: str, *, is_open: bool) -> tuple[str, ...]:
         """The names with everything filled in, in their order."""
@@ -192,7 +196,6 @@ LAYOUTS = (
             "nvidia-fabric-manager-devel",
             "nvidia-fabricmanager-devel",
         ),
-        headers="kernel-devel-{kernel}",
         rpm=True,
     ),
 )

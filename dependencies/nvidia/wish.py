@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.facts.gpu_generations import (
     Generation,
     first_branch,
@@ -163,6 +163,7 @@ def _require_new_enough(driver: str, minimum: str, minimum_for: str) -> None:
         raise HostError(
             f"{minimum_for} needs driver {minimum} or newer, and the profile asks for {driver}",
             remedy=f"ask for LinuxDriverVersion={branch_of(minimum)} or newer, or for an older CUDA",
+            lifted_by=LiftedBy.NOTHING,
         )
 
 
@@ -182,11 +183,13 @@ def _open_module(
             remedy="use hosts with GPUs of one generation"
             if unsupported
             else "OpenSourceDriver=true, or none",
+            lifted_by=LiftedBy.NOTHING,
         )
     if unsupported and asked.open_module:
         raise HostError(
             "the open kernel module needs Turing or newer, and a GPU here is older",
             remedy="OpenSourceDriver=false, or none",
+            lifted_by=LiftedBy.NOTHING,
         )
     if required or unsupported:
         return required

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.facts.linux import DISTRIBUTION
 from agent.facts.packages import INSTALLED_PACKAGES, PACKAGE_MANAGER, RPM_MANAGERS
 from dependencies.packages.package_managers import (
@@ -58,6 +58,7 @@ class LinuxPackageInstallation(Dependency):
     """Installs what is missing of a list of packages, and changes nothing else."""
 
     changes_host = True
+    lifts = frozenset({LiftedBy.PROGRAM, LiftedBy.DOCKER, LiftedBy.DRIVER, LiftedBy.SYSTEM})
     Parameters = LinuxPackageInstallationParameters
     parameters: LinuxPackageInstallationParameters
 
@@ -99,4 +100,5 @@ class LinuxPackageInstallation(Dependency):
                 f"{error}, and packages are installed by {manager} here",
                 remedy="give it under Packages-Apt, and its name on this host under "
                 f"Packages-{str(manager).capitalize()}",
+                lifted_by=LiftedBy.NOTHING,
             ) from error

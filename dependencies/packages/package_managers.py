@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.component.component import Plan, Step, StepContext, StepOutcome
-from agent.core.errors import HostError
+from agent.core.errors import HostError, LiftedBy
 from agent.facts.packages import (
     APT_LISTS_AGE_S,
     AVAILABLE_PACKAGES,
@@ -180,6 +180,7 @@ def manager_of(facts: Facts, what: str) -> PackageManager:
         raise HostError(
             f"packages are installed by apt, dnf, yum, tdnf or zypper, and this host has {name or 'none'}",
             remedy=f"install them yourself and take this element out of the profile: {what}",
+            lifted_by=LiftedBy.NOTHING,
         )
     return _MANAGERS[name]
 
@@ -194,6 +195,7 @@ def require_root(facts: Facts, manager: PackageManager, names: str) -> None:
         raise HostError(
             f"root is needed to install {names}",
             remedy=f"run vcagent as root, or once: sudo {manager.by_hand} {names}",
+            lifted_by=LiftedBy.NOTHING,
         )
 
 

@@ -19,6 +19,13 @@ _BUSY = r"System management is locked by the application"
 
 REMEDIES = (
     (
+        r"SSL certificate problem|certificate verify failed|Peer certificate cannot be authenticated",
+        (
+            "something on the way inspects TLS: add its authority "
+            "(/etc/pki/trust/anchors, update-ca-certificates)"
+        ),
+    ),
+    (
         r"No provider of '(\S+)' found|'(\S+)' not found in package names",
         "no repository of this host has it; correct its name, or add its repository or module (SUSEConnect)",
     ),
@@ -33,6 +40,22 @@ REMEDIES = (
     (
         r"Signature verification failed|unknown key|GPG key",
         "renew the key of that repository, or remove the repository",
+    ),
+    (
+        r"with vendor change|vendor change",
+        "another vendor's package is there: zypper install --allow-vendor-change, or --from the repository",
+    ),
+    (
+        r"conflicts with '(kernel-firmware-nvidia-gsp\S*?)(?:\.x86_64|\.aarch64)? ",
+        "{0} must change with the driver: name both in one call of zypper install",
+    ),
+    (
+        r"[Rr]ead-only file system",
+        "a file system became read-only: see dmesg; on a transactional system use transactional-update pkg",
+    ),
+    (
+        r"Valid metadata not found|repodata/repomd\.xml' not found|[Rr]efresh of '\S+' failed",
+        "a repository has nothing for this release: correct it or remove it (zypper repos --uri)",
     ),
     (
         r"[Pp]roblem: |conflicts with",

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,18 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.core.errors import ActionFailedError, DependencyFailedError, HostError
-from agent.facts.agent_paths import PACKAGE_DIR
+from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
+from agent.core.safe_files import make_folder
+from agent.facts.agent_paths import PACKAGE_DIR, lift_of_path
 from agent.facts.files import exists, link_target
 from agent.facts.linux import DISTRIBUTION
+from agent.facts.packages import PACKAGE_MANAGER
 from agent.facts.python import PYTHON, PythonInterpreter, interpreter
 from agent.facts.python_environments import ENVIRONMENT_MARKER, inventory_of, python_environment
 from agent.facts.storage import MOUNTS, free_bytes
+from agent.facts.users import ROOT
 from dependencies.packages.package_folder import locked, point_link, write_whole
+from dependencies.packages.package_managers import PackageWish, installation_steps, manager_of, removal_plan
 from dependencies.python.pip import (
     PipProgress,
     masked,
@@ -31,6 +36,7 @@ from dependencies.python.pip import (
     split_requirements,
     unfulfilled,
 )
+from dependencies.python.wheels import build_packages, from_source
 from dependencies.sources.git_credentials import git_environment
 
 if TYPE_CHECKING:
@@ -81,6 +87,7 @@ class PythonEnvironmentInstallation(Dependency):
     touches an environment that another run may be using.
     """
 
+    lifts = frozenset()
     Parameters = PythonEnvironmentInstallationParameters
     parameters: PythonEnvironmentInstallationParameters
 
@@ -95,12 +102,15 @@ class PythonEnvironmentInstallation(Dependency):
             raise HostError(
                 f"{link} is there and is no link to an environment",
                 remedy="move it away, or choose another packageName; it is never deleted",
+                lifted_by=LiftedBy.SYSTEM,
             )
         reason = self._wrong(facts, folder, python)
         if not reason and target == folder:
             return Plan(nothing_to_do=f"{folder} has all {len(parameters.requirements)} requirements")
+        tools: list[Step] = []
         if reason:
             self._check_host(facts, python)
+            tools = self._build_tools(facts, python)
         elif target is None:
             reason = f"{link} is not there"
         else:
@@ -114,11 +124,13 @@ class PythonEnvironmentInstallation(Dependency):
             estimate_s=30,
             undo={"folder": str(folder), "link": str(link)},
         )
-        return Plan((step,))
+        return Plan((*tools, step))
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
         """Remove the environment and the link to it, unless something else was installed into it."""
+        if "packages" in values:
+            return removal_plan(values, facts)
         folder, link = Path(values["folder"]), Path(values["link"])
         environment = facts[python_environment(folder)]
         if not facts[exists(folder)]:
@@ -143,9 +155,13 @@ class PythonEnvironmentInstallation(Dependency):
     def _interpreter(self, facts: Facts) -> PythonInterpreter:
         python = facts[interpreter(self.parameters.python)] if self.parameters.python else facts[PYTHON]
         if python is None:
+            # A dependency before may make what is named in the package folder.
+            asked = self.parameters.python
+            own = "/" in asked and lift_of_path(facts, Path(asked)) is None
             raise HostError(
                 f"{self.parameters.python or 'the Python of the agent'} cannot be run",
                 remedy="correct the parameter python, or install that interpreter",
+                lifted_by=None if own else LiftedBy.PROGRAM,
             )
         return python
 
@@ -180,6 +196,7 @@ class PythonEnvironmentInstallation(Dependency):
                 f"{python.path} cannot make virtual environments: it lacks "
                 f"{'ensurepip' if python.venv else 'the module venv'}",
                 remedy=f"install it: {package}",
+                lifted_by=LiftedBy.PROGRAM,
             )
         mounts = facts[MOUNTS]
         free = free_bytes(mounts, facts[PACKAGE_DIR])
@@ -188,12 +205,41 @@ class PythonEnvironmentInstallation(Dependency):
                 f"{facts[PACKAGE_DIR]} has {free // _MIB} MiB free; the environment "
                 f"{self.parameters.package_name} needs {self.parameters.required_space} MiB",
                 remedy="free some space, or choose another folder: --package-dir",
+                lifted_by=LiftedBy.SPACE,
             )
         if self.parameters.wheels_dir and not facts[exists(self.parameters.wheels_dir)]:
             raise HostError(
                 f"the folder of wheels {self.parameters.wheels_dir} is not there",
                 remedy="correct wheelsDir; fill the folder with: pip download -d FOLDER …",
+                lifted_by=lift_of_path(facts, self.parameters.wheels_dir),
             )
+
+    def _build_tools(self, facts: Facts, python: PythonInterpreter) -> list[Step]:
+        """Return the steps that bring a missing compiler and headers, where a requirement must be built."""
+        if python.headers and python.compiler:
+            return []
+        parameters = self.parameters
+        built = facts[from_source(parameters.requirements, python, parameters.wheels_dir)]
+        if not built:
+            return []
+        names = build_packages(facts[PACKAGE_MANAGER], python)
+        missing = " and ".join(
+            what for what, there in (("g++", python.compiler), ("Python.h", python.headers)) if not there
+        )
+        machine = python.platform.removeprefix("linux-")
+        why = (
+            f"no wheel of {', '.join(map(masked, built))} is offered for Python {python.version} on "
+            f"{machine}: it is built from source, and this host lacks {missing}"
+        )
+        manager = manager_of(facts, " ".join(names))
+        if not facts[ROOT]:
+            raise HostError(
+                why,
+                remedy=f"once, as root: {manager.by_hand} {' '.join(names)}; or run vcagent as root",
+                lifted_by=LiftedBy.PROGRAM,
+            )
+        steps = installation_steps(facts, manager, [PackageWish(name) for name in names], lock_timeout_s=600)
+        return [replace(step, name=f"tools-{step.name}", reason=f"{why} ({step.reason})") for step in steps]
 
     def _commands(self, python: PythonInterpreter, folder: Path) -> list[list[str]]:
         parameters = self.parameters
@@ -214,7 +260,7 @@ class PythonEnvironmentInstallation(Dependency):
             if self._wrong(context.facts.fresh(), folder, python):
                 if folder.exists():
                     shutil.rmtree(folder)
-                folder.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(folder.parent)
                 make, fill = self._commands(python, folder)
                 self._run(context, make)
                 self._fill(context, fill, folder)

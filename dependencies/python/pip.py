@@ -92,6 +92,22 @@ def pip_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def required_here(requirements: Iterable[str], version: str) -> list[str]:
+    """Return the requirements whose markers hold.
+
+    Args:
+        requirements: as PEP 508 has them.
+        version: the version of the environment's Python.
+    """
+    environment = {name: str(value) for name, value in default_environment().items()}
+    environment |= {"python_full_version": version, "python_version": ".".join(version.split(".")[:2])}
+
+    def holds(requirement: Requirement) -> bool:
+        return requirement.marker is None or requirement.marker.evaluate({**environment, "extra": ""})
+
+    return [text for text in requirements if holds(Requirement(text))]
+
+
 def unfulfilled(requirements: Iterable[str], version: str, distributions: Mapping[str, str]) -> list[str]:
     """The requirements that an environment does not fulfil.
 
@@ -100,17 +116,14 @@ def unfulfilled(requirements: Iterable[str], version: str, distributions: Mappin
         version: the version of the environment's Python.
         distributions: the versions of what is installed, by name.
     """
-    environment = {name: str(value) for name, value in default_environment().items()}
-    environment |= {"python_full_version": version, "python_version": ".".join(version.split(".")[:2])}
     present = {canonicalize_name(name): found for name, found in distributions.items()}
 
     def fulfilled(requirement: Requirement) -> bool:
-        if requirement.marker and not requirement.marker.evaluate({**environment, "extra": ""}):
-            return True
         found = present.get(canonicalize_name(requirement.name))
         return found is not None and requirement.specifier.contains(found, prereleases=True)
 
-    return [masked(text) for text in requirements if not fulfilled(Requirement(text))]
+    here = required_here(requirements, version)
+    return [masked(text) for text in here if not fulfilled(Requirement(text))]
 
 
 class PipProgress:
@@ -129,6 +142,10 @@ class PipProgress:
         if match:
             name = Path(match.group(2)).name
             return f"{self.done} of {self.total} packages: {match.group(1).split()[0].lower()} {name}"
+        if built := re.match(r"\s*Building wheel for (\S+) \(.*?\): (started|still running)", line):
+            return f"building {built.group(1)} from source" + (
+                ", which goes on" if built.group(2) != "started" else ""
+            )
         if line.startswith("Installing collected packages:"):
             return f"installing {line.count(',') + 1} packages"
         return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.core.errors import ActionFailedError, DependencyFailedError, HostError
+from agent.core.errors import ActionFailedError, DependencyFailedError, HostError, LiftedBy
 from agent.facts.agent_paths import PACKAGE_DIR
 from agent.facts.files import exists
 from agent.facts.git import GIT_VERSION, GitCheckout, git_changes, git_checkout, remote_commit
@@ -111,6 +111,7 @@ def same_repository(one: str | None, other: str) -> bool:
 class GitRepoClone(Dependency):
     """Has a repository in the package folder, at the revision that is asked for."""
 
+    lifts = frozenset()
     Parameters = GitRepoCloneParameters
     parameters: GitRepoCloneParameters
 
@@ -128,6 +129,7 @@ class GitRepoClone(Dependency):
                 raise HostError(
                     f"{folder} is there and is {what}, not of {uri}",
                     remedy="move it away, or choose another PackageName; it is never deleted",
+                    lifted_by=LiftedBy.SYSTEM,
                 )
             reason, kept = self._compared(facts, folder, checkout)
             if not reason:
@@ -136,6 +138,7 @@ class GitRepoClone(Dependency):
                 raise HostError(
                     f"{reason}, and has changes of its own: {own}",
                     remedy=f"commit and push them, or move {folder} away; they are never overwritten",
+                    lifted_by=LiftedBy.SYSTEM,
                 )
             commands = self._checkout_commands(folder, branch=checkout.branch == parameters.revision)
             name, run = "checkout", self._checkout
@@ -143,6 +146,7 @@ class GitRepoClone(Dependency):
             raise HostError(
                 f"git is needed to clone {uri}",
                 remedy="install git: a LinuxPackageInstallation with Packages: git before this element",
+                lifted_by=LiftedBy.PROGRAM,
             )
         undo = {"folder": str(folder), "uri": uri} if name == "clone" else None
         return Plan((Step(name, reason, run, _shown(commands), self._holds, undo=undo),))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator
 
 from agent.component.component import ComponentParameters, Dependency, Plan, Step, StepContext, StepOutcome
-from agent.core.errors import HostError, InterruptedRunError
+from agent.core.errors import HostError, InterruptedRunError, LiftedBy
 from agent.facts.boot import REBOOTS, SYSTEMD
 from agent.profile import parse_timespan
 
@@ -31,6 +31,7 @@ class RebootSystemParameters(ComponentParameters):
 class RebootSystem(Dependency):
     """Reboots the host once a run for each reason, as VirtualClient means to."""
 
+    lifts = frozenset(LiftedBy) - {LiftedBy.NOTHING, LiftedBy.ACCOUNT, LiftedBy.PROGRAM}
     Parameters = RebootSystemParameters
     parameters: RebootSystemParameters
 
@@ -45,6 +46,7 @@ class RebootSystem(Dependency):
             raise HostError(
                 "this host is not run by systemd (is it a container?), so that vcagent cannot reboot it",
                 remedy="reboot it yourself where that is needed, and set IsEnabled to false",
+                lifted_by=LiftedBy.NOTHING,
             )
         return Plan((Step("reboot", reason, self._ask, command="systemctl reboot"),))
 

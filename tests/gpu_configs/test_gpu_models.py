@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.facts.known_gpus import gpu_name_of
 from gpu_configs.engine_model import derived_settings, merged
-from gpu_configs.gpu_model import GpuModel, complete, gpu_model, gpu_models
+from gpu_configs.gpu_model import GpuModel, complete, gpu_model
 
 FILES = sorted((Path(__file__).parents[2] / "gpu_configs" / "gpus").glob("*.yaml"))
 MODEL = "llama3.1-8b"
+WITHOUT_ENGINE = {"t4", "v100-16gb", "v100-32gb"}
+"""16 GB do not hold the weights in 16 bits; vLLM does not run on Volta."""
 FACTS = {
     "name": "New", "driver_names": ["New"], "memory_gib": 96, "peak_flops": {"bf16": 5e14, "fp8": 1e15},
     "memory_bandwidth_bytes_per_s": 3e12, "power_w": 500, "compute_capability": "9.0", "source": "a test",
@@ -34,6 +37,9 @@ def test_a_file_forgets_no_key_of_the_model(path: Path) -> None:
     written = yaml.safe_load(path.read_text(encoding="utf-8"))
     kind = complete(written)
     derived = GpuModel.model_validate({**written, "vllm": derived_settings(kind.model_dump())})
+    assert set(derived.vllm) == (set() if path.stem in WITHOUT_ENGINE else {MODEL})
+    if path.stem in WITHOUT_ENGINE:
+        return
     wanted = keys(derived.vllm[MODEL].model_dump())
     assert keys(kind.vllm[MODEL].model_dump()) >= wanted
     # A file with a model of its own was measured, and names each setting that it was measured with.
@@ -46,8 +52,9 @@ def test_a_file_forgets_no_key_of_the_model(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_was_measured_is_near_the_model(path: Path) -> None:
     written = yaml.safe_load(path.read_text(encoding="utf-8"))
-    derived = derived_settings(GpuModel.model_validate(written).model_dump())[MODEL]
+    derived = derived_settings(GpuModel.model_validate(written).model_dump()).get(MODEL)
     for scenario, own in written.get("vllm", {}).get(MODEL, {}).get("scenarios", {}).items():
+        assert derived
         if rate := own.get("queries_per_s_per_gpu"):
             assert rate == pytest.approx(derived["scenarios"][scenario]["queries_per_s_per_gpu"], rel=0.25)
 
@@ -109,5 +116,25 @@ def test_phases_are_one_setting() -> None:
     }  # fmt: skip
 
 
-def test_all_kinds_have_the_model() -> None:
-    assert all(MODEL in kind.vllm for kind in gpu_models())
+def test_small_gpus_get_short_requests_and_too_small_ones_nothing() -> None:
+    ampere = {**FACTS, "memory_gib": 24, "peak_flops": {"bf16": 1e14}, "compute_capability": "8.6"}
+    assert complete(ampere).vllm[MODEL].engine["max_model_len"] == 4096
+    assert "max_model_len" not in complete(FACTS).vllm[MODEL].engine
+    assert not complete({**ampere, "memory_gib": 16}).vllm
+    turing = {**ampere, "memory_gib": 48, "peak_flops": {"fp16": 1e14}, "compute_capability": "7.5"}
+    assert complete(turing).vllm[MODEL].engine["dtype"] == "half"
+    assert not complete({**turing, "compute_capability": "7.0"}).vllm
+
+
+COMMON = [
+    "0x1eb8", "0x2237", "0x2236", "0x20b7", "0x27b8", "0x1db1", "0x1db5", "0x2230", "0x2235", "0x26b9",
+    "0x2684", "0x2b85", "0x2bb1", "0x2bb5", "0x20b0", "0x20b5", "0x2330", "0x2335", "0x2901", "0x2941",
+    "0x3182",
+]  # fmt: skip
+"""T4, A10G, A10, A30, L4, V100, RTX A6000, A40, L40S, RTX 4090 and 5090, RTX PRO 6000, A100, H100, H200,
+B200, GB200, B300."""
+
+
+@pytest.mark.parametrize("pci_id", COMMON)
+def test_a_common_gpu_is_known_before_there_is_a_driver(pci_id: str) -> None:
+    assert gpu_model(gpu_name_of(pci_id)) is not None

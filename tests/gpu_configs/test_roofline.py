@@ -66,7 +66,7 @@ def test_a_model_that_says_nothing_of_its_operands(tmp_path: Path, content: str 
 
 
 def test_no_limit_is_made_up() -> None:
-    assert limit_of(RESULT, gpus("Tesla T4")) is None
+    assert limit_of(RESULT, gpus("Tesla P40")) is None
     assert limit_of(RESULT, ()) is None
     assert limit_of({**RESULT, "input_tokens": None}, gpus(H100)) is None
     assert limit_of({**RESULT, "engine": {}}, gpus(H100)) is None

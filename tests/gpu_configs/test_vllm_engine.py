@@ -163,7 +163,7 @@ def test_what_the_harness_decides_is_refused(name: str, value: object) -> None:
         ("NVIDIA L40", None),
         ("NVIDIA B200", "B200"),
         ("AMD Instinct MI300X", "MI300X"),
-        ("Tesla T4", None),
+        ("Tesla P40", None),
         (None, None),
     ],
 )
@@ -177,7 +177,10 @@ def test_a_kind_of_gpu_is_known_by_what_the_driver_calls_it(
 def test_every_kind_has_settings_for_the_benchmark_and_a_source() -> None:
     for kind in gpu_models():
         assert kind.source, kind.name
-        known = kind.vllm["llama3.1-8b"]
+        known = kind.vllm.get("llama3.1-8b")
+        if known is None:  # too small, or too old
+            assert kind.memory_gib <= 16 or float(kind.compute_capability or 0) < 7.5, kind.name
+            continue
         assert set(known.scenarios) >= {"Offline", "Server", "Interactive", "SingleStream"}
         is_fp8 = known.engine.get("quantization") == "fp8"
         assert is_fp8 == ("fp8" in kind.peak_flops), kind.name

@@ -19,7 +19,9 @@ def main() -> int:
         from pyarrow import parquet
     except ImportError:
         return NO_PYARROW
-    with Path(sys.argv[2]).open("w", encoding="utf-8") as out:
+    target = Path(sys.argv[2])
+    target.unlink(missing_ok=True)
+    with target.open("x", encoding="utf-8") as out:
         for batch in parquet.ParquetFile(sys.argv[1]).iter_batches():
             out.writelines(f"{json.dumps(row)}\n" for row in batch.to_pylist())
     return 0

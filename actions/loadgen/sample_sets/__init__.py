@@ -19,6 +19,7 @@ from actions.loadgen.in_environment.harness.dataset import unpack_tokens
 from agent.core.errors import HostError
 from agent.core.file_hash import sha256_of
 from agent.core.names import did_you_mean
+from agent.core.safe_files import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +76,7 @@ class SampleSet:
             raise HostError(
                 f"no sample of {self.name} has at most {longest} tokens", remedy="raise input_tokens_max"
             )
-        path.write_text("\n".join(line for _, line in part) + "\n", encoding="utf-8")
+        replace_text(path, "\n".join(line for _, line in part) + "\n")
         ids = tuple(name for name, _ in part)
         answers = {name: self.answers[name] for name in ids if name in self.answers}
         return replace(self, path=path, ids=ids, answers=answers, symbols=self.symbols & answers.keys())

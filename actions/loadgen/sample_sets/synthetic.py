@@ -11,6 +11,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from actions.loadgen.in_environment.harness.dataset import pack_tokens
+from agent.core.safe_files import write_to
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,7 @@ class SyntheticSamples:
 
     def write(self, path: Path) -> None:
         """Write the samples as JSON lines."""
-        with path.open("w", encoding="utf-8") as file:
+        with write_to(path) as file:
             for number, ids in enumerate(self.token_ids()):
                 row = {"id": f"synthetic-{number:05d}", "token_ids": pack_tokens(ids)}
                 file.write(json.dumps(row) + "\n")

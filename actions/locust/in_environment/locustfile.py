@@ -130,7 +130,9 @@ class _Log:
 
     def write(self, **values: Any) -> None:
         if self._file is None:
-            self._file = (FOLDER / f"requests-{os.getpid()}.jsonl").open("a", encoding="utf-8")
+            path = FOLDER / f"requests-{os.getpid()}.jsonl"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = open(os.open(path, flags, 0o666), "a", encoding="utf-8")  # noqa: PTH123, SIM115
         self._file.write(json.dumps(values) + "\n")
         self._file.flush()
 

@@ -48,7 +48,9 @@ def main(arguments: list[str]) -> int:
             raise
         sys.stderr.write("{kind}: {message} → {remedy}\n".format_map(error))
         result = {"status": "failed", "error": error}
-    Path(config["result"]).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    # The agent removed an older result: what stands in its place now, such as a link, is not written through.
+    with open(config["result"], "x", encoding="utf-8") as file:  # noqa: PTH123
+        file.write(json.dumps(result, indent=2) + "\n")
     return 0 if result["status"] == "completed" else 1
 
 

@@ -99,7 +99,7 @@ def _take_in(home: Path, order: dict[str, Any], source: IO[bytes]) -> None:
     part = home.with_name(f"{home.name}.part-{os.getpid()}")
     archive, digest, left = part.with_name(part.name + ".tar"), hashlib.sha256(), int(order["bytes"])
     try:
-        with archive.open("wb") as file:
+        with _new_file(archive) as file:
             while left and (piece := source.read(min(_PIECE, left))):
                 file.write(piece)
                 digest.update(piece)
@@ -118,6 +118,11 @@ def _take_in(home: Path, order: dict[str, Any], source: IO[bytes]) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
+def _new_file(path: Path) -> IO[bytes]:
+    """Make a file, and never write through a link that stands in its place."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW), "wb")
+
+
 def _platform() -> str:
     """What bundle is needed, as bundles are named."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -133,7 +138,9 @@ def _job(order: dict[str, Any]) -> None:
     described = task.parent / "bundles" / f"{_platform()}.json"
     if not described.is_file():
         part = task.with_suffix(".part")
-        part.write_text(json.dumps({"platform": _platform()}))
+        part.unlink(missing_ok=True)
+        with _new_file(part) as file:
+            file.write(json.dumps({"platform": _platform()}).encode())
         part.replace(task.with_suffix(".wants"))
     until = time.monotonic() + _BUNDLE_S
     while not described.is_file():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ExitCode
+from agent.core.safe_files import copy_file, make_folder
 from agent.fleet.remote.launching import launch
 from agent.fleet.remote.sending import offered_files
 from agent.fleet.remote.standing import RunState, Standing
@@ -75,10 +76,8 @@ def _brought_home(run_dir: Path, home: Path, standing: Standing) -> Standing:
     try:
         for name, path in offered_files(run_dir):
             target = home / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            part = target.with_name(f"{target.name}.part")
-            shutil.copyfile(path, part)
-            part.replace(target)
+            make_folder(target.parent)
+            copy_file(path, target)
     except OSError as error:
         told = f"the results cannot be brought to {home}: {error.strerror or error}"
         return replace(standing, exit_code=int(ExitCode.HOST_CANNOT_RUN), error=told)

@@ -12,6 +12,7 @@ import time
 from typing import IO, TYPE_CHECKING
 
 from agent.core.errors import HostError
+from agent.core.safe_files import append_bytes_to, make_folder
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import SYSTEMD
 from agent.fleet.remote.standing import END, OUTPUT, SUPERVISOR_LOCK, RunState, standing_of
@@ -43,7 +44,7 @@ def launch(run_dir: Path, request: bytes, *, in_job: bool = False) -> Standing:
         return before
     if before.state is RunState.ENDED and not json.loads(request)["resume"]:
         return before
-    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(run_dir, 0o700)
     (run_dir / END).unlink(missing_ok=True)
     (run_dir / SUPERVISOR_LOCK).unlink(missing_ok=True)
     command = [*program(sys.argv[0]), "fleet-host", "supervise", str(run_dir)]
@@ -57,7 +58,7 @@ def launch(run_dir: Path, request: bytes, *, in_job: bool = False) -> Standing:
 
 
 def _in_session(run_dir: Path, command: list[str], request: bytes) -> None:
-    with (run_dir / OUTPUT).open("ab") as output:
+    with append_bytes_to(run_dir / OUTPUT, 0o600) as output:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True, cwd=run_dir
         )

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from agent.core.errors import ExitCode, VcagentError, unexpected
+from agent.core.safe_files import open_file
 from agent.facts import Facts, LocalHost
 from agent.facts.boot import BOOT
 from agent.fleet.remote.machine_lock import machine_for_itself
@@ -36,7 +37,7 @@ def supervise(run_dir: Path, pipe: Path | None) -> int:
     source = pipe.open("rb") if pipe else sys.stdin.buffer
     with source:
         values = json.loads(source.read())
-    output = os.open(run_dir / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    output = open_file(run_dir / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, target)

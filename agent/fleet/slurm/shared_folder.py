@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from agent.core.safe_files import copy_file, make_folder, replace_bytes, replace_text
 from agent.fleet.commands import doorstep_input, first_command
 from agent.fleet.remote.job import STANDING_SUFFIX, WANTS_SUFFIX
 from agent.fleet.remote.standing import Standing
@@ -35,11 +36,11 @@ class SharedFolder:
     def put_bundle(self, platform: Platform, bundle: Bundle) -> None:
         """Lay the agent out for nodes of a platform."""
         folder = self.path / "bundles"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         described = folder / f"{platform}.json"
         with self._lock:  # a node may unpack what another node asked for
             if not described.is_file():
-                shutil.copyfile(bundle.path, described.with_suffix(".tar.gz"))
+                copy_file(bundle.path, described.with_suffix(".tar.gz"))
                 write_json(described, {"bytes": bundle.path.stat().st_size, "sha256": bundle.sha256})
 
     def put_order(self, index: int, python: str, order: Mapping[str, Any]) -> None:
@@ -52,9 +53,9 @@ class SharedFolder:
         """
         file = self._file(index, ".json")
         write_json(file, order)
-        self._file(index, ".doorstep").write_bytes(doorstep_input({"do": "job", "task": str(file)}))
+        replace_bytes(self._file(index, ".doorstep"), doorstep_input({"do": "job", "task": str(file)}))
         script = f"exec {first_command(python)} <{shlex.quote(str(self._file(index, '.doorstep')))}\n"
-        self._file(index, ".sh").write_text(script, encoding="utf-8")
+        replace_text(self._file(index, ".sh"), script)
 
     def standing(self, index: int) -> Standing | None:
         """What a task has told last; None if nothing."""

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from agent.core.file_hash import sha256_of
+from agent.core.safe_files import append_bytes_to
 from agent.fleet.errors import ConnectionLostError, HostUnfitError
 
 if TYPE_CHECKING:
@@ -88,9 +89,8 @@ def _is_there(file: _Wanted) -> bool:
 
 
 def _fetch(file: _Wanted, left: int, command: Command, left_s: Callable[[], float]) -> int:
-    file.path.parent.mkdir(parents=True, exist_ok=True)
     total = 0
-    with file.part.open("ab") as output:
+    with append_bytes_to(file.part) as output:
         while total < left:
             left_s()
             piece = command.read(min(left - total, _PIECE))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
 import threading
 from collections import defaultdict
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from paramiko.hostkeys import HostKeys
 
+from agent.core.safe_files import distrust, make_folder, open_file
 from agent.fleet.ssh.host_certificate import certificate_problem
 
 if TYPE_CHECKING:
@@ -163,11 +165,14 @@ class KnownHosts:
         Raises:
             OSError: if the file cannot be written.
         """
-        path = Path(hop.known_hosts[0])
+        path = Path(hop.known_hosts[0]).absolute()
+        if not distrust(path.parent):  # the account's own link to its file is followed, as ssh does
+            path = path.resolve()
         line = f"{hop.host_key_name} {key.get_name()} {key.get_base64()}\n"
         with self._lock:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with path.open("a+", encoding="utf-8") as file:
+            make_folder(path.parent, 0o700)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+            with os.fdopen(open_file(path, flags, other_names=True), "r+", encoding="utf-8") as file:
                 file.seek(0)
                 text = file.read()
                 file.write(line if not text or text.endswith("\n") else f"\n{line}")

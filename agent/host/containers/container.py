@@ -14,6 +14,7 @@ from agent.host.containers.execution import Execution
 from agent.host.containers.secret_files import remove_secret_files
 from agent.host.processes.outcome import ERROR_LINES, checked, last_words, refuse_when_stopped, result_of
 from agent.host.processes.output import OutputLog
+from agent.host.processes.secret_line import arguments_of
 from agent.host.processes.tree import PROCESS_VARIABLE, RUN_VARIABLE, STEP_VARIABLE
 
 if TYPE_CHECKING:
@@ -224,7 +225,11 @@ class Container:
         on_line: Callable[[str], None] | None = None,
         copies: Mapping[str, Path] | None = None,
     ) -> Execution:
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else [str(part) for part in command]
+        argv, extra = (
+            arguments_of(command, "/bin/sh", self.secrets)
+            if isinstance(command, str)
+            else ([str(part) for part in command], {})
+        )
         mark = f"{AGENT}.{next(_NUMBERS)}:"
         output = OutputLog(log, f"{shown}  # in {self.name}", self.secrets, on_line, copies)
         try:
@@ -235,6 +240,7 @@ class Container:
                 environment={
                     **(env or {}),
                     **(secret_env or {}),
+                    **extra,
                     RUN_VARIABLE: self.run_id,
                     STEP_VARIABLE: self.step,
                     PROCESS_VARIABLE: mark,

@@ -18,6 +18,7 @@ from agent.host.processes.contract import ProcessResult, ProcessRunner, RunningP
 from agent.host.processes.marker import fingerprint, read_marker, wrapped
 from agent.host.processes.outcome import checked, last_words, refuse_when_stopped, result_of
 from agent.host.processes.output import OutputLog, last_output
+from agent.host.processes.secret_line import arguments_of
 from agent.host.processes.tree import (
     PROCESS_VARIABLE,
     RUN_VARIABLE,
@@ -98,8 +99,8 @@ class LocalProcesses(ProcessRunner):
         uninterruptible: bool = False,
         copies: Mapping[str, Path] | None = None,
     ) -> ProcessResult:
-        argv, shown = self._spelled(command)
-        mark = fingerprint(argv, cwd)
+        argv, shown, extra = self._spelled(command)
+        mark = fingerprint([_SHELL, "-c", command] if isinstance(command, str) else argv, cwd)
         if marker and (ended := read_marker(marker, mark)):
             said = last_output(log, shown)
             result = ProcessResult(
@@ -107,10 +108,10 @@ class LocalProcesses(ProcessRunner):
             )
             return checked(result, said.splitlines()) if check else result
         refuse_when_stopped(self.stop, shown)
-        extra: dict[str, str] = {}
         if marker:
             marker.unlink(missing_ok=True)
-            argv, extra = wrapped(argv, marker, mark)
+            argv, noting = wrapped(argv, marker, mark)
+            extra |= noting
 
         output = OutputLog(log, shown, self.secrets, on_line, copies)
         runner = self._runner(output, env, extra, cwd, uninterruptible=uninterruptible)
@@ -136,9 +137,9 @@ class LocalProcesses(ProcessRunner):
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> RunningProcess:
-        argv, shown = self._spelled(command)
+        argv, shown, extra = self._spelled(command)
         refuse_when_stopped(self.stop, shown)
-        runner = self._runner(OutputLog(log, shown, self.secrets), env, {}, cwd)
+        runner = self._runner(OutputLog(log, shown, self.secrets), env, extra, cwd)
         return _Background(runner, argv, self._forget)
 
     def stop_all(self) -> None:
@@ -197,11 +198,13 @@ class LocalProcesses(ProcessRunner):
                 leftovers.append(process)
         return leftovers
 
-    def _spelled(self, command: Sequence[str] | str) -> tuple[list[str], str]:
+    def _spelled(self, command: Sequence[str] | str) -> tuple[list[str], str, dict[str, str]]:
+        """Return the arguments, their displayed form, and the variables that they need."""
         if isinstance(command, str):
-            return [_SHELL, "-c", command], self.secrets.mask(command)
+            argv, extra = arguments_of(command, _SHELL, self.secrets)
+            return argv, self.secrets.mask(command), extra
         argv = [str(part) for part in command]
-        return argv, self.secrets.mask(shlex.join(argv))
+        return argv, self.secrets.mask(shlex.join(argv)), {}
 
     def _runner(
         self,

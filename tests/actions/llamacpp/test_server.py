@@ -112,10 +112,8 @@ def test_death_at_start_fails_at_once_with_its_last_words(
 ) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))
-    begin = time.monotonic()
     with pytest.raises(ActionFailedError, match="ended with exit code 1 before it listened") as failure:
-        make(model=str(broken), start_timeout=60).__enter__()
-    assert time.monotonic() - begin < 20
+        make(model=str(broken), start_timeout=3600).__enter__()
     assert any("Failed to init server" in line for line in failure.value.details)
     assert not left_behind()
 

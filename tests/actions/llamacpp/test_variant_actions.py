@@ -226,9 +226,8 @@ def test_folders_that_cannot_be_converted(
         (source / name).write_text(text)
     parameters = {"model": "m", "source": source, "environment": "/nowhere"}
     action = LlamaCppConvert(LlamaCppConvert.Parameters.model_validate(parameters))
-    (step,) = action.plan(Facts(modelled={"package_dir": context.package_dir})).steps
-    with pytest.raises(ActionFailedError, match=message):
-        step.run(context)
+    with pytest.raises(HostError, match=message):
+        action.plan(Facts(modelled={"package_dir": context.package_dir}))
 
 
 @pytest.mark.parametrize(

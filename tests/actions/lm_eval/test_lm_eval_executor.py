@@ -17,6 +17,7 @@ from actions.lm_eval.judging import judge
 from actions.lm_eval.parameters import LmEvalParameters
 from agent.core.errors import ActionFailedError, HostError
 from agent.core.records import ParsedOutput, Validity
+from agent.facts import Facts
 from parsers.lm_eval import PARSER
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def test_what_cannot_be_is_refused(parameters: dict[str, Any], message: str) -> 
 
 def test_task_files_and_keys_are_looked_for_before_anything(context: StepContext, tmp_path: Path) -> None:
     with pytest.raises(HostError, match="include_path"):
-        LmEvalExecutor(asked(include_path=tmp_path / "none")).plan(context.facts)
+        LmEvalExecutor(asked(include_path=tmp_path / "none")).plan(
+            Facts(modelled={"package_dir": tmp_path / "packages"})
+        )
     with pytest.raises(HostError, match="api_key_env names NO_SUCH_KEY"):
         LmEvalExecutor(asked(api_key_env="NO_SUCH_KEY")).plan(context.facts)
 

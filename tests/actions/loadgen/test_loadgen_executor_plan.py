@@ -47,7 +47,7 @@ def test_plan(case: dict[str, Any]) -> None:
     action = LoadGenExecutor(parameters(**case["parameters"]))
     if "host" in case:
         with pytest.raises(HostError) as host:
-            action.plan(Facts(modelled={}))
+            action.plan(Facts(modelled={"package_dir": Path("/packages")}))
         assert case["host"] in str(host.value)
         assert host.value.remedy
         return

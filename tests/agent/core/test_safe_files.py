@@ -13,10 +13,13 @@ from agent.core import safe_files
 from agent.core.errors import HostError
 from agent.core.logs import configure
 from agent.core.safe_files import (
+    append_bytes_to,
     append_text,
     append_to,
+    copy_file,
     distrust,
     distrust_file,
+    give_to,
     open_file,
     replace_text,
     require_trust,
@@ -48,6 +51,12 @@ def by_log(path: Path) -> None:
         log.info("planted")
 
 
+def by_copy(path: Path) -> None:
+    source = path.with_name("source")
+    source.write_text("text")
+    copy_file(source, path.with_suffix(""))
+
+
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "records": ("metrics.csv", lambda path: CsvSink(path, {}).write([], 0)),
     "lines": ("metrics.jsonl", lambda path: JsonlSink(path).write([], 0)),
@@ -57,6 +66,9 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a command's log": ("command.log", by_process),
     "a command's end": ("marker.part", by_marker),
     "the agent's log": ("vcagent.jsonl", by_log),
+    "a copy": ("copy.part", by_copy),
+    "bytes": ("results.part", lambda path: append_bytes_to(path).write(b"text")),
+    "a probe": ("x", lambda path: open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)),
     "a journal": ("journal.sqlite", Journal),
     "a journal's own log": ("journal.sqlite-wal", lambda path: Journal(path.with_name("journal.sqlite"))),
     "a system file": (".file.part", lambda path: write_system_file(path.with_name("file"), b"text")),
@@ -81,7 +93,7 @@ def test_nothing_that_was_planted_is_written_through(kind: str, plant: str, tmp_
     try:
         write(folder / name)
     except (OSError, HostError):
-        assert kind not in {"JSON", "text", "a command's end", "a system file"}  # these replace it
+        assert kind not in {"JSON", "text", "a command's end", "a system file", "a copy"}  # these replace it
     assert victim.read_text() == "precious" if plant != "dangling" else not victim.exists()
 
 
@@ -212,3 +224,28 @@ def test_an_account_may_own_a_file_that_is_meant_for_it(tmp_path: Path) -> None:
     with pytest.raises(PermissionError):
         open_file(path, os.O_RDWR)
     os.close(open_file(path, os.O_RDWR, owner=12345))
+
+
+def test_a_copy_takes_no_link_and_leaves_no_half(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "link").symlink_to("secret")
+    (tmp_path / "target").write_text("old")
+    for source in ("link", "missing", "."):
+        with pytest.raises(OSError, match=r"symbolic link|No such file|directory|ordinary"):
+            copy_file(tmp_path / source, tmp_path / "target")
+    assert (tmp_path / "target").read_text() == "old"
+    (tmp_path / "target").unlink()
+    (tmp_path / "target").symlink_to("secret")
+    (tmp_path / "source").write_text("new")
+    copy_file(tmp_path / "source", tmp_path / "target")
+    assert ((tmp_path / "target").read_text(), (tmp_path / "secret").read_text()) == ("new", "secret")
+    assert not list(tmp_path.glob("*.part"))
+
+
+@as_root
+def test_a_link_is_given_away_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    give_to(tmp_path / "link", NOBODY, NOBODY)
+    assert (tmp_path / "file").stat().st_uid == 0
+    assert (tmp_path / "link").lstat().st_uid == NOBODY

@@ -72,6 +72,9 @@ ENCODINGS: dict[str, Encoding] = {
     "hex, C array": lambda text: ", ".join(f"0x{byte:02x}" for byte in text.encode()),
     "hex, C string": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
     "hex, lines": lambda text: wrapped(hex_of(text), 8),
+    "hex, blanks, lines": lambda text: wrapped(hex_of(text, " "), 12),
+    "hex, C array, lines": lambda text: wrapped(", ".join(f"0x{byte:02x}" for byte in text.encode()), 24),
+    "hex, pairs, lines": lambda text: wrapped(" ".join(re.findall("..?.?.?", hex_of(text))), 15),
     "octal": lambda text: "".join(f"\\{byte:03o}" for byte in text.encode() if byte < 0o400),
     "JSON": json.dumps,
     "JSON, not ASCII": lambda text: json.dumps(text, ensure_ascii=False),
@@ -83,11 +86,13 @@ ENCODINGS: dict[str, Encoding] = {
     "Python": repr,
     "Python bytes": lambda text: repr(text.encode()),
     "HTML": html.escape,
+    "HTML, named": lambda text: text.replace("&", "&amp;").replace("+", "&plus;").replace("/", "&sol;"),
     "HTML, decimal": lambda text: escaped(text, "&#{};"),
     "HTML, hexadecimal": lambda text: escaped(text, "&#x{:x};"),
     "shell": shlex.quote,
     "shell, backslashes": lambda text: re.sub(r"([^\w])", r"\\\1", text),
     "split over lines": lambda text: wrapped(text, max(4, len(text) // 2 + 1)),
+    "split over lines of Unicode": lambda text: wrapped(text, max(4, len(text) // 2 + 1), "\u2028"),
     "split over lines by the shell": lambda text: wrapped(text, max(4, len(text) // 2 + 1), "\\\n"),
 }  # fmt: skip
 
@@ -176,6 +181,14 @@ def test_a_line_that_begins_no_secret_is_passed_on_at_once() -> None:
     assert masker.feed(b"something else\n") == "ends with aB3dE\nsomething else\n"
     assert masker.feed(b"ends with aB3dE\n") == ""
     assert masker.close() == "ends with aB3dE\n"
+
+
+def test_a_line_that_is_withheld_takes_the_secret_of_the_line_before_along() -> None:
+    secrets = Secrets(mappings=[{"A_KEY": "aB3dE5gH7jK9mN1p", "B_KEY": "orange-battery-staple"}])
+    masker = LineMasker(secrets)
+    first = masker.feed(b"see aB3dE5gH\n7jK9mN1p; 6f 72 61 6e 67 65\n")
+    shown = first + masker.feed(b"2d 62 61 74 74 65 72 79 2d 73 74 61 70 6c 65\n") + masker.close()
+    assert shown == f"see {MASK}; {MASK}\n"
 
 
 def test_overlapping_secrets_are_covered_as_one() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,10 +15,11 @@ from typer.testing import CliRunner
 
 from agent.cli.doctor import doctor
 from agent.cli.facts import facts as facts_command
-from agent.core.errors import HostError, UsageError
+from agent.core.errors import HostError, LiftedBy, UsageError
 from agent.doctor import (
     Check,
     Status,
+    agree,
     check_gpus,
     check_host,
     check_plan,
@@ -169,6 +171,25 @@ def test_a_refused_plan_is_a_problem() -> None:
     assert perhaps == Check("dependencies[0] X", Status.WARNING, "planned later (now: no key)", "enrol one")
     assert (quiet.status, quiet.message) == (Status.OK, "installed")
     assert busy.message == "install, install"
+    no_docker = HostError("no Docker", remedy="install it", lifted_by=LiftedBy.DOCKER)
+    (in_order,) = check_plan([planned(note="planned later (now: no Docker)", for_now=no_docker)])
+    assert (in_order.status, in_order.remedy) == (Status.OK, "")
+
+
+def test_what_the_profile_brings_is_no_problem() -> None:
+    def planned(kind: str, *steps: str) -> Any:
+        plan = SimpleNamespace(steps=steps) if steps else None
+        return SimpleNamespace(element=SimpleNamespace(key="dependencies[1]", type=kind), plan=plan)
+
+    missing = Check("fabric manager", Status.PROBLEM, "no service", "install it")
+    fallen = Check("GPUs", Status.PROBLEM, "one does not answer", "power cycle")
+    memory = Check("memory", Status.WARNING, "little", "free some")
+    checks = [missing, fallen, memory]
+    brought = agree(checks, [planned("NvidiaCudaInstallation", "install")])
+    told = "no service; dependencies[1] NvidiaCudaInstallation sees to it"
+    assert brought == [Check("fabric manager", Status.OK, told), fallen, memory]
+    # A driver that is left as it is brings nothing.
+    assert agree(checks, [planned("NvidiaCudaInstallation"), planned("DockerInstallation", "a")]) == checks
 
 
 def command_line(command: Any, *arguments: str) -> Any:
@@ -424,3 +445,24 @@ def test_servers_of_addresses() -> None:
     assert origins(addresses) == ("https://x.org/", "http://m/")
     dump = 'Acquire::http::Proxy "http://p:3142";\nAcquire::https::Proxy "DIRECT";\nAcquire::ftp "";'
     assert apt_proxies(dump) == {"http": "http://p:3142"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to distrust others' folders")
+@pytest.mark.parametrize("what", ["results", "packages"])
+@pytest.mark.parametrize("plant", ["writable", "foreign"])
+def test_folders_that_others_may_write_to(what: str, plant: str, tmp_path: Path) -> None:
+    folder = tmp_path / what
+    folder.mkdir()
+    if plant == "writable":
+        folder.chmod(0o777)
+    else:
+        os.chown(folder, 65534, 65534)
+    facts = healthy(tmp_path, package_dir=folder if what == "packages" else tmp_path)
+    found = {
+        check.name: check for check in check_host(facts, folder if what == "results" else tmp_path, tmp_path)
+    }
+    check = found[f"{what} folder"]
+    assert check.status is Status.PROBLEM
+    assert "root does not write there" in check.message
+    assert f"chown root {folder} and chmod go-w {folder}" in check.remedy
+    assert f"--{what.rstrip('s')}" in check.remedy.replace("results-dir", "result-dir")

@@ -84,6 +84,12 @@ def test_an_engine_that_answers() -> None:
     )
     assert docker_server(json.dumps(info)) == expected
     assert expected.major == 28
+    store = docker_server(
+        json.dumps({**info, "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]})
+    )
+    assert store
+    assert store.image_root == "/var/lib/containerd"
+    assert expected.image_root == expected.data_root
     rootless = docker_server(json.dumps({**info, "SecurityOptions": ["name=rootless"], "Runtimes": None}))
     assert rootless
     assert rootless.rootless

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from actions.commands.execute_command import ExecuteCommand
+from actions.commands.services import CommandService, ContainerService
 from agent.component.component import Plan, Step
 from agent.core.errors import HostError
+from agent.core.secrets import Secrets
+from agent.facts import Facts, LocalHost
 from agent.planning.planner import PlannedComponent, Standing
 from agent.profile.schema import Element, Location
 from agent.report import render_plan
@@ -43,3 +49,35 @@ def test_a_plan_has_a_row_a_step_and_says_why_there_is_none(console: Console) ->
 def test_a_plan_with_nothing_to_do_says_so(console: Console) -> None:
     render_plan([PlannedComponent(element("Docker"), Standing.NOTHING_TO_DO, note="it runs")], console)
     assert console.export_text().splitlines()[-1] == "Nothing to do."
+
+
+@pytest.mark.parametrize(
+    ("command", "as_written", "warns"),
+    [
+        ("curl -H hunter2-x9", True, True),
+        ("curl -H $KEY", True, False),
+        ("git clone https://hunter2-x9@host", False, False),
+    ],
+)
+def test_a_plan_warns_of_a_secret_among_the_arguments(
+    command: str,
+    as_written: bool,  # noqa: FBT001
+    warns: bool,  # noqa: FBT001
+    console: Console,
+) -> None:
+    step = Step("execute", "asked", lambda _: None, command, runs_as_written=as_written)
+    planned = PlannedComponent(element("ExecuteCommand"), Standing.PLANNED, Plan((step,)))
+    mask = Secrets(["hunter2-x9"]).mask
+    render_plan([planned.masked(mask).masked(mask)], console)
+    text = " ".join(console.export_text().split())
+    assert "hunter2" not in text
+    assert text.count("Warning: ") == warns
+
+
+@pytest.mark.parametrize(
+    "kind", [ExecuteCommand, CommandService, ContainerService], ids=lambda kind: kind.__name__
+)
+def test_the_commands_of_profiles_run_as_written(kind: Any) -> None:
+    values = {"command": "x", **({"container": "image"} if kind is ContainerService else {})}
+    (step,) = kind(kind.Parameters(**values)).plan(Facts(LocalHost())).steps
+    assert step.runs_as_written

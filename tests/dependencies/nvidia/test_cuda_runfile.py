@@ -264,6 +264,54 @@ def test_a_runfile_here_is_checked_too(
     assert runfile.exists(), "it is not ours to remove"
 
 
+def test_a_runfile_is_checked_each_time_before_root_runs_it(
+    site: Site, context: StepContext, content: bytes, root: Path
+) -> None:
+    wanted = wish(site, context, keep=True)
+    fetched, installed, _ = toolkit_steps(wanted, context.facts)
+    fetched.run(context)
+    proof = root / "ran"
+    target(context).write_bytes(f"touch {proof}\n".encode() + content)  # changed since it was fetched
+    with pytest.raises(DependencyFailedError, match="its sha256 is"):
+        installed.run(context)
+    (again, _) = toolkit_steps(wanted, context.facts.fresh())  # a later run finds it there
+    with pytest.raises(DependencyFailedError, match="its sha256 is"):
+        again.run(context)
+    assert not proof.exists()
+
+
+@needs_root
+@pytest.mark.parametrize("plant", ["a file", "a folder", "an owner"])
+def test_root_runs_no_unproven_runfile_that_others_may_change(
+    plant: str, site: Site, context: StepContext, content: bytes, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    runfile = folder / NAME
+    runfile.write_bytes(content)
+    wanted = wish(site, context, runfile=str(runfile))
+    (step, *_) = toolkit_steps(wanted, context.facts)
+    if plant == "an owner":
+        os.chown(runfile, 65534, 65534)
+    else:
+        (runfile if plant == "a file" else folder).chmod(0o777)
+    with pytest.raises(DependencyFailedError, match="root does not run"):
+        step.run(context)
+    with pytest.raises(HostError, match="root does not run"):
+        toolkit_steps(wanted, context.facts.fresh())
+
+
+@pytest.mark.parametrize("checksum", ["", "none", f"md5:{'0' * 32}", "0" * 32])
+def test_a_runfile_by_plain_http_needs_the_profile_s_sha256(
+    checksum: str, site: Site, context: StepContext
+) -> None:
+    with pytest.raises(HostError, match="without any proof of where it comes from") as error:
+        toolkit_steps(wish(site, context, checksum=checksum), context.facts)
+    assert "Checksum=sha256:" in (error.value.remedy or "")
+    for given in (f"sha256:{'0' * 64}", "A" * 64):
+        assert toolkit_steps(wish(site, context, checksum=given), context.facts)
+
+
 def test_a_runfile_that_fails_shows_its_log(
     site: Site, context: StepContext, root: Path, tmp_path: Path
 ) -> None:

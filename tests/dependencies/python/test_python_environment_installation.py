@@ -321,6 +321,17 @@ ERROR: No matching distribution found for tiny_one
 """
 
 
+def test_a_build_from_source_shows_that_it_lives() -> None:
+    """pip says nothing else for minutes; its lines are those of pip 26 without a terminal."""
+    progress = PipProgress(2)
+    line = "  Building wheel for mlcommons-loadgen (pyproject.toml): {}"
+    assert progress.read(line.format("started")) == "building mlcommons-loadgen from source"
+    assert progress.read(line.format("still running...")) == (
+        "building mlcommons-loadgen from source, which goes on"
+    )
+    assert progress.read(line.format("finished with status 'done'")) is None
+
+
 def test_progress_and_remedies() -> None:
     progress = PipProgress(2)
     assert progress.read("Collecting numpy==1") == "1 of 2 packages: collecting numpy==1"

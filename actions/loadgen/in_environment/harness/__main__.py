@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from .config import HarnessConfig
 from .errors import HarnessError
+from .outputs import new_file
 from .run import Run
 
 _EXIT_FAILED = 1
@@ -84,7 +85,7 @@ def _write(output_dir: Path, result: dict[str, Any]) -> None:
     """Write the result whole or not at all."""
     path = output_dir / "harness_result.json"
     partial = path.with_suffix(".json.partial")
-    with partial.open("w", encoding="utf-8") as file:
+    with new_file(partial) as file:
         json.dump(result, file, indent=2)
         file.write("\n")
         file.flush()

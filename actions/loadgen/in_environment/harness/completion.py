@@ -1,7 +1,8 @@
 """Reads an OpenAI-style completion, streamed or whole: a pure function of its bytes.
 
-Shapes: OpenAI's completions API with ``stream_options.include_usage``; llama.cpp's server adds ``timings``,
-vLLM ends with a chunk that has usage and no choices.
+Shapes: OpenAI's completions and chat API with ``stream_options.include_usage``; llama.cpp's server adds
+``timings``, vLLM ends with a chunk that has usage and no choices. Models that think write that to
+``reasoning_content`` (vLLM's older name, llama.cpp's) or ``reasoning`` (vLLM's newer name).
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ _FAILURES = ("abort", "error")
 class CompletionReader:
     """Collects an answer, and what the reply says of it.
 
+    Args:
+        chat: whether the reply is of the chat API.
+
     Attributes:
         texts: the parts that hold text, in order.
         done: whether the stream said that it is over.
@@ -32,7 +36,8 @@ class CompletionReader:
         timings: llama.cpp's own timings of the request.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, chat: bool = False) -> None:
+        self._chat = chat
         self.texts: list[str] = []
         self.done = False
         self.input_tokens: int | None = None
@@ -97,7 +102,7 @@ class CompletionReader:
             ) from error
 
     def _choice(self, choice: dict[str, Any]) -> None:
-        part, finish = choice.get("text"), choice.get("finish_reason")
+        part, finish = _said(choice) if self._chat else choice.get("text"), choice.get("finish_reason")
         if part:
             if part.__class__ is not str:
                 raise TypeError("its text is no text")
@@ -172,6 +177,12 @@ class CompletionReader:
         if self._output_tokens is not None:
             return self._output_tokens, "usage"
         return len(self.texts), "chunks"
+
+
+def _said(choice: dict[str, Any]) -> Any:
+    """Return the text of a chat's choice, whether it is thought or said."""
+    message = choice.get("delta") or choice.get("message") or {}
+    return message.get("content") or message.get("reasoning_content") or message.get("reasoning")
 
 
 def _engine_error(text: bytes) -> HarnessError:

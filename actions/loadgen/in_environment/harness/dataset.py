@@ -33,11 +33,13 @@ class Sample:
         prompt: the text; empty where the data set has only token ids.
         tokens: the ids of the prompt's tokens, which an engine is given rather than the text; empty where
             the data set has only text.
+        max_output_tokens: output tokens to ask for; None for those that the test asks for of every sample.
     """
 
     id: str
     prompt: str
     tokens: Sequence[int] = ()
+    max_output_tokens: int | None = None
 
 
 def pack_tokens(tokens: Iterable[int]) -> str:
@@ -94,7 +96,10 @@ def _sample(path: Path, number: int, line: str) -> Sample:
     prompt, tokens = row.get("prompt", ""), _tokens(row.get("token_ids", []))
     if not isinstance(prompt, str) or tokens is None or not (prompt or tokens):
         raise _malformed(path, number, "has neither a prompt (text) nor token_ids (integers)")
-    return Sample(str(row.get("id", number - 1)), prompt, tokens)
+    most = row.get("max_output_tokens")
+    if most is not None and (type(most) is not int or most < 1):
+        raise _malformed(path, number, "has max_output_tokens that are not a whole number above 0")
+    return Sample(str(row.get("id", number - 1)), prompt, tokens, most)
 
 
 def _tokens(value: Any) -> Sequence[int] | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import HarnessError
 from .loadgen import invalid_reason, is_valid
-from .outputs import trial_folder
+from .outputs import trial_folder, write_new
 from .tuning import Search, Trial, drift
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class LoadSearch:
         """Run the test itself; one that is invalid after all becomes a trial, and a lower rate is tried."""
         for left in reversed(range(self._tuning.final_attempts)):
             self._target_qps = rate
-            (self._output_dir / "user.conf").write_text(self._ask(rate), encoding="utf-8")
+            write_new(self._output_dir / "user.conf", self._ask(rate))
             recorder = await self._run(self._test.again(self._output_dir, server_target_qps=rate), "")
             recorder.write(self._output_dir / "samples.csv")
             if is_valid(self._output_dir):

@@ -76,7 +76,7 @@ class ReplyLog:
     Args:
         samples: the data set.
         models: the names of the model that was asked for.
-        max_tokens: output tokens that were asked for.
+        max_tokens: output tokens that were asked for, where a sample does not say.
         distinct: whether answers to different prompts must differ; short answers to questions need not.
     """
 
@@ -137,7 +137,7 @@ class ReplyLog:
         reader.check_counts()
         for name in reader.oddities:
             self.count(name, reader.reply_id or "")
-        self._note_said(reader, tokens)
+        self._note_said(reply.index, reader, tokens)
         self._note_prompt(reply.index, reader)
         self._note_text(reply)
         self._note_times(reply)
@@ -148,8 +148,9 @@ class ReplyLog:
         if example and name not in self.examples:
             self.examples[name] = example[:_SHOWN]
 
-    def _note_said(self, reader: CompletionReader, tokens: int) -> None:
+    def _note_said(self, index: int, reader: CompletionReader, tokens: int) -> None:
         model, finish = reader.model, reader.finish_reason
+        most = self._samples[index].max_output_tokens or self._max_tokens
         if model is None:
             self.count("no_model")
         elif not self._is_asked(model):
@@ -158,10 +159,10 @@ class ReplyLog:
             self.count("unfinished")
         elif finish in _WITHHELD:
             self.count("withheld", finish)
-        elif finish == "length" and tokens < self._max_tokens:
-            self.count("short_of_length", f"{tokens} of {self._max_tokens} tokens")
-        if tokens > self._max_tokens:
-            self.count("too_long", f"{tokens} tokens where {self._max_tokens} were asked for")
+        elif finish == "length" and tokens < most:
+            self.count("short_of_length", f"{tokens} of {most} tokens")
+        if tokens > most:
+            self.count("too_long", f"{tokens} tokens where {most} were asked for")
 
     def _is_asked(self, model: str) -> bool:
         known = self._names.get(model)

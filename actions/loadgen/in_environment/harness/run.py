@@ -20,7 +20,7 @@ from .errors import HarnessError
 from .feed import Feed
 from .load_search import LoadSearch
 from .loop_lag import LoopLag
-from .outputs import remove_outputs
+from .outputs import remove_outputs, write_new
 from .progress import Progress
 from .samples import OutputWriter, SampleRecorder
 from .settings import Asked, ask, loadgen_scenario
@@ -290,7 +290,7 @@ class Run:
         """A failure that nobody foresaw; its traceback goes to a file."""
         path = self.output_dir / "harness_traceback.txt"
         if error is not None and self.output_dir.is_dir():
-            path.write_text("".join(traceback.format_exception(None, error, error.__traceback__)), "utf-8")
+            write_new(path, "".join(traceback.format_exception(None, error, error.__traceback__)))
         what = f"{type(error).__name__}: {error}" if error is not None else message
         return HarnessError("internal", f"the harness failed: {what}", f"report it with {path}")
 

@@ -9,6 +9,8 @@ from itertools import repeat
 from statistics import median
 from typing import TYPE_CHECKING
 
+from .outputs import new_file
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -90,7 +92,7 @@ class SampleRecorder:
         """Write all slots, in the order of issue, in seconds since the first was issued."""
         start = self._issued[0] if self._issued else 0.0
         rows = zip(self._indices, self._issued, self.first_token, self._completed, self._tokens, strict=True)
-        with path.open("w", encoding="ascii") as file:
+        with new_file(path, "ascii") as file:
             file.write(_HEADER)
             for slot, (index, issued, first, completed, tokens) in enumerate(rows):
                 file.write(
@@ -107,7 +109,7 @@ class OutputWriter:
     """Writes answers as ``outputs.jsonl``, decoded, so that scoring needs no tokenizer."""
 
     def __init__(self, path: Path, samples: Sequence[Sample], decode: Callable[[bytes], str]) -> None:
-        self._file = path.open("w", encoding="utf-8")
+        self._file = new_file(path)
         self._samples = samples
         self._decode = decode
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import HarnessError
+from .outputs import write_new
 from .setting_table import SETTINGS, Number, check_name, read_number
 from .user_conf import lines_for, look_up, user_conf_text
 
@@ -184,7 +185,7 @@ def apply_settings(test_settings: Any, asked: Asked, path: Path) -> None:
     Raises:
         HarnessError: (``settings``) if LoadGen refuses the file or took another value than was asked for.
     """
-    path.write_text(asked.user_conf, encoding="utf-8")
+    write_new(path, asked.user_conf)
     code = test_settings.FromConfig(str(path), asked.model, asked.scenario)
     if code != 0:
         cause = {-2: "it could not open the file", -22: "a value is not a number"}.get(code, "unknown cause")

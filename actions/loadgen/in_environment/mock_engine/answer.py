@@ -35,6 +35,7 @@ class Answer:
         late: parts sent behind the end of the stream.
         body: the whole reply in place of an answer, with status 200.
         instant: whether nothing is waited for.
+        chat: where a choice of the chat API holds its text: ``delta`` or ``message``; empty for completions.
     """
 
     prompt: list[str]
@@ -58,6 +59,7 @@ class Answer:
     late: list[str] = field(default_factory=list)
     body: dict[str, Any] | None = None
     instant: bool = False
+    chat: str = ""
 
     def claim(self, tokens: float) -> None:
         """Say that the answer has this many tokens."""
@@ -71,11 +73,17 @@ class Answer:
     def event(self, text: str, finish: str | None = None) -> dict[str, Any]:
         """One event of the stream, or the whole reply without its usage."""
         choice: dict[str, Any] = {self.text_field: text, "finish_reason": finish}
+        if self.chat:
+            choice = {self.chat: {"content": text}, "finish_reason": finish}
         if self.text_field == "tool_calls":
             choice[self.text_field] = [{"function": {"name": "say", "arguments": text}}]
         if self.token_ids and text:
             choice["token_ids"], self.token_ids = self.token_ids, []
-        event = {"id": self.reply_id, "choices": [{"index": index, **choice} for index in self.indices]}
+        kind = {"": "text_completion", "delta": "chat.completion.chunk", "message": "chat.completion"}[
+            self.chat
+        ]
+        choices = [{"index": index, **choice} for index in self.indices]
+        event = {"id": self.reply_id, "object": kind, "choices": choices}
         return {**event, "model": self.model} if self.model else event
 
     def last(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -52,6 +52,7 @@ class MockOptions:
         api_key: a key that every request must bring.
         echo: whether the answer repeats the prompt; if not, its words follow from the prompt.
         share: the share of the requests that meet the fault, of those that may.
+        slots: requests that are answered at once, others wait; no limit if 0.
     """
 
     model: str = "mock"
@@ -69,6 +70,7 @@ class MockOptions:
     api_key: str = ""
     echo: bool = True
     share: float = 1.0
+    slots: int = 0
 
 
 class _CloseConnectionError(Exception):
@@ -76,12 +78,13 @@ class _CloseConnectionError(Exception):
 
 
 class MockServer:
-    """Serves ``/health``, ``/v1/models`` and ``/v1/completions``."""
+    """Serves ``/health``, ``/v1/models``, ``/v1/completions`` and ``/v1/chat/completions``."""
 
     def __init__(self, options: MockOptions) -> None:
         self._options = options
         self._requests = 0
         self._ready_at = 0.0
+        self._slots = asyncio.Semaphore(options.slots) if options.slots else None
 
     async def serve(self, port: int, host: str = "127.0.0.1") -> None:
         """Listen on this port (0: any free one) of an address of this host until cancelled."""
@@ -116,8 +119,9 @@ class MockServer:
         elif path == "/v1/models":
             listed = {"id": options.model, "object": "model", "owned_by": "mock"}
             _reply(writer, 200, {"object": "list", "data": [listed]})
-        elif path == "/v1/completions":
-            await self._completion(json.loads(body), writer)
+        elif path in {"/v1/completions", "/v1/chat/completions"}:
+            async with self._slots or nullcontext():
+                await self._completion(json.loads(body), writer)
         else:
             _reply(writer, 404, {"error": {"message": f"no {path} here"}})
         await writer.drain()
@@ -141,7 +145,10 @@ class MockServer:
         if fault == "drop":
             raise _CloseConnectionError
         tokens = 0 if fault == "no_tokens" else options.tokens or int(request.get("max_tokens", 16))
-        answer = self._answer(request["prompt"], tokens)
+        messages = request.get("messages")
+        answer = self._answer(messages[-1]["content"] if messages else request["prompt"], tokens)
+        if messages:
+            answer.chat = "delta" if request.get("stream") else "message"
         if fault in CHEATS:
             CHEATS[fault](answer)
         if answer.body is not None:
@@ -214,7 +221,7 @@ class MockServer:
     async def _end(self, answer: Answer, writer: asyncio.StreamWriter) -> None:
         _event(writer, answer.event("", answer.finish))
         if last := answer.last():
-            _event(writer, {"choices": [], **last})
+            _event(writer, {**answer.event(""), "choices": [], **last})
         for _ in range(answer.ends):
             _chunk(writer, b"data: [DONE]\n\n")
         for part in answer.late:

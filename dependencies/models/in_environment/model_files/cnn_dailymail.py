@@ -47,7 +47,8 @@ def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str
     as_text = config["prompts"] == "text"
     tokens = None if as_text else _tokens(rows, config.get("tokenizer") or "", tell)
     output = Path(config["output"])
-    with output.open("w", encoding="utf-8") as file:
+    output.unlink(missing_ok=True)
+    with output.open("x", encoding="utf-8") as file:
         for place, row in enumerate(rows):
             sample: dict[str, Any] = {"id": str(row.get("id") or f"cnn-{place:05d}")}
             if tokens is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import subprocess
 import time
@@ -216,3 +217,19 @@ def test_an_authority_of_the_file_makes_a_host_known(signed: Path, tmp_path: Pat
     now_s = time.time()
     authority = [blob(signed / "ca.pub")]
     assert certificate_problem(blob(signed / "good-cert.pub"), "alias", authority, now_s) == ""
+
+
+def test_a_planted_link_gets_no_host_key(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious\n")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    (folder / "known_hosts").symlink_to(tmp_path / "victim")
+    KnownHosts().add(hop(folder / "known_hosts"), key(1))
+    assert "gpu.example.com" in (tmp_path / "victim").read_text()  # the account's own link
+    (tmp_path / "victim").write_text("precious\n")
+    if os.geteuid() != 0:
+        pytest.skip("only root writes to folders that others may write to")
+    folder.chmod(0o777)
+    with pytest.raises(OSError, match="symbolic links"):
+        KnownHosts().add(hop(folder / "known_hosts"), key(1))
+    assert (tmp_path / "victim").read_text() == "precious\n"

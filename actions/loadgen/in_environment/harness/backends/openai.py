@@ -1,5 +1,5 @@
 # ruff: noqa: TID252  (the harness is its own top-level package where it runs)
-"""An OpenAI-compatible HTTP endpoint: vLLM's, llama.cpp's or any other server's ``/v1/completions``."""
+"""An OpenAI-compatible HTTP endpoint: ``/v1/completions`` or ``/v1/chat/completions`` of any server."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from .base import BackendStats, checked
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..dataset import Sample
     from .base import Backend, BackendContext, Batch, Sink
 
 _SHOWN = 300
@@ -33,7 +34,8 @@ _LAST_WORDS_S = 1.0
 _AT_SERVER = 16
 _MOMENTS = 3
 """Moments that are kept of the text of a reply: of the first, the second and the last part."""
-_RESERVED = ("model", "prompt", "max_tokens", "stream", "stream_options")
+_RESERVED = ("model", "prompt", "messages", "max_tokens", "stream", "stream_options")
+_PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class _Settings:
 
     Args:
         url: where the server listens, with or without ``/v1``.
+        api: ``completions``, or ``chat``: each prompt is the only message of a user, and must be a text.
         model: the model to ask for, as ``/v1/models`` names it; the first one there if None.
         model_like: where ``model`` is None, what the served model must be called: the same words and numbers,
             whatever stands between them, in its name or in the last part of it.
@@ -56,6 +59,7 @@ class _Settings:
     """
 
     url: str | None = None
+    api: str = "completions"
     model: str | None = None
     model_like: str | None = None
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +88,8 @@ class OpenAIBackend:
         self._settings = settings
         self._context = context
         self._url = base_url(settings.url)
+        self._chat = settings.api == "chat"
+        self._requests_url = self._url + _PATHS[settings.api]
         self._key = api_key(settings.api_key_file, settings.api_key_env)
         self._stream = context.scenario != "Offline" if settings.stream is None else settings.stream
         self._bodies: list[bytes] = []
@@ -110,6 +116,7 @@ class OpenAIBackend:
         return {
             "type": "openai",
             "url": self._url,
+            "api": self._settings.api,
             "model": served["id"],
             "server": server,
             "owned_by": served.get("owned_by"),
@@ -161,20 +168,25 @@ class OpenAIBackend:
         )
 
     def _make_bodies(self, model: str) -> list[bytes]:
-        """Every request's body, made before the timed part."""
+        """Make every request's body before the timed part."""
         common: dict[str, Any] = {
             "model": model,
-            "max_tokens": self._context.max_output_tokens,
             "stream": self._stream,
             **self._settings.request,
         }
         if self._stream:
             common["stream_options"] = {"include_usage": True}
         head = json.dumps(common)[:-1]
-        return [
-            f'{head}, "prompt": {json.dumps(list(sample.tokens) or sample.prompt)}}}'.encode()
-            for sample in self._context.samples
-        ]
+        return [f"{head}, {self._own_part(sample)}}}".encode() for sample in self._context.samples]
+
+    def _own_part(self, sample: Sample) -> str:
+        """Return what a request has that others do not, as JSON without its braces."""
+        own: dict[str, Any] = {"max_tokens": sample.max_output_tokens or self._context.max_output_tokens}
+        if self._chat:
+            own["messages"] = [{"role": "user", "content": sample.prompt}]
+        else:
+            own["prompt"] = list(sample.tokens) or sample.prompt
+        return json.dumps(own)[1:-1]
 
     def submit(self, batch: Batch, sink: Sink) -> None:
         """Start requests, as many as may be under way."""
@@ -214,11 +226,11 @@ class OpenAIBackend:
         self, session: aiohttp.ClientSession | None, sample_id: int, index: int, sink: Sink
     ) -> None:
         assert session is not None, "not started"  # noqa: S101
-        reader = CompletionReader()
+        reader = CompletionReader(chat=self._chat)
         sent = perf_counter()
         try:
             try:
-                response = await session.post(f"{self._url}/v1/completions", data=self._bodies[index])
+                response = await session.post(self._requests_url, data=self._bodies[index])
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 raise (
                     self._unreachable(error)
@@ -394,6 +406,10 @@ def create(settings: Mapping[str, Any], context: BackendContext) -> Backend:
     for name in values.request:
         if name in _RESERVED:
             raise HarnessError("config", f"the backend's request may not set {name!r}", "the harness sets it")
+    if values.api not in _PATHS:
+        raise HarnessError("config", f"api is {values.api!r}", f"give one of {', '.join(_PATHS)}")
+    if values.api == "chat" and not all(sample.prompt for sample in context.samples):
+        raise HarnessError("config", "the chat API takes texts, and a sample has only token ids", "use text")
     if values.max_in_flight < 1:
         raise HarnessError("config", f"max_in_flight is {values.max_in_flight}; the least is 1")
     return OpenAIBackend(values, context)

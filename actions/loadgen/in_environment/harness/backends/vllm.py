@@ -272,7 +272,7 @@ def _import_vllm(log: Path) -> Any:
     sys.stdout.flush()
     sys.stderr.flush()
     streams = [os.fdopen(os.dup(number), "w", buffering=1, encoding="utf-8") for number in (1, 2)]
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
     for number in (1, 2):
         os.dup2(file, number)
     os.close(file)

@@ -114,6 +114,8 @@ def test_packed_tokens_are_the_same_again(tokens: list[int]) -> None:
         (b'{"token_ids": "AAAA"}', "data.jsonl:1 has neither"),
         (b'{"token_ids": "AQID\xc3\xa9"}', "data.jsonl:1 has neither"),
         (b'{"prompt": 7, "token_ids": [1]}', "data.jsonl:1 has neither"),
+        (b'{"prompt": "a", "max_output_tokens": 0}', "data.jsonl:1 has max_output_tokens"),
+        (b'{"prompt": "a", "max_output_tokens": true}', "data.jsonl:1 has max_output_tokens"),
         (b"\xff\xfe", "is not UTF-8"),
     ],
 )

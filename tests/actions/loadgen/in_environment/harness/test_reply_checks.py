@@ -31,6 +31,27 @@ def test_text_that_is_no_text_is_no_completion(text: Any) -> None:
         reader.whole(json.dumps({"choices": [{"text": text}], "usage": {"completion_tokens": 1}}).encode())
 
 
+def test_a_chat_is_read_streamed_and_whole_with_what_is_thought_before_it() -> None:
+    streamed, whole = CompletionReader(chat=True), CompletionReader(chat=True)
+    deltas = [{"role": "assistant", "content": ""}, {"reasoning_content": "so"}, {"reasoning": " then"}]
+    for delta in [*deltas, {"content": " yes"}]:
+        streamed.feed(b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n")
+    whole.whole(json.dumps({"choices": [{"message": {"content": "so then yes"}}]}).encode())
+    assert streamed.texts == ["so", " then", " yes"]
+    assert whole.text == streamed.text
+
+
+def test_each_sample_may_ask_for_a_length_of_its_own() -> None:
+    log = ReplyLog([Sample("a", "a", (), 2), Sample("b", "b")], ["m"], 4, distinct=True)
+    for index in (0, 1):
+        reader = CompletionReader()
+        usage = {"completion_tokens": 3, "prompt_tokens": 1}
+        choice = {"text": "x y z", "finish_reason": "length"}
+        reader.whole(json.dumps({"model": "m", "choices": [choice], "usage": usage}).encode())
+        log.note(Reply(index, reader, b"x y z", 3, "usage", 0.0, None, None, None, 1.0))
+    assert (log.counts["too_long"], log.counts["short_of_length"]) == (1, 1)
+
+
 def test_timings_that_are_no_numbers_are_left_out() -> None:
     reader = CompletionReader()
     timings = {"prompt_ms": "fast", "predicted_n": 1, "prompt_n": True}

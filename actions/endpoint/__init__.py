@@ -1,0 +1,1 @@
+"""Sweeps: what load an OpenAI-compatible endpoint takes within given limits."""

@@ -1,0 +1,59 @@
+"""A secret in every name that a profile can give is in no file, no name and no line of a run."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+from agent.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.run.session import FinishedRun
+
+    Run = Callable[..., FinishedRun]
+
+PLANTED = "planted-word-7"
+GIVEN = "$.Parameters.ApiToken"
+
+
+def element(kind: str, **parameters: Any) -> dict[str, Any]:
+    return {"Type": kind, "Parameters": parameters}
+
+
+def test_names_and_files_of_a_run_hold_no_secret(run_profile: Run, tmp_path: Path) -> None:
+    finished = run_profile(
+        {
+            "Parameters": {"ApiToken": PLANTED},
+            "Actions": [
+                element("Measuring", Scenario=f"s-{GIVEN}", metric=f"m-{GIVEN}", tags=f"t-{GIVEN}"),
+                element("Measuring", Scenario="B", api_key=GIVEN),
+                element(
+                    "ExecuteCommand",
+                    Scenario=f"c-{GIVEN}",
+                    Command=f"echo {GIVEN}; echo {GIVEN} >&2; echo x {GIVEN} >out-{GIVEN}.txt; "
+                    f"mkdir d-{GIVEN}; echo {GIVEN} >d-{GIVEN}/f-{GIVEN}",
+                    Outputs="out-*, d-*",
+                    LogFileName=f"log-{GIVEN}.txt",
+                    LogFolderName=f"folder-{GIVEN}",
+                ),
+                element(
+                    "ExecuteCommand", Scenario="P", Command=f"printf %s {GIVEN} | base64 | fold -w 7; false"
+                ),
+            ],
+        },
+        metadata={f"k-{PLANTED}": f"v-{PLANTED}"},
+    )
+    assert finished.outcome.exit_code is not ExitCode.OK  # the last command fails
+    found = []
+    for path in sorted((tmp_path / "results").rglob("*")):
+        name = str(path.relative_to(tmp_path))
+        if PLANTED in name:
+            found.append(f"name: {name}")
+        if path.is_file() and PLANTED.encode() in path.read_bytes():
+            found.append(f"content: {name}")
+    with sqlite3.connect(finished.run_dir / "journal.sqlite") as database:
+        found += [line for line in database.iterdump() if PLANTED in line]
+    assert not found, "\n".join(found)
