@@ -1,4 +1,4 @@
-# Two commands: make run (sets everything up and runs a profile) and make test.
+# Two main commands: make run (sets everything up and runs a profile) and make test.
 PYTHON ?= python3
 VENV ?= .venv
 PROFILE ?= PERF-CPU-MLPERF.yaml
@@ -22,8 +22,9 @@ check: $(VENV)/installed-dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python -m tests.plain_words parsers gpu_configs profiles agent/core agent/store agent/profile agent/facts agent/host agent/diagnosis agent/component agent/planning agent/doctor agent/cli benchmarks docs README.md CHANGELOG.md
 
-# Changes lines one by one and sees whether a test notices; takes hours, and is no part of CI.
+# Changes lines one by one and checks that a test fails; takes hours, and is not part of CI.
 mutants: $(VENV)/installed-dev
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8,<4'
 	$(VENV)/bin/mutmut run $(ARGS)
@@ -35,7 +36,7 @@ schemas: $(VENV)/installed
 clean:
 	rm -rf $(VENV) build *.egg-info
 
-# Each has what those before it have.
+# Each stamp includes the extras of the ones before it.
 $(VENV)/installed-test: extras = [test]
 $(VENV)/installed-test: also = $(VENV)/installed
 $(VENV)/installed-dev: extras = [dev]
@@ -46,8 +47,8 @@ $(VENV)/installed $(VENV)/installed-test $(VENV)/installed-dev: setup.cfg pyproj
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "$(PYTHON) makes no virtual environments: apt-get install python3-venv, or make PYTHON=/path/to/python3" >&2; exit 1; }
 	@test ! -e $(VENV) || test -e $(VENV)/pyvenv.cfg || { \
-	  echo "$(VENV) is there and is no virtual environment: move it away, or make VENV=another" >&2; exit 1; }
-	@# A venv that was cut short has no pip yet: it is made anew.
+	  echo "$(VENV) exists but is not a virtual environment: move it away, or make VENV=another" >&2; exit 1; }
+	@# An unfinished venv has no pip yet: create it again.
 	$(VENV)/bin/python -I -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.$(extras)'
 	@touch $@ $(also)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""vLLM alone on the prompts of a sample set: all at once, 16 at a time, profiled; for llama_on_gpu.py."""
+"""Runs vLLM alone on a sample set's prompts: all at once, 16 at a time, profiled; for llama_on_gpu.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernel_profile import summary
 OUTPUT_TOKENS = 128
 CHUNK = 16
 PROFILED = 1440
-"""Prompts whose answers are profiled: enough to fill the engine one and a half times."""
+"""Prompts to profile: enough to fill the engine one and a half times."""
 
 
 def main(request: dict[str, Any]) -> None:
@@ -35,10 +35,12 @@ def main(request: dict[str, Any]) -> None:
     llm = LLM(**engine, disable_log_stats=True)
     load_s = time.monotonic() - began
     sampling = SamplingParams(max_tokens=OUTPUT_TOKENS, ignore_eos=True, temperature=0, detokenize=False)
-    generate(llm, prompts[:64], sampling)  # what happens only once
+    generate(llm, prompts[:64], sampling)  # one-time work
     span = {"began_unix_s": time.time()}
     rate = generate(llm, prompts, sampling)
-    span["ended_unix_s"] = time.time()  # to find what the GPU did meanwhile in a log of its power and clocks
+    span["ended_unix_s"] = (
+        time.time()
+    )  # to find the GPU's state at that time in a separate log of its power and clocks
     found = {"tokens_per_s": rate, "samples": len(prompts), "load_s": round(load_s, 1), **span}
     write(request, "bare", found)
     few = prompts[: request["reference_samples"]]
@@ -60,7 +62,7 @@ def main(request: dict[str, Any]) -> None:
 
 
 def generate(llm: Any, prompts: list[dict[str, list[int]]], sampling: Any) -> float:
-    """Tokens/s of a call."""
+    """Return the tokens/s of a call."""
     began = time.monotonic()
     outputs = llm.generate(prompts, sampling, use_tqdm=False)
     took_s = time.monotonic() - began
@@ -70,7 +72,7 @@ def generate(llm: Any, prompts: list[dict[str, list[int]]], sampling: Any) -> fl
 
 
 def write(request: dict[str, Any], name: str, found: dict[str, Any]) -> None:
-    """Keep a result."""
+    """Write a result."""
     (Path(request["output"]) / f"{name}.json").write_text(json.dumps(found))
 
 

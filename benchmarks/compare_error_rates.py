@@ -1,4 +1,4 @@
-"""How often ``vcagent compare`` is wrong: simulated groups of runs, with and without a difference.
+"""Measures how often ``vcagent compare`` is wrong, with simulated runs with and without a difference.
 
     python benchmarks/compare_error_rates.py [--trials 3000]
 
@@ -31,7 +31,7 @@ Draw = Callable[[random.Random], list[Estimate]]
 
 
 def _values(chance: random.Random, count: int, change: float, noise: float, *, tail: bool) -> list[float]:
-    """Values of runs: log-normal, or with a tail of a few slow ones, which real hosts have."""
+    """Return values of runs: log-normal, or with a tail of a few slow ones, as on real hosts."""
 
     def one() -> float:
         far = tail and chance.random() < 0.1
@@ -44,16 +44,16 @@ def repeats(
     count: int, change: float, metrics: int = 1, *, noise: float = NOISE, after: float | None = None,
     tail: bool = False, single: bool = False,
 ) -> Draw:  # fmt: skip
-    """Draw repeats of both sides, of some metrics that are independent.
+    """Draw repeats of both sides, for some independent metrics.
 
     Args:
-        count: repeats a side.
+        count: repeats of each side.
         change: of the second side, as a share.
-        metrics: how many.
+        metrics: number of metrics.
         noise: standard deviation of the first side.
-        after: that of the second side, where it is another.
-        tail: whether a tenth of the runs has three times the noise.
-        single: whether the second side has one run.
+        after: standard deviation of the second side, if different.
+        tail: True if a tenth of the runs has three times the noise.
+        single: True if the second side has one run.
     """
 
     def draw(chance: random.Random) -> list[Estimate]:
@@ -73,7 +73,7 @@ def repeats(
 
 
 def hosts(count: int, change: float, metrics: int = 1) -> Draw:
-    """Draw one run a side on each of some hosts, whose speeds differ by 10 %."""
+    """Draw one run per side on each of some hosts, whose speeds differ by 10 %."""
 
     def draw(chance: random.Random) -> list[Estimate]:
         return [_estimate([_host(chance, change) for _ in range(count)]) for _ in range(metrics)]
@@ -88,7 +88,7 @@ def _host(chance: random.Random, change: float) -> Block:
 
 
 def with_history(count: int, change: float, runs: int, metrics: int = 1) -> Draw:
-    """Draw repeats of both sides, and earlier runs that tell the noise between runs."""
+    """Draw repeats of both sides, and earlier runs that show the noise between runs."""
 
     def draw(chance: random.Random) -> list[Estimate]:
         found = []
@@ -103,7 +103,7 @@ def with_history(count: int, change: float, runs: int, metrics: int = 1) -> Draw
 
 
 def samples_alone(change: float) -> Draw:
-    """Draw one run a side, of which only the samples tell any noise: 0.3 %."""
+    """Draw one run per side, whose samples are the only source of noise: 0.3 %."""
 
     def draw(chance: random.Random) -> list[Estimate]:
         blocks = [Block(*(_values(chance, 1, own, NOISE, tail=False) for own in (0.0, change)))]
@@ -121,9 +121,9 @@ def _estimate(
 
 
 def rates(draw: Draw, trials: int, seed: int) -> dict[str, float]:
-    """The shares of trials with any change named, with all the same, and with something undecided.
+    """Return the shares of trials with any change reported, with all the same, and with something undecided.
 
-    Fewer trials are made where each is of many metrics.
+    Trials with many metrics are repeated less often.
     """
     chance = random.Random(seed)  # noqa: S311 - simulated noise
     trials = trials // (1 + len(draw(chance)) // 5)

@@ -1,4 +1,4 @@
-"""Measure how often the diagnosis names a healthy host, and how often it finds the sick ones.
+"""Measure how often the diagnosis reports a healthy host, and how often it finds the sick ones.
 
 Fleets are simulated with normal noise and a number of hosts that are 7 % slow. They are judged by the default
 rules as ``vcagent diagnose`` does, by SuperBench's rule (5 % below the median, ``x < -0.05``) and by a plain
@@ -49,7 +49,7 @@ RULES = default_rules()
 
 Runs = dict[str, list[float]]
 Named = tuple[set[str], bool]
-"""The hosts that are named, and whether something is said not to be judged."""
+"""The reported hosts, and True if some value was reported as not judged."""
 
 
 def by_default_rules(metrics: Sequence[Runs]) -> Named:
@@ -153,7 +153,7 @@ def judged(fleets: Sequence[Sequence[Runs]], slow: set[str]) -> dict[str, object
 
 
 def rates(hosts: int, noise: float, sick: int, repeats: int) -> dict[str, object]:
-    """Return the rates of one kind of fleet, of each judge."""
+    """Return the rates of each judge for one kind of fleet."""
     count = FLEETS[hosts] if sick else max(FLEETS.values())
     source = random.Random(f"{SEED} {hosts} {noise} {sick} {repeats}")  # noqa: S311 - a simulation
     slow = {f"host-{number:03}" for number in range(sick)}

@@ -1,8 +1,8 @@
-"""What 64 hosts cost over SSH: this project's fleet beside asyncssh, Fabric, pyinfra and ansible-core.
+"""Measures the cost of 64 hosts over SSH: vcagent's fleet beside asyncssh, Fabric, pyinfra and ansible-core.
 
     python benchmarks/fleet_64.py [--hosts 64] [--rounds 5] [--idle-s 60] [--results FILE]
 
-Takes root and dockerd; the hosts are containers with sshd on this machine, so controller and hosts share its
+Needs root and dockerd; the hosts are containers with sshd on this machine, so controller and hosts share its
 processors. Three measurements:
 
 - ``job``: connect, run, put 1 MiB, sleep 0.5 s, get (fleet_contestants.py). vcagent sends files by ``cat``,
@@ -69,7 +69,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def peer_python(tool: str) -> Path:
-    """The Python of a peer's environment, made once."""
+    """Return the Python of a peer's environment, created once."""
 
     def make(folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
@@ -80,7 +80,7 @@ def peer_python(tool: str) -> Path:
 
 
 def versions(python: Path | str) -> dict[str, str]:
-    """What of interest an environment has."""
+    """Return the versions of an environment's relevant packages."""
     code = (
         "import json,importlib.metadata as m;"
         "print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
@@ -91,7 +91,7 @@ def versions(python: Path | str) -> dict[str, str]:
 
 
 def children_of(process: int | str) -> list[int]:
-    """The processes that a process has started, or that were left to it."""
+    """Return the children of a process, including adopted ones."""
     found: list[int] = []
     with suppress(OSError):  # it may end meanwhile
         for children in Path(f"/proc/{process}/task").glob("*/children"):
@@ -100,7 +100,7 @@ def children_of(process: int | str) -> list[int]:
 
 
 def resident_bytes(process: int) -> int:
-    """The sum of the resident sets of a process and all below it."""
+    """Return the sum of the resident sets of a process and all of its descendants."""
     total, family = 0, [process]
     for one in family:
         family += children_of(one)
@@ -110,7 +110,7 @@ def resident_bytes(process: int) -> int:
 
 
 def measured(command: list[str | Path], output: Path) -> dict[str, float]:
-    """Run a command to its end and measure it, with everything that it starts."""
+    """Run a command to its end and measure it with all of its child processes."""
     ours = set(children_of("self"))
     peak, done = 0, threading.Event()
 
@@ -131,7 +131,7 @@ def measured(command: list[str | Path], output: Path) -> dict[str, float]:
     watcher.join()
     assert process.returncode == 0, output.read_text()[-3000:]
     cpu_s = usage.ru_utime + usage.ru_stime
-    while left := set(children_of("self")) - ours:  # the connections that ansible leaves open
+    while left := set(children_of("self")) - ours:  # connections that ansible leaves open
         for one in left:
             os.kill(one, signal.SIGTERM)
             usage = os.wait4(one, 0)[2]
@@ -141,7 +141,7 @@ def measured(command: list[str | Path], output: Path) -> dict[str, float]:
 
 
 def measure_job(hosts: list[SshHost], folder: Path, rounds: int) -> dict[str, Any]:
-    """All tools in turn, so often; medians and ranges."""
+    """Measure all tools in turn, in several rounds; return medians and ranges."""
     (folder / "put").write_bytes(os.urandom(1 << 20))
     job = {
         "hosts": [host.address for host in hosts],
@@ -188,7 +188,7 @@ def measure_job(hosts: list[SshHost], folder: Path, rounds: int) -> dict[str, An
 
 
 def columns(found: list[dict[str, float]]) -> dict[str, list[float]]:
-    """What was measured, by its name."""
+    """Return the measurements by name."""
     return {name: [run[name] for run in found] for name in found[0]}
 
 
@@ -196,9 +196,9 @@ class FleetRun:
     """``vcagent fleet run`` on all hosts.
 
     Args:
-        folder: where it works.
-        shell: what its profile does.
-        terminal: whether it has one.
+        folder: its working folder.
+        shell: the command of its profile.
+        terminal: True if it has a terminal.
     """
 
     def __init__(self, folder: Path, shell: str, *, terminal: bool = False) -> None:
@@ -238,11 +238,11 @@ class FleetRun:
         os.close(descriptor)
 
     def await_running(self, count: int) -> None:
-        """Wait until so many hosts are at the sleep."""
+        """Wait until that many hosts are at the sleep."""
         deadline = time.monotonic() + DEADLINE_S
         while True:
             lines = len(set(re.findall(r"(\S+): running: \S*act", self._said)))
-            table = self._said.rpartition("┏")[2].count("actions[0]: execute")  # as it was last drawn
+            table = self._said.rpartition("┏")[2].count("actions[0]: execute")  # the last drawn state
             if count in (lines, table):
                 return
             assert self._process.poll() is None, self._said[-3000:]
@@ -250,7 +250,7 @@ class FleetRun:
             time.sleep(0.2)
 
     def cpu_percent(self, seconds: float) -> float:
-        """What it takes of a core in the next seconds."""
+        """Return its share of a core in the next seconds."""
         before, began = self._cpu_s(), time.monotonic()
         time.sleep(seconds)
         return 100 * (self._cpu_s() - before) / (time.monotonic() - began)
@@ -260,7 +260,7 @@ class FleetRun:
         return (int(fields[11]) + int(fields[12])) * TICK_S
 
     def end(self) -> dict[str, float]:
-        """Wait for its end; what all of it took."""
+        """Wait for its end; return its total cost."""
         _, status, usage = os.wait4(self._process.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
         wall_s = time.perf_counter() - self._began
@@ -274,9 +274,9 @@ class FleetRun:
 
 
 def measure_fleet(hosts: list[SshHost], folder: Path) -> dict[str, Any]:
-    """The real fleet run, of a profile that does nothing."""
+    """Measure the real fleet run, with a profile without work."""
     found: dict[str, Any] = {}
-    for name in ("first", "again"):  # the first brings the agent to the hosts
+    for name in ("first", "again"):  # the first copies the agent to the hosts
         found[name] = FleetRun(folder, "true").end()
         cpu_ms = round(1000 * found[name]["controller_cpu_s"] / len(hosts), 1)
         found[name]["controller_cpu_ms_a_host"] = cpu_ms
@@ -285,8 +285,8 @@ def measure_fleet(hosts: list[SshHost], folder: Path) -> dict[str, Any]:
 
 
 def measure_idle(hosts: list[SshHost], folder: Path, idle_s: int) -> dict[str, Any]:
-    """What the controller costs while nothing happens on any host."""
-    FleetRun(folder, "true").end()  # brings the agent, where that was not done yet
+    """Measure the controller's cost while no host changes."""
+    FleetRun(folder, "true").end()  # copies the agent, if not done yet
     found: dict[str, Any] = {}
     for name, terminal in (("lines", False), ("table", True)):
         run = FleetRun(folder, f"sleep {idle_s + 90}", terminal=terminal)
@@ -327,7 +327,7 @@ def main() -> None:
         inventory = {"variables": {"user": "root", "identity_file": str(folder / "key")}}
         addresses = {host.name: {"address": host.address} for host in hosts}
         (folder / "hosts.yaml").write_text(yaml.safe_dump({**inventory, "hosts": addresses}))
-        # What a tool leaves behind is left to us, so that it can be measured.
+        # Adopt orphans of a tool, so that they can be measured.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         parts = {
             "job": lambda: measure_job(hosts, folder, given.rounds),
@@ -347,7 +347,7 @@ def main() -> None:
 
 
 def cpu_name() -> str:
-    """The processor's name as the kernel tells it."""
+    """Return the processor's name as reported by the kernel."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

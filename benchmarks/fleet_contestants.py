@@ -1,4 +1,4 @@
-"""One tool's turn at the job of fleet_64.py, in the tool's own environment; called by it.
+"""Runs one tool's turn of fleet_64.py's job in the tool's own environment; started by fleet_64.py.
 
 The job on each host: connect, run a command, put a file of 1 MiB, sleep 0.5 s there, get the file. Each tool
 does it as its documentation has it, all hosts at once where it lets one choose; the files are compared
@@ -23,7 +23,7 @@ LIMIT_S = 60
 
 
 def run_vcagent(job: dict[str, Any]) -> None:
-    """With the connections and the pool that ``vcagent fleet`` works with, at its default size."""
+    """Run the job with the connections and the pool of ``vcagent fleet``, at its default size."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from agent.fleet.inventory.host import FleetHost
     from agent.fleet.options import FleetOptions
@@ -72,7 +72,7 @@ def run_vcagent(job: dict[str, Any]) -> None:
 
 
 def run_asyncssh(job: dict[str, Any]) -> None:
-    """All hosts in one event loop."""
+    """Run the job for all hosts in one event loop."""
     import asyncio
 
     import asyncssh
@@ -116,7 +116,7 @@ def run_asyncssh_cat(job: dict[str, Any]) -> None:
 
 
 def run_fabric(job: dict[str, Any]) -> None:
-    """``ThreadingGroup``: a thread for each host."""
+    """Run the job with ``ThreadingGroup``: a thread for each host."""
     from fabric import ThreadingGroup
     from paramiko import RejectPolicy
 
@@ -132,7 +132,7 @@ def run_fabric(job: dict[str, Any]) -> None:
 
 
 def run_pyinfra(job: dict[str, Any]) -> None:
-    """Its command, all hosts at once."""
+    """Run the job with pyinfra's command, all hosts at once."""
     import runpy
 
     folder = Path(job["folder"])
@@ -158,7 +158,7 @@ files.get(src={PUT!r}, dest={str(folder)!r} + "/" + host.name)
 
 
 def run_ansible_core(job: dict[str, Any]) -> None:
-    """Its playbook command with 16 forks."""
+    """Run the job with ansible's playbook command and 16 forks."""
     import os
     import runpy
 

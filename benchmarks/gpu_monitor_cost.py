@@ -1,11 +1,11 @@
-"""What NvidiaSmiMonitor and HostMonitor cost, and what they record, with all that is done to their records.
+"""Measures the cost of NvidiaSmiMonitor and HostMonitor, and their records, with all record processing.
 
     python benchmarks/gpu_monitor_cost.py [--seconds 60] [--stand-in GPUS] [--results FILE]
 
-Needs nothing but vcagent's own requirements: no engine, no network. Each monitor runs for so long at its
+Needs only vcagent's own requirements: no engine, no network. Each monitor runs for that time at its
 default interval, into a journal and both files as in a run; its share of a core is the process's CPU time
 (user and system) over the time. With --stand-in the tests' libnvidia-ml is built (it needs cc) and answers
-for so many GPUs: then the figure is the monitor's own cost, without that of NVIDIA's library and driver.
+for that many GPUs: the result is then the monitor's own cost, without that of NVIDIA's library and driver.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WANTED_SHARE = 0.005
 SHOWN = 24
 READS = 20
 OTHER_GPUS = re.compile(r"gpu[1-9]")
-"""Left out of what is shown: they tell the same as GPU 0."""
+"""Omitted from the output: equivalent to GPU 0."""
 
 
 def stand_in(gpus: int, folder: Path) -> None:
@@ -51,7 +51,7 @@ def stand_in(gpus: int, folder: Path) -> None:
 
 
 def measure(kind: str, seconds: float, folder: Path) -> dict[str, Any]:
-    """Run one monitor; its cost, and what it recorded."""
+    """Run one monitor; return its cost and its records."""
     from actions.monitors.host import HostMonitor
     from actions.monitors.interval import IntervalParameters
     from actions.monitors.nvidia_smi import NvidiaSmiMonitor
@@ -77,7 +77,7 @@ def measure(kind: str, seconds: float, folder: Path) -> dict[str, Any]:
             target=monitor.watch, args=(MonitorContext(emit, stop, Facts(None, {}), processes, log),)
         )
         thread.start()
-        time.sleep(2)  # imports and the first look are not the cost of watching
+        time.sleep(2)  # exclude imports and the first reading
         start, began_s, cpu_s = datetime.now(timezone.utc), time.monotonic(), time.process_time()
         time.sleep(seconds)
         spent_s, elapsed_s = time.process_time() - cpu_s, time.monotonic() - began_s
@@ -109,7 +109,7 @@ def measure(kind: str, seconds: float, folder: Path) -> dict[str, Any]:
 
 
 def nvml_costs() -> dict[str, Any]:
-    """What one reading of all GPUs costs in NVML alone, in milliseconds of CPU and of waiting."""
+    """Return the cost of one reading of all GPUs in NVML alone, in ms of CPU and of waiting."""
     from agent.facts.nvml_library import NvmlError, NvmlSession
 
     try:

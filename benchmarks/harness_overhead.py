@@ -1,17 +1,17 @@
-"""What the harness costs: LoadGen alone beside the harness with the null backend, in one run.
+"""Measures the harness's cost: LoadGen alone beside the harness with the null backend, in one run.
 
 Usage: ``BENCH_PYTHON benchmarks/harness_overhead.py [--rounds 5] [--out FILE]``, where BENCH_PYTHON is the
 Python of an environment with mlcommons-loadgen. Three contenders answer LoadGen's queries with nothing:
 
-- ``inline``: LoadGen's callback answers in LoadGen's own thread. No engine can be served so; it is LoadGen's
+- ``inline``: LoadGen's callback answers in LoadGen's own thread. No engine can work this way; it is LoadGen's
   own speed from Python.
 - ``queue``: the callback puts each sample into a ``SimpleQueue``, and a worker thread answers it: the least
   that a harness with an engine beside LoadGen can do, sample by sample.
 - ``harness``: this project's, whole: event loop, progress, watchdog; without and with ``samples.csv``.
 
-Beside that, what reading a streamed reply costs, and with all that is checked of it (``reply_cpu``).
+Also measures the cost of reading a streamed reply, without and with all checks (``reply_cpu``).
 
-Rounds go through all contenders in turn, so that a busy host hurts them alike; numbers are medians.
+Rounds go through all contenders in turn, so that a busy host affects them equally; numbers are medians.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Settings = dict[str, float]
 
 
 def answer_inline(lg: Any, *, tokens: bool, first: bool) -> tuple[Any, Any]:
-    """The callbacks of a system that answers in LoadGen's thread."""
+    """Return the callbacks of a system that answers in LoadGen's thread."""
     response, data = lg.QuerySampleResponse, array("B", b"null " * TOKENS)
     address, size = data.buffer_info()
 
@@ -56,7 +56,7 @@ def answer_inline(lg: Any, *, tokens: bool, first: bool) -> tuple[Any, Any]:
 
 
 def answer_queued(lg: Any, *, tokens: bool, first: bool) -> tuple[Any, Any]:
-    """The callbacks of a system with a queue and a worker thread."""
+    """Return the callbacks of a system with a queue and a worker thread."""
     answer, _ = answer_inline(lg, tokens=tokens, first=first)
     waiting: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
@@ -80,7 +80,7 @@ def answer_queued(lg: Any, *, tokens: bool, first: bool) -> tuple[Any, Any]:
 
 
 def run_bare(contender: str, scenario: str, settings: Settings, folder: Path) -> None:
-    """One LoadGen test in this process, without the harness."""
+    """Run one LoadGen test in this process, without the harness."""
     import mlperf_loadgen as lg
 
     test = lg.TestSettings()
@@ -104,7 +104,7 @@ def run_bare(contender: str, scenario: str, settings: Settings, folder: Path) ->
 
 
 def measure(contender: str, scenario: str, **settings: float) -> dict[str, Any]:
-    """One test in a process of its own; what LoadGen's detail log says."""
+    """Run one test in a process of its own; return the results in LoadGen's detail log."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if contender in {"inline", "queue"}:
@@ -138,7 +138,7 @@ def measure(contender: str, scenario: str, **settings: float) -> dict[str, Any]:
 
 
 def offline(contender: str, *, tokens: int) -> float:
-    """Samples/s of 440,000 samples issued at once."""
+    """Return the samples/s of 440,000 samples issued at once."""
     found = measure(
         contender,
         "Offline",
@@ -151,7 +151,7 @@ def offline(contender: str, *, tokens: int) -> float:
 
 
 def single_stream(contender: str) -> float:
-    """Median seconds from LoadGen's query to its answer's arrival, one query at a time."""
+    """Return the median seconds from LoadGen's query to its answer's arrival, one query at a time."""
     found = measure(
         contender,
         "SingleStream",
@@ -164,7 +164,7 @@ def single_stream(contender: str) -> float:
 
 
 def server_holds(contender: str, rate: float) -> bool:
-    """Whether a second of this rate is VALID, with both limits at LIMIT_MS."""
+    """Return True if a second of this rate is VALID, with both limits at LIMIT_MS."""
     limits: Settings = {"ttft_latency": LIMIT_MS, "tpot_latency": LIMIT_MS}
     found = measure(
         contender,
@@ -180,7 +180,7 @@ def server_holds(contender: str, rate: float) -> bool:
 
 
 def server(contender: str) -> float:
-    """The highest rate (queries/s) that is VALID, within 4 %: doubled until it is not, then bisected."""
+    """Return the highest VALID rate (queries/s), within 4 %: doubled until INVALID, then bisected."""
     good, bad = 0.0, 12_500.0
     while _holds_once_in_two(contender, bad):
         good, bad = bad, 2 * bad
@@ -194,12 +194,12 @@ def server(contender: str) -> float:
 
 
 def _holds_once_in_two(contender: str, rate: float) -> bool:
-    """A second chance, since any other process of the host can spoil one run's p99."""
+    """Return True if one of two tries holds, because other processes can affect one run's p99."""
     return server_holds(contender, rate) or server_holds(contender, rate)
 
 
 def reply_cpu(contender: str) -> float:
-    """CPU seconds for a streamed reply of 128 tokens: ``read`` alone, or ``checked`` too."""
+    """Return the CPU seconds for a streamed reply of 128 tokens: ``read`` alone, or ``checked`` too."""
     sys.path.insert(0, str(ROOT / "actions" / "loadgen" / "in_environment"))
     from harness.completion import CompletionReader
     from harness.dataset import Sample
@@ -254,7 +254,7 @@ def main() -> None:
     for name in arguments.only or MEASUREMENTS:
         run, unit, contenders = MEASUREMENTS[name]
         found: dict[str, list[float]] = {contender: [] for contender in contenders}
-        rounds = min(arguments.rounds, 3) if run is server else arguments.rounds  # a round is many runs
+        rounds = min(arguments.rounds, 3) if run is server else arguments.rounds  # a round has many runs
         for _ in range(rounds):
             for contender in contenders:
                 found[contender].append(run(contender))
@@ -268,7 +268,7 @@ def main() -> None:
         "command": " ".join(["BENCH_PYTHON", "benchmarks/harness_overhead.py", *sys.argv[1:]]),
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": {"cpu": cpu.split(": ", 1)[1], "cpus": os.cpu_count(), "kernel": platform.release()},
-        "load_average": {"before": load_before, "after": os.getloadavg()[0]},  # ours alone adds up to 2
+        "load_average": {"before": load_before, "after": os.getloadavg()[0]},  # our own load adds up to 2
         "versions": {"python": platform.python_version(), "mlcommons-loadgen": version("mlcommons-loadgen")},
         "results": results,
     }

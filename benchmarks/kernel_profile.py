@@ -1,4 +1,4 @@
-"""Where a GPU's time went, from a trace that PyTorch's profiler wrote."""
+"""Analyses where a GPU's time went, from a trace of PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ KINDS = {
     "sampling": r"argmax|reduce_kernel|softmax|topk|sampl",
     "copies": r"memcpy|memset|copy",
 }
-"""The first expression that a kernel's name matches tells its kind."""
+"""The first expression that matches a kernel's name determines its kind."""
 GAP_US = 100
 TOP = 12
 
 
 def summary(trace: Path) -> dict[str, Any]:
-    """The share of each kind of kernel, the longest ones, and how long the GPU waited between kernels."""
+    """Return each kind of kernel's share, the longest kernels, and the GPU's idle time between kernels."""
     with gzip.open(trace) if trace.suffix == ".gz" else trace.open("rb") as file:
         events = json.load(file)["traceEvents"]
     kernels = sorted(
@@ -66,5 +66,5 @@ def summary(trace: Path) -> dict[str, Any]:
 
 
 def kind_of(name: str) -> str:
-    """What a kernel does, by its name."""
+    """Return the kind of a kernel, by its name."""
     return next((kind for kind, words in KINDS.items() if re.search(words, name, re.IGNORECASE)), "other")

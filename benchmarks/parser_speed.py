@@ -1,10 +1,10 @@
-"""How fast the LoadGen parser reads a large detail log, beside json.loads over the same lines.
+"""Measures how fast the LoadGen parser reads a large detail log, beside json.loads over the same lines.
 
     python benchmarks/parser_speed.py [--size-mb 1000] [--repeats 3] [--results FILE]
 
-The log is made of real LoadGen lines (tests/parsers/loadgen): those before a run's results over and over, a
+The log is made of real LoadGen lines (tests/parsers/loadgen): those before a run's results repeated, a
 set of 13368 samples now and then, then the results. Both readers run in a process of their own, in turn, so
-that other load on the machine meets both; the medians count.
+that other load on the machine affects both; medians are reported.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SAMPLE_SET_EVERY = 500  # rounds of the log's lines
 WANTED_SHARE = 1 / 3  # of json.loads' speed
 
 ONCE = (b'"loadgen_version"', b'"test_datetime"', b'"requested_', b'"effective_')
-"""What a run writes once: a second one in a log would make it the log of several runs."""
+"""Keys that a run writes once: repeating them would make it a log of several runs."""
 
 
 def make_log(path: Path, size_bytes: int) -> int:
-    """Write a log of about this size; returns the number of lines."""
+    """Write a log of about this size; return the number of lines."""
     lines = SOURCE.read_bytes().splitlines(keepends=True)
     first_result = next(index for index, line in enumerate(lines) if b'"result_validity"' in line)
     body, results = lines[:first_result], lines[first_result:]
@@ -59,7 +59,7 @@ def make_log(path: Path, size_bytes: int) -> int:
 
 
 def read_with_json(path: Path) -> dict[str, object]:
-    """The yardstick: json.loads over every line."""
+    """Read with the reference: json.loads over every line."""
     last: dict[str, object] = {}
     with path.open("rb") as file:
         for line in file:
@@ -69,7 +69,7 @@ def read_with_json(path: Path) -> dict[str, object]:
 
 
 def read_with_parser(path: Path) -> dict[str, object]:
-    """What is measured: everything from the file to metrics and verdict."""
+    """Read with the parser: everything from the file to metrics and verdict."""
     sys.path.insert(0, str(ROOT))
     from parsers.loadgen import PARSER
 
@@ -89,7 +89,7 @@ def child(reader: str, path: Path) -> None:
 
 
 def measure(path: Path, repeats: int) -> dict[str, dict[str, object]]:
-    """Both readers in turn, so often; the medians."""
+    """Measure both readers in turn, in several rounds; return the medians."""
     runs: dict[str, list[dict[str, float]]] = {reader: [] for reader in READERS}
     for _ in range(repeats):
         for reader in READERS:
@@ -109,7 +109,7 @@ def measure(path: Path, repeats: int) -> dict[str, dict[str, object]]:
 
 
 def main() -> None:
-    """Make the log, measure, print and write the results."""
+    """Create the log, measure, print and write the results."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -147,7 +147,7 @@ def main() -> None:
 
 
 def cpu_name() -> str:
-    """The processor's name as the kernel tells it."""
+    """Return the processor's name as reported by the kernel."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

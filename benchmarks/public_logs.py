@@ -1,13 +1,13 @@
-"""Verdict and score of every LoadGen log in public result repositories, beside the checker's log parser.
+"""Compares verdict and score of every LoadGen log in public result repositories with the checker's parser.
 
     python benchmarks/public_logs.py --inference DIR [--workers 2] [--limit N] [--results FILE] ROUND…
 
 DIR is a checkout or git directory of mlcommons/inference, whose tools/submission/log_parser.py is the
-yardstick; each ROUND one of mlcommons/inference_results_vX.Y, its version in its name. A git directory needs
+reference; each ROUND one of mlcommons/inference_results_vX.Y, its version in its name. A git directory needs
 no work tree. Each pair of detail log and summary is read three times: by the checker's parser, by ours, and
 the summary alone by ours. A round's results replace older ones of that round; other rounds in the file stay.
 
-The checker's parser has no verdict of its own. VALID here is what the submission checker makes of it:
+The checker's parser has no verdict of its own. VALID here means what the submission checker requires:
 result_validity is VALID, and the log holds no error. Its score is the field that the round's checker reads.
 
 Every disagreement belongs to a class with an explanation; the command ends with 1 if one does not.
@@ -40,7 +40,7 @@ EXAMPLES = 2
 SAME = 1e-9
 _BLOCK = 200
 
-# RESULT_FIELD_NEW and RESULT_FIELD_BENCHMARK_OVERWRITE of the submission checkers, from a round on.
+# RESULT_FIELD_NEW and RESULT_FIELD_BENCHMARK_OVERWRITE of the submission checkers, by first round.
 FIELDS: dict[str, tuple[tuple[float, str], ...]] = {
     "Offline": ((0, "result_samples_per_second"),),
     "SingleStream": ((0, "result_90.00_percentile_latency_ns"), (2.0, "early_stopping_latency_ss")),
@@ -70,8 +70,8 @@ EXPLANATIONS = {
     "audit_invalid": "a compliance run (TEST01, 04, 06: answers kept, samples repeated) that LoadGen calls "
     "INVALID, as its narrower test must be",
     "audit_repeats": "TEST04 that LoadGen calls VALID: it repeats a sample or issues each once, so its "
-    "rate is no result",
-    "checker_refuses": "the checker's parser raises an error at a line that is no JSON, such as a name with "
+    "rate is not a result",
+    "checker_refuses": "the checker's parser raises an error at a line that is not JSON, such as a name with "
     "a null byte; ours reads on",
     "no_estimate": "too few queries for early stopping: the checker reads LoadGen's 0, ours leaves the "
     "estimate out",
@@ -124,7 +124,7 @@ def _round_name(source: Path) -> str:
     return match[0]
 
 
-# ---- where logs come from
+# ---- sources of logs
 
 
 def _is_git(source: Path) -> bool:
@@ -138,7 +138,7 @@ def _file_of(source: Path, name: str) -> bytes:
 
 
 def folders_of(source: Path) -> dict[str, dict[str, str]]:
-    """Every folder that holds a LoadGen log: which, and the file's path or git's name for it."""
+    """Return every folder with a LoadGen log: the kind of log, and the file's path or git's name for it."""
     folders: dict[str, dict[str, str]] = {}
     if _is_git(source):
         listed = subprocess.check_output(["git", "-C", str(source), "ls-tree", "-r", "-z", "HEAD"])
@@ -156,7 +156,7 @@ def folders_of(source: Path) -> dict[str, dict[str, str]]:
 
 
 def _contents(source: Path, wanted: list[str]) -> Iterator[bytes | None]:
-    """The files' contents in this order, None for one that a partial copy of a repository lacks."""
+    """Yield the files' contents in this order, or None for one that a partial copy of a repository lacks."""
     if not _is_git(source):
         yield from (Path(name).read_bytes() for name in wanted)
         return
@@ -181,7 +181,7 @@ def _contents(source: Path, wanted: list[str]) -> Iterator[bytes | None]:
 
 
 def compare_round(source: Path, yardstick: Path, workers: int, limit: int) -> list[dict[str, Any]]:
-    """Read every pair of a round; one row each."""
+    """Read every pair of a round; return one row each."""
     folders = sorted(folders_of(source).items())
     folders = folders[:: max(1, len(folders) // limit)] if limit else folders
     blocks = [folders[at : at + _BLOCK] for at in range(0, len(folders), _BLOCK)]
@@ -298,11 +298,11 @@ def _field(folder: str, scenario: str, round_: float) -> str:
     return field
 
 
-# ---- what the differences are
+# ---- classes of differences
 
 
 def _verdict_class(row: dict[str, Any]) -> str:
-    """Why the verdicts differ; empty where they agree, ``unexplained`` where nothing is known."""
+    """Return why the verdicts differ; empty if they agree, ``unexplained`` if unknown."""
     ours, checker = row["ours"], row["checker"]
     pair = (checker["verdict"], ours["verdict"])
     codes = set(ours.get("codes", ()))
@@ -338,7 +338,7 @@ def _score_class(row: dict[str, Any]) -> str:
 
 
 def _alone_class(row: dict[str, Any]) -> str:
-    """Why the summary alone gets another verdict than the pair."""
+    """Return why the summary alone gets a verdict that differs from the pair's."""
     alone, ours = row["alone"], row["ours"]
     if alone["verdict"] == ours["verdict"]:
         return ""
@@ -356,7 +356,7 @@ def _alone_class(row: dict[str, Any]) -> str:
 
 
 def _round_report(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is told of one round: counts, and each class of disagreement with a few examples."""
+    """Return the report on one round: counts, and each class of disagreement with a few examples."""
     counts: dict[str, Counter[str]] = {
         kind: Counter() for kind in ("versions", "verdicts", "scores", "alone")
     }
@@ -401,7 +401,7 @@ def _round_report(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _with_round(results: Path, name: str, round_: dict[str, Any]) -> dict[str, Any]:
-    """The results with this round in the place of an older one; other rounds stay."""
+    """Return the results with this round in place of an older one; other rounds stay."""
     rounds = json.loads(results.read_text())["rounds"] if results.is_file() else {}
     rounds = dict(sorted({**rounds, name: round_}.items()))
     names = {class_.split("/")[1] for found in rounds.values() for class_ in found["disagreements"]}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Random weights quantised to fp8 beforehand, as published fp8 models are; called by llama_on_gpu.py.
+"""Creates random weights quantised to fp8, like published fp8 models; called by llama_on_gpu.py.
 
-vLLM's ``load_format: dummy`` does for bf16 weights, which are quantised as they load. For fp8 ones it draws
+vLLM's ``load_format: dummy`` works for bf16 weights, which are quantised as they load. For fp8 ones it draws
 numbers below the smallest that fp8 has: nearly all are 0, and multiplying zeros takes less power, so that a
 GPU at its power limit would be measured too fast. Here weights are normal with a standard deviation of 0.02,
 which with RMSNorm gives activations of the size that a trained model has, and static scales fit them.
@@ -16,13 +16,13 @@ from typing import Any
 
 DEVIATION = 0.02
 FP8_MAX = 448.0
-"""Of float8_e4m3fn."""
+"""Largest value of float8_e4m3fn."""
 LARGEST_INPUT = {"qkv": 6.0, "o": 8.0, "gate_up": 6.0, "down": 40.0}
-"""What the inputs of a layer's products reach with such weights: a normal number's 6 deviations and more."""
+"""Largest input of a layer's products with such weights: more than 6 deviations of a normal number."""
 
 
 def main(config: dict[str, Any], folder: Path) -> None:
-    """Write the model: config.json and a file a layer."""
+    """Write the model: config.json and one file per layer."""
     import torch
     from safetensors.torch import save_file
 
@@ -78,7 +78,7 @@ def main(config: dict[str, Any], folder: Path) -> None:
     )
     index = {"metadata": {}, "weight_map": files}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    # Last: a folder with it is whole.
+    # Last: a folder with it is complete.
     (folder / "config.json").write_text(json.dumps({**config, "quantization_config": quantization}))
 
 

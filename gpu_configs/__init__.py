@@ -1,1 +1,1 @@
-"""What is known of a system: YAML, one a system."""
+"""Facts about systems: YAML, one file per system."""

@@ -1,7 +1,7 @@
-"""How vLLM is set up on a GPU that nobody measured: from its memory, bandwidth, arithmetic rate and power.
+"""Derives vLLM settings for an unmeasured GPU: from its memory, bandwidth, arithmetic rate and power.
 
-The constants are those with which the model agrees with what was measured on one H100 SXM and one H200
-(benchmarks/results). What was measured on a kind of GPU stands in its file and wins.
+The constants were fitted to measurements on one H100 SXM and one H200 (benchmarks/results). Settings measured
+on a kind of GPU are in its file and take precedence.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 _GIB = 1 << 30
 _PARAMETERS = 8.03e9
 _KV_VALUES_PER_TOKEN = 2 * 32 * 8 * 128
-"""Keys and values, 32 layers, 8 heads of 128: Llama 3.1 8B."""
+"""Size of keys and values: 32 layers, 8 heads of 128 (Llama 3.1 8B)."""
 _MEAN_INPUT, _OUTPUT = 870, 128
-"""Tokens of a query of llama3.1-8b's data set."""
+"""Tokens of one query of llama3.1-8b's data set."""
 _ACTIVATIONS_GIB = 6
 _MOST_SEQUENCES = 1536
-"""More gained nothing on an H200."""
+"""More gave no improvement on an H200."""
 _DEFAULT_CAPTURE = 512
-"""vLLM captures CUDA graphs for that many sequences by itself."""
+"""vLLM captures CUDA graphs for this many sequences by default."""
 _SHARE_OF_PEAK = {"fp8": 0.525, "bf16": 0.75, "fp16": 0.75}
 _SHARE_OF_BANDWIDTH = 0.85
 _JOULES_PER_QUERY = {8: 25.0, 9: 12.5, 10: 8.3}
-"""By the major compute capability; 9 is measured."""
+"""By major compute capability; only 9 is measured."""
 _FAST = 1e15
-"""Operations/s above which steps of 16,384 tokens pay."""
+"""Operations/s from which steps of 16,384 tokens are faster."""
 _HOPPER = 9
 _LEAST_CAPABILITY = 7.5
 """vLLM's first engine ran on Volta (7.0); the present one does not."""
@@ -37,12 +37,13 @@ _SMALL_LENGTH = 4096
 
 
 def derived_settings(gpu: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a kind of GPU, by model, as a file of ``gpus`` would have them.
+    """Return the settings of a kind of GPU, by model, in the form of a file in ``gpus``.
 
-    A GPU that does not hold the weights and one full batch, or that vLLM does not run on, has none.
+    The result is empty for a GPU that cannot hold the weights and one full batch, or that vLLM does not
+    support.
 
     Args:
-        gpu: the fields of a GpuModel.
+        gpu: fields of a GpuModel.
     """
     rates = gpu["peak_flops"]
     operands = next(kind for kind in ("fp8", "bf16", "fp16") if kind in rates)
@@ -63,7 +64,7 @@ def derived_settings(gpu: Mapping[str, Any]) -> dict[str, Any]:
     if operands == "fp8":
         engine["quantization"] = "fp8"
         if major is not None and not is_hopper:
-            # FlashAttention reads an fp8 cache on Hopper alone; FlashInfer, vLLM's next choice, needs nvcc.
+            # FlashAttention reads an fp8 cache only on Hopper; FlashInfer, vLLM's next choice, needs nvcc.
             engine["attention_backend"] = "TRITON_ATTN"
     if operands == "fp16":
         engine["dtype"] = "half"
@@ -90,7 +91,7 @@ def derived_settings(gpu: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(derived: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
-    """What is derived with what was measured in its place, key by key; phases are one setting."""
+    """Return the derived settings, with measured ones in their place, key by key; phases are one setting."""
     found: dict[str, Any] = dict(derived)
     for name, value in measured.items():
         old = found.get(name)
@@ -109,7 +110,7 @@ def _scenario(sequences: int, tokens: int, rate: float, *, nvidia: bool) -> dict
 
 
 def _sequences(usable_gib: float, operands: str) -> int:
-    """How many queries of mean length fit into the cache beside the weights."""
+    """Return the number of queries of mean length that fit into the cache beside the weights."""
     bytes_each = 1 if operands == "fp8" else 2
     fit = _room(usable_gib, operands) / (_KV_VALUES_PER_TOKEN * bytes_each * (_MEAN_INPUT + _OUTPUT))
     return max(64, _floor(min(fit, _MOST_SEQUENCES), 64))
@@ -127,7 +128,7 @@ def _step_tokens(rate: float, memory_gib: int) -> int:
 
 
 def _queries_per_s(gpu: Mapping[str, Any], operands: str, major: int | None, sequences: int) -> float:
-    """Offline's rate: arithmetic and memory one after the other, and no more than the power allows."""
+    """Return Offline's rate: arithmetic time plus memory time, limited by the power."""
     operations = 2 * _PARAMETERS * (_MEAN_INPUT + _OUTPUT)
     width = 1 if operands == "fp8" else 2
     cache = _OUTPUT * (_MEAN_INPUT + _OUTPUT / 2) * _KV_VALUES_PER_TOKEN * width

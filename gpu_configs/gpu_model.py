@@ -1,6 +1,6 @@
-"""What is known of a kind of GPU: its limits, and how vLLM is set up on it (``gpu_configs/gpus/*.yaml``).
+"""Facts about a kind of GPU: its limits and its vLLM settings (``gpu_configs/gpus/*.yaml``).
 
-A file's ``vllm`` has what was measured; the rest follows from the GPU's own figures (engine_model).
+A file's ``vllm`` contains measured settings; engine_model derives the others from the GPU's own figures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOLDER = Path(__file__).parent / "gpus"
 
 
 class ScenarioDefaults(BaseModel):
-    """How an engine is set up for one scenario."""
+    """Settings of an engine for one scenario."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -34,14 +34,14 @@ class ScenarioDefaults(BaseModel):
 
 
 class EngineDefaults(BaseModel):
-    """How an engine is set up for one model."""
+    """Settings of an engine for one model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     engine: dict[str, Any] = Field(default_factory=dict, description="vLLM's engine arguments.")
     static_fp8: dict[str, Any] = Field(
         default_factory=dict,
-        description="Further ones for weights that come in fp8 with static scales, one for a tensor.",
+        description="Additional arguments for fp8 weights with static scales, one per tensor.",
     )
     environment: dict[str, str] = Field(default_factory=dict, description="Variables for vLLM.")
     scenarios: dict[str, ScenarioDefaults] = Field(default_factory=dict)
@@ -53,21 +53,21 @@ class GpuModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    driver_names: tuple[str, ...] = Field(min_length=1, description="Parts of the name the driver gives.")
+    driver_names: tuple[str, ...] = Field(min_length=1, description="Parts of the driver's name for it.")
     memory_gib: int = Field(gt=0)
     peak_flops: dict[Literal["bf16", "fp16", "int8", "fp8", "fp4"], float] = Field(
         description="Dense operations/s by the operands' type."
     )
     memory_bandwidth_bytes_per_s: float = Field(gt=0)
-    power_w: int = Field(gt=0, description="The limit as it is delivered.")
-    compute_capability: str | None = Field(None, pattern=r"^\d+\.\d$", description="NVIDIA's; else absent.")
+    power_w: int = Field(gt=0, description="The factory power limit.")
+    compute_capability: str | None = Field(None, pattern=r"^\d+\.\d$", description="Only for NVIDIA GPUs.")
     source: str
     vllm: dict[str, EngineDefaults] = Field(
-        default_factory=dict, description="What was measured, over what follows from the rest."
+        default_factory=dict, description="Measured settings, which override the derived ones."
     )
 
     def is_called(self, driver_name: str) -> bool:
-        """Whether a driver means this kind by a name; L40S is not an L4."""
+        """Return True if a driver's name means this kind; L40S is not an L4."""
         return any(
             re.search(rf"(?<![A-Za-z0-9]){re.escape(part)}(?![A-Za-z0-9])", driver_name)
             for part in self.driver_names
@@ -76,10 +76,10 @@ class GpuModel(BaseModel):
 
 @cache
 def gpu_models() -> tuple[GpuModel, ...]:
-    """All kinds that are known.
+    """Return all known kinds of GPUs.
 
     Raises:
-        ValueError: if a file is not as it must be.
+        ValueError: if a file is not valid.
     """
     return tuple(
         complete(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in sorted(_FOLDER.glob("*.yaml"))
@@ -87,10 +87,10 @@ def gpu_models() -> tuple[GpuModel, ...]:
 
 
 def complete(written: Mapping[str, Any]) -> GpuModel:
-    """A kind of GPU from a file's content, with the settings that the file leaves to the model.
+    """Return a kind of GPU from a file's content, with derived settings where the file has none.
 
     Raises:
-        ValueError: if the content is not as it must be.
+        ValueError: if the content is not valid.
     """
     facts = GpuModel.model_validate(written).model_dump()
     settings = merged(derived_settings(facts), written.get("vllm", {}))
@@ -98,5 +98,5 @@ def complete(written: Mapping[str, Any]) -> GpuModel:
 
 
 def gpu_model(driver_name: str | None) -> GpuModel | None:
-    """The kind that a driver's name stands for; None for one that nothing is known of."""
+    """Return the kind with this driver's name, or None if unknown."""
     return next((model for model in gpu_models() if driver_name and model.is_called(driver_name)), None)

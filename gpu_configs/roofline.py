@@ -1,4 +1,4 @@
-"""The most that a GPU could do for a decoder-only model: a rate above it is a counting bug or a cache."""
+"""Upper limit of a GPU's rate for a decoder-only model: a higher rate is a counting bug or a cache."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 _BITS = {"bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4}
 _UNKNOWN_BITS = min(_BITS.values())
-"""The narrowest operands, for a model whose are not known: a true result is never refused."""
+"""The narrowest operands, for a model with unknown operands, so that a true result is never refused."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A Llama-like model's sizes, by the names of its configuration."""
+    """Sizes of a Llama-like model, under the names of its configuration."""
 
     hidden_size: int
     intermediate_size: int
@@ -33,7 +33,7 @@ class Architecture:
 
     @property
     def layer_parameters(self) -> int:
-        """Weights that every token is multiplied with, in all layers."""
+        """Number of weights that every token is multiplied with, in all layers."""
         heads = self.head_dim * (2 * self.num_attention_heads + 2 * self.num_key_value_heads)
         return self.num_hidden_layers * self.hidden_size * (heads + 3 * self.intermediate_size)
 
@@ -41,9 +41,9 @@ class Architecture:
 def most_samples_per_second(
     architecture: Architecture, *, input_tokens: float, output_tokens: float, peak_flops: float
 ) -> float:
-    """Samples/s at the arithmetic limit: two operations a weight and token, and attention over the past.
+    """Return the samples/s at the arithmetic limit: two operations per weight and token, plus attention.
 
-    The bandwidth is left out: with many answers at once it limits less. So the true limit is below this one.
+    The bandwidth is ignored, because it limits less with many concurrent answers. The true limit is lower.
 
     Args:
         architecture: the model.
@@ -55,16 +55,16 @@ def most_samples_per_second(
     tokens = input_tokens + output_tokens
     linear = 2 * model.layer_parameters * tokens
     head = 2 * model.hidden_size * model.vocab_size * output_tokens
-    # Scores and weighted values: four operations a pair of positions, half of them masked.
+    # Scores and weighted values: four operations for each pair of positions, half of them masked.
     attention = 2 * tokens**2 * model.num_attention_heads * model.head_dim * model.num_hidden_layers
     return peak_flops / (linear + head + attention)
 
 
 def quantization_config(model: str) -> dict[str, Any]:
-    """How a model's weights were made smaller, from its ``config.json``; empty where it says nothing of it.
+    """Return how a model's weights were quantised, from its ``config.json``; empty if it does not say.
 
     Args:
-        model: the model's folder; any other name has none.
+        model: the model's folder; the result is empty for any other name.
     """
     try:
         config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
@@ -75,13 +75,13 @@ def quantization_config(model: str) -> dict[str, Any]:
 
 
 def _operand_bits(quantization: str | None, config: Mapping[str, Any]) -> int:
-    """Bits of the widest operand of the model's multiplications.
+    """Return the number of bits of the widest operand of the model's multiplications.
 
-    Weights alone that are small do not tell: vLLM's kernels may make the activations as small
+    Small weights alone are not conclusive: vLLM's kernels may make the activations as small
     (``VLLM_MARLIN_INPUT_DTYPE``).
 
     Args:
-        quantization: vLLM's name for it; None for a model that has none.
+        quantization: vLLM's name for the quantisation; None for a model without one.
         config: ``quantization_config`` of the model: ``config_groups`` of compressed-tensors, ``quant_algo``
             of ModelOpt, ``quant_method``.
     """
@@ -110,12 +110,12 @@ def gpus_used(engine: Mapping[str, Any]) -> int:
 def limit_of(
     result: Mapping[str, Any], gpus: tuple[Gpu, ...], *, quantization: Mapping[str, Any] | None = None
 ) -> float | None:
-    """The limit of a test in samples/s; None where the GPU, the model or the tokens are not known.
+    """Return the limit of a test in samples/s, or None if the GPU, the model or the tokens are unknown.
 
     Args:
-        result: ``harness_result.json``, with what the engine says of its model and its parallelism.
+        result: ``harness_result.json``, with the engine's model and parallelism.
         gpus: the host's GPUs.
-        quantization: the model's own ``quantization_config``, where it is at hand.
+        quantization: the model's own ``quantization_config``, if available.
     """
     engine, completed = result.get("engine") or {}, result.get("completed") or 0
     kind = gpu_model(gpus[0].name) if gpus else None

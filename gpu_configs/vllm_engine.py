@@ -1,4 +1,4 @@
-"""vLLM in the harness's process: what a profile may ask of it, and the settings that follow for a host."""
+"""vLLM in the harness's process: the parameters of a profile, and the settings for a host."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from gpu_configs.gpu_model import GpuModel
 
 SERVER_SCENARIOS = ("Server", "Interactive")
-"""Scenarios in which queries come at a rate."""
+"""Scenarios in which queries arrive at a rate."""
 
 _SCHEDULER = "harness.backends.vllm_scheduler.PhasedScheduler"
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _ARGUMENTS = Path(__file__).with_name("vllm_arguments.txt")
 """The fields of EngineArgs and AsyncEngineArgs of vLLM 0.22.1 (vllm/engine/arg_utils.py)."""
 _HARNESS_DEFAULT = "max_model_len"
-"""The argument that the harness has a default for: to leave it out is not to ask for vLLM's own."""
+"""An argument for which the harness has a default; leaving it out does not select vLLM's own default."""
 _WEIGHTS_SHARE = 0.6
-"""The most of a GPU's memory that weights may take, so that answers have room."""
+"""The largest share of a GPU's memory for weights, so that answers have room."""
 _BYTES_PER_PARAMETER = {"fp8": 1.0, "fp8_per_tensor": 1.0, "fp8_per_block": 1.0}
 _BF16_BYTES = 2.0
 _QUANTIZED_BYTES = 1.0
-"""A parameter of weights that come quantised takes no more."""
+"""A parameter of quantised weights is not larger than this."""
 _MIB, _GIB = 1024**2, 1024**3
 _SMALLER_SHARE = 0.05
 _LEAST_SHARE = 0.5
@@ -48,20 +48,20 @@ class VllmParameters(BaseModel):
 
     model: str = Field(description="Folder of the model, or its name on Hugging Face's hub.")
     parameters_billion: float | None = Field(
-        None, gt=0, description="Size of the model in 10⁹ parameters; tells how many GPUs it needs."
+        None, gt=0, description="Size of the model in 10⁹ parameters; determines how many GPUs it needs."
     )
     llm_config: dict[str, Any] = Field(
         default_factory=dict,
-        description="vLLM's engine arguments by their own names, over the defaults; or a list of such, each "
-        "over those before it. An empty text leaves the default, null is vLLM's own.",
+        description="vLLM's engine arguments by their own names, over the defaults; or a list of them, each "
+        "overriding those before it. An empty text keeps the default, null selects vLLM's own.",
     )
     sampling: dict[str, Any] = Field(
         default_factory=dict, description="vLLM's SamplingParams by their own names; greedy if absent."
     )
     phases: dict[str, float] | bool | None = Field(
         None,
-        description="Settings of steps that hold either prompts or answers, or false for vLLM's own "
-        "scheduler; what gpu_configs has for the GPU and scenario if absent.",
+        description="Settings of separate steps for prompts and answers, or false for vLLM's own "
+        "scheduler. If absent, the settings of gpu_configs for the GPU and scenario.",
     )
     gpus: int | None = Field(None, ge=1, description="GPUs to use; all if absent.")
     environment: dict[str, str] = Field(default_factory=dict, description="Environment variables for vLLM.")
@@ -76,21 +76,21 @@ class VllmParameters(BaseModel):
     def _gpus_are_chosen_for_all(cls, value: dict[str, str]) -> dict[str, str]:
         if "CUDA_VISIBLE_DEVICES" in value:
             raise ValueError(
-                "CUDA_VISIBLE_DEVICES chooses GPUs for the whole run: set it where vcagent starts"
+                "CUDA_VISIBLE_DEVICES chooses GPUs for the whole run: set it in the environment of vcagent"
             )
         return value
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What the harness's vLLM backend is given.
+    """Settings for the harness's vLLM backend.
 
     Args:
         engine: vLLM's engine arguments.
         sampling: vLLM's sampling parameters.
         environment: environment variables.
-        start_qps: a load to start from, in queries/s, where one is known.
-        origin: where the settings come from, in words.
+        start_qps: an initial load in queries/s, if known.
+        origin: a readable source of the settings.
     """
 
     engine: Mapping[str, Any]
@@ -103,13 +103,13 @@ class EngineSettings:
 def engine_settings(
     asked: VllmParameters, *, model: str, scenario: str, gpus: tuple[Gpu, ...]
 ) -> EngineSettings:
-    """The settings for a model and scenario on the GPUs of a host: what is known, under what is asked.
+    """Return the settings for a model and scenario on a host's GPUs; the profile's settings take precedence.
 
     Args:
-        asked: what the profile says; it wins.
+        asked: the profile's settings, which take precedence.
         model: the model's name in the records, such as ``llama3.1-8b``.
         scenario: one of the harness's scenarios.
-        gpus: the host's GPUs; empty for a host without (vLLM for CPU).
+        gpus: the host's GPUs; empty for a host without GPUs (vLLM for CPU).
     """
     count = asked.gpus or len(gpus)
     kind = gpu_model(gpus[0].name) if gpus else None
@@ -119,11 +119,11 @@ def engine_settings(
     origin = [f"gpu_configs has {model} on {kind.name}" if kind and known else "vLLM's own defaults"]
     quantized = quantization_config(asked.model)
     if known and quantized:
-        # vLLM refuses another method than that of the weights.
+        # vLLM refuses a method that differs from that of the weights.
         engine.pop("quantization", None)
         engine |= known.static_fp8 if _is_static_fp8(quantized) else {}
         origin.append(
-            f"the weights are quantised already ({quantized.get('quant_method', 'by a method untold')})"
+            f"the weights are quantised already ({quantized.get('quant_method', 'by an unknown method')})"
         )
     engine.update(asked.llm_config)
     origin += _strangers(asked.llm_config)
@@ -134,14 +134,14 @@ def engine_settings(
         origin.append(_spread_in_words(spread, count))
     engine = {name: value for name, value in engine.items() if value is not None or name == _HARNESS_DEFAULT}
     if extension := engine.get("worker_extension_cls"):
-        # vLLM finds its compiled graphs by its arguments, of which it leaves out this one but not that one.
+        # vLLM finds its compiled graphs by its arguments, but its key lacks this argument.
         more = engine.get("additional_config") or {}
         engine["additional_config"] = {**more, "worker_extension_cls": extension}
     phases = (own.phases if own else None) if asked.phases is None else (asked.phases or None)
     if phases and phases is not True and "scheduler_cls" not in engine:
         more = engine.get("additional_config") or {}
         engine |= {"scheduler_cls": _SCHEDULER, "additional_config": {**more, "phases": dict(phases)}}
-        origin.append("prompts and answers in steps of their own")
+        origin.append("separate steps for prompts and answers")
     variables = known.environment if known else {}
     origin += [f"{name}={value}" for name, value in variables.items() if name not in asked.environment]
     per_gpu = own.queries_per_s_per_gpu if own else None
@@ -156,7 +156,7 @@ def engine_settings(
 
 
 def _is_static_fp8(config: Mapping[str, Any]) -> bool:
-    """Whether weights and activations are fp8, each tensor with one scale that is known beforehand.
+    """Return True if weights and activations are fp8, with one scale per tensor that is known beforehand.
 
     Args:
         config: ``quantization_config`` of vLLM's fp8, of ModelOpt, or of compressed-tensors.
@@ -177,7 +177,7 @@ def _is_static_fp8(config: Mapping[str, Any]) -> bool:
 
 
 def _bytes_of_weights(asked: VllmParameters, engine: Mapping[str, Any], *, comes_quantized: bool) -> float:
-    """Of the whole model; 0 where its size is not known."""
+    """Return the size of the whole model in bytes; 0 if unknown."""
     each = (
         _QUANTIZED_BYTES
         if comes_quantized
@@ -187,18 +187,18 @@ def _bytes_of_weights(asked: VllmParameters, engine: Mapping[str, Any], *, comes
 
 
 def _memory_bytes(gpus: tuple[Gpu, ...], kind: GpuModel | None) -> float:
-    """Of each GPU, as the driver or else ``gpu_configs`` tells; 0 where nobody does."""
+    """Return the memory of each GPU in bytes, from the driver or else ``gpu_configs``; 0 if unknown."""
     told = gpus[0].memory_mib if gpus else None
     return told * _MIB if told else kind.memory_gib * _GIB if kind else 0
 
 
 def _spread(engine: Mapping[str, Any], count: int, weights: float, memory: float) -> dict[str, int]:
-    """The fewest GPUs an engine that hold the weights, and engines for the rest; what is given stays.
+    """Return the fewest GPUs per engine that hold the weights, and engines for the rest; given values stay.
 
-    GPUs of an engine are a power of two, which divides the number of attention heads of the models there are.
+    The number of GPUs per engine is a power of two, which divides the number of attention heads of a model.
 
     Args:
-        engine: the engine's arguments so far; one that is there is kept, and None is vLLM's own: 1.
+        engine: the engine's arguments so far; given values are kept, and None is vLLM's own default: 1.
         count: GPUs to use.
         weights: bytes of the model's weights; 0 where unknown.
         memory: bytes of a GPU's memory; 0 where unknown.
@@ -233,7 +233,7 @@ def _known_arguments() -> tuple[str, ...]:
 
 
 def _strangers(asked: Mapping[str, Any]) -> list[str]:
-    """A word on names that the pinned vLLM does not have; another version may, so that vLLM has the last."""
+    """Return a note on names that the pinned vLLM does not have; another version may, so vLLM decides."""
     words = []
     for name in asked:
         if name not in _known_arguments():
@@ -243,14 +243,14 @@ def _strangers(asked: Mapping[str, Any]) -> list[str]:
 
 
 def smaller(engine: Mapping[str, Any], *, keep_share: bool = False) -> dict[str, Any]:
-    """The engine's arguments with less memory, for the one retry after it ran out.
+    """Return the engine's arguments with less memory, for the one retry after memory ran out.
 
-    Half the answers at once and half the tokens of a step need less for activations, and a smaller share of
-    the GPU's memory leaves more to what vLLM does not count.
+    Half the concurrent answers and half the tokens of a step need less memory for activations. A smaller
+    share of the GPU's memory leaves more for allocations that vLLM does not count.
 
     Args:
         engine: vLLM's engine arguments.
-        keep_share: whether vLLM's share of the memory stays, since the cache had no room in it.
+        keep_share: True to keep vLLM's share of the memory, because the cache had no room in it.
     """
     less = {
         **engine,

@@ -1,1 +1,1 @@
-"""A tool's output in, metrics out: pure functions, one file a format."""
+"""Turns the output of a tool into metrics: pure functions, one file per format."""

@@ -1,8 +1,8 @@
-"""``perf_harness_summary.json`` and ``accuracy_summary.json`` of NVIDIA's MLPerf harness up to v3.0.
+"""Reads ``perf_harness_summary.json`` and ``accuracy_summary.json`` of NVIDIA's MLPerf harness up to v3.0.
 
 Both map configurations to benchmarks to one sentence (inference_results_v0.7 to v3.0, closed/NVIDIA,
 code/main.py and code/common/harness.py); a configuration's name ends with the scenario. A run writes both
-files, and the one that is not of its mode says so: it holds no result.
+files. The file of the other mode states that it does not contain a result.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _KEYS = {
     "90th percentile latency (ns)": "result_90.00_percentile_latency_ns",
     "99th percentile latency (ns)": "result_99.00_percentile_latency_ns",
 }
-"""LoadGen's summary calls a number so; its detail log so."""
+"""Name in LoadGen's summary, and key in its detail log."""
 
 _LONGEST = 4000
-"""Characters of a sentence: the patterns below take time that grows with its square."""
+"""Most characters of a sentence: the time of the patterns below grows with the square of the length."""
 _PERFORMANCE = re.compile(
     r"(?P<key>[^:]+?)\s*:\s*(?P<value>[-+.\deE]+)(?:,| and) Result is\s*:?\s*(?P<validity>\w+)"
 )
@@ -48,7 +48,7 @@ _ACCURACY = re.compile(
 _NO_RESULT = f"no {PERFORMANCE_NAME} or {ACCURACY_NAME} with a result here or in any folder below"
 _REMEDY = "the harness writes both below build/logs when a run ends"
 _PARTS = " | "
-"""Between the metrics of a sentence (code/actionhandler/run_harness.py)."""
+"""Separator between the metrics of a sentence (code/actionhandler/run_harness.py)."""
 
 _OTHER_MODE = (
     "AccuracyOnly mode",
@@ -59,21 +59,21 @@ _OTHER_MODE = (
 
 
 def parse_summary(text: str, source: str = "") -> list[ParsedOutput]:
-    """The results of one file; those that are of the other mode are not there.
+    """Return the results of one file, without the placeholders of the other mode.
 
     Args:
         text: the file's text.
-        source: where it comes from, for errors.
+        source: the file that the text comes from, for errors.
 
     Raises:
-        ParseError: if it is cut, no such file, or has a sentence without its numbers.
+        ParseError: if the file is incomplete, is not such a file, or has a sentence without its numbers.
     """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"is no JSON, or was cut: {str(error)[:200]}", where=source or None) from error
+        raise ParseError(f"is not JSON or incomplete: {str(error)[:200]}", where=source or None) from error
     if not _is_summary(data):
-        raise ParseError("is no summary of the harness", where=source or None)
+        raise ParseError("is not a summary of the harness", where=source or None)
     outputs = []
     for configuration, benchmarks in data.items():
         for name, sentence in benchmarks.items():
@@ -103,7 +103,7 @@ def _output(configuration: str, name: str, sentence: str, source: str) -> Parsed
     if len(sentence) > _LONGEST:
         raise ParseError(f"the sentence of {name[:200]} has {len(sentence)} characters", where=source or None)
     if len(found := list(_PERFORMANCE.finditer(sentence))) > 1:
-        raise ParseError(f"the sentence of {name} holds {len(found)} results", where=source or None)
+        raise ParseError(f"the sentence of {name} contains {len(found)} results", where=source or None)
     if found:
         match = found[0]
         key = match["key"].strip()
@@ -129,7 +129,7 @@ def _output(configuration: str, name: str, sentence: str, source: str) -> Parsed
 
 
 def _accuracies(sentence: str) -> Iterator[Mapping[str, Any]]:
-    """An entry a metric, as metadata.json has it; one whose numbers cannot be read has none, and fails."""
+    """Yield an entry for each metric, as in metadata.json; an unreadable entry has no value and fails."""
     for part in sentence.split(_PARTS):
         match = _ACCURACY.search(part)
         if match is None:
@@ -149,17 +149,17 @@ def _is_summary_file(path: Path) -> bool:
 
 
 def recognise(path: Path) -> bool:
-    """Whether the path is such a file, or a folder with one somewhere below."""
+    """Return True if the path is such a file, or a folder that contains one at any depth."""
     return any(map(_is_summary_file, files_in(path)))
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Return the results of all such files of a tree, or of the one.
+    """Return the results of a file, or of all such files in a tree.
 
-    A run writes both files; the one that is not of its mode holds no result, and is passed over.
+    A run writes both files; the file of the other mode has no result and is ignored.
 
     Raises:
-        ParseError: if there is no file, the only one is cut, or they hold no result.
+        ParseError: if there is no file, the only one is incomplete, or none has a result.
     """
     outputs = parse_files(path, FORMAT, TOOL, _is_summary_file, _of_its_mode, always=False)
     if not outputs:

@@ -1,8 +1,8 @@
-"""``metadata.json`` of NVIDIA's MLPerf harness (inference_results_v4.1, closed/NVIDIA): one file a run.
+"""Reads ``metadata.json`` of NVIDIA's MLPerf harness (inference_results_v4.1, closed/NVIDIA): one per run.
 
-Each file says itself whether it is of a performance or an accuracy run, and of which benchmark and scenario,
-so a stale file cannot be taken for something else. Beside our own names, VirtualClient's are kept (its
-MLPerfMetricsParser.cs), tagged ``virtualclient``: there Offline and Server share one name.
+Each file states its mode (performance or accuracy), benchmark and scenario, so a stale file cannot be
+mistaken for something else. VirtualClient's names (its MLPerfMetricsParser.cs) are kept beside our own, with
+the tag ``virtualclient``; under these names Offline and Server share one name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALIAS = ("virtualclient",)
 OFFICIAL_DURATION_MS = 600_000
 _KEYS = ("test_mode", "scenario_key", "benchmark_full")
 _SIZE_LIMIT = 4 << 20
-# Accuracy metrics that the harness gives in percent; DICE is a ratio, lengths are counts.
+# Accuracy metrics that the harness reports in percent; DICE is a ratio, lengths are counts.
 _PERCENT = ("f1", "rouge", "map", "acc", "clip", "auc", "exact_match")
 _MORE_IS_BETTER = ("f1", "rouge", "map", "acc", "auc", "exact_match", "dice")
 _DETAILS = (
@@ -40,26 +40,26 @@ _DETAILS = (
 
 
 def parse_metadata(text: str, source: str = "") -> ParsedOutput:
-    """The metrics and the verdict of one run.
+    """Return the metrics and the verdict of one run.
 
     Args:
         text: the file's text.
-        source: where it comes from, for errors.
+        source: the file that the text comes from, for errors.
 
     Raises:
-        ParseError: if it is cut, not the harness's, or has not the numbers of its mode.
+        ParseError: if it is incomplete, not from the harness, or lacks the numbers of its mode.
     """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"is no JSON, or was cut: {str(error)[:200]}", where=source or None) from error
+        raise ParseError(f"is not JSON or incomplete: {str(error)[:200]}", where=source or None) from error
     return _parse_data(data, source)
 
 
 def _parse_data(data: object, source: str) -> ParsedOutput:
     if not isinstance(data, dict) or any(not isinstance(data.get(key), str) for key in _KEYS):
         raise ParseError(
-            f"is no metadata.json of the harness: it lacks {', '.join(_KEYS)}", where=source or None
+            f"is not a metadata.json of the harness: it lacks {', '.join(_KEYS)}", where=source or None
         )
     mode = data["test_mode"]
     if mode == "PerformanceOnly":
@@ -84,11 +84,11 @@ def _parse_data(data: object, source: str) -> ParsedOutput:
 
 
 def judge_performance(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, ...], Verdict]:
-    """The metrics and the verdict of a performance run.
+    """Return the metrics and the verdict of a performance run.
 
     Args:
-        data: ``scenario_key``, the value under that name, ``result_validity``, and what else is known.
-        source: where it comes from, for errors.
+        data: ``scenario_key``, the value under that name, ``result_validity``, and any other known fields.
+        source: the file that the data comes from, for errors.
 
     Raises:
         ParseError: if the value or the validity is missing.
@@ -134,7 +134,7 @@ def _reasons(data: Mapping[str, Any], said: str) -> Iterator[Reason]:
     if said != "VALID":
         yield Reason(
             f"LoadGen judged the result {said}",
-            "parse mlperf_log_detail.txt beside it, which tells the constraint and by how much it was missed",
+            "parse mlperf_log_detail.txt beside it, which shows the missed constraint and by how much",
             code="loadgen_invalid",
         )
 
@@ -147,15 +147,15 @@ def _duration_warnings(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def judge_accuracy(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, ...], Verdict]:
-    """The metrics and the verdict of an accuracy run.
+    """Return the metrics and the verdict of an accuracy run.
 
     Args:
-        data: ``accuracy``, a list of name, value, threshold, pass and, for some, upper_limit; and what else
-            is known. An entry without a value fails, whatever it says of itself.
-        source: where it comes from, for errors.
+        data: ``accuracy``, a list of name, value, threshold, pass and, for some, upper_limit; and any other
+            known fields. An entry without a value fails, whatever its ``pass`` says.
+        source: the file that the data comes from, for errors.
 
     Raises:
-        ParseError: if there is no value that was judged.
+        ParseError: if no value was judged.
     """
     entries = data.get("accuracy")
     entries = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
@@ -170,7 +170,7 @@ def judge_accuracy(data: Mapping[str, Any], source: str) -> tuple[tuple[Metric, 
         elif entry.get("pass") is not True or _contradicts_itself(entry):
             reasons.append(_missed(entry))
     if not metrics:
-        raise ParseError("the accuracy run's value is missing or no number", where=source or None)
+        raise ParseError("the accuracy run's value is missing or not a number", where=source or None)
     warnings = []
     overall = data.get("accuracy_pass")
     if isinstance(overall, bool) and overall is not all(entry.get("pass") is True for entry in entries):
@@ -205,7 +205,7 @@ def _accuracy_metrics(entry: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _contradicts_itself(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry that passed is out of its range, or below its threshold where more is better."""
+    """Return True if an entry that passed is out of its range, or below its threshold if higher is better."""
     value, threshold, most = (finite(entry.get(key)) for key in ("value", "threshold", "upper_limit"))
     if value is None:
         return False
@@ -254,7 +254,7 @@ def _alias(name: str, value: float, unit: str, relativity: Relativity) -> Metric
 
 
 def _suffix(data: Mapping[str, Any]) -> str:
-    """VirtualClient's suffix; it looks for 99_9 in the scenario, so that it is always _p99."""
+    """Return VirtualClient's suffix, which is always _p99 because it looks for 99_9 in the scenario."""
     return "_p99_9" if "99_9" in str(data.get("scenario", "")) else "_p99"
 
 
@@ -279,12 +279,12 @@ def _is_metadata(path: Path) -> bool:
 
 
 def recognise(path: Path) -> bool:
-    """Whether the path is such a file, or a folder with one somewhere below."""
+    """Return True if the path is such a file, or a folder that contains one at any depth."""
     return any(map(_is_metadata, files_in(path)))
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Return the runs of all such files of a tree, or of the one.
+    """Return the run of a file, or the runs of all such files in a tree.
 
     Raises:
         ParseError: if there is none, or the only one cannot be read.

@@ -1,4 +1,4 @@
-"""Numbers as tools write them: strict about text, safe with JSON's integers of any length."""
+"""Reads numbers as tools write them: strict about text, safe with JSON's integers of any length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 from agent.core.errors import ParseError
 
-# Python's own float() also takes "1_000", blanks and the digits of every script.
+# Python's own float() also accepts "1_000", blanks and the digits of every script.
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,4})?", re.ASCII)
 _NONE = re.compile(r"[-+]?(?:inf(?:inity)?|nan(?:\(\w*\))?)", re.ASCII | re.IGNORECASE)
 _ABSENT = {"", "n/a", "none", "null", "-"}
@@ -15,7 +15,7 @@ _MOST_DIGITS = 400
 
 
 def finite(value: object) -> float | None:
-    """Return a number of JSON or of text as a float; None if it is infinite, NaN or not a number."""
+    """Return a number of JSON or of a text as a float; None if it is infinite, NaN or not a number."""
     if isinstance(value, str):
         text = value.strip()
         if len(text) > _MOST_DIGITS or not _NUMBER.fullmatch(text):
@@ -31,14 +31,14 @@ def finite(value: object) -> float | None:
 
 
 def number(value: object, what: str) -> float | None:
-    """Return a number; None where the tool wrote that there is none (``inf``, ``nan``, ``N/A``, nothing).
+    """Return a number; None if the tool wrote that there is none (``inf``, ``nan``, ``N/A``, empty).
 
     Args:
         value: the text, or JSON's value.
-        what: the name of the number, for the error.
+        what: the name of the number, for the error message.
 
     Raises:
-        ParseError: if there is something else, such as a number with a decimal comma.
+        ParseError: if the value is anything else, such as a number with a decimal comma.
     """
     result = finite(value)
     if result is not None or value is None or isinstance(value, float):
@@ -66,10 +66,10 @@ def whole(text: str, what: str = "a number") -> int:
 
 
 def count(value: object) -> int:
-    """Return a number of things; 0 for nothing.
+    """Return a count of things; 0 for an empty value.
 
     Raises:
-        ParseError: if it is not a whole number.
+        ParseError: if the value is not a whole number.
     """
     result = finite(0 if value is None or value == "" else value)
     if result is None or result < 0 or not result.is_integer():
@@ -78,7 +78,7 @@ def count(value: object) -> int:
 
 
 def measured(value: object, what: str) -> float | None:
-    """Return a number that cannot be negative, such as a time or a rate; None where the tool wrote none.
+    """Return a number that cannot be negative, such as a time or a rate; None if the tool wrote none.
 
     Raises:
         ParseError: if it is negative, or not a number.

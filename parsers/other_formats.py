@@ -1,4 +1,4 @@
-"""Formats that are often at hand and are not read: they are refused by name, with what to use instead."""
+"""Refuses common formats that are not supported by name, and names the format to use instead."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HEAD = 1 << 16
 
 
 class _Other(NamedTuple):
-    """A format that is not read.
+    """A format that is not supported.
 
     Args:
         what: its name.
         remedy: what to use instead.
-        pattern: what its beginning holds.
+        pattern: a pattern for the beginning of the file.
     """
 
     what: str
@@ -74,7 +74,7 @@ _FORMATS: tuple[_Other, ...] = (
         r"|\"(?:socket_power|gfx_activity)\":|AMDSMI",
     ),
     _other(
-        "locust's history of its requests, which has no result by itself",
+        "locust's history of its requests, which is not a result by itself",
         _STATS,
         r"^Timestamp,User Count,Type,Name",
     ),
@@ -132,14 +132,14 @@ _ENDINGS = {"", ".txt", ".log", ".out", ".csv", ".json", ".jsonl", ".html", ".pr
 
 
 def _known(path: Path) -> _Other | None:
-    """Return the format of a file, if it is one that is known and not read."""
+    """Return the format of a file if it is known but not supported."""
     text = beginning(path, _HEAD)
     for other in _FORMATS:
         if other.pattern.search(text):
             return other
     if found := _TYPE.search(text):
         return _other(
-            f"what a server answers at /metrics that is neither vLLM nor llama.cpp ({found['name'][:60]})",
+            f"the /metrics of a server that is neither vLLM nor llama.cpp ({found['name'][:60]})",
             "use the answer of vLLM's or llama.cpp's server",
             "",
         )
@@ -155,7 +155,7 @@ def _known(path: Path) -> _Other | None:
 
 
 def recognise(path: Path) -> bool:
-    """Whether a file is of such a format, or a folder holds one."""
+    """Return True if a file has such a format, or a folder contains one."""
     files = files_in(path)
     if not path.is_dir():
         return _known(path) is not None
@@ -163,15 +163,15 @@ def recognise(path: Path) -> bool:
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Return an output without numbers for each such file below a folder.
+    """Return an output without numbers for each such file in a folder.
 
     Raises:
-        ParseError: if the path is such a file, or there is none.
+        ParseError: if the path is such a file, or contains none.
     """
     if not path.is_dir():
         other = _known(path)
         raise ParseError(
-            f"this is {other.what}; it is not read" if other else "it is not a format that is known",
+            f"this is {other.what}, which is not supported" if other else "its format is unknown",
             where=str(path),
             remedy=other.remedy if other else None,
         )
@@ -181,14 +181,14 @@ def parse(path: Path) -> list[ParsedOutput]:
         if file.suffix.lower() in _ENDINGS and (other := _known(file))
     ]
     if not found:
-        raise ParseError("no file of a format that is known and not read", where=str(path))
+        raise ParseError("no file of a format that is known but not supported", where=str(path))
     return [
         ParsedOutput(
             FORMAT,
             "",
             scenario=file.relative_to(path).as_posix(),
             verdict=Verdict(
-                Validity.NOT_APPLICABLE, warnings=(f"this is {other.what}; it is not read: {other.remedy}",)
+                Validity.NOT_APPLICABLE, warnings=(f"this is {other.what}, not supported: {other.remedy}",)
             ),
             sources=(str(file),),
         )

@@ -1,4 +1,4 @@
-"""Prometheus' text form, as servers answer it at /metrics."""
+"""Reads Prometheus' text format, which servers use at /metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LABEL = re.compile(r'(?<!\w)(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class Sample(NamedTuple):
-    """One number of an answer.
+    """One number of a server's output.
 
     Args:
         name: the metric's name.
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 
 
 def begins_with(text: str, prefix: str) -> bool:
-    """Whether a line of a text is a sample, or the help or type of one, whose name has a prefix."""
+    """Return True if a text has a sample, or a sample's help or type, whose name begins with a prefix."""
     pattern = rf"^(?:# (?:HELP|TYPE) )?{re.escape(prefix)}\w"
     return re.search(pattern, text, re.MULTILINE) is not None
 
@@ -41,11 +41,11 @@ def read_samples(text: str, prefix: str) -> Iterator[Sample]:
     """Yield the samples whose names begin with a prefix.
 
     Args:
-        text: the answer, up to its last complete line.
-        prefix: such as ``vllm:``.
+        text: the server's output, up to its last complete line.
+        prefix: a prefix such as ``vllm:``.
 
     Raises:
-        ParseError: if a line is not a sample, its value is not a number, or a sample is there twice.
+        ParseError: if a line is not a sample, its value is not a number, or a sample occurs twice.
     """
     seen = set()
     for line in text.splitlines():
@@ -59,8 +59,8 @@ def read_samples(text: str, prefix: str) -> Iterator[Sample]:
         labels = tuple(_LABEL.findall(match["labels"] or ""))
         if (match["name"], labels) in seen:
             raise ParseError(
-                f"{match['name']} is there twice: these are several answers",
-                remedy="keep each answer in a file of its own",
+                f"{match['name']} occurs twice: the text contains several outputs",
+                remedy="keep each output in a file of its own",
             )
         seen.add((match["name"], labels))
         # Prometheus writes +Inf and NaN.

@@ -1,7 +1,7 @@
-"""What a server's replies say against themselves, and what of it spoils a result: a pure function.
+"""Finds contradictions in a server's replies, and judges which of them make a result INVALID.
 
-A client counts oddities while it measures (``counts``), and adds tokens, parts and bytes up (``sums``). What
-a server says of itself is never believed alone: the stream, the usage, the model's name, the moments and the
+A client counts oddities while it measures (``counts``), and adds up tokens, parts and bytes (``sums``). A
+server's own statements are never trusted alone: the stream, the usage, the model's name, the times and the
 answers to other prompts must fit together.
 """
 
@@ -15,7 +15,7 @@ from agent.core.records import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Of a single reply; the harness, which imports nothing of this, has the same in reply_log.py.
+# For a single reply; the harness has the same in reply_log.py, because it cannot import this module.
 ENOUGH_TOKENS = 8
 ENOUGH_FOR_PACE = 16
 LEAST_S_PER_TOKEN = 20e-6
@@ -41,10 +41,10 @@ class _Oddity:
     """One kind of contradiction.
 
     Args:
-        text: what so many replies do.
-        remedy: what to do about it.
-        invalid_from: the share of replies from which the result is spoilt; 0 for any; above 1 for none.
-        warned_from: likewise for a warning.
+        text: the predicate of a sentence about the affected replies.
+        remedy: the remedy.
+        invalid_from: the share of replies that makes the result INVALID; 0 for any; above 1 for never.
+        warned_from: the share of replies that gives a warning; 0 for any; above 1 for never.
     """
 
     text: str
@@ -56,38 +56,38 @@ class _Oddity:
 _NEVER = 2.0
 _ODDITIES: Mapping[str, _Oddity] = {
     "other_model": _Oddity(
-        "name another model than the one asked for",
+        "name a model other than the requested one",
         "see which model answers, and whether a router stands between"
     ),
     "models": _Oddity("name two models", "see whether a router stands between client and engine"),
     "no_model": _Oddity("name no model", "use a server that names the model in each reply", _NEVER),
     "choices": _Oddity(
-        "hold a choice that was not asked for: tokens of both are counted",
+        "contain a choice that was not requested: tokens of both are counted",
         "remove n and best_of from the request"
     ),
     "text_after_end": _Oddity(
-        "go on behind the end of their stream: time ran for a part of the answer alone",
+        "continue after the end of their stream: only a part of the answer was timed",
         "see why the server sends [DONE] before the last token",
     ),
     "usage_falls": _Oddity("count fewer tokens at their end than before", "see how the server counts tokens"),
-    "token_ids": _Oddity("hold ids of another number of tokens than they count", "see how the server counts"),
+    "token_ids": _Oddity("contain more or fewer token ids than they count", "see how the server counts"),
     "timed_tokens": _Oddity(
-        "count other tokens in their timings than in their usage", "see how the server counts tokens"
+        "count tokens differently in their timings and in their usage", "see how the server counts tokens"
     ),
     "unfinished": _Oddity(
-        "give no finish_reason: nothing shows that the answer is whole",
+        "give no finish_reason: nothing shows that the answer is complete",
         "see the server's log for requests it ended"
     ),
     "withheld": _Oddity(
-        "hold something else than the answer", "switch filters and tools off: the answer is to be measured"
+        "contain text other than the answer", "switch filters and tools off: only the answer must be measured"
     ),
     "short_of_length": _Oddity(
-        "say that the length is reached, with fewer tokens than asked for",
+        "report that the length is reached, with fewer tokens than requested",
         "raise the server's context and its own limit of tokens",
     ),
-    "too_long": _Oddity("count more tokens than were asked for", "see how the server counts tokens"),
+    "too_long": _Oddity("count more tokens than were requested", "see how the server counts tokens"),
     "prompt_tokens": _Oddity(
-        "count other prompt tokens than were sent: the prompt was cut or changed",
+        "count more or fewer prompt tokens than were sent: the prompt was truncated or changed",
         "raise the server's context, and switch chat templates off",
     ),
     "prompt_varies": _Oddity(
@@ -97,14 +97,14 @@ _ODDITIES: Mapping[str, _Oddity] = {
         "have more parts of text than tokens", "see how the server counts tokens", _PER_CENT
     ),
     "blank": _Oddity(
-        "count tokens and hold no text but blanks", "read some answers: is the model the one that was meant?",
+        "count tokens but contain only blanks", "read some answers: is it the intended model?",
         0.5, _PER_CENT,
     ),
     "error_text": _Oddity(
-        "hold an error in place of an answer", "see the server's log", _PER_CENT
+        "contain an error in place of an answer", "see the server's log", _PER_CENT
     ),
     "shared_text": _Oddity(
-        "are the answer to another prompt, word for word", "look for a cache, or a stand-in for the model",
+        "repeat the answer to another prompt, word for word", "look for a cache, or a stand-in for the model",
         0.25, _PER_CENT,
     ),
     "echo": _Oddity("repeat their prompt", "read some answers: is there a model at all?", _NEVER, 0.5),
@@ -119,7 +119,7 @@ _ODDITIES: Mapping[str, _Oddity] = {
         _PER_CENT,
     ),
     "burst": _Oddity(
-        "came with all of their tokens at one moment: there is no time per token",
+        "came with all tokens at once: the time per token is unknown",
         "let the server stream each token, and see that no proxy gathers them", 0.25, 0.05,
     ),
     "paused_blank": _Oddity(
@@ -131,12 +131,12 @@ _ODDITIES: Mapping[str, _Oddity] = {
         "see what the server sends first", 0.25, 0.25,
     ),
     "paused": _Oddity(
-        "pause behind their first token for most of their time",
+        "pause after their first token for most of their time",
         "see what the server does there", _NEVER, 0.25,
     ),
     "same_id": _Oddity(
         "have the id of an earlier reply to the same prompt: they were stored",
-        "switch off what stores replies", _PER_CENT,
+        "switch off the cache that stores replies", _PER_CENT,
     ),
     "stored": _Oddity("come from a cache between client and server", "ask the server itself, not a proxy"),
 }  # fmt: skip
@@ -144,7 +144,7 @@ _ODDITIES: Mapping[str, _Oddity] = {
 
 @dataclass(frozen=True)
 class Replies:
-    """What a client noted.
+    """Counts and sums that a client recorded.
 
     Args:
         counts: replies with an oddity, by its name.
@@ -152,9 +152,9 @@ class Replies:
             ``counted_parts`` and ``blank_parts`` of those whose parts had to be counted; ``prompt_tokens``
             and ``prompt_chars``.
         examples: an example of an oddity, by its name.
-        recount: ``told`` and ``counted`` tokens of some answers, and the ``source`` of the count; or its
-            ``problem``.
-        repeats: ``first_s`` and ``again_s``: the median wait for prompts that are new and that come again.
+        recount: ``told`` and ``counted`` tokens of some answers, and the ``source`` of the count; or the
+            ``problem`` that prevented it.
+        repeats: ``first_s`` and ``again_s``: the median wait for new and for repeated prompts.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -166,11 +166,11 @@ class Replies:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What follows.
+    """Result of judging the replies.
 
     Args:
-        reasons: what spoils the result.
-        warnings: what may.
+        reasons: reasons why the result is INVALID.
+        warnings: doubts about the result.
     """
 
     reasons: tuple[Reason, ...] = ()
@@ -178,7 +178,7 @@ class Judgement:
 
 
 def judge(replies: Replies) -> Judgement:
-    """Say what of the replies spoils a result, and what may."""
+    """Judge whether the replies make a result INVALID or doubtful."""
     found = [*_odd(replies), *_ratios(replies)]
     return Judgement(
         tuple(Reason(text, remedy, code=code) for code, text, remedy, spoils in found if spoils),
@@ -187,7 +187,7 @@ def judge(replies: Replies) -> Judgement:
 
 
 _Found = tuple[str, str, str, bool]
-"""The code, the text, the remedy, and whether it spoils the result."""
+"""The code, the text, the remedy, and True if it makes the result INVALID."""
 
 
 def _odd(replies: Replies) -> Iterator[_Found]:
@@ -259,11 +259,11 @@ def _ratios(replies: Replies) -> Iterator[_Found]:
     yield from _recounted(replies.recount)
     first_s, again_s = replies.repeats.get("first_s", 0.0), replies.repeats.get("again_s", 0.0)
     if first_s > _CACHED * again_s and first_s - again_s > _CACHED_S:
-        text = f"prompts that come again wait {again_s:.3g} s, new ones {first_s:.3g} s"
+        text = f"repeated prompts wait {again_s:.3g} s, new prompts {first_s:.3g} s"
         yield (
             "repeats",
             f"{text}: a cache may be at work that the server does not report",
-            "switch prefix caching off, or use samples that do not come again",
+            "switch prefix caching off, or use samples that do not repeat",
             False,
         )
 

@@ -1,4 +1,4 @@
-"""Cleans text that was meant for a terminal: colours go, of a redrawn line the last state stays."""
+"""Cleans text that was meant for a terminal: removes colours and keeps the last state of redrawn lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|
 
 
 def plain(text: str) -> str:
-    """The text as it stood on the screen in the end.
+    """Return the text as finally shown on the screen.
 
     Args:
         text: output with escape sequences, redrawn progress bars or Windows line ends.
@@ -22,9 +22,9 @@ def plain(text: str) -> str:
 
 
 def whole_lines(text: str) -> tuple[str, bool]:
-    """Return the text up to its last complete line, and whether there was more: its last number may be cut.
+    """Return the text up to its last complete line, and True if more follows (it may be incomplete).
 
-    A last line that is JSON needs no end.
+    A last line that is JSON counts as complete.
     """
     if not text or text.endswith("\n"):
         return text, False
@@ -43,6 +43,6 @@ def _is_json(text: str) -> bool:
 
 
 def _last_state(line: str) -> str:
-    """What remains of a redrawn line: its last non-empty state."""
+    """Return the final text of a redrawn line: its last non-empty state."""
     states = [state for state in line.split("\r") if state.strip()]
     return states[-1] if states else ""

@@ -1,4 +1,4 @@
-"""Reads the files of a tool: one file, or all that are below a folder."""
+"""Reads the files of a tool: one file, or all files in a folder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 
 
 def beginning(path: Path, most_bytes: int = 1 << 16) -> str:
-    """Return the beginning of a file as plain text; empty for binary files and for those that cannot be read.
+    """Return the beginning of a file as plain text; empty for binary and unreadable files.
 
     Args:
         path: the file.
-        most_bytes: how much of it to read.
+        most_bytes: number of bytes to read.
     """
     try:
         with path.open("rb") as file:
@@ -38,9 +38,9 @@ def beginning(path: Path, most_bytes: int = 1 << 16) -> str:
 
 
 def text_of(path: Path) -> str:
-    """Return a file's whole text, as it would stand on a terminal in the end.
+    """Return a file's whole text, as a terminal would finally show it.
 
-    PowerShell writes UTF-16 with a byte order mark; bytes that are no text are replaced.
+    PowerShell writes UTF-16 with a byte order mark; bytes that are not text are replaced.
 
     Raises:
         ParseError: if it cannot be read, or is larger than 64 MiB.
@@ -52,12 +52,12 @@ def json_of(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        ParseError: if it cannot be read, was cut, or is not JSON.
+        ParseError: if it cannot be read, is incomplete, or is not JSON.
     """
     try:
         return json.loads(_raw_text(path))
     except (ValueError, RecursionError) as error:
-        raise ParseError(f"is no JSON, or was cut: {str(error)[:200]}", where=str(path)) from error
+        raise ParseError(f"is not JSON or incomplete: {str(error)[:200]}", where=str(path)) from error
 
 
 def _raw_text(path: Path) -> str:
@@ -88,7 +88,7 @@ def files_in(path: Path) -> Iterator[Path]:
         return
     for folder, folders, names in os.walk(path):
         folders.sort()
-        # Opening a pipe would wait for its other end.
+        # Opening a pipe would block until its other end opens.
         yield from (file for name in sorted(names) if (file := Path(folder) / name).is_file())
 
 
@@ -101,19 +101,19 @@ def parse_files(
     *,
     always: bool = True,
 ) -> list[ParsedOutput]:
-    """Return what each file of a tool holds; scenarios begin with the file where there are several.
+    """Return the content of each file of a tool; if there are several, scenarios begin with the file's name.
 
     Args:
-        path: a file, which is taken for the tool's, or a folder, of which those that are recognised are.
+        path: a file, which is read in any case, or a folder, of which the recognised files are read.
         format: the format's name.
         tool: the tool's name.
-        recognise: whether a file is the tool's.
+        recognise: returns True if a file is the tool's.
         parse: reads one file; raises ParseError.
-        always: whether all scenarios of several files begin with the file, or only those that are alike.
+        always: True to begin all scenarios of several files with the file's name; False for equal ones only.
 
     Raises:
-        ParseError: if there is no file of the tool, or the only one cannot be read. Of several, one that
-            cannot be read is a FAILED output of its own, and hides no other.
+        ParseError: if there is no file of the tool, or the only one cannot be read. One of several files that
+            cannot be read becomes a FAILED output of its own, so that it does not hide the others.
     """
     if not path.is_dir():
         return parse(path)
@@ -146,14 +146,14 @@ def text_parser(
     in_folder: Callable[[Path], bool],
     parse_text: Callable[[str, str], ParsedOutput],
 ) -> Parser:
-    """Return the parser of a tool of which each file holds one result as text.
+    """Return the parser of a tool whose files each contain one result as text.
 
     Args:
         format: the format's name.
         tool: the tool's name.
-        description: what the parser reads.
-        is_output: whether a file that the user named is the tool's.
-        in_folder: whether a file in a folder that the user named is the tool's.
+        description: a description of the tool's output.
+        is_output: returns True if a file that the user named is the tool's.
+        in_folder: returns True if a file in a folder that the user named is the tool's.
         parse_text: reads a text; its second argument is the file, for errors. Raises ParseError.
     """
 
@@ -167,7 +167,7 @@ def text_parser(
 
 
 def unreadable(error: ParseError, format: str, tool: str, path: Path | str) -> ParsedOutput:  # noqa: A002
-    """Return the FAILED output of a result that cannot be read, so that it hides no other."""
+    """Return the FAILED output of a result that cannot be read, so that it does not hide the others."""
     message = "; ".join((error.message, *error.details[:3]))
     reason = Reason(message, error.remedy or "", code="unreadable")
     verdict = Verdict(Validity.FAILED, (reason,))

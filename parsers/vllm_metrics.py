@@ -1,7 +1,7 @@
-"""What vLLM's server answers at /metrics: counters and histograms since its start, in Prometheus' text form.
+"""Reads vLLM's /metrics: counters and histograms since the server's start, in Prometheus' text format.
 
-Source: vllm/v1/metrics/loggers.py, and vllm/engine/metrics.py before 2025; names that were changed are both
-here. A histogram is read as its mean: its sum divided by its count.
+Source: vllm/v1/metrics/loggers.py, and vllm/engine/metrics.py before 2025; both old and new names are
+supported. A histogram is read as its mean: its sum divided by its count.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ _MEANS: Mapping[str, tuple[str, str, int]] = {
 
 
 def recognise(path: Path) -> bool:
-    """Whether a file is such an answer, or a folder holds one."""
+    """Return True if a file is such an output, or a folder contains one."""
     return any(begins_with(beginning(file, _HEAD), _PREFIX) for file in files_in(path))
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Read an answer of /metrics, or all below a folder.
+    """Read an output of /metrics, or all such outputs in a folder.
 
     Raises:
-        ParseError: if there is none, or the only one holds none of vLLM's numbers.
+        ParseError: if there is none, or the only one has none of vLLM's numbers.
     """
     return parse_files(path, FORMAT, TOOL, recognise, lambda file: [_parse_file(file)])
 
@@ -82,7 +82,7 @@ def _parse_file(path: Path) -> ParsedOutput:
                 raise ParseError(f"{sample.name} is {sample.value:g}, which is below 0")
             labels = dict(sample.labels)
             kept = [f"{key}={labels[key]}" for key in ("model_name", "engine") if labels.get(key)]
-            # The requests that ended, by the reason of their end, are told by nothing else.
+            # No other metric reports the requests that ended, by the reason of their end.
             if reason := labels.get("finished_reason"):
                 kept.append(f"finished_reason={reason}")
             if "le" not in labels:
@@ -118,4 +118,4 @@ def _metrics(own: Mapping[str, float], case: str | None) -> Iterator[Metric]:
             yield Metric(name, total / count, "seconds", _LOWER, f"{text}, mean", verbosity, scenario=case)
 
 
-PARSER = Parser(FORMAT, "vLLM's server: what /metrics answers", recognise=recognise, parse=parse)
+PARSER = Parser(FORMAT, "vLLM's server: the output of /metrics", recognise=recognise, parse=parse)

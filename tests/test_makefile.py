@@ -66,7 +66,7 @@ def test_another_folder_is_left_alone(folder: Path) -> None:
     (folder / "venv" / "precious").touch()
     result = make(folder)
     assert result.returncode != 0
-    assert "is no virtual environment" in result.stderr
+    assert "is not a virtual environment" in result.stderr
     assert (folder / "venv" / "precious").exists()
 
 

@@ -74,7 +74,7 @@ def clean(
 
 
 def _believed(runs: list[Path]) -> list[Path]:
-    """The runs whose journals root may act upon: nobody else could write what they say."""
+    """Return the runs whose journals root may trust: only root could write them."""
     import os
 
     from agent.core.safe_files import distrust, written_by_root
@@ -94,16 +94,16 @@ def _believed(runs: list[Path]) -> list[Path]:
 
 
 def clean_up(targets: str, results_dir: Path, package_dir: Path | None, *, yes: bool) -> None:
-    """Remove what earlier runs left: show what and how much, ask, do it.
+    """Remove files of earlier runs: show names and sizes, ask, then remove.
 
     Args:
-        targets: as ``--clean`` takes them.
+        targets: the value of ``--clean``.
         results_dir: the folder of all runs.
         package_dir: the package folder; None for the default.
-        yes: whether not to ask.
+        yes: True to skip the question.
 
     Raises:
-        UsageError: if nobody is there to ask.
+        UsageError: if there is no terminal to ask on.
     """
     from agent.core.errors import UsageError
     from agent.run.cleaning import survey
@@ -126,7 +126,7 @@ def clean_up(targets: str, results_dir: Path, package_dir: Path | None, *, yes: 
 
 
 def _all_locked(todo: list[Undoing]) -> ExitStack:
-    """Hold the folders of all these runs, so that none of them goes on meanwhile."""
+    """Lock the folders of all these runs, so that none of them continues meanwhile."""
     from agent.store.results import ResultsFolder
 
     stack = ExitStack()

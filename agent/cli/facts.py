@@ -53,7 +53,7 @@ def facts(
 
 
 def _brief(value: Any, *, whole: bool) -> str:
-    """A value for the table."""
+    """Return a value for the table."""
     if value is None:
         return "—"
     if isinstance(value, bool):

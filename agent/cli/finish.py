@@ -1,4 +1,4 @@
-"""What a run says at its end, on the terminal and to its caller."""
+"""Prints a run's end on the terminal, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def finish(finished: FinishedRun, *, as_json: bool) -> None:
         from agent.store.metric_lines import read_records
 
         records: Iterable[MetricRecord] = ()
-        with suppress(OSError, UsageError):  # the run's folder is gone: its verdict says so
+        with suppress(OSError, UsageError):  # the run's folder is gone: its verdict shows it
             records = list(read_records(finished.run_dir / "metrics.jsonl"))
         render_result(finished.description, records, safe_console(), run_dir=finished.run_dir)
         with suppress(OSError), append_to(finished.run_dir / "logs" / TERMINAL_LOG) as log:

@@ -447,7 +447,7 @@ def _warn(text: str) -> None:
 
 
 def _hosts(inventory: list[str], via: str, partition: str, nodelist: str) -> Inventory:
-    """The hosts of an inventory, or those that Slurm's options name.
+    """Return the hosts of an inventory, or those in Slurm's options.
 
     Raises:
         UsageError: if it is neither, or both.

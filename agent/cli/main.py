@@ -107,7 +107,7 @@ def _add_others() -> None:
 
 
 def _arguments(arguments: list[str]) -> list[str]:
-    """The arguments with what may be left out: ``run``, and the value of ``--clean``."""
+    """Return the arguments with defaults filled in: ``run``, and the value of ``--clean``."""
     arguments = ["--clean=all" if argument == "--clean" else argument for argument in _expanded(arguments)]
     if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
         return ["run", *arguments]
@@ -168,7 +168,7 @@ _TAKES_AT = ("--limit", "-l")
 
 
 def _expanded(arguments: list[str]) -> list[str]:
-    """The arguments with those of response files in the place of ``@file``, as VirtualClient takes them.
+    """Return the arguments with those of response files in place of ``@file``, as in VirtualClient.
 
     Blanks separate the words of a line, quotes hold them together; a line that begins with # is a comment.
 
@@ -213,7 +213,7 @@ def main() -> None:
 
         sys.exit(serve_controller(sys.argv[2:]))
     _use_streams()
-    # Bytes that are no text in this locale would end as a traceback wherever they are written later.
+    # Bytes that are not text in this locale would end as a traceback wherever they are written later.
     sys.argv[1:] = [os.fsencode(argument).decode("utf-8", "replace") for argument in sys.argv[1:]]
     _add_others()
     try:

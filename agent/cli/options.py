@@ -110,7 +110,7 @@ Verbose = Annotated[
 
 
 def pairs(texts: list[str] | None) -> dict[str, str]:
-    """The names and values of an option that may be given several times; the last of one name counts.
+    """Return the names and values of a repeatable option; the last of one name counts.
 
     Raises:
         UsageError: if one is not written name=value.
@@ -130,7 +130,7 @@ def request_of(
     log_level: str = "debug",
     **others: object,
 ) -> RunRequest:
-    """The request that the options make.
+    """Return the request for the options.
 
     Raises:
         UsageError: if parameters, metadata or settings are not written as they should be.

@@ -1,4 +1,4 @@
-"""``vcagent report``: write a run's report anew and show its result."""
+"""``vcagent report``: write a run's report again and show its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def report(
     results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,
 ) -> None:
-    """Show the result of a run or fleet run, and write its report anew from what is in its folder."""
+    """Show the result of a run or fleet run, and write its report again from its folder."""
     from agent.core.errors import UsageError
     from agent.report import render_result, write_report, write_rollup
     from agent.store.documents import FLEET_FILE, RunDocument

@@ -1,1 +1,1 @@
-"""What dependencies, actions and monitors are made of: component, registry, parameter types."""
+"""The building blocks of dependencies, actions and monitors: component, registry, parameter types."""

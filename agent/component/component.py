@@ -1,4 +1,4 @@
-"""What every installer, workload and monitor is made of: parameters in, a plan of steps out."""
+"""Base classes of every installer, workload and monitor: parameters in, a plan of steps out."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from agent.host.processes import ProcessRunner
 
 SERVICE_PREFIX = "service:"
-"""What an endpoint begins with that is a service of the same run."""
+"""Prefix of an endpoint that is a service of the same run."""
 
 CASE_OWNER = ".step"
-"""The file in a case's folder that names the step it belongs to."""
+"""The file in a case's folder with the key of its step."""
 CASE_LOG = "run.log"
-"""The step's log, found in the case's folder too."""
+"""Link to the step's log in the case's folder."""
 
 
 class ComponentParameters(BaseModel):
@@ -69,7 +69,7 @@ class ComponentParameters(BaseModel):
 
 @dataclass(frozen=True)
 class StepContext:
-    """What a step may use while it runs: its doors to the outside.
+    """Resources of a running step.
 
     Args:
         facts: the host as it was when the step's component was planned.
@@ -77,10 +77,10 @@ class StepContext:
         progress: shows that the step is alive.
         stop: set when the run is asked to end; long steps must return soon after.
         run_dir: the run's folder; raw results go to ``case_dir``.
-        package_dir: where environments, models and downloads are kept between runs.
+        package_dir: the folder of environments, models and downloads, kept between runs.
         log: the step's log file, ``logs/<step>.log``.
         key: the step's key in the journal.
-        services: what the services that run beside this step tell, by their names.
+        services: values of the services in this step's group, by name.
     """
 
     facts: Facts
@@ -94,7 +94,7 @@ class StepContext:
     services: Mapping[str, Mapping[str, MetadataValue]] = field(default_factory=dict)
 
     def served_at(self, endpoint: str) -> tuple[str, Mapping[str, MetadataValue]]:
-        """The URL that an endpoint means, and what is known of it.
+        """Return the URL of an endpoint, and the known values of its service.
 
         Args:
             endpoint: a URL, or ``service:`` and the name of a service beside this step.
@@ -111,10 +111,10 @@ class StepContext:
         return str(values["url"]), values
 
     def service(self, name: str) -> Mapping[str, MetadataValue]:
-        """What a service beside this step tells.
+        """Return the values of a service in this step's group.
 
         Raises:
-            ActionFailedError: if none of that name runs.
+            ActionFailedError: if no service of that name runs.
         """
         if name not in self.services:
             known = ", ".join(sorted(self.services)) or "none"
@@ -125,7 +125,7 @@ class StepContext:
         return self.services[name]
 
     def case_dir(self, workload: str, case: str) -> Path:
-        """The folder for one case's raw logs, made if it is missing.
+        """Return the folder for one case's raw logs; create it if missing.
 
         It belongs to this step: another step that asks for the same case, such as the same action in the
         next iteration, gets ``case-2``; this step gets its own again after a resume.
@@ -147,7 +147,7 @@ class StepContext:
         raise AssertionError("unreachable")
 
     def _show_log(self, place: Path) -> None:
-        """Let the step's log be found in its case's folder too: it is one file with two names."""
+        """Link the step's log into its case's folder."""
         if place.exists():
             return
         touch(self.log)
@@ -175,11 +175,11 @@ class Relaunch:
 
 @dataclass(frozen=True)
 class Service:
-    """What goes on running after the step that started it.
+    """A server or process that continues after the step that started it.
 
     Args:
-        name: how steps beside it find it in ``StepContext.services``.
-        values: what it tells them, such as ``url`` and ``model``.
+        name: its name in ``StepContext.services``.
+        values: its values for other steps, such as ``url`` and ``model``.
         stop: ends it, and everything it started; called once, when its group ends.
         death: how it ended by itself, and its last words; None while it runs.
         relaunch: how it may be started to stay when the run has ended; None if it cannot stay.
@@ -194,14 +194,14 @@ class Service:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What a finished step leaves.
+    """Result of a finished step.
 
     Args:
-        message: a line for people.
+        message: a readable line.
         outputs: parsed outputs: records and verdicts.
         case_dir: the folder of raw logs that the outputs come from; gets summary.json and a report.
         reboot: why the host must be rebooted before the next step; empty for no reboot.
-        service: of a ServiceAction: what it started.
+        service: the service that a ServiceAction started.
     """
 
     message: str = ""
@@ -213,20 +213,20 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that a plan does.
+    """One part of a plan.
 
     Args:
-        name: unique within its component and the same in every plan of the same wish: a resume finds
+        name: unique within its component and the same in every plan with the same parameters: a resume finds
             a finished step by it. Letters, digits, ``.``, ``_``, ``-``.
-        reason: why it is needed, in words.
-        run: does it; raises a VcagentError if it fails.
-        command: what will be run, as shown by ``vcagent plan``; empty for a step that is a call.
-        holds: what must be true of the host afterwards; read again from fresh facts.
-        estimate_s: how long it usually takes, in seconds, for the progress display.
-        undo: what ``Dependency.undo`` must know to take the step back, as JSON can carry it; kept in the
-            journal before the step starts. None for a step that leaves nothing to take back.
-        runs_as_written: whether ``command`` is the profile's own line, word for word: the programs in it get
-            the secrets that it holds as arguments.
+        reason: the reason for it, in words.
+        run: carries it out; raises a VcagentError if it fails.
+        command: the command, as shown by ``vcagent plan``; empty for a step that is a call.
+        holds: a check of the host afterwards, with fresh facts.
+        estimate_s: its usual duration in seconds, for the progress display.
+        undo: the values that ``Dependency.undo`` needs to undo the step, JSON-compatible; stored in the
+            journal before the step starts. None for a step without anything to undo.
+        runs_as_written: True if ``command`` is the profile's own line, word for word: the programs in it get
+            the secrets that it contains as arguments.
     """
 
     name: str
@@ -241,20 +241,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of a component, or why there is nothing to do."""
+    """The steps of a component, or the reason for having none."""
 
     steps: tuple[Step, ...] = ()
     nothing_to_do: str = ""
 
     def __post_init__(self) -> None:
-        """A plan says what it does or why it does nothing, and each step has a name of its own."""
+        """Check that a plan has either steps or a reason, and that step names are unique."""
         if bool(self.steps) == bool(self.nothing_to_do):
             raise ValueError("a plan has either steps or a reason for having none")
         if len({step.name for step in self.steps}) < len(self.steps):
             raise ValueError(f"two steps have one name: {[step.name for step in self.steps]}")
 
 
-class Component(ABC):  # noqa: B024 - its subclasses say what they can do
+class Component(ABC):  # noqa: B024 - its subclasses define their methods
     """An element of a profile whose type this class implements.
 
     A class is registered by an entry point of the group ``vcagent.components``, under its type name.
@@ -270,18 +270,18 @@ class Component(ABC):  # noqa: B024 - its subclasses say what they can do
 class _Planned(Component):
     @abstractmethod
     def plan(self, facts: Facts) -> Plan:
-        """From what the host is, derive what is to be done; changes nothing.
+        """Derive the steps from the host's facts; change nothing.
 
         Raises:
-            HostError: if this host cannot do it; with the remedy.
+            HostError: if this host does not support it; with the remedy.
         """
 
 
 class Dependency(_Planned):
-    """Brings the host to a state. Planned again from fresh facts, it must have nothing to do.
+    """Brings the host to a state. Planned again from fresh facts, it must have no steps.
 
     Attributes:
-        changes_host: whether its steps change what all agents of a host share: packages, disks, services.
+        changes_host: True if its steps change shared parts of a host: packages, disks, services.
             Only one agent at a time runs such a step.
         lifts: which refusals of later components its steps may lift; by default all that any step can.
             A refusal that no pending dependency may lift is final: the plan is refused.
@@ -292,9 +292,9 @@ class Dependency(_Planned):
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:  # noqa: ARG003 - for those that know how
-        """From what a step noted and what the host is now, derive what takes the step back; changes nothing.
+        """Derive the steps that undo a step, from its stored values and the host's facts; change nothing.
 
-        What is not as the step left it stays: then there is nothing to do, and why.
+        Anything that changed since the step is kept; the plan then has a reason instead of steps.
 
         Args:
             values: the step's ``undo``, secrets masked.
@@ -308,19 +308,19 @@ class Action(_Planned):
 
 
 class ServiceAction(Action):
-    """Starts what stays until the group that it stands in ends: all that follows in the group has it.
+    """Starts a service that runs until its group ends; all later elements of the group can use it.
 
-    It is stopped with the group, however that ends. A resume starts it again if anything that follows it in
+    It is stopped with the group, successful or not. A resume starts it again if any later element in
     its group is not done yet.
     """
 
 
 @dataclass(frozen=True)
 class MonitorContext:
-    """What a monitor may use while the actions run.
+    """Resources of a monitor while the actions run.
 
     Args:
-        emit: takes metrics as they are measured; safe to call from any thread.
+        emit: receives metrics as they are measured; safe to call from any thread.
         stop: set when the actions have ended.
         facts: the host.
         processes: runs commands.
@@ -336,11 +336,11 @@ class MonitorContext:
 
 @dataclass(frozen=True)
 class MonitorSummary:
-    """What a monitor saw while a case ran.
+    """A monitor's sums for a case.
 
     Args:
         metrics: means, maxima, sums; they go into the case's scenario.
-        warnings: what spoils the case's figure, a line each.
+        warnings: doubts about the case's result, one per line.
     """
 
     metrics: tuple[Metric, ...] = ()
@@ -348,15 +348,15 @@ class MonitorSummary:
 
 
 class Monitor(Component):
-    """Measures the host beside the actions, in a thread of its own."""
+    """Measures the host while actions run, in a thread of its own."""
 
     def prepare(self, context: MonitorContext) -> None:
-        """Get ready, in the same thread as ``watch``: the first action waits for it."""
+        """Prepare, in the same thread as ``watch``: the first action waits for it."""
 
     @abstractmethod
     def watch(self, context: MonitorContext) -> None:
         """Emit metrics until ``context.stop`` is set; called again, after ``prepare``, if it raises."""
 
     def summary(self, start: datetime, end: datetime) -> MonitorSummary:  # noqa: ARG002 - for those that have one
-        """Sum up what was seen in a span of time; called from other threads while ``watch`` runs."""
+        """Sum up the measurements of a span of time; called from other threads while ``watch`` runs."""
         return MonitorSummary()

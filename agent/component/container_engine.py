@@ -1,4 +1,4 @@
-"""Connect a step to the container engine; import this module where it is used: it loads the Docker SDK."""
+"""Connects a step to the container engine; import this module only if needed: it loads the Docker SDK."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def connect(context: StepContext, address: str | None = None) -> ContainerEngine:
-    """Connect a step to the engine; use it as a context manager, which ends what was started in background.
+    """Connect a step to the engine; as a context manager, it ends background commands.
 
     Args:
-        context: the step's.
+        context: the step's context.
         address: the engine's, such as ``unix:///var/run/docker.sock``; by default what the docker command
             takes: ``DOCKER_HOST``, else the current context's.
 
@@ -37,7 +37,7 @@ def connect(context: StepContext, address: str | None = None) -> ContainerEngine
 
 
 def _docker_config() -> Path | None:
-    """The docker configuration of the user who called sudo, where root has none of his own."""
+    """Return the docker configuration of the user who called sudo, if root has none."""
     caller = os.environ.get("SUDO_USER")
     if os.geteuid() != 0 or not caller or os.environ.get("DOCKER_CONFIG"):
         return None

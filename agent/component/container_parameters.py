@@ -1,4 +1,4 @@
-"""The container that a profile asks a workload to run in."""
+"""The parameters of a workload's container."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 class MountParameters(ParameterGroup):
     """A file or folder of the host that the container sees; also written ``source:target:ro``."""
 
-    source: Path = Field(description="Where it is on the host; must exist.")
-    target: str = Field("", description="Where the container sees it; at the same path if empty.")
-    read_only: bool = Field(False, description="Whether the container may not write there.")
+    source: Path = Field(description="Path on the host; must exist.")
+    target: str = Field("", description="Path in the container; the same path if empty.")
+    read_only: bool = Field(False, description="True if the container may not write there.")
 
     @property
     def mount(self) -> Mount:
-        """As the engine's door takes it."""
+        """Return the mount in the engine's form."""
         source = self.source.expanduser().absolute()
         return Mount(source, self.target or str(source), self.read_only)
 
@@ -40,7 +40,7 @@ def _mount(value: Any) -> Any:
         return value
     source, *rest = value.split(":")
     if rest[1:] not in ([], ["ro"], ["rw"]):
-        raise ValueError(f"{value!r} is no mount: write source, source:target or source:target:ro")
+        raise ValueError(f"{value!r} is not a mount: write source, source:target or source:target:ro")
     return {"source": source, "target": rest[0] if rest else "", "read_only": rest[1:] == ["ro"]}
 
 
@@ -57,7 +57,7 @@ GpuSet = Annotated[Literal["none", "all"] | tuple[str, ...], BeforeValidator(_gp
 
 
 class ContainerParameters(ParameterGroup):
-    """A container as a profile asks for it."""
+    """A container in a profile."""
 
     image: str = Field(
         "", description="Its image, such as vllm/vllm-openai:v0.11.0; of a Dockerfile its name."
@@ -89,7 +89,7 @@ class ContainerParameters(ParameterGroup):
     inherit: tuple[str, ...] = Field(
         (), description="Names of the agent's own variables that it gets too, such as HF_TOKEN; masked."
     )
-    keep: bool = Field(False, description="Whether it stays when the run has ended.")
+    keep: bool = Field(False, description="True to keep it after the run.")
 
     @model_validator(mode="after")
     def _has_an_image(self) -> ContainerParameters:
@@ -109,7 +109,7 @@ class ContainerParameters(ParameterGroup):
 
     @property
     def build_from(self) -> tuple[Path, str]:
-        """The folder that the image is built from, and the name of its Dockerfile.
+        """Return the folder that the image is built from, and the name of its Dockerfile.
 
         Raises:
             HostError: if there is no Dockerfile.
@@ -158,12 +158,12 @@ class ContainerParameters(ParameterGroup):
         ports: Iterable[Port] = (),
         secret_files: Mapping[str, str] | None = None,
     ) -> ContainerSpec:
-        """What the engine's door is asked for: a container that waits for commands.
+        """Return the spec of a container that waits for commands.
 
         Args:
-            purpose: what it is for; unique within the run.
-            mounts: further mounts of the workload; what the profile mounts at the same place wins.
-            ports: what the host offers of it, where the network is not the host's.
+            purpose: its purpose; unique within the run.
+            mounts: further mounts of the workload; a mount of the profile at the same place takes precedence.
+            ports: its published ports, if the network is not the host's.
             secret_files: secrets of the workload.
 
         Raises:
@@ -197,7 +197,7 @@ class ContainerParameters(ParameterGroup):
 
 
 def _container(value: Any) -> Any:
-    """A text is the image; nothing, or neither image nor Dockerfile, is no container."""
+    """Return a text as the image; empty values, or neither image nor Dockerfile, mean no container."""
     asked = {"image": value} if isinstance(value, str) else value
     if not isinstance(asked, dict):
         return asked

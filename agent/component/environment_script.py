@@ -1,4 +1,4 @@
-"""Runs a program of ours with another environment's Python: what it says while it works, and its result.
+"""Runs one of our programs with another environment's Python: its progress, and its result.
 
 ``in_environment/run_program.py`` runs the program. It takes the path of a JSON file that holds the program's
 configuration, and in ``result`` the path for its result. Now and then it writes a progress line to standard
@@ -34,7 +34,7 @@ def interpreter(environment: Path) -> Path:
 
 
 def program_command(environment: Path, module: str) -> list[str]:
-    """Return the command line of a program; the path of its configuration goes behind it.
+    """Return the command line of a program; the path of its configuration follows it.
 
     Args:
         environment: the Python environment that runs it.
@@ -55,16 +55,16 @@ def run_script(
     """Run the program to its end and return its result.
 
     Args:
-        command: the interpreter and the program; the configuration's path is put behind it.
-        config: what it is asked.
+        command: the interpreter and the program; the configuration's path is appended.
+        config: the program's configuration.
         context: the step that it is a part of.
-        path: where the configuration goes; the result goes beside it.
+        path: the path for the configuration; the result is in the same folder.
         env: variables added to the agent's own.
         timeout_s: seconds after which it is ended.
 
     Raises:
         ActionFailedError: if it failed, with its own reason and remedy, or left no result.
-        InterruptedRunError: if the run was told to stop.
+        InterruptedRunError: if the run was stopped.
     """
     result_path = path.with_name(f"{path.stem}_result.json")
     result_path.unlink(missing_ok=True)
@@ -103,13 +103,13 @@ def run_script(
 def _show(line: str, progress: Progress) -> None:
     if not line.startswith(_PROGRESS):
         return
-    with suppress(ValueError, KeyError, TypeError):  # a line that was cut: the next says the same
+    with suppress(ValueError, KeyError, TypeError):  # an incomplete line: the next has the same information
         told = json.loads(line)
         progress.update(str(told["message"]), done=told.get("done"), total=told.get("total"))
 
 
 def read_result(path: Path) -> dict[str, Any] | None:
-    """The object that a program left as its result; None if it left none."""
+    """Return the object that a program left as its result, or None."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The container that a profile asks for, brought up for a step."""
+"""Starts the container in a workload's parameters, for a step."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def open_container(
 
     Args:
         asked: the container.
-        context: the step's.
+        context: the step's context.
         stack: removes the container when it is closed, unless it is to be kept.
-        purpose: what it is for; unique within the run.
-        mounts: what the workload needs of the host besides.
-        ports: what the host offers of it, where the network is not the host's.
+        purpose: its purpose; unique within the run.
+        mounts: additional mounts of the workload.
+        ports: its published ports, if the network is not the host's.
         secret_files: secrets of the workload.
 
     Raises:
-        ContainerError: if there is no such container to be had.
+        ContainerError: if the container cannot be started.
         HostError: if a secret variable is not set.
     """
     from agent.component.container_engine import connect

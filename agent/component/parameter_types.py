@@ -1,4 +1,4 @@
-"""Types of parameters that several workloads take."""
+"""Parameter types that several workloads share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent.core.timespan import parse_timespan
 
 
 class ParameterGroup(BaseModel):
-    """Parameters that stand together under one of a component's; names match as the component's do."""
+    """Parameters grouped under one of a component's parameters; names match as in components."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,7 +28,7 @@ class ParameterGroup(BaseModel):
 
 def _seconds(value: object) -> float:
     if not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is no duration: write seconds or hh:mm:ss")  # noqa: TRY004 - pydantic's way
+        raise ValueError(f"{value!r} is not a duration: write seconds or hh:mm:ss")  # noqa: TRY004 - pydantic's way
     try:
         return parse_timespan(value)
     except ProfileError as error:
@@ -40,7 +40,7 @@ Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
 def laid_over(value: Any) -> Any:
-    """A mapping, or several of a list, the later over the earlier; an empty text leaves it."""
+    """Merge a list of mappings, later ones over earlier ones; an empty text changes nothing."""
     parts = value if isinstance(value, list) else [value]
     if not all(isinstance(part, dict) for part in parts):
         return value
@@ -56,10 +56,10 @@ Share = Annotated[float, Field(gt=0, le=1)]
 OptionalCount = Annotated[
     Annotated[int, Field(ge=0)] | None, BeforeValidator(lambda value: None if value == "" else value)
 ]
-"""A number of things; an empty text, as a profile's parameter may be, is none."""
+"""A count; an empty text, as a profile's parameter may be, means none."""
 
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
-"""A path; an empty text, as a profile's parameter may be, is none."""
+"""A path; an empty text, as a profile's parameter may be, means none."""
 
 
 def _words(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Raw output of a tool to parsed outputs: finds the parser by name or by looking at the file."""
+"""Turns raw output of a tool into parsed outputs: finds the parser by name or by the file's content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTRY_POINTS = "vcagent.parsers"
 
 @cache
 def parsers() -> Mapping[str, Parser]:
-    """The formats that are installed, by name; read once.
+    """Return the installed formats, by name; read once.
 
     Raises:
         UsageError: if a distribution registers a format that cannot be loaded.
@@ -51,7 +51,7 @@ def parse_path(path: Path, format: str | None = None) -> list[ParsedOutput]:  # 
 
     Raises:
         UsageError: if there is no such path or format.
-        ParseError: if nothing is recognised, or what is recognised has no numbers.
+        ParseError: if nothing is recognised, or the recognised output has no numbers.
     """
     known = parsers()
     _check(path)
@@ -88,7 +88,7 @@ def parse_path(path: Path, format: str | None = None) -> list[ParsedOutput]:  # 
 
 
 def _check(path: Path) -> None:
-    """See that a path can be read; raises UsageError."""
+    """Check that a path can be read; raise UsageError if not."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
@@ -103,7 +103,7 @@ def _check(path: Path) -> None:
 
 
 def _read(path: Path, fitting: Sequence[Parser]) -> list[ParsedOutput]:
-    """Return the outputs of every parser; one that cannot read the path hides no other."""
+    """Return the outputs of every parser; one that cannot read the path does not hide the others."""
     outputs: list[ParsedOutput] = []
     failed: list[tuple[Parser, ParseError]] = []
     for parser in fitting:
@@ -126,7 +126,7 @@ def _said(output: ParsedOutput) -> tuple[str, ...]:
 
 
 def exit_code(outputs: Sequence[ParsedOutput]) -> ExitCode:
-    """What a command that judges these outputs ends with: the worst of them."""
+    """Return the exit code for these outputs: the worst of them."""
     validities = {output.validity for output in outputs}
     if Validity.FAILED in validities or not all(output.complete for output in outputs):
         return ExitCode.ACTION_FAILED

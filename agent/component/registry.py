@@ -23,15 +23,15 @@ def _registered() -> dict[str, EntryPoint]:
 
 
 def known_types() -> list[str]:
-    """The names of all types that are installed."""
+    """Return the names of all installed types."""
     return sorted(point.name for point in _registered().values())
 
 
 def unknown_types(types: Iterable[tuple[str, str]]) -> ProfileError | None:
-    """One error for all types that are not implemented, or None.
+    """Return one error for all types that are not implemented, or None.
 
     Args:
-        types: pairs of a type's name and the place it is used at.
+        types: pairs of a type's name and its place.
     """
     lines = []
     for name, place in types:
@@ -49,7 +49,7 @@ def unknown_types(types: Iterable[tuple[str, str]]) -> ProfileError | None:
 
 
 def component_class(name: str) -> type[Component]:
-    """The class that implements a type.
+    """Return the class that implements a type.
 
     Raises:
         ProfileError: if there is none.

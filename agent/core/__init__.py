@@ -1,1 +1,1 @@
-"""Records, errors, names, secrets, progress and time spans: what every other part uses."""
+"""Records, errors, names, secrets, progress and time spans: the base of all other parts."""

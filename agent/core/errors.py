@@ -1,4 +1,4 @@
-"""Every error a user can meet: what happened, where, and what to do next."""
+"""All errors that a user can see: what happened, where, and what to do next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller; every value fits the 8 bits a shell keeps."""
+    """Exit codes of the process; every value fits into the 8 bits that a shell keeps."""
 
     OK = 0
     UNEXPECTED = 1
@@ -33,7 +33,7 @@ class VcagentError(Exception):
 
     Args:
         message: what happened, naming the thing.
-        where: the file and line, the key, the step or the host it happened at.
+        where: the place: file and line, key, step or host.
         remedy: what the user can do next.
         details: further lines, such as the end of a log.
 
@@ -68,7 +68,7 @@ class VcagentError(Exception):
         self.details = tuple(map(mask, self.details))
 
     def __str__(self) -> str:
-        """One paragraph: place, message, details, remedy."""
+        """Return one paragraph: place, message, details, remedy."""
         lines = [f"{self.where}: {self.message}" if self.where else self.message]
         lines += [f"  {detail}" for detail in self.details]
         if self.remedy:
@@ -77,14 +77,14 @@ class VcagentError(Exception):
 
 
 class UsageError(VcagentError):
-    """The command line asks for something that does not exist or contradicts itself."""
+    """The command line contradicts itself or names something that does not exist."""
 
     exit_code = ExitCode.USAGE
     reason_number = 510
 
 
 class ProfileError(VcagentError):
-    """The profile is missing, cannot be read, or asks for what no component offers."""
+    """The profile is missing, cannot be read, or requests something that no component offers."""
 
     exit_code = ExitCode.PROFILE_INVALID
     reason_number = 501
@@ -110,14 +110,14 @@ class LiftedBy(str, Enum):
 
 
 class HostError(VcagentError):
-    """The host cannot run the profile: found before anything was changed.
+    """The host cannot run the profile; reported before any change.
 
     Args:
-        message: what the host lacks.
+        message: the missing requirement.
         where: the file and line, the key, the step or the host.
         remedy: what the user can do next.
         details: further lines.
-        lifted_by: what could lift the refusal in the course of a run; None if unknown, so that any
+        lifted_by: the kind of step that could lift the refusal during a run; None if unknown, so that any
             earlier dependency may lift it.
     """
 
@@ -155,12 +155,12 @@ class DependencyFailedError(VcagentError):
 
 
 class ContainerError(VcagentError):
-    """The container engine did not do what it was asked for.
+    """The container engine did not do what was requested.
 
     Args:
-        message: what was wanted, and what the engine said.
-        problem: which of the known failures it is (``agent.host.containers.failures``), such as
-            ``no_such_image``; ``other`` where none is recognised.
+        message: the request, and the engine's message.
+        problem: the known failure (``agent.host.containers.failures``), such as
+            ``no_such_image``; ``other`` if unknown.
         remedy: what the user can do next.
         details: further lines.
     """
@@ -188,25 +188,25 @@ class ActionFailedError(VcagentError):
 
 
 class ParseError(ActionFailedError):
-    """Output is missing, cut short, or holds none of the numbers it should."""
+    """Output is missing, truncated, or lacks the expected numbers."""
 
     reason_number = 316
 
 
 class RebootPendingError(VcagentError):
-    """The host must be rebooted before the run goes on."""
+    """The host must be rebooted before the run continues."""
 
     exit_code = ExitCode.REBOOT_PENDING
 
 
 class InterruptedRunError(VcagentError):
-    """The run was told to stop; `vcagent resume` goes on with it."""
+    """The run was asked to stop; `vcagent resume` continues it."""
 
     exit_code = ExitCode.INTERRUPTED
 
 
 def unexpected(error: Exception, what: str) -> VcagentError:
-    """An error that nobody thought of, told as one; the place it happened at is in its details."""
+    """Return the error for an unexpected exception; its details contain the place where it happened."""
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return HostError(
             f"{what} ran out of file descriptors: {error}",
@@ -237,7 +237,7 @@ def masking(mask: Callable[[str], str]) -> Iterator[None]:
 
 @contextmanager
 def host_errors(what: str) -> Iterator[None]:
-    """Tell files and databases that cannot be used as an error with a remedy."""
+    """Turn errors of files and databases that cannot be used into an error with a remedy."""
     import sqlite3
 
     try:

@@ -1,4 +1,4 @@
-"""The hash of a file's content."""
+"""Computes the hash of a file's content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal; it is never whole in memory.
+    """Return the SHA-256 of a file's content, in hexadecimal; the file is read in pieces.
 
     Raises:
         OSError: if it cannot be read.

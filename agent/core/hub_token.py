@@ -1,4 +1,4 @@
-"""The token of the model hub under the names that guides use for it."""
+"""Finds the token of the model hub under the names that guides use for it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ TOKEN_VARIABLES = (
     "HUGGINGFACE_TOKEN",
     "HUGGINGFACE_ACCESS_TOKEN",
 )
-"""Hugging Face's libraries read the first two alone."""
+"""Hugging Face's libraries read only the first two."""
 
 
 def adopt_hub_token(environment: MutableMapping[str, str], dotenv: Path) -> str:
     """Set HF_TOKEN, which every program of the run reads, from another name or a ``.env``.
 
-    Quotes and blanks around a value are removed. A token that is set already counts first.
+    Quotes and blanks around a value are removed. A variable that is already set takes precedence.
 
     Args:
         environment: the variables; HF_TOKEN is set in them.
@@ -48,7 +48,7 @@ def adopt_hub_token(environment: MutableMapping[str, str], dotenv: Path) -> str:
 
 
 def _bare(value: str) -> str:
-    """A value without its quotes; without them, up to a ``#`` behind a blank."""
+    """Return a value without its quotes; if it has none, up to a ``#`` that follows a blank."""
     value = value.strip()
     quote = value[:1]
     if quote in {'"', "'"}:

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end, as an event that steps and processes look at."""
+"""Signals that ask a run to end, as an event that steps and processes check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Interruption:
-    """Whether a run was asked to end, and by what.
+    """State of a run's request to end, and its cause.
 
     Attributes:
         stop: set when the run is to end.
@@ -25,9 +25,9 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGINT, SIGTERM and SIGHUP while the context is open; more of them change nothing.
+        """Handle SIGINT, SIGTERM and SIGHUP while the context is open; repeated signals have no effect.
 
-        A signal that the agent was started to ignore, as by ``nohup``, stays ignored.
+        A signal that was ignored when the agent started, as with ``nohup``, stays ignored.
         """
         if threading.current_thread() is not threading.main_thread():
             yield

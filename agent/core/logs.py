@@ -1,4 +1,4 @@
-"""The agent's own log: one JSON object a line, secrets masked, nothing on the console."""
+"""The agent's own log: one JSON object per line, secrets masked, nothing on the console."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agent.core.secrets import Secrets
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
-"""From the least important."""
+"""Ordered from the least important."""
 
 _VIRTUALCLIENT = {"trace": "debug", "information": "info", "none": "critical"}
 _NUMBERS = ("debug", "debug", "info", "warning", "error", "critical", "critical")
@@ -49,7 +49,7 @@ def configure(path: Path, secrets: Secrets, level: str = "debug") -> Iterator[Fi
 
     Args:
         path: ``logs/vcagent.jsonl`` of the run; appended to.
-        secrets: what is masked in each event: its message, its values, tracebacks.
+        secrets: the secrets to mask in each event's message, values and traceback.
         level: the least important events that are kept: debug, info, warning, error or critical.
     """
     import structlog
@@ -75,7 +75,7 @@ def configure(path: Path, secrets: Secrets, level: str = "debug") -> Iterator[Fi
             ],
             wrapper_class=structlog.make_filtering_bound_logger(level),
             logger_factory=structlog.WriteLoggerFactory(file=file),
-            # A logger that a module made when it was imported must obey this too.
+            # Loggers that modules created on import must follow this configuration, too.
             cache_logger_on_first_use=False,
         )
         try:

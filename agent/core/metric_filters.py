@@ -1,4 +1,4 @@
-"""Which metrics are kept: VirtualClient's MetricFilters."""
+"""Selects the metrics to keep: VirtualClient's MetricFilters."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _VERBOSITY = re.compile(r"verbosity:\s*(\d+)", re.IGNORECASE)
 
 
 def parse_filters(text: str) -> Callable[[Iterable[Metric]], list[Metric]]:
-    """A function that keeps the metrics that pass.
+    """Return a function that keeps the metrics that pass the filters.
 
     Args:
         text: filters separated by commas: ``verbosity:N`` keeps metrics up to that verbosity, a regular
-            expression keeps names that it is found in, ``-`` before one drops them. Case is ignored.
+            expression keeps names in which it is found, ``-`` before one drops them. Case is ignored.
 
     Raises:
         ValueError: if an expression is not a regular expression.

@@ -1,4 +1,4 @@
-"""How names of types, keys and parameters are compared, and what to suggest for a wrong one."""
+"""Compares names of types, keys and parameters, and suggests names for a wrong one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def canonical(name: str) -> str:
-    """The form in which two spellings of a name are equal: ``TargetQps``, ``target_qps``, ``target-qps``."""
+    """Return the form shared by all spellings of a name: ``TargetQps``, ``target_qps``, ``target-qps``."""
     return name.replace("_", "").replace("-", "").lower()
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The known names most like ``name``, best first; empty if none is alike."""
+    """Return the known names most similar to ``name``, best first; empty if none is similar."""
     from difflib import get_close_matches
 
     by_canonical = {canonical(candidate): candidate for candidate in known}
@@ -22,7 +22,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A remedy for a wrong name: the nearest known names, or all of them where none is alike."""
+    """Return a remedy for a wrong name: the nearest known names, or all names if none is similar."""
     known = sorted(known)
     if close := nearest(name, known):
         return f"did you mean {' or '.join(close)}?"

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 PLAIN_INTERVAL_S = 15.0
-"""How often a line is printed about a step that is still running, where there is no terminal."""
+"""Seconds between lines about a running step if there is no terminal."""
 
 
 class Progress(Protocol):
     """Shows that a step is alive; safe to call from any thread."""
 
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        """Tell what happens now; with ``done`` and ``total`` (any unit) an estimate is shown."""
+        """Show the current activity; with ``done`` and ``total`` (any unit) also an estimate."""
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: ``42 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    """Return seconds in a readable form: ``42 s``, ``3 min 05 s``, ``2 h 10 min``."""
     whole = max(0, round(seconds))
     if whole < 60:  # noqa: PLR2004
         return f"{whole} s"
@@ -45,7 +45,7 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class StepProgress(Progress):
-    """One running step; what ``StepContext.progress`` is."""
+    """One running step; the type of ``StepContext.progress``."""
 
     title: str
     estimate_s: float | None
@@ -56,7 +56,7 @@ class StepProgress(Progress):
     done: float | None = None
     total: float | None = None
     shown: str = ""
-    """The last message that a verbose display has shown."""
+    """The last message shown by a verbose display."""
 
     @override
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
@@ -70,7 +70,7 @@ class StepProgress(Progress):
 
     @property
     def fraction(self) -> float | None:
-        """How much is done, 0 to 1: as the step tells it, else by its usual duration; None if unknown."""
+        """Share that is done, 0 to 1: reported by the step, else estimated; None if unknown."""
         if self.total and self.done is not None:
             return min(1.0, self.done / self.total)
         if self.estimate_s:
@@ -79,8 +79,8 @@ class StepProgress(Progress):
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that are probably left; None if unknown."""
-        if self.total and self.done and (self.done > 1 or self.total <= 1):  # one of many tells nothing yet
+        """Estimated seconds left; None if unknown."""
+        if self.total and self.done and (self.done > 1 or self.total <= 1):  # one is too few to estimate
             return max(0.0, self.elapsed_s * (self.total / self.done - 1))
         return max(0.0, self.estimate_s - self.elapsed_s) if self.estimate_s else None
 
@@ -100,28 +100,28 @@ class RunProgress:
         self.count = 0
         self.expected = 0
         self.verbose = False
-        """Whether everything that a step tells is shown, and why and by which command it is done."""
+        """True to show all details of a step, with its reason and command."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start showing progress."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave the screen tidy."""
 
     def expect(self, estimates_s: list[float | None]) -> None:
-        """Tell which steps will come, by their usual duration in seconds where it is known."""
+        """Set the durations of the coming steps in seconds; None if unknown."""
         with self._lock:
             self.expected += len(estimates_s)
             self._later_s += sum(filter(None, estimates_s))
 
     def left_s(self, current: StepProgress) -> float | None:
-        """Seconds that are probably left of the whole run."""
+        """Return the estimated seconds left of the whole run."""
         left = current.left_s
         return None if left is None and not self._later_s else (left or 0.0) + self._later_s
 
     def start(self, title: str, estimate_s: float | None = None) -> StepProgress:
-        """A step starts."""
+        """Start a step."""
         with self._lock:
             self.count += 1
             self.expected = max(self.expected, self.count)
@@ -148,20 +148,20 @@ class RunProgress:
                 self._log = None
 
     def finish(self, step: StepProgress, outcome: str) -> None:
-        """A step has ended; ``outcome`` is a line for people."""
+        """End a step; ``outcome`` is a readable line."""
         with self._lock:
             self._finished(step, outcome)
             if self._log:
                 self._log._finished(step, outcome)  # noqa: SLF001 - likewise
 
     def note(self, text: str) -> None:
-        """Something that people should read now."""
+        """Show a text that users should read now."""
         self._noted(text)
         if self._log:
             self._log.note(text)
 
     def detail(self, text: str) -> None:
-        """Something for those who want to see everything."""
+        """Show a detail, only if verbose."""
         if self.verbose:
             self.note(text)
 
@@ -183,7 +183,7 @@ class RunProgress:
 
 
 class PlainProgress(RunProgress):
-    """A line when a step starts, now and then while it runs, and when it ends."""
+    """Prints a line when a step starts, now and then while it runs, and when it ends."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -193,7 +193,7 @@ class PlainProgress(RunProgress):
 
     def _noted(self, text: str) -> None:
         moment = duration(self._clock() - self._begun)
-        with suppress(OSError, ValueError):  # nobody reads any more: the run goes on
+        with suppress(OSError, ValueError):  # the output is closed: the run continues
             print(printable(f"[{moment:>9}] {text}"), file=self._stream, flush=True)
 
     def _started(self, step: StepProgress) -> None:
@@ -218,7 +218,7 @@ class PlainProgress(RunProgress):
 
 
 class LiveProgress(RunProgress):
-    """A bar for each running step, with what it does and what is left; finished steps stay as lines."""
+    """Shows a bar for each running step, with activity and remaining time; finished steps stay as lines."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -281,7 +281,7 @@ class LiveProgress(RunProgress):
 
 
 def run_progress(stream: TextIO | None = None, *, quiet: bool = False, verbose: bool = False) -> RunProgress:
-    """Return the display that suits the stream (default: standard error)."""
+    """Return the display for a stream (default: standard error)."""
     stream = stream or sys.stderr
     if quiet:
         return RunProgress()

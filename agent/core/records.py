@@ -1,4 +1,4 @@
-"""Numbers and verdicts: what a parser finds, and what a sink receives."""
+"""Numbers and verdicts: the output of a parser, and the input of a sink."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MetadataValue = str | int | float | bool
 
 SUMMARY_TAG = "summary"
-"""Labels what a monitor saw of a case, summed up; its records in the course of time do not have it."""
+"""Label of a monitor's sums for a case; its records over time do not have it."""
 
 
 CONTEXT_KEY = "context_id"
@@ -40,8 +40,8 @@ class Relativity(str, Enum):
 class Validity(str, Enum):
     """The verdict on a result.
 
-    VALID and INVALID judge a result that exists; FAILED says that there is none;
-    NOT_APPLICABLE that none can be expected (such as accuracy with random weights).
+    VALID and INVALID judge a result that exists; FAILED means that no result exists;
+    NOT_APPLICABLE means that no result can be expected (such as accuracy with random weights).
     """
 
     VALID = "VALID"
@@ -52,18 +52,18 @@ class Validity(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number as a parser finds it, in the base unit that it names.
+    """One number from a parser, in the base unit that it names.
 
     Args:
         name: the metric's name, such as ``ttft_p99``; unique within its scenario.
         value: a finite number.
         unit: seconds, tokens/s, samples/s, queries/s, bytes, ratio, count, watts, …; never empty.
         relativity: whether higher or lower is better.
-        description: what it is, in a few words.
-        verbosity: 1 for a headline number, 2 for what explains it, 3 and up for detail
+        description: a short description.
+        verbosity: 1 for a headline number, 2 for an explanation of it, 3 and up for details
             (VirtualClient's scale: 0 to 5).
         tags: free labels.
-        metadata: context; the tool's own number and unit where they differ.
+        metadata: context; the tool's own number and unit if they differ.
         scenario: overrides the scenario of the output it belongs to.
         timestamp: when it was measured, where that is not the end of the step.
 
@@ -92,11 +92,11 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a result is not valid, and what would make it so.
+    """Reason why a result is not valid, and the remedy.
 
     Args:
-        message: the constraint and by how much it was missed, in words.
-        remedy: what to change, in words.
+        message: the constraint and the size of the miss, in words.
+        remedy: the change to make, in words.
         setting: the name of the setting to change.
         value: the value to change it to.
         code: a stable name of the kind of reason, such as ``min_duration``.
@@ -119,7 +119,7 @@ class Verdict:
 
 
 def verdict_to_json(verdict: Verdict | None) -> dict[str, Any]:
-    """A verdict as run.json and the journal have it; an output without one has validity None."""
+    """Return a verdict in the form of run.json and the journal; an output without one has validity None."""
     if verdict is None:
         return {"validity": None, "reasons": [], "warnings": []}
     return {
@@ -131,19 +131,19 @@ def verdict_to_json(verdict: Verdict | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ParsedOutput:
-    """What one log, or one folder of logs, says.
+    """Content of one log, or one folder of logs.
 
     Args:
         format: the parser's name, such as ``loadgen``.
         tool_name: the tool that wrote the log.
-        tool_version: its version, empty where the log does not tell.
+        tool_version: its version, empty if unknown.
         scenario: the scenario the numbers belong to, such as ``Server/performance``.
         metrics: the numbers.
-        verdict: the verdict, where the format can give one.
-        start: when the tool started, where the log tells (aware, UTC).
-        end: when it ended.
-        complete: False where the log was cut and the metrics are only those that were whole.
-        details: settings and headline facts that a report shows.
+        verdict: the verdict, if the format has one.
+        start: the start of the tool, if known (aware, UTC).
+        end: the end of the tool.
+        complete: False if the log was truncated and the metrics are only the complete ones.
+        details: settings and headline facts for a report.
         sources: the files read.
     """
 
@@ -161,7 +161,7 @@ class ParsedOutput:
 
     @property
     def validity(self) -> Validity | None:
-        """The verdict's validity; output that was cut and judged by nobody is FAILED."""
+        """The verdict's validity; truncated output without a verdict is FAILED."""
         if self.verdict:
             return self.verdict.validity
         return None if self.complete else Validity.FAILED
@@ -172,12 +172,12 @@ class Parser:
     """A format that ``vcagent parse`` knows; registered in the entry point group ``vcagent.parsers``.
 
     Args:
-        name: the format's name, as ``--format`` takes it.
-        description: what the format is, in a few words.
-        recognise: whether a file or folder is of this format; cheap, never raises.
-        parse: reads it; several outputs where a folder holds several runs. Raises ParseError where
-            output is missing, cut before any number, or without the numbers it should have.
-        refuses: whether it only names what is not read; of files that another parser reads it is not asked.
+        name: the format's name, as used in ``--format``.
+        description: a short description of the format.
+        recognise: returns True if a file or folder has this format; cheap, never raises.
+        parse: reads it; returns several outputs if a folder contains several runs. Raises ParseError if
+            output is missing, ends before any number, or lacks the expected numbers.
+        refuses: True if the parser only refuses formats; it is not asked about files that another one reads.
     """
 
     name: str
@@ -191,12 +191,12 @@ class Parser:
 class MetricRecord:
     """One number with the context of its run: a line of ``metrics.jsonl``.
 
-    Nobody but the journal changes one, which gives it its id and ``stored`` when it keeps it. It is not
-    frozen: monitors make some each second, and a frozen one takes five times as long to make.
+    Only the journal changes a record: when it stores the record, it sets its id and ``stored``. The class is
+    not frozen: monitors create records each second, and a frozen one takes five times as long to create.
 
-    Times are aware and in UTC. ``record_id`` is unique within the run and grows with time; a sink that
-    may see a record twice after a resume tells doubles by it. ``stored`` is the record as the journal keeps
-    it, a JSON object without the id; empty for one that does not come from there.
+    Times are aware and in UTC. ``record_id`` is unique within the run and grows with time; a sink that may
+    get a record twice after a resume detects duplicates by it. ``stored`` is the journal's form of the
+    record, a JSON object without the id; empty if the record does not come from the journal.
     """
 
     record_id: int
@@ -222,7 +222,7 @@ class MetricRecord:
 
 
 def metric_of(record: MetricRecord) -> Metric:
-    """A record's number, freed of the context of its run."""
+    """Return a record's number without the context of its run."""
     return Metric(
         name=record.metric,
         value=record.value,

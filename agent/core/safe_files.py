@@ -1,7 +1,7 @@
-"""Writing files as root in folders that others may reach: no link is followed.
+"""Writes files as root in folders that others may reach, without following links.
 
-A file is opened by its name below a descriptor of its folder, and each folder on the way likewise. An
-account that neither owns these folders nor can write to them cannot have another file of the host replaced.
+A file is opened by its name below a descriptor of its folder, and each folder on the path in the same way. An
+account that neither owns these folders nor can write to them cannot cause another file to be replaced.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _NOWHERE = Path(os.devnull)
 
 
 def trusted_accounts() -> set[int]:
-    """The user ids that may own what root writes to: root's own and that of the caller of sudo."""
+    """Return the user ids that may own files that root writes to: root's, and that of the caller of sudo."""
     caller = os.environ.get("SUDO_UID", "")
     return {0, os.geteuid(), *([int(caller)] if caller.isdecimal() else [])}
 
 
 def distrust(folder: Path) -> str:
-    """Say why root must not write to a folder; empty if it may, or if this process is not root.
+    """Return why root must not write to a folder; empty if it may, or if this process is not root.
 
-    The folders above count too: whoever can rename one of them can put another in its place.
+    The folders above count too: an account that can rename one of them can put another in its place.
 
     Args:
         folder: the folder; it need not exist yet.
@@ -52,7 +52,7 @@ def distrust(folder: Path) -> str:
         if status.st_uid not in trusted_accounts():
             return f"{path} belongs to {_user(status.st_uid)}"
         if path != real and status.st_mode & stat.S_ISVTX:
-            continue  # as in /tmp: others cannot rename what is not theirs
+            continue  # as in /tmp: others can rename only their own files
         if status.st_mode & stat.S_IWOTH:
             return f"every account may write to {path}"
         if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid):
@@ -61,7 +61,7 @@ def distrust(folder: Path) -> str:
 
 
 def distrust_file(path: Path) -> str:
-    """Say why root must not believe a file; empty if it may, or if this process is not root."""
+    """Return why root must not trust a file; empty if it may, or if this process is not root."""
     if os.geteuid() != 0:
         return ""
     if reason := distrust(path.parent):
@@ -82,11 +82,11 @@ def require_trust(folder: Path, what: str, option: str) -> None:
 
     Args:
         folder: the folder.
-        what: what it is, such as ``results folder``.
+        what: its purpose, such as ``results folder``.
         option: the option that chooses another one.
 
     Raises:
-        HostError: if others may write to it, or it belongs to somebody else; with the remedy.
+        HostError: if others may write to it, or another account owns it; with the remedy.
     """
     if reason := distrust(folder):
         raise HostError(
@@ -95,7 +95,7 @@ def require_trust(folder: Path, what: str, option: str) -> None:
 
 
 def remedy_for(folder: Path, option: str) -> str:
-    """What to do about a folder that root must not write to."""
+    """Return the remedy for a folder that root must not write to."""
     real = os.path.realpath(folder)
     return (
         f"chown root {real} and chmod go-w {real}, likewise for the folder that is named; "
@@ -104,7 +104,7 @@ def remedy_for(folder: Path, option: str) -> str:
 
 
 def written_by_root(path: Path) -> bool:
-    """Return True if a file is root's and nobody else may write to it; it may be no link."""
+    """Return True if a file belongs to root, only root may write to it, and it is not a link."""
     try:
         status = path.lstat()
     except OSError:
@@ -114,7 +114,7 @@ def written_by_root(path: Path) -> bool:
 
 
 def _is_private(gid: int) -> bool:
-    """Whether a group is root's, or that of the caller of sudo alone, as Debian and Red Hat make them."""
+    """Return True if a group is root's, or its only member is the caller of sudo (Debian, Red Hat)."""
     caller = os.environ.get("SUDO_USER", "")
     if gid == 0:
         return True
@@ -141,10 +141,10 @@ def _group(gid: int) -> str:
 
 @contextmanager
 def _folder(path: Path, *, make: bool = False, mode: int = 0o777) -> Iterator[int]:
-    """A descriptor of a folder; as root reached from ``/`` without following any link.
+    """Yield a descriptor of a folder; as root it is reached from ``/`` without following any link.
 
     Raises:
-        OSError: if a part of the path is a link (as root) or no folder.
+        OSError: if a part of the path is a link (as root) or not a folder.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     if os.geteuid() != 0:
@@ -163,7 +163,9 @@ def _folder(path: Path, *, make: bool = False, mode: int = 0o777) -> Iterator[in
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):
                     raise NotADirectoryError(
-                        errno.ENOTDIR, f"{name} is a link or no folder, and root follows no link", str(path)
+                        errno.ENOTDIR,
+                        f"{name} is a link (which root never follows) or not a folder",
+                        str(path),
                     ) from error
                 error.filename = str(path)
                 raise
@@ -180,7 +182,7 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
     """Make a folder with its parents if it is missing; as root follow no link.
 
     Raises:
-        OSError: if it cannot be made, or a part of its path is no folder.
+        OSError: if it cannot be made, or a part of its path is not a folder.
     """
     with _folder(path, make=True, mode=mode):
         pass
@@ -189,13 +191,13 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
 def open_file(
     path: Path, flags: int, mode: int = 0o666, *, other_names: bool = False, owner: int | None = None
 ) -> int:
-    """Open an ordinary file; never a link, a pipe or a device, and as root no other account's file.
+    """Open an ordinary file; never a link, a pipe or a device, and for root never another account's file.
 
     Args:
         path: the file.
-        flags: as ``os.open`` takes them.
+        flags: flags of ``os.open``.
         mode: permissions of a new file, less the umask.
-        other_names: whether the file may have further names (hard links) of its own run.
+        other_names: True if the file may have other names (hard links) from its own run.
         owner: the user id of an account that may own the file besides root and the caller of sudo.
 
     Returns:
@@ -229,9 +231,9 @@ def open_file(
 
 
 def append_to(path: Path, *, errors: str = "replace", buffering: int = -1) -> TextIO:
-    """Open a log for appending, in a folder that is made if it is missing; see ``open_file``.
+    """Open a log for appending; its folder is created if missing; see ``open_file``.
 
-    ``/dev/null`` is the log of a command that needs none.
+    ``/dev/null`` is accepted for a command without a log.
     """
     if path == _NOWHERE:
         return path.open("a", encoding="utf-8", errors=errors)
@@ -241,7 +243,7 @@ def append_to(path: Path, *, errors: str = "replace", buffering: int = -1) -> Te
 
 
 def write_to(path: Path, *, newline: str | None = None) -> TextIO:
-    """Open a text file for writing, its old text gone; see ``open_file``."""
+    """Open a text file for writing and empty it; see ``open_file``."""
     descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     return open(descriptor, "w", encoding="utf-8", newline=newline)  # noqa: PTH123 - no path
 
@@ -259,7 +261,7 @@ def append_text(path: Path, text: str) -> None:
 
 
 def touch(path: Path) -> None:
-    """Make an empty file if there is none; see ``open_file``."""
+    """Create an empty file if it does not exist; see ``open_file``."""
     append_to(path).close()
 
 
@@ -272,8 +274,8 @@ def replace_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write a file so that a reader finds the old one or the new one, never half of one.
 
     Args:
-        path: the file; what is there is replaced, a link itself and not what it leads to.
-        data: what it is to hold.
+        path: the file; an existing one is replaced. A link itself is replaced, not its target.
+        data: the new content.
         mode: permissions, less the umask, from its first byte on.
 
     Raises:
@@ -311,7 +313,7 @@ def give_to(path: Path, uid: int, gid: int) -> None:
 
 @contextmanager
 def _replacing(path: Path, mode: int) -> Iterator[IO[bytes]]:
-    """A new file beside ``path`` that takes its place at the end, or is removed if the body fails."""
+    """Yield a new file beside ``path`` that replaces it at the end, or is removed if the body fails."""
     part = f"{path.name}{_PART}"
     with _folder(path.parent) as folder:
         with suppress(FileNotFoundError):

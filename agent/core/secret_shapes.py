@@ -1,7 +1,7 @@
-"""What tells a secret that nobody named: the name it stands under, or the shape of the text itself.
+"""Recognises a secret that nobody declared, by its name or by the shape of the text.
 
-Every pattern reads a text of n characters in time proportional to n, whatever the text: repetitions are
-bounded, or a place that one of them passed over is not where the next begins.
+Every pattern takes time proportional to the text's length, for any text: repetitions are bounded, or a
+position that one of them skipped is not the start of the next.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DESCRIBED = re.compile(
     |timeout|ttl|types?|uri|url|usage|version|word""",
     re.VERBOSE,
 )
-"""Words after the noun by which a name is not the secret's but of something about it."""
+"""Words after the noun by which a name is not the secret's own, but that of a property."""
 
 _NO_KEY = re.compile(
     r"""cache|cmp|dict|don|foreign|group|hoc|hot|index|joc|map|max|min|mon|n|num|partition|per|primary|public
@@ -53,17 +53,17 @@ _NO_PASS = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a parameter, variable or key of this name holds a secret.
+    """Return True if a parameter, variable or key of this name contains a secret.
 
-    So ``HF_TOKEN``, ``ApiKey``, ``MYSQL_PWD`` and ``db-password`` do; ``max_tokens``, ``tokenizer``,
-    ``key_path``, ``apiKeyEnv``, ``PWD``, ``first_pass`` and ``FirstTokenLimitMs`` do not.
+    True for ``HF_TOKEN``, ``ApiKey``, ``MYSQL_PWD`` and ``db-password``. False for ``max_tokens``,
+    ``tokenizer``, ``key_path``, ``apiKeyEnv``, ``PWD``, ``first_pass`` and ``FirstTokenLimitMs``.
     """
     words = [word.lower() for word in _WORDS.findall(name)]
     return any(_is_secret(words, at, name) and not _described(words[at + 1 :]) for at in range(len(words)))
 
 
 def secret_reference(name: str) -> str:
-    """What a parameter of this name names a secret by.
+    """Return how a parameter of this name refers to a secret.
 
     Returns:
         ``environment`` for a variable that holds it (``apiKeyEnv``), ``file`` for a file (``TokenFile``,
@@ -89,7 +89,7 @@ def _described(words: list[str]) -> bool:
 
 
 def _is_secret(words: list[str], at: int, name: str) -> bool:
-    """Whether a word of a name is a noun for a secret, whatever follows it."""
+    """Return True if a word of a name is a noun for a secret, whatever follows it."""
     word = words[at]
     noun = _NOUN.search(word)
     if noun is None:
@@ -106,13 +106,13 @@ def _is_secret(words: list[str], at: int, name: str) -> bool:
 
 
 class _Shape(NamedTuple):
-    """One way to know a secret.
+    """One way to recognise a secret.
 
     Args:
-        needles: substrings of the lower-cased text without which the search is not worth its time.
-        pattern: its last group is the secret; a group ``name`` has to be a secret's name, or the end of one.
-        any_case: whether it is written small and searched in the lower-cased text, which is several times as
-            fast as to leave the case to the pattern.
+        needles: substrings of the lower-cased text; without any of them the search is skipped.
+        pattern: its last group is the secret; a group ``name`` must be a secret's name, or its end.
+        any_case: True if the pattern is in lower case and searched in the lower-cased text, which is several
+            times as fast as a case-insensitive pattern.
     """
 
     needles: tuple[str, ...]
@@ -135,7 +135,7 @@ _BLOCK = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _SHAPES = (
     _Shape(("://",), re.compile(r"://[^\s/?#\"'<>:@]*:([^\s/?#\"'<>]+)@")),
     _Shape(("://",), re.compile(r"https?://([^\s/?#\"'<>:@]+)@")),
-    # The whole value of the header, but for a scheme that is known: to the quote that ends it, or the line.
+    # The whole value of the header, except a known scheme: to the closing quote, or the end of the line.
     _Shape(
         ("authorization",),
         re.compile(
@@ -187,7 +187,7 @@ _SHAPES = (
         ),
         any_case=True,
     ),
-    # The same of short names: their values may be anything, so the name has to be a secret's.
+    # The same for short names: their values may be anything, so the name must be a secret's.
     _Shape(
         ("pass", "pwd", "creds"),
         re.compile(
@@ -211,7 +211,7 @@ def lower(text: str) -> str:
 
 
 def shaped(text: str) -> Iterator[tuple[int, int]]:
-    """Where something stands in a text that looks like a secret: pairs of start and end, in no order."""
+    """Yield positions in a text that look like a secret: pairs of start and end, in any order."""
     lowered = lower(text)
     for needles, pattern, any_case in _SHAPES:
         if any(needle in lowered for needle in needles):
@@ -222,7 +222,7 @@ def shaped(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _whole_name(text: str, start: int, end: int) -> str:
-    """The name that ends in a text at ``end``, with the word before it: ``EOT token``."""
+    """Return the name that ends in a text at ``end``, with the word before it: ``EOT token``."""
     found = _NAME_BEFORE.search(text[max(0, start - _LONGEST_NAME) : start])
     return (found[0] if found else "") + text[start:end]
 
@@ -231,7 +231,7 @@ _BEGINNING = re.compile(_BLOCK)
 
 
 def unfinished_block(text: str) -> int | None:
-    """Where a private key begins that does not end within the text; None if there is none."""
+    """Return the start of a private key that does not end within the text, or None."""
     start = text.rfind("-----BEGIN ")
     if start < 0 or not _BEGINNING.match(text, start) or text.find("-----END ", start) >= 0:
         return None

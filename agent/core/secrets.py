@@ -2,7 +2,7 @@
 
 A secret is known either by its value (from the environment, a parameter, or ``add``) or by its shape
 (the password of a URL, an Authorization header, a Hugging Face token, ``password=…``; see ``secret_shapes``).
-Its value is looked for in the text as it is and as every decoder would read it (see ``text_views``).
+The value is searched in the text itself and in all decoded forms (see ``text_views``).
 """
 
 from __future__ import annotations
@@ -23,62 +23,62 @@ from agent.core.secret_shapes import is_secret_name, lower, secret_reference, sh
 from agent.core.text_views import TextView, begun_hex, decoded_forms, separated_hex, views
 
 MASK = "***"
-"""What stands in a text where a secret was."""
+"""Replacement for a secret in a text."""
 
 _SHORTEST = 6
 """Shorter values of the environment occur in ordinary text by chance."""
 
 _SHORTEST_DECLARED = 4
-"""Parameters from this length on are masked anywhere; shorter ones where they stand alone."""
+"""Parameters of at least this length are masked anywhere; shorter ones only if they stand alone."""
 
 _SHORTEST_ALONE = 3
-"""A shorter parameter is masked under its name alone."""
+"""A shorter parameter is masked only under its name."""
 
 _SHORTEST_SPLIT = 6
-"""Characters of a value, or of a code of it, that is also recognized over a line break."""
+"""Length of a value, or of its code, that is recognised even across a line break."""
 
 _LONGEST_NUMBER = 15
-"""Digits up to which a value of the environment is an ordinary number, which occurs in ordinary text."""
+"""A value of the environment with at most this many digits counts as an ordinary number."""
 
 _NO_SECRET = re.compile(r"true|false|none|null|", re.IGNORECASE)
-"""Values that say that there is no secret."""
+"""Values that mean "no secret"."""
 
 _PLAIN = re.compile(
     r"true|false|none|null|default|enabled|disabled|required|changeme|passw(?:or)?d|secret|token|api[_-]?key",
     re.IGNORECASE,
 )
-"""Words that may stand in the place of a secret and are full of in ordinary text."""
+"""Words that may replace a secret and that are frequent in ordinary text."""
 
 _WORD = re.compile(r"[a-z]{1,20}|[A-Z]{1,20}|[A-Z][a-z]{1,20}")
-"""A value of the environment that may be part of other words: it is masked only where it stands alone."""
+"""A value of the environment that may be part of other words: it is masked only if it stands alone."""
 
 _SCHEMA_KEY = re.compile(r"[a-z_]+")
-"""A key that programs look for."""
+"""A key that is searched in programs' output."""
 
 _SHORT_TEXT = 200
 _KNOWN_LIMIT = 4096
-"""How many short texts are remembered with what they are masked to."""
+"""Number of short texts whose masked form is cached."""
 
 _LONGEST_BEGINNING = 256
-"""Characters of a secret's beginning that are recognized at the end of a line."""
+"""Characters of a secret's beginning that are recognised at the end of a line."""
 
 _WITHHELD = 4
-"""Characters of a secret's beginning that a line is withheld for until the next one is there."""
+"""Characters of a secret's beginning for which a line is withheld until the next one arrives."""
 
 _LONGEST_KEY_FILE_BYTES = 65_536
 
 _REFERENCE = re.compile(r"\$\.[A-Za-z]|\$?\{[^{}]+\}")
-"""A reference to a secret, as profiles and shells write it, tells nothing."""
+"""A reference to a secret, as written in profiles and shells; it reveals nothing."""
 
 
 class _Needle(NamedTuple):
-    """A text that gives a secret away.
+    """A text that reveals a secret.
 
     Args:
-        text: what is looked for.
-        alone: whether it counts only where no letter or digit stands beside it.
-        before: characters before it that hold bits of the secret too.
-        after: likewise behind it.
+        text: the text to search.
+        alone: True if it counts only if no letter or digit is next to it.
+        before: number of characters before it that also contain bits of the secret.
+        after: number of characters after it that also contain bits of the secret.
     """
 
     text: str
@@ -88,10 +88,10 @@ class _Needle(NamedTuple):
 
 
 def _base64_needles(value: bytes) -> Iterator[_Needle]:
-    """What every base64 text that contains ``value`` contains, for each of the three alignments."""
+    """Yield the parts common to all base64 texts that contain ``value``, for each of the three alignments."""
     for offset in range(3):
         padded = bytes(offset) + value
-        # Characters that also depend on what stands before or after the value are not looked for.
+        # Characters that also depend on the text before or after the value are not searched.
         whole = len(padded) * 8 // 6
         core = base64.b64encode(padded).decode("ascii")[(0, 2, 3)[offset] : whole]
         shared = (int(offset > 0), int(len(padded) % 3 > 0))
@@ -100,7 +100,7 @@ def _base64_needles(value: bytes) -> Iterator[_Needle]:
 
 
 def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
-    """What gives a secret away in a text that is decoded already."""
+    """Return the texts that reveal a secret in a decoded text."""
     encoded = value.encode("utf-8", "surrogatepass")
     shortest = _SHORTEST_DECLARED if declared else _SHORTEST + 1
     codes = {needle for needle in _base64_needles(encoded) if len(needle.text) >= shortest}
@@ -112,7 +112,7 @@ def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
         return {_Needle(value, alone=True), *codes}
     forms = {value, quote_plus(value), shlex.quote(value)}
     forms.update(form for form in decoded_forms(value) if len(form) >= _SHORTEST_DECLARED)
-    forms |= {form.rstrip("\\") for form in forms}  # which may escape what stands behind it
+    forms |= {form.rstrip("\\") for form in forms}  # which may escape the character after it
     # A secret of several lines, such as a private key, appears in logs line by line.
     lines = [line.strip() for line in value.splitlines()]
     if len(lines) > 1:
@@ -121,7 +121,7 @@ def _needles(value: str, *, declared: bool, alone: bool) -> set[_Needle]:
 
 
 def _is_number(value: str) -> bool:
-    """Whether a value is an ordinary number."""
+    """Return True if a value is an ordinary number."""
     try:
         float(value)
     except ValueError:
@@ -135,9 +135,9 @@ class Secrets:
     Args:
         values: values to mask.
         mappings: parameters: the values under secret names are masked (see ``is_secret_name``), at any
-            depth, and those that parameters such as ``apiKeyEnv`` and ``apiKeyFile`` name.
-        environment: variables that nobody gave to vcagent on purpose: what is likely to be no secret, such
-            as a number, is not masked.
+            depth, and also the values that parameters such as ``apiKeyEnv`` and ``apiKeyFile`` refer to.
+        environment: variables that were not given to vcagent explicitly: values that are probably not secret,
+            such as numbers, are not masked.
     """
 
     def __init__(
@@ -166,9 +166,9 @@ class Secrets:
 
         Args:
             value: the value; quotes and blanks around it do not count.
-            declared: whether somebody gave it as a secret: then it is masked wherever it stands. Otherwise
-                what ordinary text is full of is not masked (a value shorter than 6 characters, a number,
-                ``true``), and a value that is one word is masked only where it stands alone.
+            declared: True if it was declared as a secret: then it is masked everywhere. Otherwise values that
+                are frequent in ordinary text are not masked (shorter than 6 characters, a number, ``true``),
+                and a value that is one word is masked only if it stands alone.
         """
         value = value.strip().strip("\"'").strip()
         if _NO_SECRET.fullmatch(value):
@@ -192,7 +192,7 @@ class Secrets:
             self._known.clear()
 
     def add_from(self, mapping: Mapping[str, Any]) -> None:
-        """Add the values that stand under secret names in parameters, and those that parameters name."""
+        """Add the values under secret names in parameters, and those that parameters refer to."""
         self._add_named(mapping, declared=True)
 
     def _add_named(self, mapping: Mapping[str, Any], *, declared: bool) -> None:
@@ -212,7 +212,7 @@ class Secrets:
                     self.add(_named_secret(str(name), str(item)), declared=True)
 
     def mask(self, text: str) -> str:
-        """The text with every secret replaced by ``***``; names and descriptions come again and again."""
+        """Return the text with every secret replaced by ``***``; the results for short texts are cached."""
         if len(text) > _SHORT_TEXT:
             return self._masked(text)
         with self._lock:
@@ -230,12 +230,12 @@ class Secrets:
         return _covered(text, self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where the secrets stand in a text: pairs of start and end, in order, none overlapping."""
+        """Return the positions of secrets in a text: pairs of start and end, in order, none overlapping."""
         shapes = [(start, end) for start, end in shaped(text) if text[start:end] != MASK]
         return _merged((*shapes, *self._known_in(text)))
 
     def mask_values(self, text: str) -> str:
-        """The text with the secrets whose values are known masked; what only looks like one stays."""
+        """Return the text with known secret values masked, but not texts that only look like a secret."""
         return _covered(text, _merged(self._known_in(text)))
 
     def _known_in(self, text: str) -> Iterator[tuple[int, int]]:
@@ -262,7 +262,7 @@ class Secrets:
             yield view.origin(*span)
 
     def begun(self, text: str) -> tuple[int, int] | None:
-        """Where a secret may begin that the next line goes on with: its start, and characters of it."""
+        """Return the start and length of a secret that may continue in the next line, or None."""
         beginnings = self._beginnings
         if beginnings is None:
             with self._lock:
@@ -295,7 +295,7 @@ class Secrets:
         return best
 
     def mask_value(self, value: Any) -> Any:
-        """The same structure of mappings and sequences with every secret masked, by name and by value."""
+        """Return the same mappings and sequences with every secret masked, by name and by value."""
         if isinstance(value, str):
             return self.mask(value)
         if isinstance(value, Mapping):
@@ -323,7 +323,7 @@ class Secrets:
 
 
 def _named_secret(name: str, value: str) -> str:
-    """The secret that a parameter such as ``apiKeyEnv`` or ``apiKeyFile`` names; empty if it names none."""
+    """Return the secret that a parameter such as ``apiKeyEnv`` or ``apiKeyFile`` refers to, or ""."""
     kind = secret_reference(name)
     if kind == "environment":
         return os.environ.get(value, "")
@@ -335,7 +335,7 @@ def _named_secret(name: str, value: str) -> str:
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST_KEY_FILE_BYTES:
             return ""
         return path.read_text(encoding="utf-8", errors="replace")
-    except (OSError, RuntimeError, ValueError):  # whoever uses it reports it
+    except (OSError, RuntimeError, ValueError):  # the code that uses it reports the error
         return ""
 
 
@@ -345,7 +345,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 
 def _widened(text: str, start: int, end: int, needle: _Needle) -> tuple[int, int]:
-    """The span with the base64 characters beside it that hold bits of the secret."""
+    """Return the span extended by the adjacent base64 characters that contain bits of the secret."""
     if needle.before and start and _is_base64(text[start - 1]):
         start -= 1
     if needle.after and end < len(text) and _is_base64(text[end]):
@@ -383,7 +383,7 @@ class LineMasker:
     so that a redrawn progress bar becomes lines. Bytes that are not UTF-8 are replaced.
 
     Args:
-        secrets: what to mask.
+        secrets: the secrets to mask.
         longest: characters after which a line is passed on in parts; a private key is held back until it
             ends, up to this length, and so is a line that ends like the beginning of a secret.
     """
@@ -394,10 +394,10 @@ class LineMasker:
         self._decode: Callable[..., str] = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._rest = ""
         self._before = ""
-        """What was passed on and may be the beginning of a secret."""
+        """The part passed on already that may be the beginning of a secret."""
 
     def feed(self, data: bytes) -> str:
-        """Take bytes; return the text of the lines that are complete now, masked."""
+        """Take bytes; return the text of the lines that are now complete, masked."""
         text = self._rest + self._decode(data)
         # A carriage return at the very end may be half of \r\n.
         cut = max(text.rfind("\n"), text.rfind("\r", 0, -1)) + 1
@@ -420,7 +420,7 @@ class LineMasker:
         return shown
 
     def close(self) -> str:
-        """The rest, masked, ended by a newline if there is any."""
+        """Return the rest, masked, with a final newline if it is not empty."""
         text = self._finished(self._rest + self._decode(b"", final=True))
         self._rest = self._before = ""
         return text if not text or text.endswith("\n") else text + "\n"
@@ -436,7 +436,7 @@ class LineMasker:
         return _with_newlines(_covered(text, [span for span in spans if span[1] > 0]))
 
     def _safe_cut(self, text: str) -> int:
-        """Where an endless line can be cut so that no secret, whole or begun, is cut with it."""
+        """Return where an endless line can be split without splitting a secret or its beginning."""
         cut = len(text) - self._longest // 2
         for start, end in self._secrets.spans(text):
             if start < cut < end:

@@ -1,4 +1,4 @@
-"""What reaches a terminal or a spreadsheet: text that others wrote gives no orders there."""
+"""Makes text safe for a terminal or a spreadsheet: text from others cannot contain commands."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _ORDER = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1: escape sequences begin with them
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # turn the direction of writing: a text reads as another
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and newline, DEL, C1: escape sequences begin with them
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # change the direction of writing: another text is seen
 )
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -24,7 +24,7 @@ def printable(text: str) -> str:
 
 
 def plain_cell(text: str) -> str:
-    """Return a CSV cell that a spreadsheet takes for text: what looks like a formula gets a ``'`` before it.
+    """Return a CSV cell that a spreadsheet reads as text: a ``'`` precedes text that looks like a formula.
 
     Numbers stay as they are (OWASP, CSV Injection).
     """
@@ -32,9 +32,9 @@ def plain_cell(text: str) -> str:
 
 
 def safe_console(**options: Any) -> Console:
-    """Return a console of rich that shows text as it is: control characters spelled out, no markup.
+    """Return a rich console that shows text literally: control characters spelled out, no markup.
 
-    A name such as ``[/etc/motd]`` would be taken for a tag otherwise.
+    Otherwise a name such as ``[/etc/motd]`` would be read as a tag.
     """
     from rich.console import Console
     from rich.segment import Segment

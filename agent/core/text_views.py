@@ -1,6 +1,6 @@
-r"""A text as those who decode it read it: percent, JSON and HTML escapes resolved, broken lines joined.
+r"""A text in its decoded forms: percent, JSON and HTML escapes resolved, broken lines joined.
 
-Each view leads back to the text that it was made from, so that what is found in it can be covered there.
+Each view maps back to its source text, so that matches in it can be masked there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     _Piece = tuple[int, int, int, bool]
 
 _DEPTH = 3
-"""How often a text may be encoded, one code within another."""
+"""How many times a text may be encoded, one code within another."""
 
 # A pattern that begins with a set of characters passes over text without them several times as fast.
 _ESCAPE = re.compile(
@@ -54,14 +54,14 @@ _SEPARATOR = r"(?:[\s:,;-]{1,3}(?:0x|\\x)?|0x|\\x)?"
 
 
 class TextView:
-    """A text that was made from another one.
+    """A text that was derived from another one.
 
     Args:
         text: the text.
-        parent: what it was made from; None for the text itself.
-        pieces: tells for each part of it: where it begins, where the part of the parent that it stands for
-            begins and ends, and whether it is a copy of that part. Called only if something is found.
-        joined: whether line breaks were taken out.
+        parent: its source; None for the text itself.
+        pieces: returns for each part of it: its start, the start and end of the corresponding part of the
+            parent, and True if it is a copy of that part. Called only if something is found.
+        joined: True if line breaks were removed.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class TextView:
         return [piece[0] for piece in self._pieces]
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
-        """Where a part of this text stands in the text that all views come from."""
+        """Return the position of a part of this text in the original text."""
         if self._parent is None:
             return start, end
         first = self._pieces[bisect_right(self._starts, start) - 1]
@@ -97,7 +97,7 @@ class TextView:
 
 
 def views(text: str) -> Iterator[TextView]:
-    """The text itself, and what it becomes for those who decode it or join its lines."""
+    """Yield the text itself, and its forms after decoding or joining lines."""
     view: TextView | None = TextView(text)
     for _ in range(_DEPTH + 1):
         if view is None:
@@ -110,7 +110,7 @@ def views(text: str) -> Iterator[TextView]:
 
 
 def decoded_forms(text: str) -> Iterator[str]:
-    """A text, and what becomes of it where somebody takes what it holds for escapes."""
+    """Yield a text, and its forms after its escapes are decoded."""
     view: TextView | None = TextView(text)
     for _ in range(_DEPTH + 1):
         if view is None:
@@ -120,7 +120,7 @@ def decoded_forms(text: str) -> Iterator[str]:
 
 
 def _joined(view: TextView) -> TextView | None:
-    """The view without its line breaks; None if it is one line."""
+    """Return the view without its line breaks, or None if it is one line."""
     source = view.text
     breaks: list[tuple[int, int]] = []
     for match in _LINE_BREAK.finditer(source):
@@ -146,7 +146,7 @@ def _joined(view: TextView) -> TextView | None:
 
 
 def _unescaped(view: TextView) -> TextView | None:
-    """The view with its escapes resolved; None if it has none."""
+    """Return the view with its escapes resolved, or None if it has none."""
     source = view.text
     parts: list[str] = []
     pieces: list[_Piece] = []
@@ -197,7 +197,7 @@ def _letter(kind: str, match: re.Match[str]) -> str:
 
 
 def _of_bytes(data: bytes, width: int) -> list[tuple[str, int]]:
-    """The characters of some bytes in UTF-8, or Latin-1 where it is none, each of ``width`` a byte."""
+    """Return the characters of some bytes in UTF-8, or else Latin-1, each ``width`` characters per byte."""
     try:
         letters = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -206,7 +206,7 @@ def _of_bytes(data: bytes, width: int) -> list[tuple[str, int]]:
 
 
 def separated_hex(lowered: str, codes: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Where bytes in hexadecimal stand with something between them, as ``xxd`` and ``openssl`` write them.
+    """Yield positions of hexadecimal bytes with separators, as ``xxd`` and ``openssl`` write them.
 
     Args:
         lowered: the text, in small letters.
@@ -217,7 +217,7 @@ def separated_hex(lowered: str, codes: Iterable[str]) -> Iterator[tuple[int, int
 
 
 def begun_hex(lowered: str, codes: Iterable[str]) -> tuple[int, int] | None:
-    """Where bytes in hexadecimal begin, at a text's end, that a next line may go on with.
+    """Return where hexadecimal bytes begin at a text's end that a next line may continue, or None.
 
     Args:
         lowered: the end of a text, in small letters.

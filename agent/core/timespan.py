@@ -1,4 +1,4 @@
-"""Durations as profiles and the command line write them: ``00:10:00``, ``1.02:03:04``, numbers."""
+"""Reads and writes durations of profiles and the command line: ``00:10:00``, ``1.02:03:04``, numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 MAXIMUM_S = 366 * 86400 * 100
-"""A century: what is longer is a mistake."""
+"""A century: a longer duration is a mistake."""
 
 _CLOCK = re.compile(
     r"(?P<sign>-?)(?:(?P<days>\d{1,7})\.)?(?P<hours>\d{1,7}):(?P<minutes>[0-5]?\d)"
@@ -24,17 +24,17 @@ _UNITS_S = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 8
 
 
 def is_timespan(text: str) -> bool:
-    """Whether a text is written as a time span with colons."""
+    """Return True if a text is written as a time span with colons."""
     return _CLOCK.fullmatch(text.strip()) is not None
 
 
 def parse_timespan(value: str | float, *, number_unit_s: float = 1) -> float:
-    """The seconds in a duration.
+    """Return the seconds in a duration.
 
     Args:
         value: ``[d.]hh:mm[:ss[.f]]`` (hours may exceed 23), a number with a unit (``90s``,
             ``10min``, ``1.5h``, ``2d``), or a number alone.
-        number_unit_s: what a number alone counts, in seconds: 1, or 60 where it means minutes.
+        number_unit_s: the unit of a number alone, in seconds: 1, or 60 if it means minutes.
 
     Raises:
         ProfileError: if it is none of these, or negative, or beyond a century.
@@ -63,7 +63,7 @@ def parse_timespan(value: str | float, *, number_unit_s: float = 1) -> float:
 
 
 def format_timespan(span: timedelta) -> str:
-    """A duration as VirtualClient writes it: ``[d.]hh:mm:ss[.fffffff]``."""
+    """Return a duration in VirtualClient's form: ``[d.]hh:mm:ss[.fffffff]``."""
     minutes, seconds = divmod(span.seconds, 60)
     hours, minutes = divmod(minutes, 60)
     days = f"{span.days}." if span.days else ""

@@ -1,1 +1,1 @@
-"""Which hosts of many are sick: rules over their metric records, and the baselines they are measured by."""
+"""Finds the sick hosts in a fleet: rules for metric records, and the baselines for comparison."""

@@ -1,4 +1,4 @@
-"""What a healthy host measures: made from many hosts, or read from a file (ours or SuperBench's)."""
+"""Normal values of healthy hosts: computed from many hosts, or read from a file (ours or SuperBench's)."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     from agent.diagnosis.rules import Rule
 
 LEAST_HOSTS = 4
-"""Of fewer hosts nobody can say which of them is the odd one."""
+"""With fewer hosts, it is impossible to tell which one is the outlier."""
 
 _SCHEMA_VERSION = 1
 SIGNS = {Relativity.HIGHER: -1, Relativity.LOWER: 1}
-"""On which side of the others a value is bad, where one is."""
+"""The bad direction of a metric, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What is normal for one metric.
+    """The normal values of one metric.
 
     Args:
-        value: the median of the hosts that are normal.
-        unit: its base unit; None where the file does not tell.
-        mad: the median of their distances from it; None where the file does not tell.
-        hosts: how many they are.
-        dropped: the hosts that were not normal.
-        sample: the medians of the normal hosts; None where the file does not tell.
+        value: the median of the normal hosts.
+        unit: its base unit; None if unknown.
+        mad: the median of their distances from it; None if unknown.
+        hosts: the number of normal hosts.
+        dropped: the hosts that were dropped as not normal.
+        sample: the medians of the normal hosts; None if unknown.
         runs: every value of the normal hosts, if hosts were measured several times.
-        humps: what is said if the normal hosts lie around two values, so that nobody knows which is normal.
+        humps: a message if the normal hosts lie around two values, so that the normal one is unknown.
     """
 
     value: float
@@ -61,10 +61,10 @@ class Baseline:
 
 
 def variance_variables(value: float, baseline: Baseline, kind: MetricKind) -> dict[str, float]:
-    """Return what a variance rule judges of a value, except chance.
+    """Return the variables of a variance rule for a value, except chance.
 
     ``x`` is the distance from the baseline as a share of it, ``z`` in standard deviations of the hosts it was
-    made from, ``worse`` the share on the bad side: below 0 for what is better than the baseline.
+    made from, ``worse`` the share on the bad side: below 0 for values better than the baseline.
     """
     variables = {}
     sign = SIGNS.get(kind.relativity)
@@ -90,13 +90,13 @@ def find_baselines(
 ) -> dict[str, Baseline | str]:
     """Return the baseline of each metric, or the reason why it has none.
 
-    Hosts that stand apart or violate a variance rule are dropped, and that is done again with those left,
+    Outliers and hosts that violate a variance rule are dropped. This repeats with the remaining hosts,
     until none is dropped.
 
     Args:
         observed: the hosts.
-        rules: rules whose violators are dropped, too.
-        least_hosts: a metric of fewer hosts has no baseline.
+        rules: rules whose violators are also dropped.
+        least_hosts: a metric with fewer hosts has no baseline.
     """
     found: dict[str, Baseline | str] = {}
     for metric, kind in observed.metrics.items():
@@ -148,7 +148,7 @@ def _humps(values: Collection[float], unit: str | None) -> str:
 
 
 def _runs(values: Mapping[str, Sequence[float]]) -> Sample | None:
-    """Return the sample of all runs, without those that stand apart; None if no host has several."""
+    """Return the sample of all runs without outliers, or None if no host has several runs."""
     every = [value for own in values.values() for value in own]
     if len(every) == len(values):
         return None
@@ -168,7 +168,7 @@ def _violates(value: float, baseline: Baseline, kind: MetricKind, rules: Sequenc
 
 
 def baseline_to_json(baselines: Mapping[str, Baseline]) -> dict[str, Any]:
-    """What ``read_baselines`` reads."""
+    """Return the document that ``read_baselines`` reads."""
     return {
         "schema_version": _SCHEMA_VERSION,
         "metrics": {
@@ -190,14 +190,14 @@ def baseline_to_json(baselines: Mapping[str, Baseline]) -> dict[str, Any]:
 
 
 def read_baselines(text: str, label: str) -> dict[str, Baseline]:
-    """The baselines of a JSON file: ours, or SuperBench's, which has a number for each metric.
+    """Return the baselines of a JSON file: ours, or SuperBench's, which has a number for each metric.
 
     Args:
         text: the file's text.
         label: its name, for messages.
 
     Raises:
-        UsageError: if it is neither.
+        UsageError: if it is not valid.
     """
     remedy = "vcagent baseline RUNS… -o baseline.json makes one"
     try:
@@ -223,7 +223,7 @@ def _baseline(values: object, metric: str, label: str) -> Baseline:
         raise UsageError(f"{metric} has no value", where=label)
     unit, mad, hosts = (values.get(key) for key in ("unit", "mad", "hosts"))
     if unit is not None and not isinstance(unit, str):
-        raise UsageError(f"the unit of {metric} is no text", where=label)
+        raise UsageError(f"the unit of {metric} is not a text", where=label)
     return Baseline(
         _number(values.get("value"), metric, label),
         unit,
@@ -248,4 +248,4 @@ def _number(value: object, what: str, label: str) -> float:
     with suppress(OverflowError):
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
-    raise UsageError(f"{what} is {value!r:.50}, which is no finite number", where=label)
+    raise UsageError(f"{what} is {value!r:.50}, which is not a finite number", where=label)

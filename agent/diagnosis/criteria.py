@@ -1,4 +1,4 @@
-"""The expression of a rule, true of a defect: numbers, comparisons and a few functions, nothing else."""
+"""The expression of a rule, true for a defect: numbers, comparisons and a few functions, nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 LABEL = "label"
-"""What multi_rules call the outcomes of rules before them."""
+"""Name of earlier rules' results in multi_rules."""
 
 _LONGEST = 1000
 _DEEPEST = 50
@@ -26,13 +26,13 @@ _COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 @dataclass(frozen=True)
 class Criterion:
-    """An expression that was checked.
+    """A checked expression.
 
     Args:
-        text: as it was written.
+        text: as written.
         body: the expression.
-        names: the variable that each of its names stands for.
-        counts: the rules of whose defects it uses the number.
+        names: the variable for each of its names.
+        counts: the rules whose number of defects it uses.
         values: the rules whose values it uses.
     """
 
@@ -43,14 +43,14 @@ class Criterion:
     values: frozenset[str] = frozenset()
 
     def uses(self, variable: str) -> bool:
-        """Whether the value of a variable matters."""
+        """Return True if the expression depends on a variable."""
         return variable in self.names.values()
 
     def holds(self, variables: Mapping[str, Any]) -> bool | None:
-        """Whether it is true; None where it has no value, such as the least of nothing.
+        """Return True if the criterion holds; None if it has no value, such as the minimum of no values.
 
         Raises:
-            UsageError: if it asks a number for what only several have.
+            UsageError: if it uses a function of several numbers on one.
         """
         from simpleeval import InvalidExpression, SimpleEval  # type: ignore[import-untyped]
 
@@ -65,14 +65,14 @@ class Criterion:
 
 
 def parse_criterion(text: str, variables: Sequence[str]) -> Criterion:
-    """Check an expression, which may be written as a Python lambda of one argument: the first variable.
+    """Parse an expression, which may be a Python lambda of one argument: the first variable.
 
     Args:
-        text: such as ``x < -0.05`` or ``lambda x: x<-0.05``.
+        text: the expression, such as ``x < -0.05`` or ``lambda x: x<-0.05``.
         variables: the names that it may use.
 
     Raises:
-        UsageError: if it is none, is not true or false, or does what no criterion may.
+        UsageError: if it is not valid, is not true or false, or uses something that is not allowed.
     """
     try:
         if len(text) > _LONGEST:
@@ -80,7 +80,7 @@ def parse_criterion(text: str, variables: Sequence[str]) -> Criterion:
         body = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         cause = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise UsageError(f"the criterion {text!r} is no expression: {cause}") from error
+        raise UsageError(f"the criterion {text!r} is not an expression: {cause}") from error
     if _depth(body) > _DEEPEST:
         raise UsageError(f"the criterion is nested deeper than {_DEEPEST}")
     known = {name: name for name in variables}
@@ -108,7 +108,7 @@ def _argument(text: str, function: ast.Lambda) -> str:
         or arguments.defaults
     ):
         return arguments.args[0].arg
-    raise UsageError(f"the criterion {text!r} is to take one argument")
+    raise UsageError(f"the criterion {text!r} must take one argument")
 
 
 def _is_truth(node: ast.expr) -> bool:
@@ -125,7 +125,7 @@ def _is_truth(node: ast.expr) -> bool:
 
 
 def _operands(node: ast.expr) -> list[ast.expr] | None:
-    """What a constant, an operator or a function works on; None where it is not allowed."""
+    """Return the operands of a constant, an operator or a function; None if it is not allowed."""
     operands: list[ast.expr] | None = None
     match node:
         case ast.Constant(value=bool() | int() | float()):
@@ -155,11 +155,11 @@ def _depth(node: ast.expr) -> int:
 
 
 class _Checker:
-    """Lets through what a criterion may do, and notes what it uses.
+    """Accepts the allowed parts of a criterion, and records the names that it uses.
 
     Args:
         text: the criterion.
-        known: its names, and what they stand for.
+        known: its names and their variables.
     """
 
     def __init__(self, text: str, known: Mapping[str, str]) -> None:
@@ -170,10 +170,10 @@ class _Checker:
         self.values: set[str] = set()
 
     def check(self, node: ast.expr) -> None:
-        """Check an expression and all in it.
+        """Check an expression and all of its parts.
 
         Raises:
-            UsageError: naming what is not allowed.
+            UsageError: naming the part that is not allowed.
         """
         match node:
             case ast.Name(id=name):
@@ -202,7 +202,7 @@ class _Checker:
         self.used.add(name)
 
     def _rule(self, node: ast.Subscript) -> str:
-        """The rule's name in ``label["rule"]``."""
+        """Return the rule's name in ``label["rule"]``."""
         match node:
             case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() as rule)) if (
                 self._known.get(name) == LABEL

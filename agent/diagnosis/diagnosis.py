@@ -1,4 +1,4 @@
-"""What was found: the defects of each host, with the numbers behind them."""
+"""The result of a diagnosis: the defects of each host, with their numbers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One thing that is wrong with a host.
+    """One defect of a host.
 
     Args:
         rule: the rule's name.
-        function: what the rule does.
-        category: what such a defect is called.
-        criteria: what is true of the numbers.
-        metric: the metric; for one that is missing, the pattern that nothing matches; None of several.
-        value: what was measured; None where it is missing.
+        function: the rule's function.
+        category: the category of the defect.
+        criteria: the criterion that the numbers meet.
+        metric: the metric; for a missing metric, the pattern without a match; None for several metrics.
+        value: the measured value; None if missing.
         unit: the value's unit.
-        baseline: what is normal.
-        variance: the distance from that as a share of it.
-        z: the same in standard deviations of the hosts that the baseline is of.
+        baseline: the normal value.
+        variance: the distance from the baseline as a share of it.
+        z: the distance in standard deviations of the baseline's hosts.
         evidence: the defects, or values, of the rules that this one combines.
     """
 
@@ -42,7 +42,7 @@ class Defect:
     evidence: tuple[Defect, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Values that JSON can carry."""
+        """Return JSON-compatible values."""
         return {
             "rule": self.rule,
             "function": self.function.value,
@@ -78,10 +78,10 @@ class Unjudged:
 
 
 class HostState(str, Enum):
-    """What the diagnosis says of a host, worst first. The command, the page and fleet.json all use it.
+    """State of a host, worst first. The command, the page and fleet.json use it.
 
-    SICK has a defect. NO_RECORDS brought no number home. NOT_JUDGED has a value that nobody could judge, or
-    lacks a metric that hosts of its group have. WELL means that every metric was judged and is well.
+    SICK has a defect. NO_RECORDS has no records. NOT_JUDGED has a value that could not be judged, or lacks a
+    metric that hosts of its group have. WELL means that every metric was judged and has no defect.
     """
 
     SICK = "sick"
@@ -92,16 +92,16 @@ class HostState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class HostDiagnosis:
-    """One host.
+    """Diagnosis of one host.
 
     Args:
         host: its name.
-        has_records: whether there is any number of it.
-        judged: how many metrics were judged, by all rules.
+        has_records: True if the host has any record.
+        judged: the number of metrics judged by all rules.
         defects: in the order of the rules, then of the metrics.
-        absent: metrics that a rule is about, that hosts of its group have and this one does not.
+        absent: metrics of a rule that other hosts of its group have, but this one does not.
         unjudged: values that could not be judged.
-        group: the hosts that it is compared with; empty where all hosts are.
+        group: the hosts that it is compared with; empty if all hosts are compared.
     """
 
     host: str
@@ -114,12 +114,12 @@ class HostDiagnosis:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """What its defects are called, sorted."""
+        """The categories of its defects, sorted."""
         return tuple(sorted({defect.category for defect in self.defects}))
 
     @property
     def state(self) -> HostState:
-        """What is said of the host."""
+        """The state of the host."""
         if self.defects:
             return HostState.SICK
         if not self.has_records:
@@ -128,11 +128,11 @@ class HostDiagnosis:
 
     @property
     def is_good(self) -> bool:
-        """Whether every metric of the host was judged and is well."""
+        """True if every metric of the host was judged and has no defect."""
         return self.state is HostState.WELL
 
     def to_json(self) -> dict[str, Any]:
-        """Values that JSON can carry."""
+        """Return JSON-compatible values."""
         return {
             "host": self.host,
             "state": self.state.value,
@@ -149,11 +149,11 @@ class HostDiagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All hosts.
+    """Diagnosis of all hosts.
 
     Args:
-        hosts: by name.
-        warnings: what could not be judged, and why.
+        hosts: the hosts by name.
+        warnings: values that could not be judged, with reasons.
     """
 
     hosts: tuple[HostDiagnosis, ...]
@@ -161,7 +161,7 @@ class Diagnosis:
 
     @property
     def is_good(self) -> bool:
-        """Whether every host is."""
+        """True if every host is good."""
         return all(host.is_good for host in self.hosts)
 
     @property
@@ -170,13 +170,13 @@ class Diagnosis:
         return dict(sorted(Counter(host.group for host in self.hosts).items()))
 
     def summary(self) -> str:
-        """Return how many hosts are in which state: ``16 hosts: 1 sick, 15 well``."""
+        """Return the number of hosts in each state: ``16 hosts: 1 sick, 15 well``."""
         counts = Counter(host.state for host in self.hosts)
         told = ", ".join(f"{counts[state]} {state.value}" for state in HostState if counts[state])
         return f"{len(self.hosts)} host{'s' * (len(self.hosts) != 1)}: {told}"
 
     def to_json(self) -> dict[str, Any]:
-        """Values that JSON can carry."""
+        """Return JSON-compatible values."""
         return {
             "schema_version": 1,
             "summary": self.summary(),

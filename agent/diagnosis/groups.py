@@ -1,4 +1,4 @@
-"""Which hosts are alike: those with the same GPUs, or with the same value of a given fact."""
+"""Groups similar hosts: those with the same GPUs, or with the same value of a fact."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_facts(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
         for file in [folder / RUN_FILE, *sorted(folder.glob(f"hosts/*/{RUN_FILE}"))]:
             if not file.is_file():
                 continue
-            with suppress(UsageError):  # the run's own commands name what is wrong with it
+            with suppress(UsageError):  # the run's own commands report its problem
                 run = RunDocument.read(file.parent)
                 if run.client_id and run.facts:
                     facts[run.client_id] = run.facts
@@ -45,7 +45,7 @@ def group_hosts(
 
     Args:
         hosts: the hosts.
-        facts: the facts of each host, as far as they are known.
+        facts: the facts of each host, if known.
         fact: a fact, or a part of one such as ``distribution.version``; by default the GPUs.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Applies rules to what was measured. The same input gives the same answer, in whatever order it comes."""
+"""Applies rules to measurements. The same input gives the same result, in any order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.diagnosis.rules import Rule
 
 _RANK = ":"
-"""What stands before the number of a process or GPU in SuperBench's metrics."""
+"""Prefix before the number of a process or GPU in SuperBench's metrics."""
 
 
 _SIDED = frozenset({"worse", WORST, WORST_CHANCE})
@@ -35,7 +35,7 @@ _NEEDED = (
     (WORST_CHANCE, "the baseline is not of hosts that were measured several times"),
 )
 _COARSE = 0.10
-"""Beyond this share of the baseline a loss that nobody would notice leaves the value not judged."""
+"""If a loss beyond this share of the baseline would not be noticed, the value is not judged."""
 
 
 def diagnose(
@@ -49,12 +49,12 @@ def diagnose(
     Args:
         observed: the hosts.
         rules: the rules, in their order.
-        baselines: what is normal, by the metric's full name; one without the rank serves for all ranks. By
+        baselines: the normal values, by the metric's full name; a name without rank applies to all ranks. By
             default the hosts of a group are compared with each other.
         groups: the group of each host; by default all hosts are alike.
 
     Raises:
-        UsageError: if nothing at all could be judged, or a baseline is in another unit.
+        UsageError: if nothing could be judged, or a baseline is in another unit.
     """
     groups = groups or {}
     names = sorted({groups.get(host, "") for host in observed.hosts})
@@ -92,11 +92,11 @@ def diagnose(
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How many values are tested against chance.
+    """Number of values that are tested against chance.
 
     Args:
-        pairs: medians of a metric of a host.
-        runs: single runs of hosts with several.
+        pairs: number of medians of a metric of a host.
+        runs: number of single runs of hosts with several.
     """
 
     pairs: int = 0
@@ -154,7 +154,7 @@ class _Judge:
         return metric in self._baselines and self._observed.metrics[metric].relativity in SIGNS
 
     def host(self, host: str, group: str) -> HostDiagnosis:
-        """What is wrong with one host."""
+        """Return the diagnosis of one host."""
         values = self._observed.hosts[host]
         defects: list[Defect] = []
         found: dict[str, tuple[Defect, ...]] = {}
@@ -174,14 +174,14 @@ class _Judge:
         return HostDiagnosis(host, bool(values), judged, tuple(defects), absent, unjudged, group)
 
     def _left(self, rule: Rule, host: str, metric: str, why: str) -> None:
-        """Note what could not be judged."""
+        """Record a value that could not be judged."""
         self._notes[rule.name][why] += 1
         self._unjudged.setdefault(host, []).append(Unjudged(rule.name, metric, why))
 
     def _outcome(
         self, rule: Rule, host: str, found: Mapping[str, tuple[Defect, ...]]
     ) -> Iterator[Defect | bool | None]:
-        """A defect, or False where there is none, for each thing that the rule judges; None if it cannot."""
+        """Yield a defect or False for each value that the rule judges; None if it cannot judge."""
         if rule.function is Function.MULTI_RULES:
             yield self._combined(rule, host, found)
         elif rule.function is Function.VARIANCE:
@@ -192,7 +192,7 @@ class _Judge:
             yield from (self._is_bad(rule, host, metric) for metric in self._metrics[rule.name])
 
     def _kept(self, rule: Rule, host: str) -> Iterator[Defect]:
-        """The values that a later rule judges, in the shape of its evidence."""
+        """Yield the values for a later rule, in the form of its evidence."""
         for metric in self._metrics[rule.name]:
             value = self._observed.middle(host, metric)
             if value is not None:
@@ -207,7 +207,7 @@ class _Judge:
             yield Defect(rule.name, rule.function, rule.categories, metric=metric)
 
     def _is_bad(self, rule: Rule, host: str, metric: str) -> Defect | bool | None:
-        """Whether any value of a host is a defect; the least of those is shown."""
+        """Return the defect of a host's values, if any; the smallest bad value is shown."""
         values = self._observed.hosts[host].get(metric)
         if values is None:
             return None
@@ -285,7 +285,7 @@ class _Judge:
         return f"{metric}: {why}" if why else "there is no baseline"
 
     def _chances(self, host: str, metric: str, baseline: Baseline) -> dict[str, float]:
-        """Return how likely a healthy host is this far off, over all values that are judged."""
+        """Return the probability that a healthy host deviates this much, over all judged values."""
         kind, found = self._observed.metrics[metric], {}
         values = self._observed.hosts[host][metric]
         sign = SIGNS.get(kind.relativity, 0)
@@ -304,7 +304,7 @@ class _Judge:
         return found
 
     def _vague(self, host: str, baseline: Baseline, kind: MetricKind) -> str:
-        """Return why a host that does not stand apart is still not known to be well, if that is so."""
+        """Return why a host that is not an outlier is still not known to be well; empty if it is."""
         if baseline.humps or not (baseline.sample and baseline.value and kind.relativity in SIGNS):
             return baseline.humps
         least = baseline.sample.least_seen(host, ALPHA / max(1, self.family.medians))
@@ -332,7 +332,7 @@ class _Judge:
         return Defect(rule.name, rule.function, rule.categories, criterion.text, evidence=evidence)
 
     def warnings(self) -> tuple[str, ...]:
-        """What the rules could not judge, in their order."""
+        """Return the values that the rules could not judge, in the order of the rules."""
         lines = []
         for rule in self._rules:
             needs_metrics = rule.function not in (Function.FAILURE_CHECK, Function.MULTI_RULES)
@@ -351,5 +351,5 @@ def _worst(values: Sequence[float], kind: MetricKind) -> float:
 
 
 def _metrics(rule: Rule, observed: Observations) -> tuple[str, ...]:
-    """The metrics that a rule is about, of any host."""
+    """Return the metrics of a rule, over all hosts."""
     return tuple(metric for metric, kind in observed.metrics.items() if rule.is_about(metric, kind.verbosity))

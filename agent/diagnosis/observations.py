@@ -1,4 +1,4 @@
-"""What was measured on each host: the values of each metric, in an order that no input changes."""
+"""Measurements of each host: the values of each metric, in an order independent of the input's."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Measured:
         host: the host's name (``client_id``).
         metric: its full name: the scenario, a slash, the metric.
         value: a finite number.
-        unit: its base unit; None where the source does not tell.
-        relativity: whether more is better.
+        unit: its base unit; None if unknown.
+        relativity: the better direction.
         verbosity: 1 for a headline number.
     """
 
@@ -36,7 +36,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class MetricKind:
-    """What all hosts' values of a metric have in common; see Measured."""
+    """Common properties of all hosts' values of a metric; see Measured."""
 
     unit: str | None
     relativity: Relativity
@@ -48,9 +48,9 @@ class Observations:
     """The values of many hosts.
 
     Args:
-        metrics: what is known of each metric, by its full name, sorted.
-        hosts: the values of each metric of each host, sorted; a host without values has none, and a metric
-            that was not measured on it is not there.
+        metrics: the properties of each metric, by its full name, sorted.
+        hosts: the values of each metric of each host, sorted; a host without values is empty, and a metric
+            that was not measured on it is absent.
     """
 
     metrics: Mapping[str, MetricKind]
@@ -65,22 +65,22 @@ class Observations:
         )
 
     def middle(self, host: str, metric: str) -> float | None:
-        """The median of a host's values of a metric; None where there is none."""
+        """Return the median of a host's values of a metric, or None without values."""
         values = self.hosts[host].get(metric)
         return statistics.median(values) if values else None
 
     def middles(self, metric: str) -> dict[str, float]:
-        """The median of each host that has the metric."""
+        """Return the median of each host that has the metric."""
         found = {host: self.middle(host, metric) for host in self.hosts}
         return {host: value for host, value in found.items() if value is not None}
 
 
 def observe(measured: Iterable[Measured], hosts: Iterable[str] = ()) -> Observations:
-    """Put numbers together by host and metric.
+    """Group numbers by host and metric.
 
     Args:
         measured: the numbers, in any order.
-        hosts: hosts that are known, also those of which there is no number.
+        hosts: known hosts, including those without a number.
 
     Raises:
         UsageError: if a metric has two units.

@@ -1,4 +1,4 @@
-"""Which metrics a rule is about."""
+"""Patterns that select the metrics of a rule."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class MetricPattern:
     """A set of metrics.
 
     Args:
-        text: as it was written.
-        expression: found in the full name of each of them.
-        benchmark: the benchmark that the name begins with; None for any.
-        takes_itself: whether a metric of exactly this name is meant, too.
+        text: as written.
+        expression: searched in the full name of each metric.
+        benchmark: the benchmark that the name begins with; None for all.
+        takes_itself: True if a metric of exactly this name matches, too.
     """
 
     text: str
@@ -26,7 +26,7 @@ class MetricPattern:
     takes_itself: bool = False
 
     def matches(self, metric: str) -> bool:
-        """Whether the metric of this full name is meant."""
+        """Return True if the metric with this full name matches."""
         if self.takes_itself and metric == self.text:
             return True
         if self.benchmark is not None and _benchmark(metric) != self.benchmark:
@@ -35,10 +35,10 @@ class MetricPattern:
 
 
 def own_pattern(text: str) -> MetricPattern:
-    """A name with ``*``, ``?`` and ``[a-z]``; or ``~`` and a regular expression that is found in it.
+    """Return the pattern of a name with ``*``, ``?`` and ``[a-z]``, or of ``~`` and a regular expression.
 
     Raises:
-        UsageError: if the expression is none.
+        UsageError: if the expression is not valid.
     """
     if text.startswith("~"):
         return MetricPattern(text, _compiled(text[1:]))
@@ -46,14 +46,14 @@ def own_pattern(text: str) -> MetricPattern:
 
 
 def superbench_pattern(text: str) -> MetricPattern:
-    """As SuperBench reads it: a name, or a regular expression below the name of a benchmark.
+    """Return a pattern as in SuperBench: a name, or a regular expression below a benchmark's name.
 
-    The benchmark, before the first slash or an annotation's colon, is a plain name; the whole is searched for
+    The benchmark, before the first slash or a colon, is a plain name; the whole text is searched
     in the metrics of that benchmark (microsoft/superbenchmark, superbench/analyzer/rule_base.py, and
     docs/user-tutorial/data-diagnosis.md, "metrics").
 
     Raises:
-        UsageError: if it names no benchmark, or the expression is none.
+        UsageError: if it names no benchmark, or the expression is not valid.
     """
     if not _benchmark(text):
         raise UsageError(f"{text!r} names no benchmark", remedy="SuperBench's metrics are benchmark/metric")

@@ -1,4 +1,4 @@
-"""Reads what was measured: runs, fleet runs, files of records, and SuperBench's results."""
+"""Reads measurements: runs, fleet runs, files of records, and SuperBench's results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _METRICS = "metrics.jsonl"
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that the user named.
+    """Return the text of a file that the user named.
 
     Raises:
         UsageError: if it cannot be read.
@@ -31,16 +31,16 @@ def read_text(path: Path) -> str:
 
 
 def read_observations(paths: Sequence[Path], known_hosts: Iterable[str] = ()) -> Observations:
-    """What was measured on the hosts of several runs.
+    """Return the measurements on the hosts of several runs.
 
-    A record that is read twice counts once; several values of a metric of one host stand together.
+    A record that is read twice counts once; several values of a metric of one host are kept together.
 
     Args:
         paths: folders of runs or fleet runs, files of records, or SuperBench's results (jsonl).
-        known_hosts: hosts that are known beside those of the paths.
+        known_hosts: known hosts in addition to those of the paths.
 
     Raises:
-        UsageError: if there are no records, or a line is none.
+        UsageError: if there are no records, or a line is not a record.
     """
     hosts = list(known_hosts)
     measured: dict[tuple[Any, ...], Measured] = {}
@@ -70,7 +70,7 @@ def _file(path: Path) -> Path:
 
 
 def _hosts_of_fleet(path: Path) -> list[str]:
-    """All hosts of a fleet run, also those that brought nothing home."""
+    """Return all hosts of a fleet run, including those without results."""
     file = path / FLEET_FILE
     if not file.is_file():
         return []
@@ -83,7 +83,7 @@ def _hosts_of_fleet(path: Path) -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[tuple[tuple[Any, ...], Measured]]:
-    """The numbers of a file, each with what tells it from others; a last line that was cut is left out."""
+    """Yield the numbers of a file, each with its identity; an incomplete last line is ignored."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -92,14 +92,14 @@ def _lines(path: Path) -> Iterator[tuple[tuple[Any, ...], Measured]]:
                 if not line.endswith("\n"):
                     return
                 raise UsageError(
-                    f"this is no record: {type(error).__name__}: {error}",
+                    f"this is not a record: {type(error).__name__}: {error}",
                     where=f"{path}:{number}",
                     remedy="metrics.jsonl of a run is read, and results-summary.jsonl of SuperBench",
                 ) from error
 
 
 def _of_line(content: dict[str, Any], place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Measured]]:
-    """A record of ours; or the numbers of one node as SuperBench has them, null where one is missing."""
+    """Yield our record, or the numbers of one node in SuperBench's form, with null for a missing one."""
     if "client_id" in content:
         one = _of_record(content)
         yield (content.get("run_id"), one.host, content.get("record_id", place)), one

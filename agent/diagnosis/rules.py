@@ -1,4 +1,4 @@
-"""Rules as a YAML file has them: ours, and SuperBench's where its meaning is clear."""
+"""Reads rules from a YAML file: ours, and SuperBench's if their meaning is unambiguous."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ WORST_CHANCE = "worst_chance"
 
 
 class Function(str, Enum):
-    """What a rule does with each metric; the names are SuperBench's.
+    """Function of a rule; the names are SuperBench's.
 
     VALUE judges the values themselves, VARIANCE their distance from the baseline as a share of it;
-    FAILURE_CHECK is VALUE, and a metric that is missing is a defect; MULTI_RULES judges the outcomes of
-    rules before it; STORE only keeps the values for those.
+    FAILURE_CHECK is VALUE, and a missing metric is also a defect; MULTI_RULES judges the results of rules
+    before it; STORE only keeps the values for those.
     """
 
     VALUE = "value"
@@ -57,12 +57,12 @@ class Rule:
 
     Args:
         name: its name in the file.
-        function: what it does.
-        categories: what its defects are called.
-        criterion: true of a defect; None where there is nothing to judge, or only whether a metric is there.
-        patterns: the metrics it is about.
-        is_stored: whether its outcome is for later rules, and makes no host defective by itself.
-        verbosity: metrics of more than this are left out.
+        function: its function.
+        categories: the categories of its defects.
+        criterion: true for a defect; None if there is nothing to judge, or only missing metrics.
+        patterns: the patterns of its metrics.
+        is_stored: True if its result is only for later rules, and not a defect by itself.
+        verbosity: metrics with a higher verbosity are ignored.
     """
 
     name: str
@@ -75,29 +75,29 @@ class Rule:
 
     @property
     def sources(self) -> frozenset[str]:
-        """The rules whose outcomes it judges."""
+        """The rules whose results it judges."""
         return self.criterion.counts | self.criterion.values if self.criterion else frozenset()
 
     def is_about(self, metric: str, verbosity: int) -> bool:
-        """Whether it judges the metric of this full name."""
+        """Return True if it judges the metric with this full name."""
         return verbosity <= self.verbosity and any(one.matches(metric) for one in self.patterns)
 
 
 def default_rules() -> tuple[Rule, ...]:
-    """The rules where none are named."""
+    """Return the rules that are used by default."""
     text = resources.files("agent.diagnosis").joinpath("rules.yaml").read_text("utf-8")
     return read_rules(text, "rules.yaml")
 
 
 def read_rules(text: str, label: str) -> tuple[Rule, ...]:
-    """The rules of a file, in its order.
+    """Return the rules of a file, in its order.
 
     Args:
         text: the file's text.
         label: its name, for messages.
 
     Raises:
-        UsageError: naming file, line and rule, if one cannot be read or its meaning is not clear.
+        UsageError: naming file, line and rule, if one cannot be read or is ambiguous.
     """
     try:
         document = read_document(source_from_text(text, label=label, format="yaml"))
@@ -129,7 +129,7 @@ def read_rules(text: str, label: str) -> tuple[Rule, ...]:
 
 
 def _place(document: Document, label: str) -> tuple[Path, bool]:
-    """Where the rules are, and whether they are SuperBench's."""
+    """Return the path of the rules, and True if they are SuperBench's."""
     content = document.data if isinstance(document.data, dict) else {}
     if _SUPERBENCH not in content:
         _known_keys(content, ("rules",), _where(document, label, ()))

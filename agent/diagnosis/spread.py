@@ -23,13 +23,13 @@ _APART = 0.01
 """The chance below which a value is dropped from a baseline, over the values of a metric."""
 
 _LEAST_SHARE = 0.02
-"""A smaller distance, as a share of the median, makes no outlier."""
+"""A smaller distance, as a share of the median, is not an outlier."""
 
 _LEAST_BETWEEN = 0.03
-"""Two centres that are nearer, as a share of the median, are no two humps."""
+"""Two centres that are nearer, as a share of the median, do not count as two humps."""
 
 _MOST_APART = 4
-"""At most one host of this many may stand apart: with more, nobody can say which of them are healthy."""
+"""At most one of this many hosts may be an outlier: with more, the healthy ones are unknown."""
 
 _HUMPS = {
     4: 0.003, 5: 0.0136, 6: 0.0281, 7: 0.0487, 8: 0.0621,
@@ -51,7 +51,7 @@ def median_and_mad(values: Collection[float]) -> tuple[float, float]:
 def modified_z_score(value: float, median: float, mad: float) -> float:
     """Return the distance from the median in standard deviations estimated from the MAD.
 
-    It is infinite where the MAD is 0.
+    It is infinite if the MAD is 0.
     """
     distance = value - median
     if mad:
@@ -163,11 +163,11 @@ def sample_of(values: Mapping[str, Sequence[float]]) -> Sample:
 
 
 def outliers(values: Collection[float], hosts: int) -> list[float]:
-    """Return the values that stand apart from the others, at most a quarter of them.
+    """Return the outliers among the values, at most a quarter of them.
 
     This is the generalized extreme studentized deviate test (Rosner, Technometrics 25, 1983): the value
-    furthest from the median is left out again and again; the last one that is too far from those left, and
-    all before it, stand apart. So outliers do not hide each other.
+    furthest from the median is removed repeatedly; the last one that is too far from the rest, and
+    all removed before it, are outliers. Outliers therefore do not hide each other.
 
     Args:
         values: the values.

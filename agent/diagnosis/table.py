@@ -15,7 +15,7 @@ COLUMNS = ("host", "category", "rule", "metric", "value", "baseline", "variance"
 
 
 def rows(diagnosis: Diagnosis) -> Iterator[tuple[str, ...]]:
-    """A row for each defect; what a rule combines stands below it; a host without records has one."""
+    """Yield a row for each defect, then those that it combines; a host without records has one row."""
     for host in diagnosis.hosts:
         if not host.has_records:
             yield (host.host, "", "", "no records", "", "", "")

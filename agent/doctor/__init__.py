@@ -1,4 +1,4 @@
-"""Whether this host is fit to run: small checks over facts, each with its remedy; nothing is changed."""
+"""Checks whether this host is fit to run: small checks over facts, each with its remedy; changes nothing."""
 
 from agent.doctor.amd_gpus import check_amd_gpus
 from agent.doctor.check import Check, Status

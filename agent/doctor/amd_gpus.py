@@ -1,4 +1,4 @@
-"""What stops or spoils a run on AMD GPUs, found before anything is touched."""
+"""Finds problems for runs on AMD GPUs before any change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WHOLE_MEMORY = "NPS1"
 
 
 def check_amd_gpus(facts: Facts) -> list[Check]:
-    """Look at the AMD GPUs, their driver and ROCm; nothing on a host that has none.
+    """Check the AMD GPUs, their driver and ROCm; nothing on a host without any.
 
     Args:
         facts: the host.

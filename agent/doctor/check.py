@@ -1,4 +1,4 @@
-"""What a check finds, and how checks are made so that one that fails does not hide the others."""
+"""Results of checks, run so that a failing check does not hide the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agent.core.errors import VcagentError
 
 
 class Status(str, Enum):
-    """What a check found."""
+    """Result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -19,13 +19,13 @@ class Status(str, Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """One check.
 
     Args:
-        name: what was looked at.
-        status: whether it is as it should be.
-        message: what was found.
-        remedy: what to do about it.
+        name: the subject.
+        status: the result.
+        message: the finding.
+        remedy: the remedy.
     """
 
     name: str
@@ -40,7 +40,7 @@ Look = Callable[[], Found]
 
 
 def look_at_all(looks: Mapping[str, Look]) -> list[Check]:
-    """Make checks by name; a fact that cannot be read is a problem with the remedy of its error."""
+    """Run checks by name; a fact that cannot be read is a problem with the remedy of its error."""
     return [_guarded(name, look) for name, look in looks.items()]
 
 

@@ -1,4 +1,4 @@
-"""What stops or spoils a run on NVIDIA GPUs, found before anything is touched."""
+"""Finds problems for runs on NVIDIA GPUs before any change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LIBRARIES = re.compile(
 
 
 def check_gpus(facts: Facts) -> list[Check]:
-    """Look at the GPUs and their driver; a single line on a host that has none.
+    """Check the GPUs and their driver; a single line on a host without any.
 
     Args:
         facts: the host.
@@ -67,7 +67,7 @@ def _gpus(facts: Facts) -> Found:
         message = f"{len(gpus)} on the PCI bus, and no driver answers for them"
         return Status.WARNING, message, "NvidiaCudaInstallation installs the driver"
     remedy = "see dmesg for NVRM and Xid; a GPU that fell off the bus comes back with a cold start, or not"
-    return Status.PROBLEM, f"no driver answers for {', '.join(silent)}, but for the others", remedy
+    return Status.PROBLEM, f"no driver answers for {', '.join(silent)}, only for the others", remedy
 
 
 def _driver(facts: Facts) -> Found:
@@ -80,7 +80,7 @@ def _driver(facts: Facts) -> Found:
         if package.installed and _LIBRARIES.fullmatch(name.partition(":")[0])
         if (match := re.search(r"\d{3}\.\d+(?:\.\d+)*", package.version))
     }
-    reboot = "reboot: the module of before is still loaded; installing anew does not help"
+    reboot = "reboot: the old module is still loaded; installing again does not help"
     if libraries and module.version not in libraries:
         text = f"module {module.version} is loaded, libraries of {', '.join(sorted(libraries))} are installed"
         return Status.PROBLEM, text, reboot
@@ -134,7 +134,7 @@ def _processes(facts: Facts) -> Found:
 
 
 def _each(look: Callable[[GpuHealth], Found | None], well: str, facts: Facts) -> Found:
-    """The worst that is found of any GPU; the GPUs with the same finding are told together."""
+    """Return the worst finding of all GPUs; GPUs with the same finding are listed together."""
     found: dict[Found, list[str]] = {}
     for health in facts[GPU_HEALTH]:
         if finding := look(health):

@@ -1,4 +1,4 @@
-"""What every run needs of a host, and what gets in the way of installations."""
+"""Checks the requirements of every run, and obstacles for installations."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ _KNOWN = (
     "mariner",
     "amzn",
 )
-"""Distributions, or what they derive from, that the installers know."""
+"""Distributions, or their parents, that the installers support."""
 _PINNED = ("nvidia-driver-550-server", "libnvidia-compute-550-server", "nvidia-dkms-550-server")
 """Packages that an upgrade in the middle of a run would replace under the loaded module."""
 
 
 def check_host(facts: Facts, results_dir: Path, temp_dir: Path) -> list[Check]:
-    """Look at what every run needs.
+    """Check the requirements of every run.
 
     Args:
         facts: the host.
-        results_dir: where results will be written.
-        temp_dir: where temporary files go.
+        results_dir: the folder for results.
+        temp_dir: the folder for temporary files.
     """
     folders = {"results": results_dir, "packages": facts[PACKAGE_DIR], "temporary files": temp_dir}
     looks: dict[str, Look] = {}
@@ -76,7 +76,7 @@ def check_host(facts: Facts, results_dir: Path, temp_dir: Path) -> list[Check]:
 
 
 def writable(path: Path) -> bool:
-    """Whether this user can write to a folder, or make it where it does not exist yet."""
+    """Return True if this user can write to a folder, or create it."""
     existing = next((folder for folder in (path, *path.parents) if folder.exists()), path)
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
@@ -121,7 +121,7 @@ def _user(facts: Facts) -> Found:
 def _python(facts: Facts) -> Found:
     python = facts[PYTHON]
     if python is None:
-        return Status.PROBLEM, "the Python that runs the agent does not answer", "install vcagent anew"
+        return Status.PROBLEM, "the Python that runs the agent does not answer", "install vcagent again"
     if python.venv and python.ensurepip:
         return Status.OK, f"Python {python.version} makes virtual environments", ""
     package = f"python{python.version.rpartition('.')[0]}-venv"
@@ -197,7 +197,7 @@ def _docker(facts: Facts) -> Found:
         return Status.OK, f"{engine.kind} {server.version}", ""
     name = user.sudo_user or user.name
     if user.uid and name not in (facts[DOCKER_GROUP] or ()):
-        remedy = f"sudo usermod -aG docker {name}, then log in anew"
+        remedy = f"sudo usermod -aG docker {name}, then log in again"
         return Status.WARNING, f"{name} is not in the group docker", remedy
     problem = facts[DOCKER_PROBLEM] or "it does not answer"
     return Status.WARNING, f"{engine.kind}: {problem}", "systemctl status docker; journalctl -u docker"

@@ -1,4 +1,4 @@
-"""What a profile asks for, and what of it is missing here."""
+"""Checks the requirements of a profile on this host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BRINGS = {
 
 
 def agree(checks: Iterable[Check], planned: Iterable[PlannedComponent]) -> list[Check]:
-    """Return the checks of the host; what a profile's own steps put right is no problem.
+    """Return the checks of the host; anything that a profile's own steps correct is not a problem.
 
     Args:
         checks: the checks of the host alone.
@@ -53,9 +53,9 @@ def agree(checks: Iterable[Check], planned: Iterable[PlannedComponent]) -> list[
 
 
 def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
-    """What a profile's plan says: a refusal is a problem, with the remedy of its error.
+    """Return the checks of a profile's plan: a refusal is a problem, with the remedy of its error.
 
-    A refusal that an earlier dependency lifts is in order; one that it may or may not lift is a warning.
+    A refusal that an earlier dependency lifts is not a problem; one that it may lift is a warning.
     """
     checks = []
     for component in planned:
@@ -75,7 +75,7 @@ def check_plan(planned: Iterable[PlannedComponent]) -> list[Check]:
 
 
 def check_secrets(profile: Profile) -> list[Check]:
-    """Parameters that are named like secrets and are empty: a token that nobody gave."""
+    """Return a warning for parameters with secret names and empty values, such as a missing token."""
     checks = [
         Check(
             f"parameter {name}",
@@ -101,7 +101,7 @@ def check_secrets(profile: Profile) -> list[Check]:
 
 
 def check_servers(planned: Iterable[PlannedComponent], facts: Facts) -> list[Check]:
-    """Whether the servers answer from which the profile's steps fetch: keys, runfiles, clones."""
+    """Check that the servers for the profile's steps answer: keys, runfiles, clones."""
     commands = [step.command for component in planned if component.plan for step in component.plan.steps]
     addresses = re.findall(r"https?://[^\s'\"]+", "\n".join(commands))
     return [

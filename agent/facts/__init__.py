@@ -1,4 +1,4 @@
-"""What the host is: one file a subject, each fact from one function."""
+"""Facts about the host: one file per subject, one function per fact."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from agent.facts.base import Fact, Facts, Host, LocalHost
 __all__ = ["FACT_GROUP", "Fact", "Facts", "Host", "LocalHost", "known_facts"]
 
 FACT_GROUP = "vcagent.facts"
-"""Entry points that name modules with facts of other distributions."""
+"""Entry points of modules with facts in other distributions."""
 
 
 def known_facts() -> dict[str, Fact[Any]]:
     """Return every fact of this package's modules and of installed plug-ins, by name.
 
-    A plug-in that cannot be loaded is left out, so that it does not stop the others.
+    A plug-in that cannot be loaded is skipped, so that it does not stop the others.
     """
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     for point in entry_points(group=FACT_GROUP):

@@ -1,4 +1,4 @@
-"""Where the agent keeps what outlives a run."""
+"""Finds the folders for data that outlives a run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def package_dir(environment: Mapping[str, str], *, root: bool) -> Path:
-    """The folder of environments, models and downloads.
+    """Return the folder of environments, models and downloads.
 
-    ``VCAGENT_PACKAGE_DIR``, or the system's cache for root, or the user's (XDG Base Directory Specification).
+    It is ``VCAGENT_PACKAGE_DIR``, or the system's cache for root, or the user's (XDG Base Directory
+    Specification).
     """
     if chosen := environment.get("VCAGENT_PACKAGE_DIR"):
         return Path(chosen).expanduser().absolute()

@@ -1,4 +1,4 @@
-"""AMD's kernel driver and ROCm, and who may use the devices of both."""
+"""AMD's kernel driver and ROCm, and access to their devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERSION_COMMAND = ("amd-smi", "version", "--json")
 
 @dataclass(frozen=True)
 class AmdgpuModule:
-    """The kernel module amdgpu, as it is loaded.
+    """The loaded kernel module amdgpu.
 
     Args:
         version: the version of AMD's own module, such as ``6.12.12``; None for the kernel's module, which
@@ -33,7 +33,7 @@ class DeviceAccess:
         path: such as ``/dev/kfd``.
         group: the name of the group that may use it; its number if it has no name here.
         group_number: the number of that group.
-        mine: whether this user can open it: as root, or as a member of the group.
+        mine: True if this user can open it: as root, or as a member of the group.
     """
 
     path: str
@@ -59,7 +59,7 @@ def rocm_version(text: str | None) -> str | None:
 def _module(host: Host) -> AmdgpuModule | None:
     state = host.text(f"{_MODULE}/initstate")
     version = (host.text(f"{_MODULE}/version") or "").strip()
-    # A module that is built into the kernel has no state, but parameters.
+    # A module built into the kernel does not have a state, only parameters.
     if (state is None and not host.names(_MODULE)) or (state or "").strip() == "going":
         return None
     return AmdgpuModule(version or None)

@@ -18,9 +18,9 @@ _DRIVERS = "/sys/bus/pci/drivers"
 _KFD = "/sys/class/kfd/kfd/topology/nodes"
 _AMD = "0x1002"
 _CLASSES = ("0x03", "0x12")
-"""Display controllers, and processing accelerators: Instinct cards are the latter."""
+"""Display controllers and processing accelerators; Instinct cards belong to the second class."""
 _OTHER_DRIVERS = ("gim", "vfio-pci")
-"""Drivers of a host that hands its GPUs to virtual machines."""
+"""Drivers of a host that passes its GPUs to virtual machines."""
 
 Node = Mapping[str, int]
 """Numbers in a file ``properties`` of the KFD topology."""
@@ -28,22 +28,22 @@ Node = Mapping[str, int]
 
 @dataclass(frozen=True)
 class AmdGpu:
-    """One AMD GPU; a value that the host does not tell is None.
+    """One AMD GPU; an unknown value is None.
 
     Args:
         bus_id: the PCI address, such as ``0000:0c:00.0``.
         pci_id: the PCI device number, such as ``0x74a1``.
         name: the product's name by its PCI device number.
-        virtual: whether it is a virtual function of a GPU.
+        virtual: True for a virtual function of a GPU.
         driver: the kernel driver that holds it: amdgpu, gim or vfio-pci.
         gfx: the architecture, such as ``gfx942``.
         memory_bytes: its memory.
         compute_partition: SPX, DPX, TPX, QPX or CPX.
         memory_partition: NPS1, NPS2, NPS4 or NPS8.
-        partitions: the devices that programs see of it; 1 for a whole GPU.
-        power_cap_w: the power that it may draw.
+        partitions: number of devices visible to programs; 1 for a whole GPU.
+        power_cap_w: its power limit.
         corrected: memory errors that ECC corrected since amdgpu was loaded.
-        uncorrected: those that it did not.
+        uncorrected: memory errors that ECC did not correct.
         xgmi_peers: GPUs that it has direct XGMI links to.
     """
 

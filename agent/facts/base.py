@@ -1,4 +1,4 @@
-"""What a fact is, and the lazy store that reads each one once."""
+"""Facts, and the store that reads each of them once, on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Host(Protocol):
-    """The door through which facts look at a host; reading only."""
+    """Read-only access of facts to a host."""
 
     def output(
         self,
@@ -33,26 +33,26 @@ class Host(Protocol):
         env: Mapping[str, str] | None = None,
         hang_is_error: bool = False,
     ) -> str | None:
-        """Standard output of a command (C locale), or None where it is missing, fails or hangs.
+        """Return the standard output of a command (C locale), or None if it is missing, fails or hangs.
 
         Args:
-            command: the program and its arguments; it has no terminal to ask on.
+            command: the program and its arguments; it does not get a terminal.
             timeout_s: seconds after which it counts as hanging, and is killed with its children.
-            env: variables added to the agent's own; what must not stand in a process list.
-            hang_is_error: whether to hang is to be told from to be absent.
+            env: additional variables, for values that must not appear in a process list.
+            hang_is_error: True to raise an error if the command hangs.
 
         Raises:
             HostError: if it hangs and ``hang_is_error``.
         """
 
     def text(self, path: str) -> str | None:
-        """A file's text, or None where it cannot be read."""
+        """Return a file's text, or None if it cannot be read."""
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, sorted; empty where it cannot be read."""
+        """Return the names in a folder, sorted; empty if it cannot be read."""
 
     def lock_holder(self, path: str) -> int | None:
-        """The process whose record lock bars others from writing a file; None where nobody has one."""
+        """Return the process whose record lock prevents others from writing a file, or None."""
 
 
 class LocalHost(Host):
@@ -117,12 +117,12 @@ class LocalHost(Host):
 
 @dataclass(frozen=True)
 class Fact(Generic[T]):
-    """Something that can be read from a host.
+    """A value that can be read from a host.
 
     Args:
-        name: what ``vcagent facts`` calls it, such as ``distribution``.
-        source: the command or file it comes from, for people.
-        read: reads it; pairs one look at the host with a pure function over what was seen.
+        name: its name in ``vcagent facts``, such as ``distribution``.
+        source: the command or file that it comes from, for display.
+        read: reads it: combines access to the host with a pure function over the output.
     """
 
     name: str
@@ -131,12 +131,12 @@ class Fact(Generic[T]):
 
 
 class Facts:
-    """What is known of a host; each fact is read when it is first asked for, and then kept.
+    """Facts of a host; each is read on first use and then cached.
 
     Args:
-        host: where to look; None for a modelled host, of which nothing but ``modelled`` is known.
-        modelled: values that stand for facts, by name: what the agent itself decides (its folders), or
-            a whole host in a test.
+        host: the host; None for a modelled host, which only has ``modelled``.
+        modelled: values that replace facts, by name: the agent's own choices (its folders), or a whole host
+            in a test.
     """
 
     def __init__(self, host: Host | None = None, modelled: Mapping[str, Any] | None = None) -> None:
@@ -146,20 +146,20 @@ class Facts:
         self._lock = threading.RLock()
 
     def __getitem__(self, fact: Fact[T]) -> T:
-        """The fact's value, read now if it was not read before.
+        """Return the fact's value; read it on first use.
 
         Raises:
-            KeyError: if the host is modelled and nothing is said of this fact.
+            KeyError: if the host is modelled without this fact.
         """
         if fact.name in self._modelled:
             return cast("T", self._modelled[fact.name])
         with self._lock:
             if fact.name not in self._read:
                 if self._host is None:
-                    raise KeyError(f"the modelled host says nothing of {fact.name}")
+                    raise KeyError(f"the modelled host does not have the fact {fact.name}")
                 self._read[fact.name] = fact.read(self._host)
             return cast("T", self._read[fact.name])
 
     def fresh(self) -> Facts:
-        """The same host with nothing read yet."""
+        """Return the facts of the same host, with nothing read yet."""
         return Facts(self._host, self._modelled)

@@ -1,18 +1,18 @@
-"""Which boot of the host this is, and whether systemd runs it."""
+"""Identifies the current boot of the host, and detects systemd."""
 
 from __future__ import annotations
 
 from agent.facts.base import Fact, Host
 
 _START_TIME = 19
-"""Where field 22 of ``/proc/<pid>/stat``, starttime, stands behind the program's name (proc(5))."""
+"""Position of field 22 of ``/proc/<pid>/stat``, starttime, after the program's name (proc(5))."""
 
 
 def boot_identity(boot_id: str | None, stat_of_init: str | None) -> str:
-    """A text that is another after every reboot.
+    """Return a text that changes with every reboot.
 
-    The kernel's boot id alone does not do: a container that is restarted keeps it, while its first process
-    has another start time.
+    The kernel's boot id is not enough: a restarted container keeps it, but its first process
+    has a new start time.
 
     Args:
         boot_id: the text of ``/proc/sys/kernel/random/boot_id`` (random(4)).

@@ -1,4 +1,4 @@
-"""The compute capabilities of the GPUs: what CUDA code has to be compiled for."""
+"""The compute capabilities of the GPUs: the targets for CUDA code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _QUERY = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
 
 
 def compute_capabilities(text: str) -> tuple[str, ...]:
-    """Read the answer of ``nvidia-smi --query-gpu=compute_cap``: ``9.0``, each once, lowest first."""
+    """Read the output of ``nvidia-smi --query-gpu=compute_cap``: ``9.0``, each once, lowest first."""
     found = {line.strip() for line in text.splitlines() if re.fullmatch(r"\s*\d+\.\d+\s*", line)}
     return tuple(sorted(found, key=lambda version: tuple(map(int, version.split(".")))))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agent.facts.docker import DaemonConfig, DockerServer
 
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
-"""Where engines look for specifications (CDI specification, "Container Runtime Configuration")."""
+"""Folders in which engines search specifications (CDI specification, "Container Runtime Configuration")."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class CdiSpec:
         path: its file.
         kind: vendor and class, such as ``nvidia.com/gpu``.
         devices: the names of its devices, such as ``0`` and ``all``.
-        driver: the version of the driver whose libraries it mounts; None where it names none.
+        driver: the version of the driver whose libraries it mounts; None if it does not name one.
     """
 
     path: str
@@ -34,15 +34,15 @@ class CdiSpec:
 
 
 def toolkit_version(text: str | None) -> str | None:
-    """The version in the answer of ``nvidia-ctk --version``."""
+    """Return the version in the output of ``nvidia-ctk --version``."""
     match = re.search(r"version\s+v?(\d+\.\d+\.\d+\S*)", text or "")
     return match.group(1) if match else None
 
 
 def cdi_spec(path: str, text: str) -> CdiSpec | None:
-    """Read a specification, YAML or JSON; None where it is neither.
+    """Read a specification, YAML or JSON; return None if it is neither.
 
-    The driver is told by its library's name, ``libcuda.so.550.54.15`` or ``libnvidia-ml.so.…``.
+    The driver's version is part of a library's name, ``libcuda.so.550.54.15`` or ``libnvidia-ml.so.…``.
     """
     import yaml
 
@@ -57,7 +57,7 @@ def cdi_spec(path: str, text: str) -> CdiSpec | None:
 
 
 def nvidia_runtime_configured(config: DaemonConfig, server: DockerServer | None) -> bool | None:
-    """Whether Docker has the runtime ``nvidia``; None where neither engine nor daemon.json tells."""
+    """Return True if Docker has the runtime ``nvidia``; None if neither engine nor daemon.json shows it."""
     if server is not None:
         return "nvidia" in server.runtimes
     if config.settings is None:

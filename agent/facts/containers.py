@@ -1,4 +1,4 @@
-"""Whether the host is itself a container."""
+"""Detects whether the host is a container."""
 
 from __future__ import annotations
 

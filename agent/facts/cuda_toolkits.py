@@ -18,12 +18,12 @@ _WHICH = ("sh", "-c", 'nvcc=$(command -v nvcc) && readlink -f "$nvcc"')
 
 @dataclass(frozen=True)
 class CudaToolkit:
-    """A toolkit that is installed.
+    """An installed toolkit.
 
     Args:
         path: its folder, such as ``/usr/local/cuda-12.4``.
         version: its version, such as ``12.4.0``.
-        complete: whether its compiler is there: an installation that was cut short has none.
+        complete: True if its compiler exists: an interrupted installation does not have one.
     """
 
     path: str
@@ -32,7 +32,7 @@ class CudaToolkit:
 
 
 def toolkit_version(text: str | None) -> str | None:
-    """The version in a toolkit's ``version.json``; None where the file is cut or says nothing."""
+    """Return the version in a toolkit's ``version.json``, or None if the file is incomplete."""
     try:
         version = json.loads(text or "")["cuda"]["version"]
     except (ValueError, KeyError, TypeError):
@@ -41,7 +41,7 @@ def toolkit_version(text: str | None) -> str | None:
 
 
 def cuda_toolkit(path: Path) -> Fact[CudaToolkit | None]:
-    """The toolkit in a folder; None where there is none, or where it does not tell its version."""
+    """Return the fact of the toolkit in a folder; None if there is none or its version is unknown."""
     source = f"{path}/version.json"
     return Fact(f"cuda_toolkit[{path}]", source, lambda host: _toolkit(host, str(path)))
 
@@ -61,7 +61,7 @@ def _read(host: Host) -> tuple[CudaToolkit, ...]:
 
 
 def _told_by_compiler(host: Host, path: str) -> CudaToolkit | None:
-    """A toolkit of single packages: these bring no ``version.json``."""
+    """Return a toolkit from single packages, which do not include a ``version.json``."""
     told = host.output([f"{path}/bin/nvcc", "--version"]) or ""
     version = re.search(r"\bV(\d+\.\d+\.\d+)\b", told)
     return CudaToolkit(path, version[1]) if version else None

@@ -13,28 +13,28 @@ from agent.facts.disks import BlockDevice
 
 Disks = tuple[BlockDevice, ...]
 Keep = Callable[[BlockDevice, Disks], bool]
-"""Whether a disk stays, seen among the disks that are left."""
+"""Returns True if a disk is kept; gets all remaining disks."""
 
 _UNITS = "bkmgtp"
 _SLACK = 0.01
-"""Disks are seldom exactly as large as they are called."""
+"""Disks rarely have exactly their nominal size."""
 
 
 def size_of(text: str) -> float:
-    """The bytes in ``1000gb``, ``1.5 TiB``, ``4096``; every unit counts by 1024, as VirtualClient's do.
+    """Return the bytes in ``1000gb``, ``1.5 TiB``, ``4096``; units count by 1024, as in VirtualClient.
 
     Raises:
-        ValueError: if it is no size.
+        ValueError: if it is not a size.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(?:([kmgtp])(?:i?b)?|b)?", text.strip(), re.IGNORECASE)
     if not match:
-        raise ValueError(f"{text!r} is no size: write 500gb, 1.5tb, or bytes")
+        raise ValueError(f"{text!r} is not a size: write 500gb, 1.5tb, or bytes")
     power = _UNITS.index((match.group(2) or "b").lower())
     return float(float(match.group(1)) * 1024**power)
 
 
 def parse_disk_filter(text: str) -> tuple[Keep, ...]:
-    """The filters of a text, in order.
+    """Return the filters in a text, in order.
 
     Raises:
         ValueError: if one of them is unknown or its value is wrong.
@@ -43,11 +43,11 @@ def parse_disk_filter(text: str) -> tuple[Keep, ...]:
 
 
 def filter_disks(devices: Disks, text: str) -> Disks:
-    """The disks that a filter leaves; a loop device only where its path is named.
+    """Return the disks that a filter selects; a loop device only if its path is named.
 
     Args:
         devices: all block devices.
-        text: the filter; with nothing in it, VirtualClient's default, the biggest disks.
+        text: the filter; if empty, VirtualClient's default: the biggest disks.
     """
     text = text if text.strip() else "BiggestSize"
     names = {part.partition(":")[0].strip().lower() for part in text.split("&")}
@@ -65,7 +65,7 @@ def _parse(part: str) -> Keep:
     name, _, value = (piece.strip() for piece in part.partition(":"))
     make = _FILTERS.get(name.lower())
     if make is None:
-        raise ValueError(f"{name!r} is no disk filter; {did_you_mean(name, _FILTERS)}")
+        raise ValueError(f"{name!r} is not a disk filter; {did_you_mean(name, _FILTERS)}")
     return make(value)
 
 

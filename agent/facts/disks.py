@@ -1,4 +1,4 @@
-"""Disks, what is on them, and where it is mounted."""
+"""Disks, their contents and their mount points."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _WHOLE = frozenset({"disk", "loop"})
 
 @dataclass(frozen=True)
 class BlockDevice:
-    """A disk, a partition, or what is built on them (LVM, RAID, encryption).
+    """A disk, a partition, or a device built on them (LVM, RAID, encryption).
 
     Args:
         path: such as ``/dev/nvme0n1``.
         kind: lsblk's TYPE: ``disk``, ``part``, ``lvm``, ``raid1``, ``crypt``, ``loop``, ``rom``, …
         size_bytes: its size.
-        file_system: what udev found on it, such as ``ext4``, ``swap``, ``LVM2_member``; None where it found
-            nothing, and where there is no udev: see ``signatures``.
-        uuid: the file system's identifier, likewise.
-        partition_table: ``gpt`` or ``dos``, likewise.
-        read_only: whether it cannot be written.
-        mount_points: where it is mounted; ``[SWAP]`` where it is swapped to.
-        children: its partitions, and what is built on it.
+        file_system: the type found by udev, such as ``ext4``, ``swap``, ``LVM2_member``; None if udev found
+            none or is missing: see ``signatures``.
+        uuid: the file system's identifier, found by udev.
+        partition_table: ``gpt`` or ``dos``, found by udev.
+        read_only: True if it is not writable.
+        mount_points: its mount points; ``[SWAP]`` for swap space.
+        children: its partitions, and devices built on it.
     """
 
     path: str
@@ -51,34 +51,34 @@ class BlockDevice:
     children: tuple[BlockDevice, ...] = ()
 
     def walk(self) -> Iterator[BlockDevice]:
-        """This device and all that is on it."""
+        """Yield this device and all devices on it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     @property
     def name(self) -> str:
-        """Its name below /dev."""
+        """Its name in /dev."""
         return self.path.removeprefix("/dev/")
 
     @property
     def is_disk(self) -> bool:
-        """Whether it is a whole disk that has a medium; memory that poses as one is not."""
+        """True for a whole disk with a medium; a RAM disk does not count."""
         return self.kind == "disk" and self.size_bytes > 0 and not re.match(r"zram|ram|fd", self.name)
 
     @property
     def holds_system(self) -> bool:
-        """Whether the operating system is on it."""
+        """True if the operating system is on it."""
         return any(_SYSTEM_MOUNTS & set(device.mount_points) for device in self.walk())
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What wipefs finds on a device: a file system, a partition table, a member of something.
+    """A finding of wipefs: a file system, a partition table, a member of a group.
 
     Args:
         kind: such as ``ext4``, ``gpt``, ``LVM2_member``, ``linux_raid_member``, ``zfs_member``, ``swap``.
-        uuid: its identifier, where it has one.
+        uuid: its identifier, if it has one.
     """
 
     kind: str
@@ -86,9 +86,9 @@ class Signature:
 
 
 def mounted_at(mountinfo: str) -> dict[str, tuple[str, ...]]:
-    """The mount points of each device, by number (``259:1``) and by path, from ``/proc/self/mountinfo``.
+    """Return the mount points of each device, by number (``259:1``) and path (``/proc/self/mountinfo``).
 
-    lsblk tells one mount point alone, and that may be a file of a container. By path for btrfs, whose mounts
+    lsblk reports only one mount point, which may be a file of a container. Paths are for btrfs, whose mounts
     have numbers of their own (proc(5)).
     """
     found: dict[str, list[str]] = {}
@@ -134,7 +134,7 @@ def block_devices(text: str, mountinfo: str = "") -> tuple[BlockDevice, ...]:
 
 
 def signatures_of(text: str | None) -> tuple[Signature, ...] | None:
-    """Read ``wipefs --no-act --json``; None where it gave no answer, which is not the same as nothing."""
+    """Read ``wipefs --no-act --json``; None if wipefs failed, which differs from no signatures."""
     try:
         found = json.loads(text or "")["signatures"]
         return tuple(Signature(str(item["type"]), item.get("uuid")) for item in found)
@@ -143,23 +143,23 @@ def signatures_of(text: str | None) -> tuple[Signature, ...] | None:
 
 
 def device_named(devices: tuple[BlockDevice, ...], path: str) -> BlockDevice | None:
-    """The device of that path, at any depth."""
+    """Return the device with that path, at any depth."""
     return next((found for device in devices for found in device.walk() if found.path == path), None)
 
 
 def why_not_empty(device: BlockDevice, found: tuple[Signature, ...] | None) -> str:
-    """Why a device must not be formatted; empty where nothing at all is on it.
+    """Return why a device must not be formatted; empty if it is completely empty.
 
     Args:
         device: the device.
-        found: its signatures; None where nobody could tell.
+        found: its signatures; None if unknown.
     """
     points = ", ".join(point for part in device.walk() for point in part.mount_points)
     used = ", ".join(f"{child.path} ({child.kind})" for child in device.children)
     known = [kind for kind in (device.file_system, device.partition_table) if kind]
     kinds = ", ".join(dict.fromkeys([*known, *(signature.kind for signature in found or ())]))
     reasons = {
-        f"it is no whole disk ({device.kind})": device.kind not in _WHOLE,
+        f"it is not a whole disk ({device.kind})": device.kind not in _WHOLE,
         "it has no medium": device.size_bytes <= 0,
         "the operating system is on it": device.holds_system,
         "it is swapped to": "[SWAP]" in points,
@@ -173,13 +173,13 @@ def why_not_empty(device: BlockDevice, found: tuple[Signature, ...] | None) -> s
 
 
 def signatures(path: str) -> Fact[tuple[Signature, ...] | None]:
-    """What is found on a device now, read from the device itself."""
+    """Return the fact of the signatures on a device, read from the device itself."""
     command = ("wipefs", "--no-act", "--json", "--", path)
     return Fact(f"signatures[{path}]", " ".join(command), lambda host: signatures_of(host.output(command)))
 
 
 def real_path(path: str) -> Fact[str]:
-    """The device behind a link such as ``/dev/disk/by-id/…``."""
+    """Return the fact of the device behind a link such as ``/dev/disk/by-id/…``."""
     return Fact(
         f"real_path[{path}]",
         f"readlink -f {path}",

@@ -1,4 +1,4 @@
-"""Kernel modules that are built on the host: builds under way, their first error, and what is there."""
+"""Kernel modules built on the host: running builds, their first error, and built modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MODULE_NAMES = ("nvidia", "nvidia-current", "nvidia-current-open")
-"""Debian's modules have names of their own; ``nvidia`` is an alias that modprobe knows of them."""
+"""Debian's modules have names of their own; ``nvidia`` is an alias that modprobe has for them."""
 
 _TREE = "/var/lib/dkms"
 _ERROR = re.compile(
@@ -23,15 +23,15 @@ _NOISE = re.compile(r"^\s*(?:CONFTEST|CC|LD|AR|SYMLINK|MODPOST|BTF|make(?:\[\d+\
 
 @dataclass(frozen=True)
 class ModuleBuild:
-    """A build that runs, or that failed: dkms takes the log elsewhere once a module is built.
+    """A running or failed build; dkms moves the log once a module is built.
 
     Args:
-        module: such as ``nvidia-current``.
+        module: its name, such as ``nvidia-current``.
         version: the driver's.
         log: the path of ``make.log``.
-        error: its first error; empty where it tells none.
+        error: its first error; empty if none.
         at: its last line.
-        lines: how many it has.
+        lines: their number.
     """
 
     module: str
@@ -43,7 +43,7 @@ class ModuleBuild:
 
 
 def first_error(text: str) -> str:
-    """The first line of a ``make.log`` that tells an error: those after it mostly follow from it."""
+    """Return the first line of a ``make.log`` with an error; later errors mostly follow from it."""
     for line in text.splitlines():
         if _ERROR.search(line) and not _NOISE.match(line):
             return line.strip()
@@ -51,7 +51,7 @@ def first_error(text: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """What a build is at: the file that is compiled, or its last line."""
+    """Return the progress of a build: the file being compiled, or the last line."""
     line = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
     compiled = re.search(r"/([^/\s]+\.c)(?=\s|$)(?!.*\.c(?:\s|$))", line)
     return f"compiling {compiled.group(1)}" if compiled else line
@@ -71,7 +71,7 @@ def _module_file(host: Host) -> str | None:
     kernel = (host.output(["uname", "-r"]) or "").strip()
     programs = {name for folder in ("/usr/sbin", "/sbin", "/usr/bin", "/bin") for name in host.names(folder)}
     if "modinfo" not in programs or "modules.dep" not in host.names(f"/lib/modules/{kernel}"):
-        return None  # a container has the kernel of another host
+        return None  # a container uses the kernel of another host
     told = (host.output(["modinfo", "-k", kernel, "-F", "version", name]) for name in _MODULE_NAMES)
     return next((version.strip() for version in told if version and version.strip()), "")
 
@@ -80,4 +80,4 @@ DKMS_BUILDS: Fact[tuple[ModuleBuild, ...]] = Fact(
     "dkms_builds", f"{_TREE}/*/*/build/make.log", lambda host: tuple(_builds(host))
 )
 NVIDIA_MODULE_FILE: Fact[str | None] = Fact("nvidia_module_file", "modinfo -k <kernel> nvidia", _module_file)
-"""The version of the module that is there for the kernel that runs; empty for none, None if unknown."""
+"""Version of the module for the running kernel; empty for none, None if unknown."""

@@ -1,4 +1,4 @@
-"""Docker: which engine, whether it answers, how it is configured, who may use it."""
+"""Docker: engine, server, configuration and users."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DAEMON_CONFIG_PATH = "/etc/docker/daemon.json"
-"""Where dockerd looks unless it is told otherwise (dockerd reference, "Daemon configuration file")."""
+"""Default path of dockerd's configuration (dockerd reference, "Daemon configuration file")."""
 
 ENGINE_PACKAGES = ("docker-ce", "docker.io", "moby-engine", "docker-ee", "docker", "docker-stable")
-"""Packages that hold dockerd: Docker's own, Debian's, Microsoft's and Fedora's, SUSE's and Amazon's."""
+"""Packages with dockerd: Docker's own, Debian's, Microsoft's and Fedora's, SUSE's and Amazon's."""
 
 _PROGRAMS = ("docker", "dockerd")
 _QUERY_PACKAGES = (
@@ -42,13 +42,13 @@ _CONTAINERD_ROOT = "/var/lib/containerd"
 
 @dataclass(frozen=True)
 class DockerEngine:
-    """The engine that is installed.
+    """The installed engine.
 
     Args:
         kind: the package that dockerd is from, such as ``docker-ce`` or ``docker.io``; ``snap``; ``podman``
-            where ``docker`` is podman under another name; ``static`` where no package owns it.
-        version: its package's version; empty where there is none.
-        whole: whether its package is configured; not where its installation was cut short.
+            if ``docker`` is podman under another name; ``static`` without a package.
+        version: its package's version; empty if there is none.
+        whole: True if its package is configured; False after an interrupted installation.
     """
 
     kind: str
@@ -58,17 +58,17 @@ class DockerEngine:
 
 @dataclass(frozen=True)
 class DockerServer:
-    """What the engine says of itself (``docker info``).
+    """The engine's own report (``docker info``).
 
     Args:
         version: its version.
-        data_root: where it keeps images and containers.
+        data_root: its folder for images and containers.
         runtimes: the programs of the runtimes that it knows now, by name: ``runc``, ``nvidia``, …
-        default_runtime: the one that it takes where none is asked for.
-        rootless: whether it runs without root.
+        default_runtime: the runtime that it uses by default.
+        rootless: True if it runs without root.
         cgroup_driver: ``systemd`` or ``cgroupfs``.
-        cdi_folders: where it looks for CDI specifications; empty where it does not know CDI.
-        containerd_store: whether containerd keeps its images, as in new installations of Docker 29.
+        cdi_folders: its folders for CDI specifications; empty if it does not support CDI.
+        containerd_store: True if containerd stores its images, as in new installations of Docker 29.
     """
 
     version: str
@@ -87,19 +87,19 @@ class DockerServer:
 
     @property
     def major(self) -> int:
-        """The first number of its version; 0 where it has none."""
+        """The first number of its version; 0 if it has none."""
         match = re.match(r"\d+", self.version)
         return int(match.group()) if match else 0
 
 
 @dataclass(frozen=True)
 class DaemonConfig:
-    """``daemon.json``.
+    """Content of ``daemon.json``.
 
     Args:
-        text: its text; None where there is no such file.
-        settings: what it says; None where it is no JSON object.
-        problem: why it cannot be read, with line and column; empty where it can.
+        text: its text; None if the file does not exist.
+        settings: its settings; None if it is not a JSON object.
+        problem: why it cannot be read, with line and column; empty if it can.
     """
 
     text: str | None = None
@@ -109,12 +109,12 @@ class DaemonConfig:
 
 @dataclass(frozen=True)
 class RunningContainer:
-    """A container that runs now.
+    """A running container.
 
     Args:
         identifier: its short identifier.
         name: its name.
-        image: what it was made from.
+        image: its image.
     """
 
     identifier: str
@@ -123,23 +123,23 @@ class RunningContainer:
 
 
 def docker_version(text: str | None) -> str | None:
-    """The client's version, from ``docker --version``."""
+    """Return the client's version, from ``docker --version``."""
     match = re.search(r"version (\d[^\s,]*)", text or "")
     return match.group(1) if match else None
 
 
 def upstream_version(package_version: str) -> str:
-    """The engine's own version in a package's: ``5:27.3.1-1~ubuntu.24.04~noble`` is ``27.3.1``."""
+    """Return the engine's own version in a package's: ``5:27.3.1-1~ubuntu.24.04~noble`` is ``27.3.1``."""
     match = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", package_version)
     return match.group(1) if match else package_version
 
 
 def docker_engine(packages: str, programs: str) -> DockerEngine | None:
-    """Which engine is installed.
+    """Return the installed engine.
 
     Args:
-        packages: names, versions and states of the packages that may hold it, a line each.
-        programs: where ``docker`` and ``dockerd`` are found, a line each.
+        packages: names, versions and states of the packages that may contain it, one per line.
+        programs: paths of ``docker`` and ``dockerd``, one per line.
     """
     installed, unfinished = {}, {}
     for line in packages.splitlines():
@@ -168,7 +168,7 @@ def docker_engine(packages: str, programs: str) -> DockerEngine | None:
 
 
 def docker_server(text: str | None) -> DockerServer | None:
-    """Read ``docker info --format '{{json .}}'``; None where no engine answered."""
+    """Read ``docker info --format '{{json .}}'``; return None if no engine answered."""
     try:
         info = json.loads(text or "")
     except ValueError:
@@ -188,7 +188,7 @@ def docker_server(text: str | None) -> DockerServer | None:
 
 
 def daemon_config(text: str | None) -> DaemonConfig:
-    """Read ``daemon.json``; an empty file says nothing, and a byte order mark is skipped, as dockerd does."""
+    """Read ``daemon.json``; an empty file has no settings; a byte order mark is skipped, as in dockerd."""
     plain = (text or "").removeprefix("\ufeff")
     if not plain.strip():
         return DaemonConfig(text, {})
@@ -197,12 +197,12 @@ def daemon_config(text: str | None) -> DaemonConfig:
     except ValueError as error:
         return DaemonConfig(text, None, str(error))
     if not isinstance(settings, dict):
-        return DaemonConfig(text, None, f"it holds a {type(settings).__name__}, no object")
+        return DaemonConfig(text, None, f"it contains a {type(settings).__name__}, not an object")
     return DaemonConfig(text, settings)
 
 
 def group_members(text: str | None) -> tuple[str, ...] | None:
-    """The members of a group, from ``getent group``; None where there is no such group."""
+    """Return the members of a group, from ``getent group``, or None if it does not exist."""
     fields = (text or "").strip().split(":")
     if len(fields) < 4:  # noqa: PLR2004 - name, password, number, members (group(5))
         return None

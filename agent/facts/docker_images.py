@@ -1,4 +1,4 @@
-"""Images that Docker has, as facts: what their labels say."""
+"""The labels of Docker's images, as facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BUSY_S = 120.0
 
 
 def image_labels(reference: str) -> Fact[Mapping[str, str] | None]:
-    """The labels of an image; None where it is not there, or no engine answers."""
+    """Return the fact of an image's labels; None if it does not exist, or no engine answers."""
     command = ["docker", "image", "inspect", "--format={{json .Config.Labels}}", "--", reference]
     return Fact(
         f"image_labels[{reference}]",

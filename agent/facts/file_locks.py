@@ -1,4 +1,4 @@
-"""Who keeps others from locking a file."""
+"""Finds the process that prevents others from locking a file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FLOCK = "hhqqi4x"
 
 
 def record_lock_holder(path: str) -> int | None:
-    """The process whose record lock (fcntl(2)) on a file bars a writer; None where nobody has one.
+    """Return the process whose record lock (fcntl(2)) on a file blocks a writer, or None.
 
-    The kernel is asked about the file itself; where this user may not open it, ``/proc/locks`` tells.
-    It must not be a file that this process locks: closing it gives a process's own locks up.
+    The kernel is asked about the file itself; if this user may not open it, ``/proc/locks`` is read. The file
+    must not be locked by this process: closing it would release the process's own locks.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -35,9 +35,9 @@ def record_lock_holder(path: str) -> int | None:
 
 
 def posix_writer(proc_locks: str, device: int, inode: int) -> int | None:
-    """The process with a record lock for writing on a file, from ``/proc/locks`` (proc(5)).
+    """Return the process with a record lock for writing on a file, from ``/proc/locks`` (proc(5)).
 
-    Inodes are unique on their device alone, and ``flock`` locks are none that dpkg heeds.
+    Inodes are unique only within their device, and dpkg ignores ``flock`` locks.
     """
     file = f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
     match = re.search(rf"^\d+:\s+POSIX\s+\w+\s+WRITE\s+(-?\d+)\s+{file}\s", proc_locks, re.MULTILINE)

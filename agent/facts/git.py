@@ -1,4 +1,4 @@
-"""Checkouts of git repositories, and what their remotes have."""
+"""Checkouts of git repositories, and the contents of their remotes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class GitCheckout:
     """A work tree.
 
     Args:
-        uri: the address of its remote ``origin``; None where it has none.
-        commit: what is checked out.
-        branch: the branch that is checked out; None for a commit alone.
+        uri: the address of its remote ``origin``; None if it has none.
+        commit: the checked-out commit.
+        branch: the checked-out branch; None for a detached commit.
         tags: the tags of that commit.
         changed: tracked files that differ from that commit.
         ahead: branches with commits that the remote's did not have when last fetched.
@@ -35,14 +35,14 @@ class GitCheckout:
     ahead: tuple[str, ...] = ()
 
     def is_at(self, revision: str) -> bool:
-        """Whether a branch, a tag or a commit (7 digits or more of it) is what is checked out."""
+        """Return True if a branch, a tag or a commit (7 digits or more of it) is checked out."""
         short = 7
         by_commit = len(revision) >= short and self.commit.startswith(revision.lower())
         return by_commit or revision == self.branch or revision in self.tags
 
 
 def git_checkout(folder: Path) -> Fact[GitCheckout | None]:
-    """The fact about one folder: None where it is not the top of a work tree with a commit."""
+    """Return the fact of one folder; None if it is not the top of a work tree with a commit."""
 
     def read(host: Host) -> GitCheckout | None:
         def git(*arguments: str) -> str | None:
@@ -67,7 +67,7 @@ def git_checkout(folder: Path) -> Fact[GitCheckout | None]:
 
 
 def remote_revision(text: str, revision: str) -> str:
-    """The commit of a branch, or else of a tag, in what ``git ls-remote`` says; empty where there is none."""
+    """Return the commit of a branch, or else of a tag, in the output of ``git ls-remote``; "" if none."""
     commits = {name: commit for commit, _, name in (line.partition("\t") for line in text.splitlines())}
     names = (f"refs/heads/{revision}", f"refs/tags/{revision}^{{}}", f"refs/tags/{revision}")
     return next((commits[name] for name in names if name in commits), "")
@@ -76,11 +76,11 @@ def remote_revision(text: str, revision: str) -> str:
 def remote_commit(
     uri: str, revision: str, options: Sequence[str] = (), env: Mapping[str, str] | None = None
 ) -> Fact[str | None]:
-    """The commit that a branch or tag has in a remote repository now; None where that is not reached.
+    """Return the fact of a branch's or tag's commit in a remote repository; None if not reachable.
 
     Args:
         uri: the repository, without credentials.
-        revision: the branch or tag; the fact is empty where the repository has none of that name.
+        revision: the branch or tag; the fact is empty if the repository does not have it.
         options: options of git itself.
         env: variables for git, such as those that hold credentials.
     """
@@ -95,7 +95,7 @@ def remote_commit(
 
 
 def git_changes(folder: Path) -> Fact[tuple[str, ...] | None]:
-    """What would be lost with a clone: changed and new files, commits that no remote has; None if unknown."""
+    """Return the fact of the work that deleting a clone would lose; None if unknown."""
 
     def read(host: Host) -> tuple[str, ...] | None:
         git = ("git", "--no-optional-locks", "-c", f"safe.directory={folder}", "-C", str(folder))

@@ -1,4 +1,4 @@
-"""Generations of NVIDIA GPUs by PCI device number, and what each asks of the driver.
+"""Generations of NVIDIA GPUs by PCI device number, and their requirements on the driver.
 
 Sources: the PCI ID repository (pci.ids, vendor 10de); NVIDIA/open-gpu-kernel-modules, README, "Compatible
 GPUs"; NVIDIA's Driver Installation Guide, "Kernel Modules": the open modules need Turing or newer, and Grace
@@ -49,7 +49,7 @@ def _number(pci_id: str | None) -> int | None:
 
 
 def generation(pci_id: str | None) -> Generation | None:
-    """The generation of a PCI device number such as ``0x2330``; None for one that is not in the table."""
+    """Return the generation of a PCI device number such as ``0x2330``, or None if not in the table."""
     number = _number(pci_id)
     if number is None:
         return None
@@ -57,23 +57,24 @@ def generation(pci_id: str | None) -> Generation | None:
 
 
 def needs_open_module(pci_id: str | None) -> bool:
-    """Whether the closed kernel module does not support it: Blackwell and Grace Hopper."""
+    """Return True if the closed kernel module does not support it: Blackwell and Grace Hopper."""
     return generation(pci_id) is Generation.BLACKWELL or _number(pci_id) in _GRACE_HOPPER
 
 
 def needs_imex(pci_id: str | None) -> bool:
-    """Whether it is part of an NVLink domain of several hosts (GB200 and GB300 NVL72).
+    """Return True if it is part of an NVLink domain of several hosts (GB200 and GB300 NVL72).
 
-    There the switch trays run the fabric manager, and each host the IMEX service (NVIDIA's IMEX guide).
+    In such a domain the switch trays run the fabric manager, and each host the IMEX service (NVIDIA's IMEX
+    guide).
     """
     return _number(pci_id) in _NVLINK_DOMAIN
 
 
 def first_branch(found: Generation) -> int:
-    """The first driver branch that knows a generation, for those newer than branch 525."""
+    """Return the first driver branch for a generation, for those newer than branch 525."""
     return 570 if found is Generation.BLACKWELL else 0
 
 
 def last_branch(found: Generation) -> int | None:
-    """The last driver branch that knows a generation; None where there is no end yet."""
+    """Return the last driver branch for a generation, or None if there is no end yet."""
     return 580 if found < Generation.TURING else None

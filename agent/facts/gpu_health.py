@@ -1,4 +1,4 @@
-"""What would spoil a measurement on a GPU: errors of its memory, instances, clock caps, a cold driver."""
+"""GPU problems that affect a measurement: memory errors, instances, clock limits, a driver that unloads."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from agent.facts.base import Fact, Host
 from agent.facts.gpus import pci_bus_id
 
 _IDLE = frozenset({"gpu_idle", "applications_clocks_setting", "display_clocks_setting"})
-"""Reasons for a low clock that are no fault: nothing runs, or somebody set it."""
+"""Reasons for a low clock that are not faults: the GPU is idle, or the clock was set."""
 
 
 @dataclass(frozen=True)
 class GpuHealth:
-    """One GPU's state; what the driver does not tell is None.
+    """State of one GPU; an unknown value is None.
 
     Args:
         bus_id: its PCI address.
-        ecc: whether its memory corrects errors.
+        ecc: True if its memory corrects errors.
         uncorrected: memory errors that were not corrected since the driver was loaded.
-        uncorrected_ever: likewise in its life.
-        remapping_pending: whether rows of its memory are replaced at the next reset.
-        remapping_failed: whether it has no rows left to replace a bad one: it is to be exchanged.
-        mig: whether it is split into instances.
-        mig_pending: whether it will be after a reset.
-        persistence: whether the driver stays loaded between programs.
-        graphics_clock_cap_mhz: the clock somebody set, in MHz, where that is below the highest one.
-        throttled: why its clock is low though it should not be, such as ``hw_thermal_slowdown``.
+        uncorrected_ever: uncorrected memory errors in its lifetime.
+        remapping_pending: True if memory rows are replaced at the next reset.
+        remapping_failed: True if it has no spare rows left and must be replaced.
+        mig: True if it is split into instances.
+        mig_pending: True if it will be split after a reset.
+        persistence: True if the driver stays loaded between programs.
+        graphics_clock_cap_mhz: a configured clock limit in MHz, if below the highest clock.
+        throttled: reasons for an unexpectedly low clock, such as ``hw_thermal_slowdown``.
     """
 
     bus_id: str
@@ -45,9 +45,9 @@ class GpuHealth:
 
 
 def smi_xml(text: str | None) -> tuple[GpuHealth, ...]:
-    """Read ``nvidia-smi -q -x``; nothing for a document that is cut or another one.
+    """Read ``nvidia-smi -q -x``; return nothing for an incomplete or unknown document.
 
-    The DOCTYPE goes, and with it any entity that could expand.
+    The DOCTYPE is removed, and with it any entity that could expand.
     """
     document = re.sub(r"<!DOCTYPE[^>]*>", "", (text or "").lstrip("\ufeff \r\n\t"), count=1)
     try:
@@ -83,7 +83,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _uncorrected(counters: ET.Element | None) -> int | None:
-    """Before Ampere the memory is told part by part, with a total; since then SRAM and DRAM apart."""
+    """Return uncorrected errors: before Ampere by part with a total, since then SRAM and DRAM."""
     if counters is None:
         return None
     total = counters.findtext("double_bit/total")
@@ -94,7 +94,7 @@ def _uncorrected(counters: ET.Element | None) -> int | None:
 
 def _clock_cap(gpu: ET.Element) -> int | None:
     setting = _number(gpu.findtext("applications_clocks/graphics_clock"))
-    # Some GPUs are delivered with a default below the highest clock: that is no cap of somebody's.
+    # Some GPUs have a default clock below the highest one; this is not a configured limit.
     usual = _number(gpu.findtext("default_applications_clocks/graphics_clock"))
     highest = _number(gpu.findtext("max_clocks/graphics_clock"))
     limit = usual if usual is not None else highest
@@ -109,7 +109,7 @@ def _throttled(gpu: ET.Element) -> tuple[str, ...]:
             name = reason.tag.removeprefix(f"{word}_")
             if (reason.text or "").strip() != "Active" or name in _IDLE:
                 continue
-            # Under full load a GPU is at its power limit: a fault only if somebody lowered it.
+            # Under full load a GPU is at its power limit; this is a fault only if the limit was lowered.
             if name != "sw_power_cap" or not _has_the_limit_it_was_delivered_with(gpu):
                 found.append(name)
     return tuple(found)

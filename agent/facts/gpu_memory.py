@@ -1,4 +1,4 @@
-"""Memory of the GPUs, and which processes hold it: whose they are, and whether a vcagent left them behind."""
+"""Memory of the GPUs, the processes that use it, and processes left over from vcagent's runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _APPS = (
 _RUN = re.compile(r"(?:^|\0)VCAGENT_RUN=([^\0]+)")
 """The variable that every child of an agent inherits (``agent.host.processes.tree``)."""
 _REAPERS = frozenset({"systemd", "init", "tini", "dumb-init", "docker-init"})
-"""Programs that the kernel gives orphans to, beside process 1 (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+"""Programs besides process 1 that adopt orphans (prctl(2), PR_SET_CHILD_SUBREAPER)."""
 _AGENT = re.compile(r"vcagent|-m\0agent\0")
 """The agent as process 1, in a container."""
 _MIB = 1024 * 1024
@@ -26,10 +26,10 @@ class GpuMemory:
     """One GPU's memory.
 
     Args:
-        index: its place in the driver's order.
+        index: its index in the driver's order.
         uuid: its UUID.
-        total_bytes: all of it.
-        free_bytes: what nobody has.
+        total_bytes: its total memory.
+        free_bytes: its free memory.
     """
 
     index: int
@@ -40,16 +40,16 @@ class GpuMemory:
 
 @dataclass(frozen=True)
 class MemoryHolder:
-    """A process that has memory of GPUs.
+    """A process that uses memory of GPUs.
 
     Args:
         pid: its number.
         uuids: the GPUs.
-        bytes_held: how much in all, in bytes; None where the driver does not tell.
-        user: whose it is; its number where it has no name here, empty where nobody can tell.
-        command: its command line, cut; empty where nobody can tell.
+        bytes_held: its total in bytes; None if unknown.
+        user: its owner; a number if it has no name here; empty if unknown.
+        command: its command line, shortened; empty if unknown.
         run_id: the run of vcagent that started it; empty for any other process.
-        is_leftover: whether that run's agent is gone.
+        is_leftover: True if that run's agent no longer exists.
     """
 
     pid: int
@@ -61,7 +61,7 @@ class MemoryHolder:
     is_leftover: bool = False
 
     def __str__(self) -> str:
-        """As people read it: process, user, memory, command."""
+        """Return a readable form: process, user, memory, command."""
         held = "memory unknown" if self.bytes_held is None else f"{self.bytes_held / 2**30:.1f} GiB"
         whose = f"user {self.user}" if self.user else "user unknown"
         run = f", of vcagent's run {self.run_id}" if self.run_id else ""
@@ -79,7 +79,7 @@ def gpu_memory(text: str | None) -> tuple[GpuMemory, ...]:
 
 
 def memory_holders(text: str | None) -> dict[int, tuple[tuple[str, ...], int | None]]:
-    """Read ``nvidia-smi --query-compute-apps``: by process its GPUs and bytes, a line for each GPU."""
+    """Read ``nvidia-smi --query-compute-apps``: GPUs and bytes by process, from a line per GPU."""
     found: dict[int, tuple[tuple[str, ...], int | None]] = {}
     for line in (text or "").splitlines():
         uuid, pid, held = ([part.strip() for part in line.split(",")] + [""] * 3)[:3]
@@ -109,16 +109,16 @@ def _holder(host: Host, pid: int, uuids: tuple[str, ...], held: int | None) -> M
 
 
 def _is_under_way(host: Host, run_id: str) -> bool:
-    """Whether the agent of a run is still there: any of the run's processes has it among its ancestors."""
+    """Return True if the agent of a run still exists: it is an ancestor of any of the run's processes."""
     processes = (int(name) for name in host.names("/proc") if name.isdigit())
     return any(_run_of(host, pid) == run_id and _has_agent(host, pid) for pid in processes)
 
 
 def _has_agent(host: Host, pid: int) -> bool:
-    """Whether the agent that started a process is still there; where nobody can tell it is.
+    """Return True if the agent that started a process still exists, or if that is unknown.
 
-    An agent's children carry its run's id and the agent does not: the first ancestor without it is the agent,
-    or what the kernel gives orphans to.
+    An agent's children have its run's id in their environment, but the agent does not: the first ancestor
+    without it is the agent, or the process that adopts orphans.
     """
     ancestor = _parent(host, pid)
     while ancestor and _run_of(host, ancestor):

@@ -1,4 +1,4 @@
-"""Who uses a GPU: processes that compute on it, and processes that hold its device files open."""
+"""Processes that use a GPU: those that compute on it, and those that keep its device files open."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class GpuProcess:
 
     @property
     def is_workload(self) -> bool:
-        """Whether it is something other than a service of the driver."""
+        """True if it is not a service of the driver."""
         return self.name[:15] not in _SYSTEM
 
     def __str__(self) -> str:
-        """As people read it."""
+        """Return a readable form."""
         return f"{self.name} (process {self.pid})"
 
 
 def compute_apps(text: str | None) -> dict[int, str]:
-    """Programs by process number, from ``nvidia-smi --query-compute-apps``; ``[Not Found]`` is no name."""
+    """Return programs by process number, from ``nvidia-smi --query-compute-apps``."""
     found = {}
     for line in (text or "").splitlines():
         pid, _, name = (part.strip() for part in line.partition(","))
@@ -53,7 +53,7 @@ def compute_apps(text: str | None) -> dict[int, str]:
 
 
 def device_holders(text: str | None) -> tuple[int, ...]:
-    """Process numbers in paths such as ``/proc/812/fd/5``."""
+    """Return the process numbers in paths such as ``/proc/812/fd/5``."""
     return tuple(sorted({int(pid) for pid in re.findall(r"^/proc/(\d+)/fd/", text or "", re.MULTILINE)}))
 
 
@@ -77,7 +77,7 @@ GPU_PROCESSES: Fact[tuple[GpuProcess, ...]] = Fact(
 
 
 def _drm_holders(host: Host) -> tuple[GpuProcess, ...]:
-    """Other vendors have nodes in /dev/dri too: NVIDIA's are told by the PCI device behind them."""
+    """Return the processes that hold NVIDIA's nodes in /dev/dri; other vendors have nodes there, too."""
     nodes = [
         f"/dev/dri/{name}"
         for name in host.names(_NODES)
@@ -92,4 +92,4 @@ def _drm_holders(host: Host) -> tuple[GpuProcess, ...]:
 NVIDIA_DRM_HOLDERS: Fact[tuple[GpuProcess, ...]] = Fact(
     "nvidia_drm_holders", f"/proc/*/fd, {_NODES}/*/device/vendor", _drm_holders
 )
-"""Who keeps nvidia-drm and nvidia-modeset in use: display servers for the most part."""
+"""Processes that use nvidia-drm and nvidia-modeset: mostly display servers."""

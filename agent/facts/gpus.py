@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: from the PCI bus, which needs no driver, and from the driver where it answers."""
+"""NVIDIA GPUs: from the PCI bus, which needs no driver, and from the driver if it answers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _ABSENT = frozenset(
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU; what nobody could tell is None.
+    """One GPU; an unknown value is None.
 
     Args:
         bus_id: its PCI address, such as ``0000:3b:00.0``.
         pci_id: its PCI device number, such as ``0x2330``.
-        name: its name, as the driver gives it.
-        memory_mib: its memory in MiB, as the driver gives it.
+        name: its name, as reported by the driver.
+        memory_mib: its memory in MiB, as reported by the driver.
         driver: the version of the driver that answers for it.
-        mig: whether it is split into instances (MIG).
+        mig: True if it is split into instances (MIG).
         subsystem: its PCI subsystem number, such as ``0x1482``.
     """
 
@@ -50,13 +50,13 @@ PciDevice = Mapping[str, str]
 
 
 def pci_bus_id(text: str) -> str:
-    """A PCI address as sysfs writes it: nvidia-smi has ``00000000:3B:00.0`` for ``0000:3b:00.0``."""
+    """Return a PCI address in sysfs' form: nvidia-smi has ``00000000:3B:00.0`` for ``0000:3b:00.0``."""
     domain, _, rest = text.strip().lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
 
 
 def pci_gpus(devices: Mapping[str, PciDevice]) -> tuple[Gpu, ...]:
-    """The NVIDIA display controllers among the devices of a PCI bus, by address."""
+    """Return the NVIDIA display controllers among the devices of a PCI bus, by address."""
     return tuple(
         Gpu(bus_id=address, pci_id=device.get("device"), subsystem=device.get("subsystem_device") or None)
         for address, device in sorted(devices.items())
@@ -65,7 +65,7 @@ def pci_gpus(devices: Mapping[str, PciDevice]) -> tuple[Gpu, ...]:
 
 
 def query_gpu(text: str) -> tuple[Gpu, ...]:
-    """Read the answer of ``nvidia-smi --query-gpu``; ``[N/A]`` and ``[Not Supported]`` are absent."""
+    """Read the output of ``nvidia-smi --query-gpu``; ``[N/A]`` and ``[Not Supported]`` are absent."""
     gpus = []
     for line in text.splitlines():
         values = [None if part.strip().lower() in _ABSENT else part.strip() for part in line.split(",")]
@@ -87,7 +87,7 @@ def query_gpu(text: str) -> tuple[Gpu, ...]:
 
 
 def merge_gpus(on_bus: tuple[Gpu, ...], answered: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """What bus and driver say together; a GPU that only one of them knows is kept."""
+    """Return the GPUs of bus and driver combined, including those that only one of them has."""
     merged = {gpu.bus_id: gpu for gpu in on_bus}
     for gpu in answered:
         there = merged.get(gpu.bus_id, gpu)
@@ -96,13 +96,13 @@ def merge_gpus(on_bus: tuple[Gpu, ...], answered: tuple[Gpu, ...]) -> tuple[Gpu,
 
 
 def driver_version(text: str | None) -> str | None:
-    """The loaded module's version, from ``/proc/driver/nvidia/version``."""
+    """Return the loaded module's version, from ``/proc/driver/nvidia/version``."""
     match = re.search(r"Kernel Module.*?\s(\d{3,}\.\d[\d.]*)\s", text or "")
     return match.group(1) if match else None
 
 
 def cuda_version(text: str | None) -> str | None:
-    """The newest CUDA that the driver supports, from the head of ``nvidia-smi``."""
+    """Return the newest CUDA that the driver supports, from the header of ``nvidia-smi``."""
     match = re.search(r"CUDA(?: \w+)? Version\s*:\s*(\d+\.\d+)", text or "")
     return match.group(1) if match else None
 
@@ -122,7 +122,7 @@ def _gpus(host: Host) -> tuple[Gpu, ...]:
 
 
 def _count(host: Host) -> int | None:
-    # No bus to look at and no GPU that answers: nobody knows.
+    # Without a bus to read and without a GPU that answers, the count is unknown.
     gpus = _gpus(host)
     return len(gpus) if gpus or host.names(_PCI) else None
 

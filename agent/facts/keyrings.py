@@ -1,4 +1,4 @@
-"""OpenPGP keyrings: whose keys are in a file, told without gpg (which a bare host lacks)."""
+"""OpenPGP keyrings: reads the fingerprints in a file without gpg (which a minimal host lacks)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NEW_FORMAT = 0x40
 
 @dataclass(frozen=True)
 class Keyring:
-    """What a keyring file holds.
+    """Content of a keyring file.
 
     Args:
-        fingerprints: of its primary keys, in upper-case hexadecimal digits.
-        problem: why it is none; empty where it is one.
+        fingerprints: the fingerprints of its primary keys, in upper-case hexadecimal digits.
+        problem: why it is not a keyring; empty if it is.
     """
 
     fingerprints: frozenset[str] = frozenset()
@@ -33,12 +33,12 @@ class Keyring:
 
 
 def plain_fingerprint(text: str) -> str:
-    """A fingerprint as it is compared: without blanks, in upper case."""
+    """Return a fingerprint in the form for comparisons: without blanks, in upper case."""
     return re.sub(r"\s|^0x", "", text).upper()
 
 
 def unarmored(data: bytes) -> bytes:
-    """The bytes of a key, from its text form where it has that (RFC 9580, section 6).
+    """Return the bytes of a key, decoded if it is in text form (RFC 9580, section 6).
 
     Raises:
         ValueError: if the text form is cut short or damaged.
@@ -86,10 +86,10 @@ def keyring(data: bytes) -> Keyring:
 
 
 def _packet(data: bytes, position: int) -> tuple[int, bytes, int]:
-    """Tag and body of the packet at a position, and where the next one begins (RFC 9580, section 4.2)."""
+    """Return tag and body of the packet at a position, and the next position (RFC 9580, section 4.2)."""
     header = data[position]
     if not header & _MARKER:
-        raise ValueError("it is no OpenPGP data")
+        raise ValueError("it is not OpenPGP data")
     if header & _NEW_FORMAT:
         tag, first = header & 0x3F, data[position + 1]
         if first < 192:  # noqa: PLR2004 - one octet
@@ -110,7 +110,7 @@ def _packet(data: bytes, position: int) -> tuple[int, bytes, int]:
 
 
 def keyring_of(path: Path) -> Fact[Keyring | None]:
-    """The fact about one file; None where it cannot be read."""
+    """Return the fact of one keyring file; None if it cannot be read."""
 
     def read(host: Host) -> Keyring | None:
         text = host.output(["base64", "--", str(path)])

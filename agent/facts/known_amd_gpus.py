@@ -41,11 +41,11 @@ def _number(pci_id: str) -> int:
 
 
 def amd_gpu_name_of(pci_id: str) -> str | None:
-    """Return the name of a GPU such as ``0x74a1``; None for one that is not in the table."""
+    """Return the name of a GPU such as ``0x74a1``; None if not in the table."""
     number = _number(pci_id)
     return _WHOLE.get(number) or _VIRTUAL.get(number)
 
 
 def is_virtual_function(pci_id: str) -> bool:
-    """Return True if a device is a virtual function: what a virtual machine sees of a GPU."""
+    """Return True if a device is a virtual function: a virtual machine's part of a GPU."""
     return _number(pci_id) in _VIRTUAL

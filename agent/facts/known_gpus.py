@@ -1,8 +1,8 @@
-"""GPUs by their PCI device number: what they are called, and the first driver that knows them.
+"""GPUs by their PCI device number: their names, and the first driver for each.
 
-They are told before any driver is there. Sources: the PCI ID repository (pci.ids, vendor 10de); the lists of
-GPUs in the README of every release of NVIDIA/open-gpu-kernel-modules from 515.43.04 to 595.45.04; for guests
-with a part of a GPU, tseliot/ubuntu-drivers-common.
+The table identifies GPUs before a driver is installed. Sources: the PCI ID repository (pci.ids, vendor 10de);
+the lists of GPUs in the README of every release of NVIDIA/open-gpu-kernel-modules from 515.43.04 to
+595.45.04; for guests with a part of a GPU, tseliot/ubuntu-drivers-common.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _GPUS: dict[int, tuple[str, tuple[str, ...]]] = {
     0x2BB5: ("NVIDIA RTX PRO 6000 Blackwell Server Edition", ("575.57.08",)),
     0x2C3A: ("NVIDIA RTX PRO 4500 Blackwell Server Edition", ("580.142",)),
 }
-"""Name as the driver gives it; the first release that knows it, of branches that did not from their start."""
+"""Name as reported by the driver; the first release, for branches without support from their start."""
 
 _VGPUS = frozenset({(0x2236, 0x14BB), (0x1DB6, 0x1396)})
-"""Device and subsystem of parts of a GPU that were seen in guests: Azure's NVadsA10_v5, a GRID V100D."""
+"""Device and subsystem of parts of a GPU, seen in guests: Azure's NVadsA10_v5, a GRID V100D."""
 
 
 def _number(text: str | None) -> int | None:
@@ -63,17 +63,17 @@ def _number(text: str | None) -> int | None:
 
 
 def gpu_name_of(pci_id: str | None) -> str | None:
-    """The name that the driver will give a GPU such as ``0x2330``; None for one that is not in the table."""
+    """Return the driver's name for a GPU such as ``0x2330``, or None if not in the table."""
     known = _GPUS.get(_number(pci_id) or 0)
     return known[0] if known else None
 
 
 def first_driver(pci_id: str | None, branch: str = "") -> str:
-    """The oldest driver that knows a GPU; empty where any will do, and for a GPU that is not in the table.
+    """Return the oldest driver for a GPU; empty if any driver works or the GPU is not in the table.
 
     Args:
         pci_id: the PCI device number.
-        branch: the branch that is asked for: a newer one may know a GPU from a later release on only.
+        branch: the requested branch: a newer branch may support a GPU only from a later release.
     """
     _, firsts = _GPUS.get(_number(pci_id) or 0, ("", ()))
     of_branch = [first for first in firsts if branch and first.partition(".")[0] == branch]
@@ -81,5 +81,5 @@ def first_driver(pci_id: str | None, branch: str = "") -> str:
 
 
 def is_vgpu(pci_id: str | None, subsystem: str | None) -> bool:
-    """Whether it is a part of a GPU (vGPU): only its subsystem differs from that of the whole one."""
+    """Return True if it is a part of a GPU (vGPU): only its subsystem differs from the whole GPU's."""
     return (_number(pci_id), _number(subsystem)) in _VGPUS

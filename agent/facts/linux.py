@@ -12,14 +12,14 @@ _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A Linux distribution as it describes itself (os-release(5)).
+    """A Linux distribution, as described by os-release(5).
 
     Args:
         id: its short name, such as ``ubuntu``.
         version: its version, such as ``22.04``; empty for a rolling one.
-        codename: such as ``jammy``; empty where it has none.
+        codename: such as ``jammy``; empty if it has none.
         like: the distributions it derives from, nearest first.
-        name: its name for people.
+        name: its readable name.
     """
 
     id: str
@@ -29,19 +29,19 @@ class Distribution:
     name: str = ""
 
     def is_like(self, family: str) -> bool:
-        """Whether it is this distribution or derives from it."""
+        """Return True if it is this distribution or derives from it."""
         return family in (self.id, *self.like)
 
 
 def os_release(text: str) -> Distribution:
-    """Read ``/etc/os-release``; where it names none the distribution is ``linux``, as os-release(5) says."""
+    """Read ``/etc/os-release``; if it names none the distribution is ``linux`` (os-release(5))."""
     values: dict[str, str] = {}
     for line in text.splitlines():
         name, separator, value = line.strip().partition("=")
         if separator and not name.startswith("#"):
             try:
                 values[name] = " ".join(shlex.split(value))
-            except ValueError:  # a quote without its end
+            except ValueError:  # an unterminated quote
                 values[name] = value.strip("\"'")
     identifier = values.get("ID") or "linux"
     return Distribution(
@@ -54,7 +54,7 @@ def os_release(text: str) -> Distribution:
 
 
 def platform_of(machine: str) -> str:
-    """VirtualClient's name of a platform: ``x86_64`` is ``linux-x64``."""
+    """Return VirtualClient's name of a platform: ``x86_64`` is ``linux-x64``."""
     return f"linux-{_ARCHITECTURES.get(machine, machine)}"
 
 

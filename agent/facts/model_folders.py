@@ -1,4 +1,4 @@
-"""Folders of models in Hugging Face's layout: what is in one, and what is missing."""
+"""Folders of models in Hugging Face's layout: their contents, and missing files."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class ModelFolder:
     """A folder that may hold a model.
 
     Args:
-        files: the sizes in bytes of the files in it, links followed; a link to nothing is no file.
-        shards: the files of weights that its indices name.
+        files: the sizes in bytes of the files in it, links followed; a dangling link does not count.
+        shards: the files of weights listed in its indices.
     """
 
     files: Mapping[str, int] = field(default_factory=dict)
     shards: tuple[str, ...] = ()
 
     def problem(self, *, weights: bool) -> str:
-        """What is missing for a model, with its weights or for random ones; empty if it is whole."""
+        """Return what a model lacks, with its weights or with random ones; empty if it is complete."""
         if not self.files.get("config.json"):
             return "config.json is not there"
         if not weights:
@@ -42,7 +42,7 @@ class ModelFolder:
 
 
 def model_folder(path: Path) -> Fact[ModelFolder]:
-    """What a model's folder holds."""
+    """Return the fact of the content of a model's folder."""
     command = ["find", "-L", str(path), "-maxdepth", "1", "-type", "f", "-printf", "%s %f\\n"]
 
     def read(host: Host) -> ModelFolder:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 COMPETITORS = ("nouveau", "nova_core")
-"""Modules of the kernel itself that take an NVIDIA GPU (drivers/gpu/drm/nouveau, drivers/gpu/nova-core)."""
+"""Modules of the kernel itself that use an NVIDIA GPU (drivers/gpu/drm/nouveau, drivers/gpu/nova-core)."""
 
 _SYS = "/sys/module"
 _SOURCE = f"/proc/modules, {_SYS}"
@@ -20,11 +20,11 @@ _SOURCE = f"/proc/modules, {_SYS}"
 
 @dataclass(frozen=True)
 class NvidiaModule:
-    """NVIDIA's kernel module, as it is loaded.
+    """NVIDIA's loaded kernel module.
 
     Args:
         version: its full version, such as ``550.90.07``.
-        open: whether it is the open flavour (MIT/GPL); None where the file does not say.
+        open: True for the open flavour (MIT/GPL); None if unknown.
     """
 
     version: str
@@ -40,7 +40,7 @@ def nvidia_module(text: str | None) -> NvidiaModule | None:
 
 
 def proc_modules(text: str | None) -> frozenset[str] | None:
-    """The names in ``/proc/modules``, without those that are being unloaded; None where it cannot be read."""
+    """Return the names in ``/proc/modules`` without modules being unloaded; None if not readable."""
     if text is None:
         return None
     lines = (line.split() for line in text.splitlines())
@@ -48,7 +48,7 @@ def proc_modules(text: str | None) -> frozenset[str] | None:
 
 
 def module_use(text: str | None, module: str) -> int | None:
-    """How often a module is in use, from ``/proc/modules``; None where it is not loaded."""
+    """Return a module's use count, from ``/proc/modules``, or None if it is not loaded."""
     for line in (text or "").splitlines():
         fields = line.split()
         if len(fields) > 2 and fields[0] == module and fields[2].isdigit():  # noqa: PLR2004 - proc_modules(5)
@@ -57,10 +57,10 @@ def module_use(text: str | None, module: str) -> int | None:
 
 
 def sys_modules(states: Mapping[str, str | None]) -> frozenset[str] | None:
-    """The modules in ``/sys/module``, without those that are being unloaded; None where there is nothing.
+    """Return the modules in ``/sys/module`` without modules being unloaded; None if empty.
 
     Args:
-        states: each name's ``initstate``; None for what is built into the kernel, which has no such file.
+        states: each name's ``initstate``; None for a built-in module, which does not have this file.
     """
     if not states:
         return None

@@ -1,4 +1,4 @@
-"""What NVML answers: whether the driver's library and its kernel module are of one version."""
+"""NVML's status: whether the driver's library and its kernel module have the same version."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agent.facts.base import Fact, LocalHost
 
 @dataclass(frozen=True)
 class Nvml:
-    """What NVML answers.
+    """The response of NVML.
 
     Args:
         driver: the driver's version.
         gpus: the names of the GPUs, in NVML's order.
-        error: why it does not answer, such as ``Driver/library version mismatch``; empty where it does.
+        error: the reason for a failure, such as ``Driver/library version mismatch``; empty if none.
     """
 
     driver: str | None = None
@@ -24,10 +24,10 @@ class Nvml:
 
 
 def ask_nvml(pynvml: Any = None) -> Nvml:
-    """Ask NVML.
+    """Query NVML.
 
     Args:
-        pynvml: the module of nvidia-ml-py, or what stands for it.
+        pynvml: the module of nvidia-ml-py, or a replacement for it.
     """
     from agent.facts.nvml_library import NvmlError, NvmlSession
 

@@ -1,4 +1,4 @@
-"""NVML, NVIDIA's management library: the only module that knows nvidia-ml-py.
+"""NVML, NVIDIA's management library: the only module that uses nvidia-ml-py.
 
 Units and meanings are those of NVIDIA's NVML API reference (docs.nvidia.com/deploy/nvml-api) and of nvml.h.
 """
@@ -28,12 +28,12 @@ CLOCK_EVENTS: Mapping[int, str] = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-"""Why the clocks are what they are: the bits of nvmlClocksEventReasons (throttle reasons until 535)."""
+"""Reasons for the current clocks: the bits of nvmlClocksEventReasons (throttle reasons until 535)."""
 
 _NOT_SUPPORTED = frozenset({3, 4, 13, 25, 26})
-"""Not supported, no permission, no such function, another version of a structure, deprecated: it stays so."""
+"""Permanent errors: not supported, no permission, no such function, other structure version, deprecated."""
 _GONE = frozenset({1, 2, 9, 15, 16, 18})
-"""Uninitialised, a handle of before, no driver, GPU lost, reset required, another version of the driver."""
+"""Temporary errors: uninitialised, stale handle, no driver, GPU lost, reset required, another driver."""
 _INVALID_ARGUMENT = 2
 
 _ALL_LINKS = 0xFFFFFFFF
@@ -51,12 +51,12 @@ class NvmlGpu:
     """One GPU of a session.
 
     Args:
-        index: its place in NVML's order, which is nvidia-smi's.
+        index: its index in NVML's order, which is nvidia-smi's.
         name: its name.
         uuid: its UUID.
-        bus_id: its PCI address, as sysfs writes it.
-        default_power_limit_watts: the power limit it was delivered with; None where the driver does not tell.
-        max_sm_clock_hertz: the highest clock of its multiprocessors; None where the driver does not tell.
+        bus_id: its PCI address, in sysfs' form.
+        default_power_limit_watts: the factory power limit; None if unknown.
+        max_sm_clock_hertz: the highest clock of its multiprocessors; None if unknown.
     """
 
     index: int
@@ -69,11 +69,11 @@ class NvmlGpu:
 
 @dataclass(frozen=True)
 class GpuReadings:
-    """What one GPU said at one moment, in base units; what it does not tell is absent.
+    """Readings of one GPU at one moment, in base units; an unknown value is absent.
 
     Args:
-        gauges: states, by the names of ``parsers.nvidia_smi``.
-        counters: what has grown since the driver was loaded: ``energy`` in joules; ``nvlink_transmitted``,
+        gauges: states, under the names of ``parsers.nvidia_smi``.
+        counters: totals since the driver was loaded: ``energy`` in joules; ``nvlink_transmitted``,
             ``nvlink_received``, ``pcie_transmitted`` and ``pcie_received`` in bytes.
         clock_events: the bits of ``CLOCK_EVENTS``.
     """
@@ -85,7 +85,7 @@ class GpuReadings:
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of nvmlDeviceGetFieldValues: many are read by one call."""
+    """A field of nvmlDeviceGetFieldValues: one call reads many of them."""
 
     number: int
     name: str
@@ -93,7 +93,7 @@ class _Field:
     scope: int = 0
     counter: bool = False
     wide: bool = False
-    """Whether only a value of 64 bits is of use: one of 32 bits wraps within a second."""
+    """True if only a 64-bit value is useful: a 32-bit value wraps within a second."""
 
 
 _FAST_FIELDS = (
@@ -125,7 +125,7 @@ def _utilisation(nvml: Any, handle: Any) -> dict[str, float]:
 
 
 def _memory(nvml: Any, handle: Any) -> dict[str, float]:
-    # Version 2 does not count what the driver keeps for itself as used; nor does nvidia-smi.
+    # Version 2 does not count the driver's reserved memory as used; neither does nvidia-smi.
     memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
     return {"memory_used": memory.used}
 
@@ -159,7 +159,7 @@ def _pcie_link(nvml: Any, handle: Any) -> dict[str, float]:
 
 
 def _pcie_rates(nvml: Any, handle: Any) -> dict[str, float]:
-    """Each call counts for 20 ms and waits for as long; its number is in KB/s."""
+    """Return the PCIe rates; each call measures and blocks for 20 ms, and its number is in KB/s."""
     return {
         "pcie_transmitted": nvml.nvmlDeviceGetPcieThroughput(handle, 0) * 1000.0,
         "pcie_received": nvml.nvmlDeviceGetPcieThroughput(handle, 1) * 1000.0,
@@ -179,7 +179,7 @@ _SLOW = (
 
 
 class NvmlSession:
-    """NVML, from its initialisation until it is closed; not for several threads at once.
+    """A session with NVML, from its initialisation to its end; not for several threads at once.
 
     Args:
         pynvml: the module of nvidia-ml-py.
@@ -196,7 +196,7 @@ class NvmlSession:
             raise NvmlError(str(error), remedy="see nvidia-smi and dmesg") from error
         self._cannot: set[tuple[int, object]] = set()
         self._fields: dict[tuple[int, bool], tuple[list[_Field], Callable[[Any, Any], Any]]] = {}
-        """What is read of a GPU, fast or slow, and the call that does it; without what it cannot tell."""
+        """Readings of each GPU, fast and slow, with the calls for them; unsupported ones are left out."""
         try:
             self.driver = _text(self._nvml.nvmlSystemGetDriverVersion())
             self._handles = [
@@ -209,15 +209,15 @@ class NvmlSession:
             raise NvmlError(str(error), remedy="see nvidia-smi and dmesg") from error
 
     def __enter__(self) -> Self:
-        """The session."""
+        """Return the session."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the session."""
         self.close()
 
     def close(self) -> None:
-        """Give NVML back; one that has gone already is no error."""
+        """Shut NVML down; ignore an NVML that no longer exists."""
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError:
@@ -227,11 +227,11 @@ class NvmlSession:
         """Read a GPU.
 
         Args:
-            gpu: which one.
-            slow: whether to read also what changes seldom or takes long.
+            gpu: the GPU.
+            slow: True to read also values that change rarely or take long.
 
         Raises:
-            NvmlError: if it does not answer, or tells nothing.
+            NvmlError: if it does not answer, or has no readings.
         """
         handle = self._handles[gpu.index]
         gauges: dict[str, float] = {}
@@ -246,7 +246,7 @@ class NvmlSession:
             gauges.update(self._ask(gpu, _pcie_rates, handle) or {})
         events = self._ask(gpu, self._clock_events, handle)
         if not gauges and not counters:
-            raise NvmlError(f"GPU {gpu.index} tells nothing")
+            raise NvmlError(f"GPU {gpu.index} has no readings")
         return GpuReadings(gauges, counters, events["bits"] if events else None)
 
     def _gpu(self, index: int, handle: Any) -> NvmlGpu:
@@ -275,7 +275,7 @@ class NvmlSession:
             return {"bits": nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)}
 
     def _ask(self, gpu: NvmlGpu, ask: Callable[[Any, Any], Any], handle: Any) -> Any:
-        """What a call answers; None where the GPU does not tell it, now or ever."""
+        """Return the result of a call, or None if the GPU does not support it, now or ever."""
         if (gpu.index, ask) in self._cannot:
             return None
         try:
@@ -319,5 +319,5 @@ class NvmlSession:
 
 
 def _text(value: str | bytes) -> str:
-    """Before nvidia-ml-py 12 texts were bytes."""
+    """Return a text; before nvidia-ml-py 12 texts were bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,4 +1,4 @@
-"""NVSwitches that are not on the PCI bus: those of HGX B200 and later answer through a ConnectX-7."""
+"""NVSwitches outside the PCI bus: those of HGX B200 and later answer through a ConnectX-7."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ NVSWITCH_BRIDGES: Fact[int | None] = Fact("nvswitch_bridges", f"{_INFINIBAND}/*/
 """Bridges to NVSwitches of the fourth generation (NVLink 5): devices whose product data says ``SW_MNG``.
 
 Source: NVIDIA's Fabric Manager User Guide, "Systems Using Fourth Generation NVSwitches"; the start script of
-nvidia-fabricmanager looks for the same mark.
+nvidia-fabricmanager searches for the same mark.
 """

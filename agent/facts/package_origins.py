@@ -1,4 +1,4 @@
-"""Where the packages came from that a GPU host depends on: driver, CUDA, Docker, container toolkit."""
+"""The origins of the packages that a GPU host depends on: driver, CUDA, Docker, container toolkit."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ def _read(host: Host) -> Mapping[str, str | None]:
 PACKAGE_ORIGINS: Fact[Mapping[str, str | None]] = Fact(
     "package_origins", "apt-cache madison and policy, dnf repoquery --installed", _read
 )
-"""By package; None where no repository of the host has that version any more."""
+"""Origins by package; None if no repository of the host has that version any more."""

@@ -1,4 +1,4 @@
-"""What the package manager itself would do for a command: asked before anything is changed."""
+"""Simulates a command of the package manager before anything is changed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 120
 _SHOWN = 12
-"""Lines of the package manager's refusal that are kept."""
+"""Most lines of the package manager's refusal that are kept."""
 
 _PRIORITY = 1001
-"""Above 1000 a pin also takes a version back (apt_preferences(5))."""
+"""A pin above 1000 also allows a downgrade (apt_preferences(5))."""
 
-# apt reads preferences from a regular file alone; those of the host stay in force behind ours.
+# apt reads preferences only from a regular file; the host's own preferences remain in force after ours.
 _APT_SCRIPT = (
     "file=$(mktemp) || exit; trap 'rm -f \"$file\"' EXIT; "
     '{ printf "%s\\n" "$0"; cat /etc/apt/preferences 2>/dev/null; } >"$file"; '
@@ -32,13 +32,13 @@ _INSTALLING = ("Installing", "Upgrading", "Downgrading", "Reinstalling")
 
 @dataclass(frozen=True)
 class PackageSolution:
-    """What the package manager would change.
+    """The changes that the package manager would make.
 
     Args:
-        changes: versions that would be installed, by name without architecture; what is there and stays is
-            left out.
+        changes: versions that would be installed, by name without architecture; unchanged packages are left
+            out.
         removed: names of packages that would be removed.
-        problem: the lines of its refusal; empty where it finds a way.
+        problem: the lines of its refusal; empty if it finds a solution.
     """
 
     changes: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class PackageSolution:
 
 
 def apt_preferences(pins: Mapping[str, str]) -> str:
-    """Preferences that make one version of each package the candidate, also where that is an older one."""
+    """Return preferences that make one version of each package the candidate, even an older one."""
     return "\n".join(
         f"Package: {name}\nPin: version {version}\nPin-Priority: {_PRIORITY}\n"
         for name, version in sorted(pins.items())
@@ -71,7 +71,7 @@ def read_apt(text: str | None) -> PackageSolution:
 
 
 def _refusal(lines: Sequence[str]) -> tuple[str, ...]:
-    """The lines that say why: unmet dependencies, and errors."""
+    """Return the lines with the reasons: unmet dependencies, and errors."""
     told = [
         line.rstrip()
         for line in lines
@@ -83,11 +83,11 @@ def _refusal(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def apt_solution(command: Sequence[str], pins: Mapping[str, str]) -> Fact[PackageSolution]:
-    """What a command of apt would do while packages are pinned; it needs neither root nor the lock.
+    """Return the fact of a simulated apt command with pinned packages; needs neither root nor the lock.
 
     Args:
-        command: such as ``apt-get install …``; ``--simulate`` is added.
-        pins: the one version of each package that may be taken.
+        command: the command, such as ``apt-get install …``; ``--simulate`` is added.
+        pins: the one version of each package that may be used.
     """
     asked = ["sh", "-c", _APT_SCRIPT, apt_preferences(pins), *command]
 
@@ -98,11 +98,11 @@ def apt_solution(command: Sequence[str], pins: Mapping[str, str]) -> Fact[Packag
 
 
 def read_dnf(text: str | None) -> PackageSolution:
-    """Read the table that dnf shows before it asks.
+    """Read the table that dnf shows before its question.
 
-    A row begins with one blank: name, architecture, version, repository, size; where a name is long, the
-    rest of its row is on the next line, further in. While another process has dnf's lock nobody knows: it is
-    solved again when the lock is free.
+    A row begins with one blank: name, architecture, version, repository, size. If a name is long, the rest of
+    its row is on the next line, indented further. While another process has dnf's lock the result is unknown:
+    it is solved again when the lock is free.
     """
     if text is None:
         return PackageSolution(problem=("dnf gave no answer",))
@@ -125,7 +125,7 @@ def read_dnf(text: str | None) -> PackageSolution:
 
 
 def _rows(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The rows of dnf's table, each with the title of its part; one that is broken in two is whole."""
+    """Yield the rows of dnf's table, each with its section's title; joins rows that are split in two."""
     title = pending = ""
     for line in text.splitlines():
         fields = line.split()
@@ -143,9 +143,9 @@ def _rows(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def dnf_solution(command: Sequence[str]) -> Fact[PackageSolution]:
-    """What a command of dnf would do: it is asked, and told no."""
+    """Return the fact of a simulated dnf command: its question is answered with no."""
     asked = ["--assumeno" if word == "--assumeyes" else word for word in command]
-    # dnf ends with 1 where it was told no.
+    # dnf ends with 1 after the answer no.
     script = ["sh", "-c", '"$@" 2>&1 || :', "dnf", *asked]
 
     def read(host: Host) -> PackageSolution:

@@ -1,4 +1,4 @@
-"""What apt's repositories offer: versions, where they come from, what they depend on; and what is held."""
+"""Packages in apt's repositories: versions, origins, dependencies; and held packages."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 _VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
 _CHUNK = 400
-"""Packages in one call of apt-cache: well below the kernel's limit for arguments."""
+"""Most packages in one call of apt-cache: well below the kernel's limit for arguments."""
 
 
 @dataclass(frozen=True)
 class PackageOffer:
-    """A version of a package that a repository has.
+    """A version of a package in a repository.
 
     Args:
         name: the package.
         version: its full version, such as ``550.90.07-0ubuntu1``.
-        origin: who publishes it: the repository's ``Origin``, such as ``Ubuntu``; else its host.
-        depends: what it depends on, as dpkg writes it.
+        origin: its publisher: the repository's ``Origin``, such as ``Ubuntu``; else its host.
+        depends: its dependencies, in dpkg's form.
     """
 
     name: str
@@ -36,7 +36,7 @@ class PackageOffer:
 
 
 def origins(text: str | None) -> dict[tuple[str, str], str]:
-    """Repositories' origins by address and ``suite/component``, from ``apt-cache policy`` without names."""
+    """Return repositories' origins by address and ``suite/component``, from ``apt-cache policy``."""
     found: dict[tuple[str, str], str] = {}
     source: tuple[str, str] | None = None
     for line in (text or "").splitlines():
@@ -48,13 +48,13 @@ def origins(text: str | None) -> dict[tuple[str, str], str]:
 
 
 def _source(text: str) -> tuple[str, str]:
-    """``address suite/component architecture Packages``; a repository written as ``deb … /`` has no suite."""
+    """Split ``address suite/component architecture Packages``; a repository ``deb … /`` has no suite."""
     words = text.split()[:-1]
     return words[0], words[1] if len(words) > 1 else ""
 
 
 def package_dependencies(text: str | None) -> dict[tuple[str, str], str]:
-    """``Depends`` by name and version, from ``apt-cache show``."""
+    """Return ``Depends`` by name and version, from ``apt-cache show``."""
     found = {}
     for block in re.split(r"\n\n+", text or ""):
         fields = dict(re.findall(r"^(Package|Version|Depends): (.*)$", block, re.MULTILINE))
@@ -68,7 +68,7 @@ def madison(
     known_origins: Mapping[tuple[str, str], str],
     depends: Mapping[tuple[str, str], str],
 ) -> tuple[PackageOffer, ...]:
-    """Read ``apt-cache madison``: newest first for each package; a version is told once for each origin."""
+    """Read ``apt-cache madison``: newest first for each package; a version occurs once for each origin."""
     offers: dict[PackageOffer, None] = {}
     for line in (text or "").splitlines():
         fields = [field.strip() for field in line.split("|")]
@@ -81,10 +81,10 @@ def madison(
 
 
 def package_offers(subject: str, pattern: str) -> Fact[tuple[PackageOffer, ...]]:
-    """What the repositories offer under names that a regular expression matches as a whole.
+    """Return the fact of the packages whose whole name matches a regular expression.
 
     Args:
-        subject: names the fact: one pattern for each subject.
+        subject: part of the fact's name: one pattern for each subject.
         pattern: the regular expression.
     """
     wanted = re.compile(pattern)
@@ -116,4 +116,4 @@ def _held(host: Host) -> frozenset[str]:
 
 
 HELD_PACKAGES: Fact[frozenset[str]] = Fact("held_packages", f"apt-mark showhold, {_VERSION_LOCKS}", _held)
-"""Names of apt's packages, patterns of dnf's (versionlock)."""
+"""Names of held apt packages, and patterns of dnf's versionlock."""

@@ -1,4 +1,4 @@
-"""The package manager, what it has installed, what it knows, and who holds its lock."""
+"""The package manager, its installed packages, the names that it knows, and the holder of its lock."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _QUERY_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """A package that dpkg or rpm knows of.
+    """A package in dpkg's or rpm's database.
 
     Args:
         version: its version, with rpm its epoch, version and release; empty for a virtual package that
@@ -58,18 +58,18 @@ class InstalledPackage:
 
     @property
     def installed(self) -> bool:
-        """Whether it is there and configured; also when it is held (``hi``)."""
+        """True if it is installed and configured, even if it is held (``hi``)."""
         return self.status[1:2] == "i"
 
     @property
     def broken(self) -> bool:
-        """Whether an installation was cut short: half installed, unpacked, half configured."""
+        """True after an interrupted installation: half installed, unpacked, half configured."""
         return self.status[1:2] in ("H", "U", "F", "W", "t")
 
 
 @dataclass(frozen=True)
 class PackageLock:
-    """Who holds a lock of the package manager.
+    """The process that holds a lock of the package manager.
 
     Args:
         pid: the process.
@@ -85,12 +85,12 @@ class PackageLock:
 def dpkg_packages(text: str, native: str = "") -> dict[str, InstalledPackage]:
     """Read dpkg-query's list: real and virtual packages by name.
 
-    A plain name means the host's architecture or ``all``, as it does to apt; a package of that kind
-    stands under its name, and under ``name:architecture`` as every other does.
+    A plain name means the host's architecture or ``all``, as in apt; a package of that kind is listed under
+    its name, and also under ``name:architecture`` like every other package.
 
     Args:
-        text: lines of name, architecture, version, state and what it provides.
-        native: the host's architecture (``dpkg --print-architecture``); where it is empty any will do.
+        text: lines of name, architecture, version, state and provided names.
+        native: the host's architecture (``dpkg --print-architecture``); if empty, any architecture.
     """
     packages: dict[str, InstalledPackage] = {}
     virtual: dict[str, InstalledPackage] = {}
@@ -113,9 +113,9 @@ def dpkg_packages(text: str, native: str = "") -> dict[str, InstalledPackage]:
 
 
 def installed_as(name: str, packages: Mapping[str, InstalledPackage]) -> InstalledPackage | None:
-    """What apt means by a name, plain or with ``:architecture``, ``:native``, ``:all`` or ``:any``.
+    """Return apt's package of a name, plain or with ``:architecture``, ``:native``, ``:all``, ``:any``.
 
-    Names of rpm, plain or with ``.architecture``, are what they say.
+    Names of rpm, plain or with ``.architecture``, are used unchanged.
     """
     plain, _, architecture = name.partition(":")
     if architecture == "native":
@@ -130,12 +130,12 @@ def installed_as(name: str, packages: Mapping[str, InstalledPackage]) -> Install
 
 
 def lists_age_s(names: Iterable[str], changed: Iterable[int], now: int) -> int | None:
-    """Seconds since apt last fetched its lists; None where it has none.
+    """Return the seconds since apt last fetched its lists, or None if it has none.
 
     Args:
-        names: what is in /var/lib/apt/lists.
+        names: the names in /var/lib/apt/lists.
         changed: times of last change of that folder and its ``partial``, in epoch seconds.
-        now: the time, likewise.
+        now: the current time, in epoch seconds.
     """
     if not any("_Packages" in name for name in names):
         return None
@@ -162,7 +162,7 @@ def _program(host: Host, pid: int) -> str:
 
 
 def _installed(host: Host) -> Mapping[str, InstalledPackage]:
-    # A hang is not absence: all that is there would be installed anew.
+    # A hang is not absence: otherwise all installed packages would be installed again.
     if _manager(host) in RPM_MANAGERS:
         machine = (host.output(["uname", "-m"]) or "").strip()
         found = rpm_packages(
@@ -176,7 +176,7 @@ def _installed(host: Host) -> Mapping[str, InstalledPackage]:
 
 
 def apt_names(start: str) -> Fact[frozenset[str]]:
-    """The names that apt takes for themselves, virtual ones also; any other may be a pattern to it."""
+    """Return the fact of the names that apt knows, virtual ones included; apt may read others as patterns."""
     command = ["apt-cache", "--all-names", "pkgnames", start]
     return Fact(
         f"apt_names[{start}]",
@@ -204,5 +204,5 @@ AVAILABLE_PACKAGES: Fact[frozenset[str]] = Fact(
 )
 APT_LISTS_AGE_S: Fact[int | None] = Fact("apt_lists_age_s", _LISTS, _age_s)
 PACKAGE_LOCK: Fact[PackageLock | None] = Fact(
-    "package_lock", "fcntl(2), F_GETLK; what dnf, zypper and yum write down", _lock
+    "package_lock", "fcntl(2), F_GETLK; lock files of dnf, zypper and yum", _lock
 )

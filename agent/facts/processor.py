@@ -1,4 +1,4 @@
-"""The processor: model, cores, and the instruction sets that engines look for."""
+"""The processor: model, cores, and instruction sets that engines use."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Processor:
     """The host's processors.
 
     Args:
-        model: the name that the processor gives itself; None where it gives none (as on arm64).
+        model: its own name for itself; None if it has none (as on arm64).
         logical_cores: hardware threads that are online.
         physical_cores: cores; None if unknown.
         sockets: packages; None if unknown.
-        flags: instruction sets of interest to engines, as the kernel names them. Being listed does
+        flags: instruction sets of interest to engines, under the kernel's names. Being listed does
             not mean usable: some virtual machines advertise AMX and trap it.
     """
 

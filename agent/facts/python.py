@@ -1,4 +1,4 @@
-"""Python interpreters and whether they can make virtual environments."""
+"""Python interpreters and their ability to create virtual environments."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class PythonInterpreter:
 
     Args:
         path: its program.
-        version: such as ``3.11.2``.
-        platform: such as ``linux-x86_64`` (sysconfig.get_platform).
-        venv: whether it has the module venv.
-        ensurepip: whether it has pip to put into an environment; Debian and Ubuntu keep it in a
-            package of its own, ``python3-venv``.
-        headers: whether its C headers are there, which distributions keep in a package of their own.
-        compiler: whether a C++ compiler is on PATH.
+        version: its version, such as ``3.11.2``.
+        platform: its platform, such as ``linux-x86_64`` (sysconfig.get_platform).
+        venv: True if it has the module venv.
+        ensurepip: True if it can install pip into an environment; Debian and Ubuntu have this in a package
+            of its own, ``python3-venv``.
+        headers: True if its C headers exist, which distributions keep in a package of their own.
+        compiler: True if a C++ compiler is on PATH.
     """
 
     path: str
@@ -48,7 +48,7 @@ class PythonInterpreter:
 
 
 def interpreter_answer(text: str | None) -> PythonInterpreter | None:
-    """Read an interpreter's answer to the question what it is; None where it gave none."""
+    """Read an interpreter's description of itself, or return None if it gave none."""
     try:
         return PythonInterpreter(**json.loads(text or ""))
     except (ValueError, TypeError):
@@ -56,7 +56,7 @@ def interpreter_answer(text: str | None) -> PythonInterpreter | None:
 
 
 def interpreter(path: str) -> Fact[PythonInterpreter | None]:
-    """The fact about one interpreter: a path, or a name that PATH finds."""
+    """Return the fact of one interpreter: a path, or a name on PATH."""
 
     def read(host: Host) -> PythonInterpreter | None:
         command = [path, "-I", "-c", _QUESTION]
@@ -65,8 +65,8 @@ def interpreter(path: str) -> Fact[PythonInterpreter | None]:
     return Fact(f"python[{path}]", f"{path} -c …", read)
 
 
-# In a virtual environment the interpreter that it was made from; an environment made from an
-# environment would vanish with it.
+# In a virtual environment, the interpreter that it was created from; an environment created from an
+# environment would disappear with it.
 _BASE: str = getattr(sys, "_base_executable", sys.executable)
 
 PYTHON: Fact[PythonInterpreter | None] = Fact("python", f"{_BASE} -c …", interpreter(_BASE).read)

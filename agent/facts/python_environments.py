@@ -1,4 +1,4 @@
-"""Virtual environments that the agent made: whether one is whole, and is still what it was."""
+"""Virtual environments created by the agent: whether one is complete and unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENVIRONMENT_MARKER = "vcagent-environment.json"
-"""The file that is written last: a folder without it is half-made."""
+"""The file that is written last: a folder without it is incomplete."""
 
 _TIMEOUT_S = 60
 _INVENTORY = """\
@@ -27,10 +27,10 @@ for d in m.distributions():
             damaged.append(name)
 print(json.dumps({"version": platform.python_version(), "distributions": found, "damaged": damaged}))
 """
-"""What an environment's own interpreter is asked: its version, what is installed, and of what files are gone.
+"""Program for an environment's interpreter: prints its version, distributions, and those with missing files.
 
-A distribution's files are in its RECORD (PyPA's specification of installed projects); what Python compiled
-of them may go.
+A distribution's files are in its RECORD (PyPA's specification of installed projects); compiled files may be
+missing.
 """
 
 
@@ -39,10 +39,10 @@ class PythonEnvironment:
     """A finished environment.
 
     Args:
-        key: what it was made from.
-        version: the version of its interpreter; None where that does not run any more.
-        changed: distributions that are missing now, have another version than when it was made, or have
-            lost files since.
+        key: its ingredients.
+        version: the version of its interpreter; None if the interpreter no longer runs.
+        changed: distributions that are missing now, have another version than at creation, or lost files
+            since.
     """
 
     key: str
@@ -51,16 +51,16 @@ class PythonEnvironment:
 
 
 def environment_of(marker: str | None, inventory: str | None) -> PythonEnvironment | None:
-    """Compare what was noted when an environment was finished with what its interpreter says now.
+    """Compare an environment's marker with its interpreter's current inventory.
 
     Args:
         marker: the text of its ``vcagent-environment.json``.
-        inventory: the interpreter's answer; None where it gave none.
+        inventory: the interpreter's answer; None if it gave none.
     """
     try:
         noted = json.loads(marker or "")
         key, distributions = str(noted["key"]), dict(noted["distributions"])
-        damaged = set(noted.get("damaged", ()))  # so it came
+        damaged = set(noted.get("damaged", ()))  # the distribution was damaged from the start
     except (ValueError, KeyError, TypeError):
         return None
     try:
@@ -74,9 +74,9 @@ def environment_of(marker: str | None, inventory: str | None) -> PythonEnvironme
 
 
 def inventory_of(folder: Path) -> Fact[str | None]:
-    """The version and the distributions of the environment in a folder, as JSON.
+    """Return the fact of the version and distributions of the environment in a folder, as JSON.
 
-    It is a HostError if the interpreter hangs: the environment is not gone, and is not to be made anew.
+    It is a HostError if the interpreter hangs: the environment still exists, and must not be created again.
     """
     command = [str(folder / "bin" / "python"), "-I", "-c", _INVENTORY]
     return Fact(
@@ -87,7 +87,7 @@ def inventory_of(folder: Path) -> Fact[str | None]:
 
 
 def python_environment(folder: Path) -> Fact[PythonEnvironment | None]:
-    """The fact about one folder: None where no environment was finished there."""
+    """Return the fact of one folder; None if no environment was finished there."""
 
     def read(host: Host) -> PythonEnvironment | None:
         marker = host.text(str(folder / ENVIRONMENT_MARKER))

@@ -1,4 +1,4 @@
-"""Whether servers answer, through the proxies that this host uses."""
+"""Checks whether servers answer, through the proxies of this host."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ with concurrent.futures.ThreadPoolExecutor(16) as pool:
     answers = dict(zip(sys.argv[2:], pool.map(ask, sys.argv[2:])))
 print(json.dumps({uri: why for uri, why in answers.items() if why}))
 """
-"""Any answer of a server will do, also that it has nothing there."""
+"""Any answer of a server counts, even an error status."""
 
 
 def origins(uris: Iterable[str]) -> tuple[str, ...]:
-    """The servers of http and https addresses, without passwords; those with variables are left out."""
+    """Return the servers of http and https addresses, without passwords or variables."""
     found = (re.match(r"(https?://)(?:[^/@]*@)?([^/$]+)(?=/|$)", uri) for uri in uris)
     return tuple(dict.fromkeys(f"{match.group(1)}{match.group(2)}/" for match in found if match))
 
 
 def apt_proxies(text: str | None) -> dict[str, str]:
-    """The proxies of ``apt-config dump Acquire``, by scheme (apt-transport-http(1))."""
+    """Return the proxies of ``apt-config dump Acquire``, by scheme (apt-transport-http(1))."""
     pairs = re.findall(r'^Acquire::(https?)::Proxy "([^"]+)";$', text or "", re.MULTILINE)
     return {scheme: proxy for scheme, proxy in pairs if proxy != "DIRECT"}
 
 
 def unreachable(uris: Iterable[str]) -> Fact[Mapping[str, str]]:
-    """The servers that do not answer, each with the reason."""
+    """Return the fact of the servers that do not answer, each with the reason."""
     servers = origins(uris)
 
     def read(host: Host) -> Mapping[str, str]:
@@ -52,7 +52,7 @@ def unreachable(uris: Iterable[str]) -> Fact[Mapping[str, str]]:
             return {}
         proxies = apt_proxies(host.output(["apt-config", "dump", "Acquire"]))
         command = [sys.executable, "-I", "-c", _ASK, str(_LIMIT_S), *servers]
-        # A proxy's password must not stand in the process list.
+        # A proxy's password must not appear in the process list.
         answer = host.output(command, timeout_s=4 * _LIMIT_S, env={"VCAGENT_PROXIES": json.dumps(proxies)})
         return dict(json.loads(answer)) if answer else {}
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _APT = "/etc/apt"
 _RPM_FOLDERS = ("/etc/yum.repos.d", "/etc/zypp/repos.d")
 _YES = frozenset({"yes", "true", "with", "on", "enable", "1"})
-"""What apt takes for yes (sources.list(5), apt.conf(5))."""
+"""Texts that apt reads as yes (sources.list(5), apt.conf(5))."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class AptRepository:
         suite: such as ``noble``; ends with ``/`` for a flat one (``deb … /``).
         components: such as ``main``; none for a flat one.
         kind: ``deb`` or ``deb-src``.
-        architectures: those that it is limited to; none for all of the host's.
-        signed_by: the keyring it is checked with, a fingerprint, or ``inline`` for a key in the file itself;
-            empty where apt's global keyrings are used.
-        trusted: whether its signature is not checked at all.
-        enabled: whether apt uses it.
-        file: where it is written.
+        architectures: the architectures that it is limited to; empty for all of the host's.
+        signed_by: the keyring for its signatures, a fingerprint, or ``inline`` for a key in the file itself;
+            empty if apt's global keyrings are used.
+        trusted: True if its signature is not checked.
+        enabled: True if apt uses it.
+        file: the file that defines it.
     """
 
     uri: str
@@ -46,7 +46,7 @@ class AptRepository:
     file: str = ""
 
     def offers(self, uri: str, suite: str, component: str | None, architecture: str) -> bool:
-        """Whether it is the repository at an address, for an architecture, whatever options it has."""
+        """Return True if it is the repository at an address, for an architecture, with any options."""
         return (
             self.kind == "deb"
             and self.is_of(uri, suite, architecture)
@@ -55,9 +55,9 @@ class AptRepository:
         )
 
     def is_of(self, uri: str, suite: str, architecture: str) -> bool:
-        """Whether it is at an address, be it for sources, other components or another architecture.
+        """Return True if it is at an address, for sources, other components or another architecture, too.
 
-        apt wants one ``Signed-By`` for all that is written of one address and suite.
+        apt requires the same ``Signed-By`` for all entries of one address and suite.
         """
         return same_address(self.uri, uri, architecture) and self.suite.strip("./") == suite.strip("./")
 
@@ -69,8 +69,8 @@ class RpmRepository:
     Args:
         identifier: the section's name.
         addresses: its baseurl, mirrorlist or metalink.
-        enabled: whether it is used.
-        file: where it is written.
+        enabled: True if it is used.
+        file: the file that defines it.
     """
 
     identifier: str
@@ -79,7 +79,7 @@ class RpmRepository:
     file: str = ""
 
     def offers(self, uri: str, variables: Mapping[str, str] | None = None) -> bool:
-        """Whether it is the repository at an address, with ``$releasever`` and the like filled in."""
+        """Return True if it is the repository at an address, with ``$releasever`` and the like filled in."""
         filled = [
             re.sub(
                 r"\$\{?(\w+)\}?", lambda match: (variables or {}).get(match.group(1), match.group()), address
@@ -92,9 +92,9 @@ class RpmRepository:
 def conflicting_keys(
     repositories: Iterable[AptRepository], architecture: str = ""
 ) -> tuple[AptRepository, AptRepository] | None:
-    """Two entries of one address and suite with different ``Signed-By``: apt then reads none of its sources.
+    """Return two entries of one address with different ``Signed-By``, which break all sources of apt.
 
-    It reads the files by their names; one without, after one that has it, differs too.
+    apt reads the files by name; an entry without a key after one with a key differs, too.
 
     Keys that are written into the files themselves are not compared.
     """
@@ -104,7 +104,7 @@ def conflicting_keys(
             continue
         key = (one.uri.replace("$(ARCH)", architecture).rstrip("/"), one.suite.strip("./"))
         other = first.setdefault(key, one)
-        if not other.signed_by:  # apt takes the first key that is told
+        if not other.signed_by:  # apt uses the first key
             first[key] = one
         elif other.signed_by != one.signed_by:
             return other, one
@@ -112,7 +112,7 @@ def conflicting_keys(
 
 
 def same_address(one: str, other: str, architecture: str = "") -> bool:
-    """Whether two addresses mean one place: without scheme, password, last slash; ``$(ARCH)`` filled in."""
+    """Return True if two addresses are one place, ignoring scheme, password and last slash."""
 
     def plain(uri: str) -> str:
         uri = re.sub(r"^\w+://(?:[^/@]*@)?", "", uri)
@@ -122,7 +122,7 @@ def same_address(one: str, other: str, architecture: str = "") -> bool:
 
 
 def one_line_repositories(text: str, file: str) -> tuple[AptRepository, ...]:
-    """Read a ``.list`` file: ``deb [options] uri suite components…``; a comment is no repository."""
+    """Read a ``.list`` file: ``deb [options] uri suite components…``; comments are ignored."""
     repositories = []
     for line in text.splitlines():
         match = re.match(r"\s*(deb|deb-src)\s+(?:\[([^\]]*)\]\s*)?([^#]*)", line)
@@ -188,7 +188,7 @@ def _of_stanza(stanza: Mapping[str, str], file: str) -> Iterator[AptRepository]:
 
 
 def repo_file(text: str, file: str) -> tuple[RpmRepository, ...]:
-    """Read a ``.repo`` file; one that is malformed holds nothing that dnf or zypper would use."""
+    """Read a ``.repo`` file; a malformed file has no repository that dnf or zypper would use."""
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read_string(text)

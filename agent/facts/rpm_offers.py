@@ -1,4 +1,4 @@
-"""What dnf's repositories offer of a driver, each version with where it comes from."""
+"""A driver's packages in dnf's repositories, each version with its origin."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _TIMEOUT_S = 180
 
 
 def repoquery(text: str | None, origins: Mapping[str, str]) -> tuple[PackageOffer, ...]:
-    """Read dnf's answer: lines of name, epoch with version and release, architecture, repository.
+    """Read dnf's output: lines of name, epoch with version and release, architecture, repository.
 
-    The headers of a kernel have its release in their name here, as in apt's repositories; so each kernel's
-    are a package of their own.
+    Kernel headers have the kernel's release in their name here, as in apt's repositories, so that each
+    kernel's headers are a separate package.
 
     Args:
         text: the lines.
-        origins: who publishes a repository, by its identifier; else it is called by that.
+        origins: the publisher of each repository, by its identifier; the identifier itself is the default.
     """
     offers: dict[PackageOffer, None] = {}
     for line in (text or "").splitlines():
@@ -52,7 +52,7 @@ def repoquery(text: str | None, origins: Mapping[str, str]) -> tuple[PackageOffe
 
 
 def every_stream(repositories: Iterable[str]) -> list[str]:
-    """Options by which dnf offers what belongs to streams that are not enabled (dnf.conf(5))."""
+    """Return options that make dnf offer packages of streams that are not enabled (dnf.conf(5))."""
     return [f"--setopt={name}.module_hotfixes=1" for name in sorted(repositories)]
 
 

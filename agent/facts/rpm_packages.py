@@ -1,4 +1,4 @@
-"""What rpm has installed, and who holds the locks of dnf and zypper."""
+"""Packages installed by rpm, and holders of the locks of dnf and zypper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RPM_LOCKS = (
     "/run/dnf/rpmtransaction.lock",
     "/run/.tdnf-instance-lockfile",
 )
-"""Files that rpm, dnf 5 and tdnf before 3.6 lock as fcntl(2) has it."""
+"""Files that rpm, dnf 5 and tdnf before 3.6 lock with fcntl(2)."""
 
 PID_FILES = (
     "/run/zypp.pid",
@@ -33,34 +33,34 @@ PID_FILES = (
     "/run/yum.pid",
     "/run/.tdnf-instance-lockfile",
 )
-"""Files in which zypper (libzypp, ZYppFactory.cc), dnf 4 (dnf/lock.py), yum and tdnf write who works."""
+"""Files in which zypper (libzypp, ZYppFactory.cc), dnf 4 (dnf/lock.py), yum and tdnf write their process."""
 
 _FOREIGN = re.compile(r"i[3-6]86|athlon|geode")
-"""Architectures that a 64-bit host has besides its own."""
+"""Additional architectures of a 64-bit host."""
 
 _PROGRAMS = re.compile(r"dnf|yum|zypp|packagekit|y2base|yast", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class RpmPackage:
-    """A package that rpm has installed.
+    """A package installed by rpm.
 
     Args:
-        version: epoch, version and release, such as ``3:27.3.1-1.el9``; empty where another provides it.
+        version: epoch, version and release, such as ``3:27.3.1-1.el9``; empty if another package provides it.
     """
 
     version: str
 
 
 def rpm_packages(text: str, machine: str = "") -> dict[str, RpmPackage]:
-    """Read the answer to ``RPM_QUERY``: by name, by ``name.architecture``, and what they provide.
+    """Read the output of ``RPM_QUERY``: by name, by ``name.architecture``, and by provided names.
 
-    A plain name means the host's architecture, as it does to dnf. Of a package that is installed in several
-    versions, as kernels are, each is there as ``name-version`` too.
+    A plain name means the host's architecture, as in dnf. If a package is installed in several versions, as
+    kernels are, each is also listed as ``name-version``.
 
     Args:
-        text: lines of name, version, architecture and what it provides.
-        machine: the host's architecture (``uname -m``); where it is empty any will do.
+        text: lines of name, version, architecture and provided names.
+        machine: the host's architecture (``uname -m``); if empty, any architecture.
     """
     packages: dict[str, RpmPackage] = {}
     virtual: dict[str, RpmPackage] = {}
@@ -70,7 +70,7 @@ def rpm_packages(text: str, machine: str = "") -> dict[str, RpmPackage]:
             continue
         name, version, architecture = fields[:3]
         package = RpmPackage(version)
-        if name == "gpg-pubkey":  # a key that is trusted, by the end of its fingerprint
+        if name == "gpg-pubkey":  # a trusted key, named by the end of its fingerprint
             packages[f"{name}-{version.partition('-')[0]}"] = package
             continue
         packages[f"{name}.{architecture}"] = package
@@ -81,17 +81,17 @@ def rpm_packages(text: str, machine: str = "") -> dict[str, RpmPackage]:
                 packages[f"{name}-{one.version}"] = one
         packages[name] = package
         for provided in " ".join(fields[3:]).split():
-            if "(" not in provided and "/" not in provided:  # libraries and files are never asked for by name
+            if "(" not in provided and "/" not in provided:  # libraries and files are never requested by name
                 virtual[provided] = RpmPackage("")
     return {**virtual, **packages}
 
 
 def pid_file_holder(files: Mapping[str, str], commands: Mapping[int, str]) -> tuple[int, str] | None:
-    """The process that a lock file of zypper, dnf or yum names, if it still is one of these.
+    """Return the process in a lock file of zypper, dnf or yum, if it still is one of these programs.
 
     Args:
-        files: the texts of ``PID_FILES``, by path; zypper leaves its own behind.
-        commands: the command lines of the processes that they name and that run.
+        files: the texts of ``PID_FILES``, by path; zypper does not remove its own.
+        commands: the command lines of the running processes that they name.
     """
     for path, text in files.items():
         match = re.match(r"\s*(\d+)", text)

@@ -1,4 +1,4 @@
-"""Secure Boot, and whether this host's own key for modules is enrolled."""
+"""Secure Boot, and whether this host's own module key is enrolled."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _KEYS = (
 
 
 def sb_state(text: str | None) -> bool | None:
-    """The answer of ``mokutil --sb-state``; None where it does not tell."""
+    """Return the state in the output of ``mokutil --sb-state``, or None if unknown."""
     match = re.search(r"SecureBoot (enabled|disabled)", text or "")
     return match.group(1) == "enabled" if match else None
 
 
 def efi_variable(text: str | None) -> bool | None:
-    """An EFI variable's last byte: four bytes of attributes come before it (efivarfs)."""
+    """Return an EFI variable's last byte as a truth value: four bytes of attributes precede it (efivarfs)."""
     return None if not text else text[-1] == "\x01"
 
 
 def key_enrolled(text: str | None) -> bool | None:
-    """The answer of ``mokutil --test-key``: ``is already enrolled`` or ``is not enrolled``."""
+    """Read the output of ``mokutil --test-key``: ``is already enrolled`` or ``is not enrolled``."""
     match = re.search(r"is (already|not) enrolled", text or "")
     return match.group(1) == "already" if match else None
 
@@ -36,12 +36,12 @@ def _secure_boot(host: Host) -> bool | None:
     if told is None:
         told = efi_variable(host.text(_VARIABLE))
     if told is None and "kernel" in host.names("/sys") and not host.names("/sys/firmware/efi"):
-        return False  # booted by BIOS: there is no Secure Boot
+        return False  # booted by BIOS: no Secure Boot
     return told
 
 
 def _enrolled(host: Host) -> bool | None:
-    # mokutil ends with 1 where the key is enrolled.
+    # mokutil ends with 1 if the key is enrolled.
     command = 'for key; do [ -e "$key" ] && mokutil --test-key "$key"; done; :'
     return key_enrolled(host.output(["sh", "-c", command, "sh", *_KEYS]))
 

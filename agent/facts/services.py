@@ -20,20 +20,20 @@ _SHOWN = (
     "nvidia-cdi-refresh",
     "unattended-upgrades",
 )
-"""What installers and runs depend on."""
+"""Services that installers and runs depend on."""
 
 _PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,Result"
 
 
 @dataclass(frozen=True)
 class ServiceState:
-    """A unit, as systemd knows it (systemctl(1)).
+    """State of a systemd unit (systemctl(1)).
 
     Args:
-        active: whether it runs, or ran and stays so.
-        enabled: whether it starts with the host; None for a unit that cannot be enabled.
-        failed: whether its last start or run failed.
-        result: systemd's word for how it ended, such as ``success`` or ``exit-code``.
+        active: True if it runs, or ran and remains active.
+        enabled: True if it starts with the host; None for a unit that cannot be enabled.
+        failed: True if its last start or run failed.
+        result: systemd's word for its result, such as ``success`` or ``exit-code``.
     """
 
     active: bool
@@ -43,7 +43,7 @@ class ServiceState:
 
 
 def systemctl_show(text: str | None) -> ServiceState | None:
-    """Read ``systemctl show``; None for a unit that is absent, or where there is no systemd."""
+    """Read ``systemctl show``; return None for a missing unit, or without systemd."""
     values = dict(line.partition("=")[::2] for line in (text or "").splitlines())
     if values.get("LoadState") in (None, "", "not-found"):
         return None
@@ -57,7 +57,7 @@ def systemctl_show(text: str | None) -> ServiceState | None:
 
 
 def service(name: str) -> Fact[ServiceState | None]:
-    """A unit's state; None where there is no such unit."""
+    """Return the fact of a unit's state; None if the unit does not exist."""
     command = ["systemctl", "show", f"--property={_PROPERTIES}", "--", f"{name}.service"]
     return Fact(
         f"service[{name}]", f"systemctl show {name}", lambda host: systemctl_show(host.output(command))

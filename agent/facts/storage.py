@@ -1,4 +1,4 @@
-"""Mounted file systems and the space that is left on them."""
+"""Mounted file systems and their free space."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Mount:
     """A mounted file system.
 
     Args:
-        target: where it is mounted.
+        target: its mount point.
         file_system: such as ``ext4``.
         total_bytes: its size.
-        free_bytes: what this user may still write.
+        free_bytes: the bytes that this user may still write.
     """
 
     target: Path
@@ -32,7 +32,7 @@ class Mount:
 
 
 def df_mounts(text: str) -> tuple[Mount, ...]:
-    """Read ``df -B1 --output=target,fstype,size,avail``; lines without numbers are left out."""
+    """Read ``df -B1 --output=target,fstype,size,avail``; lines without numbers are ignored."""
     mounts = []
     for line in text.splitlines()[1:]:
         try:
@@ -44,19 +44,19 @@ def df_mounts(text: str) -> tuple[Mount, ...]:
 
 
 def mount_of(mounts: Iterable[Mount], path: PurePath) -> Mount | None:
-    """The file system that holds an absolute path, whether or not the path exists yet."""
+    """Return the file system of an absolute path, which need not exist yet."""
     holders = [mount for mount in mounts if path.is_relative_to(mount.target)]
     return max(holders, key=lambda mount: len(mount.target.parts), default=None)
 
 
 def free_bytes(mounts: Iterable[Mount], path: PurePath) -> int | None:
-    """The bytes that can be written below an absolute path; None where that is not known."""
+    """Return the bytes that can be written below an absolute path, or None if unknown."""
     mount = mount_of(mounts, path)
     return mount.free_bytes if mount else None
 
 
 def _read(host: Host) -> tuple[Mount, ...]:
-    # A dead network mount makes df hang: then the local ones alone.
+    # A dead network mount makes df hang: then only local mounts are read.
     return df_mounts(host.output(_DF, timeout_s=5) or host.output([*_DF, "--local"], timeout_s=5) or "")
 
 

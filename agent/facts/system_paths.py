@@ -1,4 +1,4 @@
-"""Where the files of the system are: the root of the file system, unless somebody prepares another one."""
+"""The root of the file system that steps change: ``/``, or another prepared root."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from pathlib import Path
 from agent.facts.base import Fact
 
 SYSTEM_ROOT: Fact[Path] = Fact("system_root", "/, unless modelled", lambda _host: Path("/"))
-"""What ``/etc`` and ``/usr/local`` are below, for steps that write there; a test models another folder."""
+"""Parent of ``/etc`` and ``/usr/local`` for steps that write there; tests use another folder."""

@@ -1,4 +1,4 @@
-"""unattended-upgrades: whether it acts by itself, and what it leaves alone."""
+"""unattended-upgrades: whether it is active, and the packages that it excludes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UnattendedUpgrades:
-    """What apt's daily timer may upgrade.
+    """Packages that apt's daily timer may upgrade.
 
     Args:
-        enabled: whether it upgrades anything.
-        excluded: regular expressions of packages it leaves alone; each matches from the name's start.
+        enabled: True if it upgrades anything.
+        excluded: regular expressions of packages that it excludes; each matches from the name's start.
     """
 
     enabled: bool
     excluded: tuple[str, ...] = ()
 
     def leaves_alone(self, packages: Iterable[str]) -> bool:
-        """Whether it would upgrade none of the packages."""
+        """Return True if it would not upgrade any of the packages."""
         return not self.enabled or all(
             any(_matches(pattern, package) for pattern in self.excluded) for package in packages
         )

@@ -1,4 +1,4 @@
-"""Who runs the agent."""
+"""The user of the agent, and other accounts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class User:
     Args:
         name: its name.
         uid: its number.
-        sudo_user: who called ``sudo``, where somebody did.
+        sudo_user: the account that called ``sudo``, if any.
         home: its home folder.
     """
 
@@ -54,13 +54,13 @@ def _read(_host: Host) -> User:
 
 
 def account(name: str) -> Fact[bool]:
-    """Whether there is a user of that name, in whatever the host looks names up."""
+    """Return the fact of whether a user exists, in any of the host's user databases."""
     command = ["getent", "passwd", "--", name]
     return Fact(f"account[{name}]", f"getent passwd {name}", lambda host: bool(host.output(command)))
 
 
 def account_of(name: str) -> Fact[Account | None]:
-    """The account of that name; None where there is none."""
+    """Return the fact of an account; None if it does not exist."""
     command = ["getent", "passwd", "--", name]
 
     def read(host: Host) -> Account | None:

@@ -1,4 +1,4 @@
-"""The GPUs that CUDA leaves to a program: CUDA_VISIBLE_DEVICES of the agent, which its children inherit."""
+"""The GPUs that CUDA_VISIBLE_DEVICES leaves to the agent and its children."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ VISIBLE_DEVICES: Fact[str | None] = Fact(
 
 
 def visible_places(text: str | None, uuids: Sequence[str]) -> tuple[int, ...]:
-    """Which GPUs the variable names, in its order; all where it is not set.
+    """Return the GPUs that the variable names, in its order; all if it is not set.
 
-    It has places in the driver's order (CUDA_DEVICE_ORDER=PCI_BUS_ID) or beginnings of UUIDs; the first word
-    that is neither ends the list (CUDA C++ Programming Guide, "CUDA Environment Variables").
+    The variable contains indices in the driver's order (CUDA_DEVICE_ORDER=PCI_BUS_ID) or beginnings of UUIDs;
+    the first word that is neither ends the list (CUDA C++ Programming Guide, "CUDA Environment Variables").
 
     Args:
         text: the variable.
-        uuids: the GPUs' UUIDs in the driver's order; empty where unknown.
+        uuids: the GPUs' UUIDs in the driver's order; empty if unknown.
     """
     if text is None:
         return tuple(range(len(uuids)))
@@ -52,7 +52,7 @@ def visible_gpus(facts: Facts, count: int | None = None) -> tuple[Gpu, ...]:
 
     Args:
         facts: the host.
-        count: how many are used: those with the most free memory; None for all.
+        count: number of GPUs to use: those with the most free memory; None for all.
     """
     gpus, asked = facts[GPUS], facts[VISIBLE_DEVICES]
     answering = [gpu for gpu in gpus if gpu.name is not None]
@@ -70,7 +70,7 @@ def visible_gpus(facts: Facts, count: int | None = None) -> tuple[Gpu, ...]:
 
 
 def visible_memory(facts: Facts, count: int | None = None) -> tuple[GpuMemory, ...]:
-    """Return the memory of the GPUs that may be used; of ``count`` GPUs those that have the most free."""
+    """Return the memory of the GPUs that may be used; with ``count``, only of those with the most free."""
     memory = {gpu.index: gpu for gpu in facts[GPU_MEMORY]}
     uuids = [memory[place].uuid if place in memory else "" for place in range(max(memory, default=-1) + 1)]
     places = visible_places(facts[VISIBLE_DEVICES], uuids)
@@ -80,8 +80,8 @@ def visible_memory(facts: Facts, count: int | None = None) -> tuple[GpuMemory, .
 def chosen_devices(facts: Facts, count: int | None) -> str | None:
     """Return the value of CUDA_VISIBLE_DEVICES for a program that uses ``count`` GPUs.
 
-    Places are in the driver's order (CUDA_DEVICE_ORDER=PCI_BUS_ID). Returns None if all visible GPUs are used
-    or if no driver tells of their memory.
+    Indices are in the driver's order (CUDA_DEVICE_ORDER=PCI_BUS_ID). Returns None if all visible GPUs are
+    used or if no driver reports their memory.
     """
     if count is None or count >= len(visible_gpus(facts)):
         return None
@@ -90,7 +90,7 @@ def chosen_devices(facts: Facts, count: int | None) -> str | None:
 
 
 def _freest(memory: tuple[GpuMemory, ...], count: int | None) -> tuple[GpuMemory, ...]:
-    """The GPUs with the most free memory, in their own order; what differs by less than a GiB is the same."""
+    """Return the GPUs with the most free memory, in order; a difference below one GiB does not count."""
     if count is None or count >= len(memory):
         return memory
     order = sorted(range(len(memory)), key=lambda place: (-(memory[place].free_bytes // _GIB), place))

@@ -1,1 +1,1 @@
-"""The doors to this host: processes, containers."""
+"""Access to this host: processes, containers."""

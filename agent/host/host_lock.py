@@ -1,4 +1,4 @@
-"""One agent at a time changes a host: two with results folders of their own would do so side by side."""
+"""Makes sure that one agent at a time changes a host, even with different results folders."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ HOST_LOCK = "VCAGENT_HOST_LOCK"
 """A variable that names another file to lock."""
 
 _FILE = Path("/run/vcagent-host.lock")
-"""Root's own, gone with a reboot; each machine and container has its own."""
+"""Owned by root, removed by a reboot; each machine and container has its own."""
 
 _PATIENCE_S = 3600.0
-"""Seconds that another agent's step may take, such as a driver whose module is built."""
+"""Seconds for another agent's step, such as a driver whose module is built."""
 
 
 @contextmanager
 def host_for_itself(
     stop: threading.Event, progress: Progress, patience_s: float = _PATIENCE_S, poll_s: float = 0.5
 ) -> Iterator[None]:
-    """Hold the host while a step changes it; the lock goes with the process, however it ends.
+    """Hold the host while a step changes it; the lock ends with the process, in any case.
 
     Args:
         stop: set when the run is asked to end.
-        progress: told of the wait.
+        progress: receives a message during the wait.
         patience_s: seconds to wait for another agent.
         poll_s: seconds between two tries.
 
     Raises:
-        DependencyFailedError: if another agent does not give it back; names its process.
-        InterruptedRunError: if the run was told to stop meanwhile.
+        DependencyFailedError: if another agent does not release it; names its process.
+        InterruptedRunError: if the run was stopped meanwhile.
     """
     path = Path(os.environ.get(HOST_LOCK) or _FILE)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -1,4 +1,4 @@
-"""Which TCP ports of this host are free, and who holds one."""
+"""Finds free TCP ports of this host, and the holder of a port."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from agent.core.errors import ActionFailedError
 
 
 def check_port(host: str, port: int) -> None:
-    """See that a server could listen there; 0 stands for any free port.
+    """Check that a server could listen on a port; 0 means any free port.
 
     Raises:
-        ActionFailedError: if it is taken; tells by whom.
+        ActionFailedError: if it is taken; names the holder.
     """
     if port and not is_free(host, port):
         raise ActionFailedError(
@@ -22,7 +22,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now.
+    """Return True if a server could listen there now.
 
     Raises:
         OSError: if the address itself cannot be used, such as a host name that is not this host's.
@@ -40,7 +40,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def any_free(host: str) -> int:
-    """A port that nobody listens on now."""
+    """Return a port that is free now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
@@ -48,7 +48,7 @@ def any_free(host: str) -> int:
 
 
 def holder_of(port: int) -> str:
-    """Who listens on a port, for people: ``python3 (process 4711: python3 -m http.server)``."""
+    """Return the listener on a port, in readable form: ``python3 (process 4711: python3 -m http.server)``."""
     import psutil
 
     for connection in psutil.net_connections(kind="tcp"):

@@ -1,4 +1,4 @@
-"""The parameters of the elements that only order others."""
+"""The parameters of elements that only order others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GroupParameters(ComponentParameters):
     duration: float = Field(
         0.0, ge=0, description="How long each component is repeated, seconds or hh:mm:ss."
     )
-    minimum_iterations: int = Field(1, ge=1, description="How often each component is run at the least.")
+    minimum_iterations: int = Field(1, ge=1, description="Least number of runs of each component.")
 
     @field_validator("duration", mode="before")
     @classmethod
@@ -31,7 +31,7 @@ class GroupParameters(ComponentParameters):
 
 
 def is_group(element: Element) -> bool:
-    """Whether an element only orders others."""
+    """Return True if an element only orders others."""
     return canonical(element.type) in _GROUPS
 
 

@@ -1,4 +1,4 @@
-"""From a profile's elements to components and their plans; nothing here changes the host."""
+"""Turns a profile's elements into components and their plans; nothing here changes the host."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CLASS_OF_KIND: dict[str, type[Component]] = {"dependency": Dependency, "action"
 
 
 class Standing(str, Enum):
-    """What a plan says of a component."""
+    """State of a component in a plan."""
 
     PLANNED = "planned"
     NOTHING_TO_DO = "nothing to do"
@@ -49,17 +49,17 @@ class Standing(str, Enum):
 
 @dataclass(frozen=True)
 class PlannedComponent:
-    """A component with its plan as of now, or why it has none.
+    """A component with its current plan, or the reason for having none.
 
     Args:
         element: the element of the profile.
-        standing: what is to be done about it.
-        plan: its steps, where there are any.
-        note: why there is nothing to do, why it is skipped or refused, or what must come first.
+        standing: its state.
+        plan: its steps, if any.
+        note: why there is nothing to do, why it is skipped or refused, or the missing condition.
         error: the refusal.
         component: the component that made the plan.
-        facts: the host that it was made for.
-        for_now: why it cannot be planned yet, where it is planned later; that may stay so.
+        facts: the facts used.
+        for_now: why it cannot be planned yet, if it is planned later.
     """
 
     element: Element
@@ -72,7 +72,7 @@ class PlannedComponent:
     for_now: VcagentError | None = None
 
     def masked(self, mask: Callable[[str], str]) -> PlannedComponent:
-        """The same without secrets, fit to be shown."""
+        """Return the same without secrets, safe to show."""
         for error in filter(None, (self.error, self.for_now)):
             error.masked(mask)
         steps = [
@@ -84,7 +84,7 @@ class PlannedComponent:
 
 
 def _shown_secret(step: Step, mask: Callable[[str], str]) -> str:
-    """A warning if other accounts see a secret among the processes while a step runs; else nothing."""
+    """Return a warning if other accounts can see a secret in the process list during a step, or ""."""
     if not step.runs_as_written or mask(step.command) == step.command:
         return ""
     return (
@@ -94,7 +94,7 @@ def _shown_secret(step: Step, mask: Callable[[str], str]) -> str:
 
 
 def leaves(elements: tuple[Element, ...]) -> Iterator[Element]:
-    """All elements that do something themselves, those inside groups included, in order."""
+    """Yield all elements that do something themselves, those inside groups included, in order."""
     for element in elements:
         if is_group(element):
             yield from leaves(element.components)
@@ -108,7 +108,7 @@ class Planner:
     Args:
         profile: the profile.
         variables: the host's and the run's variables.
-        secrets: learns the values of parameters whose names say that they are secret.
+        secrets: receives the values of parameters with secret names.
     """
 
     def __init__(self, profile: Profile, variables: Variables, secrets: Secrets) -> None:
@@ -117,12 +117,12 @@ class Planner:
         self.secrets = secrets
 
     def validate(self) -> None:
-        """Check everything that can be known of the profile without planning it.
+        """Check everything in the profile that does not need a plan.
 
         Raises:
-            ProfileError: for unknown types, references to nothing, cycles, unknown or wrong parameters.
+            ProfileError: for unknown types, invalid references, cycles, unknown or wrong parameters.
         """
-        # Those below a type that is no group are named as well: VirtualClient has types that wrap others.
+        # Elements below a type that is not a group are listed, too: VirtualClient has types that wrap others.
         elements = [element for element in self.profile.elements() if not is_group(element)]
         if error := unknown_types(
             [(element.type, f"{element.location}: {element.key}") for element in elements]
@@ -156,7 +156,7 @@ class Planner:
             )
 
     def check_host(self, facts: Facts) -> None:
-        """See whether the profile as a whole is meant for this host.
+        """Check that the profile as a whole supports this host.
 
         Raises:
             HostError: if its metadata names other platforms.
@@ -167,22 +167,24 @@ class Planner:
             raise HostError(f"{profile.name} is {reason}", where=profile.sources[0])
 
     def build(self, element: Element) -> Component:
-        """The component of an element, its parameters resolved and validated.
+        """Return the component of an element, with its parameters resolved and validated.
 
         Raises:
-            ProfileError: if its type cannot stand where it stands, or a parameter is unknown or wrong.
+            ProfileError: if its type is not allowed there, or a parameter is unknown or wrong.
         """
         implementation = component_class(element.type)
         where = f"{element.location}: {element.key} ({element.type})"
         if not issubclass(implementation, _CLASS_OF_KIND[element.kind]):
             kinds = [kind for kind, base in _CLASS_OF_KIND.items() if issubclass(implementation, base)]
             raise ProfileError(
-                f"{element.type} is no {element.kind}", where=where, remedy=f"it is: {' or '.join(kinds)}"
+                f"{element.type} is not of kind {element.kind}",
+                where=where,
+                remedy=f"it is: {' or '.join(kinds)}",
             )
         return implementation(self._parameters(element, implementation.Parameters))
 
     def group_parameters(self, group: Element) -> GroupParameters:
-        """The parameters of a group.
+        """Return the parameters of a group.
 
         Raises:
             ProfileError: if one is unknown or wrong.
@@ -200,7 +202,7 @@ class Planner:
             raise _parameter_error(element, model, error) from error
 
     def skipped(self, element: Element, facts: Facts) -> str | None:
-        """Why an element does not apply to this host, or None."""
+        """Return why an element does not apply to this host, or None."""
         try:
             parameters = resolve(element, self.profile, self.variables)
         except ProfileError:
@@ -229,11 +231,11 @@ class Planner:
         return PlannedComponent(element, Standing.PLANNED, plan, component=component, facts=facts)
 
     def preview(self, facts: Facts, *, only_dependencies: bool = False) -> list[PlannedComponent]:
-        """What the profile would do on this host as it is now.
+        """Return the plan of the whole profile on this host in its current state.
 
         A refusal that a pending dependency before it may lift is LATER, not REFUSED: that component is
-        planned again when those dependencies are done. What a refused dependency would bring is LATER too:
-        its own refusal is the cause.
+        planned again when those dependencies are done. A component that needs a refused dependency is LATER,
+        too: the dependency's own refusal is the cause.
         """
         planned: list[PlannedComponent] = []
         elements = list(leaves(self.profile.dependencies))
@@ -276,7 +278,7 @@ def _may_be_lifted(
 
 
 def _fields_at(model: type[BaseModel], path: Iterable[object]) -> Mapping[str, FieldInfo]:
-    """The fields of the model that stands at a path of field names within another one."""
+    """Return the fields of the nested model at a path of field names."""
     fields: Mapping[str, FieldInfo] = model.model_fields
     for part in path:
         annotation = fields[str(part)].annotation if str(part) in fields else None

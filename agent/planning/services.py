@@ -1,4 +1,4 @@
-"""Services: what an action started and left running, until the group that it stands in ends."""
+"""Services: servers that an action started, which run until their group ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def is_service(element: Element) -> bool:
-    """Whether an element starts a service."""
+    """Return True if an element starts a service."""
     return issubclass(component_class(element.type), ServiceAction)
 
 
@@ -23,7 +23,7 @@ class GroupServices:
     """The services of one group.
 
     Args:
-        running: the services of the whole run, by name; those of this group are put there while they run.
+        running: the services of the whole run, by name; those of this group are added while they run.
     """
 
     def __init__(self, running: MutableMapping[str, Service]) -> None:
@@ -37,7 +37,7 @@ class GroupServices:
         return own[-1] if own else None
 
     def add(self, component_key: str, service: Service) -> None:
-        """Take a service that has just been started.
+        """Register a service that has just been started.
 
         Raises:
             ActionFailedError: if another one of that name runs; the new one is stopped.
@@ -51,7 +51,7 @@ class GroupServices:
         self._own.append((component_key, service))
 
     def end(self) -> list[tuple[str, ActionFailedError]]:
-        """Stop them, the last first; return those that had ended by themselves, by their components' keys."""
+        """Stop them in reverse order; return those that had ended by themselves, by component key."""
         dead: list[tuple[str, ActionFailedError]] = []
         for component_key, service in reversed(self._own):
             if death := service.death():
@@ -60,7 +60,7 @@ class GroupServices:
                         component_key,
                         ActionFailedError(
                             f"{service.name} {death.splitlines()[0]} before its group was done",
-                            remedy="see its log; what followed in its group may have failed for that",
+                            remedy="see its log; later elements of its group may have failed because of it",
                             details=tuple(death.splitlines()[1:]),
                         ),
                     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agent.facts import Facts
 
 SERVICE_LOOKUPS = ("ServiceUrl", "ServiceHost", "ServicePort", "ServiceModel")
-"""What a command may ask of a service beside it: ``{ServiceUrl:name}``."""
+"""Values of a service for commands: ``{ServiceUrl:name}``."""
 
 
 def run_variables(
@@ -26,15 +26,15 @@ def run_variables(
     scenarios: str = "",
     system: str = "",
 ) -> Variables:
-    """Variables that are read from fresh facts whenever they are asked for.
+    """Return variables that are read from fresh facts on each use.
 
     Args:
         facts: the host.
         run_dir: the run's folder.
         experiment_id: the experiment's identifier.
         client_id: this host's name in the records.
-        scenarios: what ``--scenarios`` asks for.
-        system: what ``--system`` names.
+        scenarios: the value of ``--scenarios``.
+        system: the value of ``--system``.
     """
     from agent.facts.agent_paths import PACKAGE_DIR
     from agent.facts.gpus import CUDA_VERSION, DRIVER_VERSION, GPU_COUNT, GPU_MEMORY_MIB, GPU_NAME
@@ -80,7 +80,7 @@ def run_variables(
             "PackageDir/Platform": lambda name: str(facts[PACKAGE_DIR] / name / facts[PLATFORM]),
             "ScriptDir": lambda name: str(facts[PACKAGE_DIR] / "scripts" / name),
             "EnvironmentVariable": lambda name: os.environ.get(name, ""),
-            # Known only when the service runs: ExecuteCommand fills them in then.
+            # Known only when the service runs: ExecuteCommand then fills them in.
             **{head: partial("{{{}:{}}}".format, head) for head in SERVICE_LOOKUPS},
         },
     )

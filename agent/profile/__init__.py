@@ -1,4 +1,4 @@
-"""A profile: from text to a validated, resolved value."""
+"""Profiles: from a text to a validated value with all expressions resolved."""
 
 from agent.core.timespan import format_timespan, parse_timespan
 from agent.profile.arguments import Timeout, TimeoutScope, parse_parameters, parse_timeout

@@ -1,4 +1,4 @@
-"""The command line's own small languages: ``--parameters``, ``--metadata``, ``--timeout``."""
+"""Parses the command line's own notations: ``--parameters``, ``--metadata``, ``--timeout``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from agent.core.timespan import parse_timespan
 
 
 def parse_parameters(text: str) -> dict[str, str]:
-    """Names and values of ``A=1,,,B=2``.
+    """Return the names and values in ``A=1,,,B=2``.
 
     The separator is ``,,,`` if the text has one, else ``;`` if it has one, else ``,``: VirtualClient's order.
-    A value may hold ``=``. The last of two pairs of one name counts.
+    A value may hold ``=``. If a name occurs twice, the last value counts.
 
     Raises:
-        UsageError: if a piece has no ``=``: VirtualClient would drop it in silence.
+        UsageError: if a piece has no ``=``: VirtualClient would silently drop it.
     """
     separator = next((mark for mark in (",,,", ";") if mark in text), ",")
     values: dict[str, str] = {}
@@ -27,14 +27,14 @@ def parse_parameters(text: str) -> dict[str, str]:
             after = f" after '{list(values)[-1]}='" if values else ""
             raise UsageError(
                 f"a parameter{after} is not written name=value",
-                remedy="separate by ,,, where a value holds a comma or semicolon: A=1,2,,,B=3 or A=1,2,,,",
+                remedy="separate by ,,, if a value contains a comma or semicolon: A=1,2,,,B=3 or A=1,2,,,",
             )
         values[name.strip()] = value.strip()
     return values
 
 
 class TimeoutScope(Enum):
-    """What may still finish when the time is up."""
+    """Steps that may still finish after the timeout."""
 
     NOTHING = "nothing"
     ACTION = "deterministic"
@@ -43,11 +43,11 @@ class TimeoutScope(Enum):
 
 @dataclass(frozen=True)
 class Timeout:
-    """How long a run may take.
+    """Limit for the duration of a run.
 
     Args:
         duration_s: seconds; None for no limit.
-        scope: what may still finish when the time is up.
+        scope: the steps that may still finish after the timeout.
     """
 
     duration_s: float | None
@@ -55,7 +55,7 @@ class Timeout:
 
 
 def parse_timeout(text: str) -> Timeout:
-    """The value of ``--timeout``: ``90`` (minutes), ``01:30:00``, ``1.5h``, ``never`` or ``-1``.
+    """Return the value of ``--timeout``: ``90`` (minutes), ``01:30:00``, ``1.5h``, ``never`` or ``-1``.
 
     ``,deterministic`` lets the running action finish, ``,deterministic*`` all actions.
 

@@ -1,4 +1,4 @@
-"""What can be said of a profile's expressions before anything of the host is read."""
+"""Checks a profile's expressions before the host is read."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MANY = 50
-"""Problems after which no further ones are looked for: each may search all names for the nearest."""
+"""The search ends after this many problems: each may compare all names for the nearest."""
 
 
 def check(profile: Profile, variables: Variables | None = None) -> None:
-    """Check that references lead somewhere, none in a circle, and that expressions can be read.
+    """Check that references exist, have no circles, and that expressions can be parsed.
 
     Every branch of an expression is followed, and every entry of ``ParametersOn``, whatever the host.
 
     Args:
         profile: the profile.
-        variables: whose names may be referred to; no value is read.
+        variables: the variables that may be referenced; no value is read.
 
     Raises:
         ProfileError: with every problem, each with its line and key.
@@ -46,7 +46,7 @@ def check(profile: Profile, variables: Variables | None = None) -> None:
 
 
 def _with_conditional(scope: Scope) -> Scope:
-    """The scope with what ``ParametersOn`` may add, so that references to it lead somewhere."""
+    """Return the scope with the parameters that ``ParametersOn`` may add, so that they can be referenced."""
     names = {canonical(name) for name in scope.parameters}
     added = {
         name: value
@@ -58,7 +58,7 @@ def _with_conditional(scope: Scope) -> Scope:
 
 
 def _check_scope(scope: Scope, walk: _Walk) -> None:
-    """The conditions; and of parameters that no element uses at least the syntax."""
+    """Check the conditions, and at least the syntax of parameters that no element uses."""
     for name, value in scope.parameters.items():
         place = walk.names.location(Slot(2, name, value), None)
         for text in _texts(value):
@@ -87,7 +87,7 @@ class _Walk:
             self.follow(slot, chain, self.names.location(slot, self.element))
 
     def follow(self, slot: Slot, chain: tuple[Slot, ...], place: tuple[Location | None, str]) -> None:
-        """Check a value's expressions, and what they refer to."""
+        """Check a value's expressions and everything they refer to."""
         chain = (*chain, slot)
 
         def check_text(text: str) -> None:

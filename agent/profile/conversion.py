@@ -1,4 +1,4 @@
-"""A profile from JSON to YAML and back, nothing lost."""
+"""Converts a profile from JSON to YAML and back without loss."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ FORMATS = ("json", "yaml")
 
 
 def convert(text: str, from_format: str, *, label: str = "profile") -> str:
-    """The text in the other format: ``json`` becomes YAML, ``yaml`` becomes JSON.
+    """Return the text in the other format: ``json`` becomes YAML, ``yaml`` becomes JSON.
 
-    Types, order and spelling of keys, null and every character stay. Comments, anchors and the way that a
-    text was quoted do not: JSON has none of them.
+    Types, order and spelling of keys, null and every character are kept. Comments, anchors and the style of
+    quotes are lost: JSON does not have them.
 
     Args:
         text: the text.
-        from_format: what it is in.
-        label: what to call it in an error.
+        from_format: the format of the text.
+        label: its name in an error.
 
     Raises:
-        ProfileError: if the text cannot be read, with line and column, or if the other format cannot say it.
+        ProfileError: if the text cannot be read (with its place), or the other format has no equivalent.
     """
     if from_format not in FORMATS:
         raise UsageError(f"'{from_format}' is not a format", remedy=f"known: {', '.join(FORMATS)}")
@@ -41,9 +41,9 @@ def _to_yaml(data: Any, label: str) -> str:
         text = write_yaml(data, block=block)
         if _same(read_yaml(text).data, data):
             return text
-    raise ProfileError("holds a value that YAML cannot say", where=label)
+    raise ProfileError("contains a value that YAML cannot express", where=label)
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal also in type and order: 1 is neither 1.0 nor true."""
+    """Return True if both are equal, also in type and order: 1 is neither 1.0 nor true."""
     return json.dumps(one) == json.dumps(other)

@@ -1,4 +1,4 @@
-"""A JSON or YAML text as plain data, with the line of everything in it."""
+"""Reads a JSON or YAML text as plain data, with line numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_document(source: Source) -> Document:
     """Read a source.
 
     Raises:
-        ProfileError: if it cannot be read, with line and column; if keys stand twice.
+        ProfileError: if it cannot be read, with line and column; or if keys occur twice.
     """
     if source.format == "json":
         from agent.profile.json_text import read_json as read

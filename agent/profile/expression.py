@@ -1,4 +1,4 @@
-"""``{calculate(…)}``: the part of C# expressions that profiles use, as a grammar and its values.
+"""Evaluates ``{calculate(…)}``: the part of C# expressions that profiles use, as a grammar and its values.
 
 VirtualClient hands the text to the C# compiler. Here lark parses it with C#'s precedence, and the tree is
 evaluated directly, so that no text of a profile becomes code. A part in braces is not put into the text, as
@@ -65,7 +65,7 @@ _MAXIMUM_TOKENS = 400
 _MAXIMUM_DEPTH = 30
 _LONGEST_BRACE = 10_000
 _DEEPEST_BRACE = 20
-"""How deep braces may be nested in an expression: each level is read again by itself."""
+"""Deepest nesting of braces in an expression: each level is parsed again."""
 
 _QUOTED = r"""@"(?:[^"]|"")*"|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _QUOTED_OR_BRACE = re.compile(rf"{_QUOTED}|\{{|\x01", re.DOTALL)
@@ -73,7 +73,7 @@ _QUOTED_OR_BRACES = re.compile(rf"{_QUOTED}|[{{}}\"']", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'"}
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _CASTS = {"double": "double", "float": "double", "decimal": "double", "bool": "bool", "string": "string"}
-"""The function of a cast; of all other types int's."""
+"""The function of a cast; all other types use int's."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ class Expression:
     braces: tuple[str, ...]
 
     def templates(self) -> list[str]:
-        """Return the texts that refer to parameters: those in braces, and quoted ones with braces in them."""
+        """Return the texts that refer to parameters: texts in braces, and quoted texts with braces."""
         texts = [_unquoted(str(part.children[0])) for part in self.tree.find_data("text")]
         return [*self.braces, *(text for text in texts if "{" in text)]
 
 
 def parse_expression(source: str) -> Expression:
-    """Parse what stands between the parentheses of ``calculate``.
+    """Parse the text between the parentheses of ``calculate``.
 
     Raises:
         ProfileError: if it is not an expression, or names a function that does not exist.
@@ -119,7 +119,7 @@ def parse_expression(source: str) -> Expression:
 
 
 def _check_size(tokens: Sequence[Token]) -> None:
-    """Refuse what would take long or go deep."""
+    """Refuse expressions that would take long or nest too deeply."""
     if len(tokens) > _MAXIMUM_TOKENS:
         raise ProfileError("calculate: the expression is too long")
     depth = prefixes = 0
@@ -138,7 +138,7 @@ def _parser() -> Lark:
 
 
 def _without_braces(source: str) -> tuple[str, tuple[str, ...]]:
-    """Put a mark in the place of each brace that stands outside of quotes."""
+    """Replace each brace outside of quotes by a mark."""
     parts: list[str] = []
     braces: list[str] = []
     position = 0
@@ -160,10 +160,10 @@ def _without_braces(source: str) -> tuple[str, tuple[str, ...]]:
 
 
 def matching_brace(text: str, start: int) -> int | None:
-    """Return where the brace closes that opens at ``start``, quoted text left out; None if it never does.
+    """Return the position of the brace that closes the one at ``start`` (ignoring quotes), or None.
 
     Raises:
-        ProfileError: if what stands between is too long or nested too deeply for an expression.
+        ProfileError: if the text between is too long or nested too deeply for an expression.
     """
     depth, position = 0, start
     for match in re.compile(
@@ -188,7 +188,7 @@ def matching_brace(text: str, start: int) -> int | None:
 
 
 def _unexpected(error: UnexpectedToken, tokens: Sequence[Token], braces: Sequence[str]) -> ProfileError:
-    """Say what was expected where."""
+    """Return the error that names the expected token and its position."""
     end = error.token.type == "$END"
     before = tokens[-1] if end and tokens else None
     for one, following in pairwise(tokens):
@@ -212,10 +212,10 @@ def _unexpected(error: UnexpectedToken, tokens: Sequence[Token], braces: Sequenc
 
 
 def _function(part: Tree[Token]) -> Callable[..., Any]:
-    """Return what a call, a method or a property means.
+    """Return the function of a call, a method or a property.
 
     Raises:
-        ProfileError: if it does not exist, with the nearest.
+        ProfileError: if it does not exist, with the nearest name.
     """
     if part.data == "function":
         names = [str(name).lower() for name in part.children[0].children]  # type: ignore[union-attr]
@@ -233,11 +233,11 @@ def evaluate(expression: Expression, resolve: Callable[[str, bool], Any]) -> Any
 
     Args:
         expression: the expression.
-        resolve: gives the value of a text with braces; asked only for what is needed. The second argument
-            says whether it stands in quotes.
+        resolve: returns the value of a text with braces; called only if needed. The second argument is True
+            if the text is in quotes.
 
     Raises:
-        ProfileError: if it has no value: division by zero, kinds that do not go together, too large.
+        ProfileError: if it has no value: division by zero, incompatible kinds, a number that is too large.
     """
     try:
         return bounded(_value(expression.tree, expression.braces, resolve))
@@ -254,7 +254,7 @@ def evaluate(expression: Expression, resolve: Callable[[str, bool], Any]) -> Any
 
 
 def _value(tree: Any, braces: Sequence[str], resolve: Callable[[str, bool], Any]) -> Any:  # noqa: PLR0911
-    """Return the value of a part; only what is needed is looked at."""
+    """Return the value of a part; evaluate only the needed parts."""
 
     def of(part: Any) -> Any:
         return _value(part, braces, resolve)

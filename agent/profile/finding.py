@@ -1,4 +1,4 @@
-"""Finding the text of a profile: by an installed name, a path, or a URI."""
+"""Finds the text of a profile by an installed name, a path, or a URI."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from importlib.abc import Traversable
 
 MAXIMUM_BYTES = 1 << 20
-"""No profile is this long; a longer file is something else."""
+"""A longer file is not a profile."""
 
 _EXTENSIONS = (".yaml", ".yml", ".json")
 _EXAMPLES = "examples"
-"""The folder beside the installed profiles that holds more of them: examples/FIO."""
+"""The subfolder of more installed profiles: examples/FIO."""
 _TIMEOUT_S = 30
 _DEADLINE_S = 60.0
-"""Seconds that a profile may take to arrive, whatever the server sends meanwhile."""
+"""Longest time in seconds for receiving a profile, regardless of the server's pace."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Source:
     """A profile's text.
 
     Args:
-        name: file name without its extension; names the profile.
-        label: where it came from, fit to be shown: a URI without credentials and query.
+        name: the file name without its extension, which is the profile's name.
+        label: its origin, safe to show: a URI without credentials and query.
         text: the text.
         format: ``json`` or ``yaml``.
     """
@@ -46,15 +46,15 @@ class Source:
 
 
 def source_from_text(text: str, *, label: str = "profile.yaml", format: str | None = None) -> Source:  # noqa: A002
-    """A source whose text is at hand; the label's extension tells the format where it is not given."""
+    """Return a source for a given text; without a format, the label's extension decides."""
     path = PurePosixPath(label)
     return Source(path.stem, label, text, format or _format(path.suffix, text))
 
 
 def installed(search: Sequence[Traversable] | None = None) -> dict[str, Traversable]:
-    """The profiles in some folders by file name, sorted; in the package ``profiles`` if none are given.
+    """Return the profiles in some folders by file name, sorted; by default those in the package ``profiles``.
 
-    Those of a folder ``examples`` follow, with its name before theirs.
+    The profiles of a folder ``examples`` follow, with its name as a prefix.
     """
     folders = [resources.files("profiles")] if search is None else search
     found: dict[str, Traversable] = {}
@@ -70,7 +70,7 @@ def installed(search: Sequence[Traversable] | None = None) -> dict[str, Traversa
 
 
 def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Source:
-    """The text of a profile.
+    """Return the text of a profile.
 
     Args:
         reference: an http or https URI; the name of an installed profile, such as EXECUTE-COMMAND or
@@ -78,7 +78,7 @@ def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Sour
         search: the folders of installed profiles; None for the package ``profiles``.
 
     Raises:
-        ProfileError: if there is none, naming the nearest; if it cannot be read, is too long or not text.
+        ProfileError: if it does not exist, with the nearest name; or if it cannot be read or is too long.
     """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", reference):
         return _fetch(reference)
@@ -92,19 +92,19 @@ def find(reference: str, *, search: Sequence[Traversable] | None = None) -> Sour
         path = Path(reference).expanduser()
         found, is_folder = path.is_file(), path.is_dir()
     except (OSError, RuntimeError) as error:
-        raise ProfileError(f"'{reference[:100]}' is no path: {error}") from error
+        raise ProfileError(f"'{reference[:100]}' is not a path: {error}") from error
     if found:
         return _read(path, str(path))
     stem = re.sub(r"\.(ya?ml|json)$", "", wanted)
     by_stem = {str(PurePosixPath(name).with_suffix("")).lower(): file for name, file in known.items()}
-    if stem in by_stem and stem != wanted:  # VirtualClient's name of a profile that is YAML here
+    if stem in by_stem and stem != wanted:  # VirtualClient's name of a profile that vcagent has in YAML
         return _read(by_stem[stem], str(by_stem[stem]))
     what = "is a folder, not a profile" if is_folder else "is neither an installed profile nor a file"
     raise ProfileError(f"'{reference}' {what}", remedy=_suggestion(path.name, known))
 
 
 def _suggestion(reference: str, known: Mapping[str, Traversable]) -> str:
-    """The nearest profiles, each with what it is: a name that is close may be another workload's."""
+    """Return the nearest profiles with their descriptions: a similar name may be another workload's."""
     stem = re.sub(r"\.(ya?ml|json)$", "", reference, flags=re.IGNORECASE)
     files = {str(PurePosixPath(name).with_suffix("")): file for name, file in known.items()}
     if not (close := nearest(stem, files)):
@@ -158,11 +158,11 @@ def _fetch(uri: str) -> Source:
 
 
 def _received(uri: str, login: str | None) -> tuple[bytes, str]:
-    """The content behind a URI, or why there is none; never later than the deadline."""
+    """Return the content of a URI, or the reason for none, within the deadline."""
     import threading
 
     results: list[tuple[bytes, str]] = []
-    # A server may send a byte now and then for ever: each keeps the connection's own timeout from ending it.
+    # A server may send a byte now and then forever, which keeps the connection's own timeout from ending it.
     worker = threading.Thread(target=lambda: results.append(_response(uri, login)), daemon=True)
     worker.start()
     worker.join(_DEADLINE_S)
@@ -204,21 +204,23 @@ def _response(uri: str, login: str | None) -> tuple[bytes, str]:
             error.close()
         return b"", str(getattr(error, "reason", "") or error) or type(error).__name__
     if length.isdecimal() and len(content) < min(int(length), MAXIMUM_BYTES + 1):
-        return b"", f"it was cut after {len(content)} of {length} bytes"
+        return b"", f"it ended after {len(content)} of {length} bytes"
     return content, ""
 
 
 def _source(content: bytes, label: str, path: PurePosixPath) -> Source:
     if len(content) > MAXIMUM_BYTES:
-        raise ProfileError(f"longer than {MAXIMUM_BYTES >> 20} MiB: this is no profile", where=label)
+        raise ProfileError(f"longer than {MAXIMUM_BYTES >> 20} MiB: this is not a profile", where=label)
     encoding = "utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise ProfileError("not a text file in UTF-8: this is no profile", where=f"{label}:{line}") from error
+        raise ProfileError(
+            "not a text file in UTF-8: this is not a profile", where=f"{label}:{line}"
+        ) from error
     if "\0" in text:
-        raise ProfileError("a binary file: this is no profile", where=label)
+        raise ProfileError("a binary file: this is not a profile", where=label)
     return Source(path.stem, label, text, _format(path.suffix, text))
 
 

@@ -1,4 +1,4 @@
-"""The functions, methods and properties that ``{calculate(…)}`` knows: .NET's names, in any case.
+"""The functions, methods and properties of ``{calculate(…)}``: .NET's names, in any case.
 
 A method is written ``.name()`` and takes the value before the point first; a property is written ``.name``.
 """
@@ -71,7 +71,7 @@ def _substring(text: Any, start: Any, length: Any = None) -> str:
 
 
 def _round(value: Any, digits: Any = 0) -> float:
-    """.NET: half goes to the even neighbour, as in Python."""
+    """Round a number as in .NET: half goes to the even neighbour, as in Python."""
     rounded = round(float(_number(value)), int(_number(digits)))
     return rounded if digits else _whole(rounded)
 
@@ -103,7 +103,7 @@ TOTALS: Mapping[str, float] = {
     "TotalSeconds": 1,
     "TotalMilliseconds": 0.001,
 }
-"""What a time span can be counted in, and the seconds in one of it."""
+"""Units of a time span, with their seconds."""
 
 _MATH: Mapping[str, Callable[..., Any]] = {
     "abs": _of_numbers(abs),
@@ -154,4 +154,4 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     ".length": _of_texts(len),
     "truth": _truth,
 }
-"""By name in lower case."""
+"""Functions by name in lower case."""

@@ -1,4 +1,4 @@
-"""Names of settings in guides and scripts of others, and what has their place here."""
+"""Names of settings in other guides and scripts, with their equivalents in vcagent."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ GUIDE_NAMES: Mapping[str, str] = MappingProxyType(
         "SUBMITTER": "Submitter",
     }
 )
-"""By the guides' name: a parameter of the installed profiles, an option, or a variable."""
+"""The guides' names with their equivalent: a profile parameter, an option, or a variable."""
 
 _BY_NAME = {canonical(name): (name, here) for name, here in GUIDE_NAMES.items()}
 
 
 def guide_name(name: str, declared: Iterable[str]) -> str | None:
-    """Return what has the place of a guide's name, or None if there is nothing or the profile lacks it."""
+    """Return the equivalent of a guide's name, or None if there is none or the profile lacks it."""
     found = _BY_NAME.get(canonical(name))
     if found is None:
         return None

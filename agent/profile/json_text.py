@@ -1,4 +1,4 @@
-"""JSON as VirtualClient's parser takes it: comments are allowed, and every value has a line."""
+"""Reads JSON like VirtualClient's parser: comments are allowed, and every value has a line."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _REMEDIES = {
     "True": "write true",
     "False": "write false",
     "None": "write null",
-    "NaN": "NaN is no JSON number",
-    "Infinity": "infinity is no JSON number",
-    "-Infinity": "infinity is no JSON number",
+    "NaN": "NaN is not a JSON number",
+    "Infinity": "infinity is not a JSON number",
+    "-Infinity": "infinity is not a JSON number",
 }
 
 
 def read_json(text: str) -> Document:
-    """The data of a JSON text.
+    """Return the data of a JSON text.
 
     Raises:
-        SyntaxProblem: where it is no JSON.
+        SyntaxProblem: if it is not JSON.
     """
     return _Reader(text).read()
 
@@ -45,7 +45,7 @@ class _Reader:
         self.document.data = self._value(())
         self._skip()
         if self.at < len(self.text):
-            raise self._problem("the text goes on after its end")
+            raise self._problem("the text continues after its end")
         return self.document
 
     def _value(self, path: Path) -> Any:
@@ -72,7 +72,7 @@ class _Reader:
         if number in (float("inf"), float("-inf")):
             raise self._problem("the number is too large")
         if (rest := _WORD.match(self.text, match.end())) and not rest[0].startswith("/"):
-            raise self._problem("this is no JSON number")
+            raise self._problem("this is not a JSON number")
         self.at = match.end()
         return number
 
@@ -83,7 +83,7 @@ class _Reader:
             self.at = error.pos
             raise self._problem(error.msg[:1].lower() + error.msg[1:].removesuffix(" at")) from None
         if has_half_pair(value):
-            raise self._problem("half of a surrogate pair is no character")
+            raise self._problem("half of a surrogate pair is not a character")
         return str(value)
 
     def _mapping(self, path: Path) -> dict[str, Any]:

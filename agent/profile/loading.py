@@ -1,4 +1,4 @@
-"""From references on the command line to one validated profile."""
+"""Loads the references on the command line into one validated profile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load(
     Args:
         references: names, paths or URIs (see ``find``), in order; the first names the telemetry.
         overrides: parameters from the command line; each must be declared by a profile.
-        metadata: metadata from the command line; wins over the profiles'.
+        metadata: metadata from the command line; takes precedence over the profiles'.
         search: the folders of installed profiles; None for the package ``profiles``.
 
     Raises:
@@ -45,7 +45,7 @@ def load_sources(
     overrides: Mapping[str, str] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Profile:
-    """As ``load``, from texts that are at hand."""
+    """Load profiles like ``load``, from given texts."""
     if not sources:
         raise ProfileError("no profile is given", remedy="name one with --profile")
     return override(merge(list(map(read_profile, sources))), overrides or {}, metadata or {})

@@ -1,4 +1,4 @@
-"""Several profiles as one, and the command line's say over their parameters."""
+"""Merges several profiles into one, and applies the command line's parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REFERENCE = re.compile(r"\$\.parameters\.([A-Za-z0-9_-]+)", re.IGNORECASE)
 
 
 def merge(profiles: Sequence[Profile]) -> Profile:
-    """One profile with everything of several, in order.
+    """Return one profile with everything of several, in order.
 
     Name, description and times are the first's; elements are appended; of a parameter or metadata key that
     several declare the first counts (VirtualClient: ExecutionProfileExtensions.MergeWith). The elements of
@@ -62,7 +62,7 @@ def _added(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]
 
 
 def override(profile: Profile, overrides: Mapping[str, str], metadata: Mapping[str, Any]) -> Profile:
-    """The profile with parameters and metadata of the command line in place of its own.
+    """Return the profile with parameters and metadata of the command line in place of its own.
 
     Every source that declares a parameter gets the new value.
 
@@ -99,7 +99,7 @@ def _overridden(parameters: Mapping[str, Any], values: Mapping[str, str]) -> dic
 
 
 def _behind(declared: Any, parameters: Mapping[str, Any]) -> Any:
-    """What a default that is ``$.Parameters.Name`` leads to: its kind is the kind of that."""
+    """Return the value that a default of the form ``$.Parameters.Name`` refers to; it determines the kind."""
     values = {canonical(name): value for name, value in parameters.items()}
     for _ in values:
         match = _REFERENCE.fullmatch(declared) if isinstance(declared, str) else None
@@ -110,7 +110,7 @@ def _behind(declared: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def _typed(name: str, text: str, declared: Any) -> Any:
-    """A value of the command line as YAML would read it, where the declared one is no text."""
+    """Return a value of the command line, parsed as YAML unless the declared value is text."""
     from agent.profile.yaml_text import plain_scalar, read_yaml
 
     if declared is None or isinstance(declared, str):

@@ -1,4 +1,4 @@
-"""C#'s operators over the values of expressions."""
+"""C#'s operators for the values of expressions."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def _divide(left: Any, right: Any) -> Any:
 
 
 def _quotient(left: float, right: float) -> float:
-    """C#: whole numbers divide to a whole number, towards zero."""
+    """Divide as in C#: whole numbers give a whole number, rounded towards zero."""
     if isinstance(left, int) and isinstance(right, int):
         return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
     return left / right
 
 
 def _remainder(left: float, right: float) -> float:
-    """C#: the remainder has the sign of the dividend."""
+    """Return the remainder as in C#: it has the sign of the dividend."""
     if isinstance(left, int) and isinstance(right, int):
         return left - right * int(_quotient(left, right))
     return math.fmod(left, right) if right else left % right
@@ -118,4 +118,4 @@ BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     ">": _ordered(">", operator.gt),
     ">=": _ordered(">=", operator.ge),
 }
-"""By symbol."""
+"""Operators by symbol."""

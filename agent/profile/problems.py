@@ -1,4 +1,4 @@
-"""Problems of a profile, collected so that one error can tell them all."""
+"""Collects the problems of a profile, so that one error can list all of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SHOWN = 50
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem of a profile.
 
     Args:
         location: the line.
-        key: where in the profile, such as ``actions[2].parameters.Model``; empty for the file as a whole.
+        key: its place in the profile, such as ``actions[2].parameters.Model``; empty for the file as a whole.
         message: what is wrong.
         remedy: what to do, such as the nearest known name.
     """
@@ -30,7 +30,7 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """``file:line: key: message; remedy``."""
+        """Return ``file:line: key: message; remedy``."""
         return ": ".join(filter(None, (str(self.location), self.key, self.message))) + (
             f"; {self.remedy}" if self.remedy else ""
         )
@@ -38,7 +38,7 @@ class Problem:
 
 @dataclass
 class Problems:
-    """What was found wrong so far."""
+    """The problems found so far."""
 
     found: list[Problem] = field(default_factory=list)
 
@@ -47,10 +47,10 @@ class Problems:
         self.found.append(Problem(location, key, message, remedy))
 
     def raise_any(self) -> None:
-        """Raise one error with everything that was found.
+        """Raise one error with all problems found.
 
         Raises:
-            ProfileError: if anything was.
+            ProfileError: if there is a problem.
         """
         if not self.found:
             return

@@ -1,6 +1,6 @@
-"""Groups that are run once for each of several values: ``ForEach: {Variant: $.Parameters.Variants}``.
+"""Repeats groups for each of several values: ``ForEach: {Variant: $.Parameters.Variants}``.
 
-Without any value a group is left out: so a parameter that may be empty decides whether there is one.
+A group without values is skipped, so that an empty parameter disables it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 _PARAMETER = "ForEach"
 
 _MOST_ELEMENTS = 10_000
-"""Elements that a profile may have once its groups are repeated; more are a mistake, and fill the memory."""
+"""Most elements of a profile after its groups are repeated; more are a mistake, and would fill the memory."""
 
 
 def repeat(profile: Profile, variables: Variables, mask: Callable[[str], str] = str) -> Profile:
-    """The profile with a group for each value in place of each group that has ``ForEach``.
+    """Return the profile in which each group with ``ForEach`` is replaced by one group for each value.
 
     Args:
         profile: the profile.
         variables: for values that are written as expressions.
-        mask: takes secrets out of a text: a value that holds one names nothing.
+        mask: takes secrets out of a text: a value with a secret is not used in names.
 
     Raises:
-        ProfileError: if ``ForEach`` is not one name with a list of different values, or is no group's.
+        ProfileError: if ``ForEach`` is not one name with a list of different values, or not a group's.
     """
     repeated = _Repetition(profile, variables, mask)
     return replace(
@@ -81,7 +81,7 @@ class _Repetition:
             yield replace(copy, components=tuple(self.all(copy.components)))
 
     def _count(self, element: Element, written: str) -> None:
-        """Count a copy of a group with all that stands in it, before it is made."""
+        """Count a copy of a group with all its members before creating it."""
         self.count += _size(element)
         if self.count > _MOST_ELEMENTS:
             raise ProfileError(
@@ -117,7 +117,7 @@ def _size(element: Element) -> int:
 
 
 def _given(element: Element, name: str, value: Any, before: str, after: str) -> Element:
-    """The element and all below it, with a value and with keys of their own."""
+    """Return the element and all elements below it, with a value and with keys of their own."""
     return replace(
         element,
         key=after + element.key.removeprefix(before),

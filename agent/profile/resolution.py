@@ -1,4 +1,4 @@
-"""The values of an element's parameters once every reference and expression is replaced."""
+"""Resolves every reference and expression in an element's parameters."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from agent.profile.variables import Variables
 
 _LARGEST = 2_000_000
-"""Characters that one element's parameters may come to, those in between included."""
+"""Most characters of one element's parameters, including intermediate values."""
 
 _NODE = 10
-"""What a value counts beside its characters."""
+"""Fixed cost of a value, in addition to its characters."""
 
 
 def resolve(element: Element, profile: Profile, variables: Variables) -> dict[str, Any]:
-    """An element's parameters (not its components') with every reference and expression resolved.
+    """Return an element's parameters (without its components) with every reference and expression resolved.
 
     A parameter that is one expression keeps the type of its value; with text beside it, it becomes text.
 
@@ -42,7 +42,7 @@ def resolve(element: Element, profile: Profile, variables: Variables) -> dict[st
 
 
 def resolve_one(name: str, element: Element, profile: Profile, variables: Variables) -> Any:
-    """One of an element's parameters resolved, whatever becomes of the others; None if it is missing.
+    """Return one resolved parameter of an element, regardless of the others; None if it is missing.
 
     Raises:
         VariableUnavailableError: see ``resolve``.
@@ -57,7 +57,7 @@ def resolve_one(name: str, element: Element, profile: Profile, variables: Variab
 
 
 def resolve_known(profile: Profile, variables: Variables) -> dict[str, Any]:
-    """The profile's own parameters resolved, for people; what has no value here stays as it is written."""
+    """Return the profile's own parameters resolved, for display; unknown values stay as written."""
     try:
         profile = settle(profile, variables)
     except ProfileError:
@@ -82,10 +82,10 @@ def _told(resolver: _Resolver, slot: Slot, element: Element) -> Any:
 
 
 def settle(profile: Profile, variables: Variables) -> Profile:
-    """The profile with ``ParametersOn`` decided: the first true condition of each source sets its parameters.
+    """Return the profile with ``ParametersOn`` applied: each source's first true condition counts.
 
-    As in VirtualClient the conditions see the parameters after the command line's, and what they set wins
-    over both. ``resolve`` settles by itself; a profile without conditions is returned as it is.
+    As in VirtualClient, the conditions see the command line's parameters, and the values that they set take
+    precedence over those. ``resolve`` calls this itself; a profile without conditions is returned unchanged.
 
     Raises:
         ProfileError: if a condition has no value, or one that is neither true nor false.
@@ -130,9 +130,9 @@ def _settled(scope: Scope, profile: Profile, variables: Variables) -> Scope:
 
 
 class _Resolver:
-    """Resolves parameters; what they come to is counted while it is built, so that none can fill the memory.
+    """Resolves parameters and counts their size while building them, so that they cannot fill the memory.
 
-    A value that is referred to again counts again: a list may hold a list twice that holds a list twice.
+    A value that is referenced again counts again, because lists may nest repeated lists.
     """
 
     def __init__(self, names: Names) -> None:
@@ -203,7 +203,7 @@ class _Resolver:
             seconds = value.total_seconds() if isinstance(value, timedelta) else parse_timespan(value)
         except (ProfileError, AttributeError, TypeError):
             raise ProfileError(
-                f"{reference.raw}: the value of {reference.name} is no time span",
+                f"{reference.raw}: the value of {reference.name} is not a time span",
                 remedy="write it hh:mm:ss or d.hh:mm:ss",
             ) from None
         count = seconds / reference.unit_s
@@ -211,10 +211,10 @@ class _Resolver:
 
 
 def known_lookup(lookup: Lookup, variables: Variables) -> bool:
-    """Whether ``{head:name}`` is an expression; if not, it is a text with braces.
+    """Return True if ``{head:name}`` is an expression; otherwise it is a text with braces.
 
     Raises:
-        ProfileError: if the head is a misspelt one.
+        ProfileError: if the head is misspelt.
     """
     if variables.is_lookup(lookup.head):
         return True

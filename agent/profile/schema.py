@@ -1,4 +1,4 @@
-"""What a profile is once it has been read: plain values, each with the line it came from."""
+"""The data of a profile after reading: plain values with line numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 KINDS: Mapping[str, str] = MappingProxyType(
     {"dependency": "Dependencies", "action": "Actions", "monitor": "Monitors"}
 )
-"""The kinds of elements, and the profile's key under which each stands."""
+"""The kinds of elements, with the profile's key for each."""
 
 GROUPS = frozenset({"SequentialExecution", "ParallelExecution", "ParallelLoopExecution"})
 """The types that run other elements; only they have ``Components``."""
@@ -31,7 +31,7 @@ class Location:
     line: int | None = None
 
     def __str__(self) -> str:
-        """``file:line``."""
+        """Return ``file:line``."""
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
 
@@ -42,15 +42,15 @@ class Element:
     Args:
         kind: ``dependency``, ``action`` or ``monitor``.
         type: the component's type, as written; a group's as in ``GROUPS``.
-        key: where it stands: ``actions[2]``, or ``actions[1].components[0]`` in a group. In a merged
+        key: its place: ``actions[2]``, or ``actions[1].components[0]`` in a group. In a merged
             profile the numbers count through all sources.
         parameters: as written; expressions are not resolved.
         metadata: as written.
         components: the members of a group.
         location: the line that the element begins at.
         parameter_locations: the line of each parameter, under the name as written.
-        scope: which of ``Profile.scopes`` its references are looked up in.
-        given: values that a group around it sets for its expressions (``ForEach``).
+        scope: index into ``Profile.scopes`` for its references.
+        given: values that an enclosing group sets for its expressions (``ForEach``).
     """
 
     kind: str
@@ -65,25 +65,25 @@ class Element:
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def walk(self) -> Iterator[Element]:
-        """This element and all below it, in the order of the text."""
+        """Yield this element and all below it, in the order of the text."""
         yield self
         for component in self.components:
             yield from component.walk()
 
     def where(self, parameter: str) -> Location:
-        """The line of a parameter, or of the element where the parameter's own is not known."""
+        """Return the line of a parameter, or of the element if the parameter's own is unknown."""
         return self.parameter_locations.get(parameter, self.location)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One entry of ``ParametersOn``: parameters that hold if a condition does.
+    """One entry of ``ParametersOn``: parameters that apply if a condition is true.
 
     Args:
         expression: the condition, an expression that gives true or false.
-        parameters: what it sets.
+        parameters: the parameters that it sets.
         location: the line of the entry.
-        key: where it stands: ``parameterson[0]``.
+        key: its place: ``parameterson[0]``.
     """
 
     expression: Any
@@ -94,12 +94,12 @@ class Condition:
 
 @dataclass(frozen=True)
 class Scope:
-    """The parameters that one source declares; its elements see these before those of other sources.
+    """The parameters that one source declares; its elements see them before those of other sources.
 
     Args:
         parameters: values after overrides; expressions are not resolved.
         locations: the line of each parameter.
-        conditions: entries of ``ParametersOn`` that were not decided yet, in order.
+        conditions: entries of ``ParametersOn`` that are not evaluated yet, in order.
     """
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -109,20 +109,20 @@ class Scope:
 
 @dataclass(frozen=True)
 class Profile:
-    """What to run: one profile, or several merged in order.
+    """One profile, or several merged in order.
 
     Args:
-        name: the first source's name without its extension; names the telemetry.
+        name: the first source's name without its extension; is used in telemetry.
         description: the first source's.
-        metadata: of all sources; the first that sets a key wins, the command line before all.
-        parameters: of all sources, after overrides; the first that declares a name wins.
+        metadata: from all sources; the command line takes precedence, then the first source that sets a key.
+        parameters: from all sources, after overrides; the first source that declares a name takes precedence.
             Expressions are not resolved.
         minimum_execution_interval_s: shortest time from the start of one action to the next, in seconds.
         minimum_required_execution_time_s: a shorter timeout is refused, in seconds.
-        dependencies: what the host must have, in order.
-        actions: what is run, in order.
-        monitors: what is measured beside the actions.
-        sources: the files and URIs that it was read from.
+        dependencies: requirements on the host, in order.
+        actions: actions to run, in order.
+        monitors: measurements during the actions.
+        sources: the files and URIs of its text.
         scopes: one for each source, in the same order.
         sinks: where records go besides the run's folder, as ``--sink`` takes them.
     """
@@ -141,12 +141,12 @@ class Profile:
     sinks: tuple[str, ...] = ()
 
     def elements(self) -> Iterator[Element]:
-        """Every element, groups and their members included: dependencies, actions, monitors."""
+        """Yield every element, groups and their members included: dependencies, actions, monitors."""
         for element in (*self.dependencies, *self.actions, *self.monitors):
             yield from element.walk()
 
     def scope_of(self, element: Element) -> Scope:
-        """The parameters of the source that an element came from."""
+        """Return the parameters of the element's source."""
         if element.scope < len(self.scopes):
             return self.scopes[element.scope]
         return Scope(self.parameters)

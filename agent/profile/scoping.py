@@ -1,4 +1,4 @@
-"""Where a name in an expression leads: to a parameter (element, source, profile) or to a variable."""
+"""Resolves a name in an expression to a parameter (element, source, profile) or to a variable."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from agent.profile.variables import Variables
 
 MAXIMUM_CHAIN = 30
-"""How many parameters may refer to each other in a row."""
+"""Longest chain of parameters that refer to each other."""
 
 TOO_DEEP = "expressions are nested too deeply, counting those that they refer to"
-"""The message where Python's own stack ends."""
+"""The message if Python's own stack overflows."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Slot:
     """A parameter with a value, found by name.
 
     Args:
-        layer: 0 the element's own, 1 what a group gives it, 2 its source's, 3 the merged profile's.
+        layer: 0 the element's own, 1 an enclosing group's, 2 its source's, 3 the merged profile's.
         name: as declared.
         value: as written.
     """
@@ -40,19 +40,19 @@ class Slot:
 
     @property
     def place(self) -> tuple[int, str]:
-        """What makes two slots the same."""
+        """Identity of a slot."""
         return self.layer, canonical(self.name)
 
     def __str__(self) -> str:
-        """As a reference is written."""
+        """Return the slot in the form of a reference."""
         return f"$.Parameters.{self.name}" if self.layer else f"{{{self.name}}}"
 
 
 class Names:
     """The names that the expressions of one element may use.
 
-    A name means the element's own parameter first, wherever the expression stands (so in VirtualClient, which
-    copies the profile's parameters into the element). A parameter that names itself means the next layer:
+    A name refers to the element's own parameter first, wherever the expression is (as in VirtualClient, which
+    copies the profile's parameters into the element). A parameter that names itself refers to the next layer:
     ``Threads: "{Threads}"`` passes the profile's parameter on.
 
     Args:
@@ -60,7 +60,7 @@ class Names:
         scope: its source's.
         profile: the whole profile.
         variables: the host's and the run's.
-        given: what a group around the element gives it.
+        given: values from an enclosing group.
     """
 
     def __init__(
@@ -80,22 +80,22 @@ class Names:
 
     @classmethod
     def of(cls, element: Element, profile: Profile, variables: Variables) -> Names:
-        """The names for an element's expressions."""
+        """Return the names for an element's expressions."""
         return cls(element.parameters, profile.scope_of(element), profile, variables, element.given)
 
     def own(self) -> Iterator[Slot]:
-        """The element's own parameters."""
+        """Yield the element's own parameters."""
         yield from self._layers[0].values()
 
     def find(self, reference: Reference, chain: tuple[Slot, ...]) -> Slot | str:
-        """What a reference means: a parameter, or the name of a variable.
+        """Return the target of a reference: a parameter, or the name of a variable.
 
         Args:
             reference: the reference.
             chain: the parameters that led here; the last holds the reference.
 
         Raises:
-            ProfileError: if it means nothing, or leads back into the chain.
+            ProfileError: if it does not exist, or leads back into the chain.
         """
         wanted = canonical(reference.name)
         first = 1 if reference.declared else 0
@@ -104,7 +104,7 @@ class Names:
             first = max(first, chain[-1].layer + 1)
         for layer in self._layers[first:]:
             if slot := layer.get(wanted):
-                # The merged profile holds the same parameters once more: they are no further layer.
+                # The merged profile has the same parameters again; they are not another layer.
                 if itself and chain[-1].layer and slot.value == chain[-1].value:
                     continue
                 self._check_chain(slot, chain)
@@ -116,7 +116,7 @@ class Names:
         raise ProfileError(f"{reference.raw} refers to nothing", remedy=self._remedy(reference))
 
     def location(self, slot: Slot, element: Element | None) -> tuple[Location | None, str]:
-        """Where a parameter was declared, and its key."""
+        """Return the place where a parameter was declared, and its key."""
         if slot.layer == 0 and element is not None:
             return element.where(slot.name), f"{element.key}.parameters.{slot.name}"
         return self.scope.locations.get(slot.name), f"parameters.{slot.name}"
@@ -144,7 +144,7 @@ class Names:
 
 
 def told(name: str, error: ProfileError) -> ProfileError:
-    """An error as it may be told of a parameter: nothing of a secret's text."""
+    """Return an error without the text of a secret parameter."""
     if is_secret_name(name):
         return type(error)("its expression cannot be resolved; the text is *** by its name")
     return error

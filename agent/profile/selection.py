@@ -1,4 +1,4 @@
-"""Which elements of a profile are run: those asked for by scenario, those meant for this host."""
+"""Selects the elements of a profile to run: by scenario, and by host."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from agent.profile.schema import Element, Profile
 
 SWITCHED_OFF = "switched off (enabled: false)"
-"""Why an element is skipped that the profile's own parameters leave out."""
+"""Reason for skipping an element that the profile's own parameters disable."""
 
 _OFF = frozenset({"false", "no", "off", "0", "n", "f"})
-"""As pydantic reads them."""
+"""Truth values as in pydantic."""
 
 _DISTRIBUTIONS = {
     "azlinux": "azurelinux",
@@ -36,11 +36,11 @@ _DISTRIBUTIONS = {
 
 
 def select(profile: Profile, scenarios: str, variables: Variables | None = None) -> Profile:
-    """The profile with the elements that ``--scenarios a,-b`` leaves.
+    """Return the profile with the elements that ``--scenarios a,-b`` selects.
 
     A name alone keeps the actions of that scenario and drops the others; ``-name`` drops actions,
     dependencies and monitors of that scenario; one that is both named and excluded stays (as in
-    VirtualClient). A group stays with the members that are left; to name a group is to name all of them.
+    VirtualClient). A group keeps its remaining members; naming a group selects all of them.
 
     Args:
         profile: the profile.
@@ -88,7 +88,7 @@ class _Filter:
         return tuple(element for element in kept if element is not None)
 
     def one(self, element: Element, *, named: bool) -> Element | None:
-        """What is left of an element; ``named`` says that a group around it was asked for."""
+        """Return the remaining part of an element; ``named`` is True if an enclosing group was selected."""
         scenario = self.scenario(element).lower()
         if scenario in self.excluded:
             return None
@@ -103,7 +103,7 @@ def _scenario(element: Element, profile: Profile, variables: Variables) -> str:
     try:
         return text_of(resolve_one("Scenario", element, profile, variables))
     except ProfileError:
-        # It depends on what the host does not have now: then its text names it.
+        # It depends on a value that the host does not have now: use its text.
         texts = {canonical(name): str(text) for name, text in element.parameters.items()}
         return texts.get("scenario", "")
 
@@ -116,9 +116,9 @@ def applies_to(
     role: str = "",
     parameters: Mapping[str, Any] | None = None,
 ) -> str | None:
-    """Why an element is not meant for a host, or None where it is.
+    """Return the reason why an element does not apply to a host, or None if it applies.
 
-    ``SupportedPlatforms``, ``SupportedLinuxDistributions`` and ``Role`` are looked for among the parameters
+    ``SupportedPlatforms``, ``SupportedLinuxDistributions`` and ``Role`` are searched in the parameters
     first, then in the metadata; ``Enabled`` is a parameter.
 
     Args:

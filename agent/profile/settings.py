@@ -1,4 +1,4 @@
-"""``--set scenario.parameter=value``: parameters of single elements, whatever the profile declares."""
+"""Applies ``--set scenario.parameter=value``: sets parameters of single elements, declared or not."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from agent.profile.schema import Element, Profile
 
 _MAPPING = re.compile(r"""\{\s*(?:[\w"'][^{}]*:.*)?\}""", re.DOTALL)
-"""What is a mapping, not an expression such as ``{Name}``."""
+"""Matches a mapping, but not an expression such as ``{Name}``."""
 
 
 def set_parameters(
     profile: Profile, settings: Mapping[str, str], variables: Variables | None = None
 ) -> Profile:
-    """Return the profile with other parameters of its elements.
+    """Return the profile with changed parameters of its elements.
 
     Args:
         profile: the profile.
-        settings: values by ``scenario.parameter``; a type stands for the elements of that type. Further dots
+        settings: values by ``scenario.parameter``; a type selects the elements of that type. Further dots
             lead into a mapping: ``server.container.image``.
         variables: for scenarios that are written as expressions.
 
@@ -49,7 +49,7 @@ def _set(profile: Profile, place: str, text: str, variables: Variables) -> Profi
     scenario, path = _split(place, known)
     if is_secret_name(path[-1]):
         raise UsageError(
-            f"--set: {place} is secret by its name, and a command line is not",
+            f"--set: {place} has a secret's name, and a command line is not secret",
             remedy="give it in the environment or in a file, as the element's own parameters allow",
         )
     value = _value(place, text)
@@ -69,7 +69,7 @@ def _set(profile: Profile, place: str, text: str, variables: Variables) -> Profi
 
 
 def _names(element: Element, profile: Profile, variables: Variables) -> set[str]:
-    """What an element is called: its scenario, its type."""
+    """Return the names of an element: its scenario and its type."""
     from agent.core.errors import ProfileError
 
     try:
@@ -80,7 +80,7 @@ def _names(element: Element, profile: Profile, variables: Variables) -> set[str]
 
 
 def _split(place: str, known: Mapping[str, str]) -> tuple[str, list[str]]:
-    """The scenario, which may have dots itself, and the path of the parameter."""
+    """Return the scenario, which may contain dots itself, and the path of the parameter."""
     parts = place.split(".")
     for count in range(len(parts) - 1, 0, -1):
         scenario = ".".join(parts[:count]).strip().lower()
@@ -97,7 +97,7 @@ def _split(place: str, known: Mapping[str, str]) -> tuple[str, list[str]]:
 
 
 def _value(place: str, text: str) -> Any:
-    """A value as YAML has it; an expression stays a text."""
+    """Return a value parsed as YAML; an expression stays a text."""
     from agent.profile.yaml_text import plain_scalar, read_yaml
 
     if not (text.startswith("[") or _MAPPING.fullmatch(text.strip())):
@@ -112,7 +112,7 @@ def _value(place: str, text: str) -> Any:
 
 
 def _laid(parameters: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
-    """The parameters with another value at a path."""
+    """Return the parameters with another value at a path."""
     name, *rest = path
     written = next((key for key in parameters if canonical(key) == canonical(name)), name)
     if rest:

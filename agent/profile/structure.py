@@ -1,4 +1,4 @@
-"""From a document to a profile: which keys there are, what kind of value each takes, what is required."""
+"""Turns a document into a profile: known keys, kinds of values, required values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ELEMENT_KEYS = ("Type", "Metadata", "Parameters", "Components", "Role", *_INFOR
 
 
 def read_profile(source: Source) -> Profile:
-    """The profile that a source holds.
+    """Return the profile of a source.
 
     Raises:
         ProfileError: with every problem of the source.
@@ -45,7 +45,7 @@ def read_profile(source: Source) -> Profile:
 
 @dataclass
 class _Structure:
-    """Walks one document; ``path`` is where something stands, ``key`` how that is told."""
+    """Reads one document; ``path`` is the current position, ``key`` its name in messages."""
 
     label: str
     document: Document
@@ -88,7 +88,7 @@ class _Structure:
         return Location(self.label, self.document.line(path))
 
     def _keys(self, data: Mapping[str, Any], known: Iterable[str], path: Path, key: str) -> dict[str, str]:
-        """The keys of a mapping as written, by their known names; what is unknown is a problem."""
+        """Return the keys of a mapping as written, by their known names; report unknown keys."""
         names = {canonical(name): name for name in known}
         found: dict[str, str] = {}
         for written in data:
@@ -118,7 +118,7 @@ class _Structure:
     def _mapping(
         self, data: Mapping[str, Any], written: str | None, path: Path, key: str = ""
     ) -> tuple[dict[str, Any], dict[str, Location]]:
-        """A mapping of names to values, and the line of each."""
+        """Return a mapping of names to values, and the line of each."""
         value = None if written is None else data[written]
         if written is None or value is None:
             return {}, {}
@@ -217,7 +217,7 @@ class _Structure:
     def _required_time(
         self, data: Mapping[str, Any], keys: Mapping[str, str], metadata: Mapping[str, Any]
     ) -> float | None:
-        """VirtualClient reads it from the metadata, its profiles also have it as a key of their own."""
+        """Return the required time, from the metadata (as in VirtualClient) or the profile's own key."""
         if "MinimumRequiredExecutionTime" in keys:
             return self._timespan(data, keys["MinimumRequiredExecutionTime"])
         for name in metadata:

@@ -1,4 +1,4 @@
-"""What the readers of JSON and YAML have in common: the document, its limits, the error."""
+"""Shared parts of the readers of JSON and YAML: the document, its limits, the error."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAXIMUM_DEPTH = 50
-"""How deep lists and mappings may be nested."""
+"""Deepest nesting of lists and mappings."""
 
 MAXIMUM_NODES = 200_000
-"""How many values there may be, those that YAML aliases repeat included."""
+"""Most values, including those that YAML aliases repeat."""
 
 MAXIMUM_CHARACTERS = 10_000_000
-"""How long all texts may be together, those that YAML aliases repeat included."""
+"""Most characters in total, including those that YAML aliases repeat."""
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -21,10 +21,10 @@ Path = tuple[str | int, ...]
 
 
 class SyntaxProblem(Exception):  # noqa: N818 - never leaves this package
-    """The text cannot be read beyond a place.
+    """The text cannot be read from this place on.
 
     Args:
-        message: what is wrong there.
+        message: the problem.
         line: counted from 1.
         column: counted from 1.
     """
@@ -38,12 +38,12 @@ class SyntaxProblem(Exception):  # noqa: N818 - never leaves this package
 
 @dataclass
 class Document:
-    """What a text says.
+    """Content of a text.
 
     Args:
         data: mappings (keys are text), lists, text, numbers, booleans and None.
         lines: the line of each mapping's key and each list's entry, by the path to it.
-        duplicates: keys that stand twice in one mapping: path and line of the second.
+        duplicates: keys that occur twice in one mapping: path and line of the second.
     """
 
     data: Any = None
@@ -51,12 +51,12 @@ class Document:
     duplicates: list[tuple[Path, int]] = field(default_factory=list)
 
     def line(self, path: Path) -> int | None:
-        """The line of a value, or of what it is in."""
+        """Return the line of a value, or of the value that contains it."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path)
 
 
 def has_half_pair(text: str) -> bool:
-    """Whether an escape in the text stands for half of a surrogate pair, which nothing can write."""
+    """Return True if an escape in the text is half of a surrogate pair, which cannot be written."""
     return _HALF_PAIR.search(text) is not None

@@ -1,8 +1,8 @@
-"""Which parts of a text are expressions, and which are braces that a shell, awk or JSON needs.
+"""Separates the expressions in a text from braces that a shell, awk or JSON needs.
 
 An expression is ``$.Parameters.Name``, or one of these in braces (no blank after the first):
-``Name``, ``Name.TotalSeconds``, ``PackageDir:name``, ``calculate(…)``. Everything else stays as it is; so
-does ``${…}``, and what stands in double braces.
+``Name``, ``Name.TotalSeconds``, ``PackageDir:name``, ``calculate(…)``. All else is unchanged, including
+``${…}`` and text in double braces.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Reference:
 
     Args:
         raw: as written.
-        name: whose value is wanted.
-        unit_s: for a total, the seconds that one of its unit has.
-        declared: whether only a parameter that the profile declares is meant.
+        name: the name of the value.
+        unit_s: for a total, the seconds in one unit.
+        declared: True if only a declared profile parameter is meant.
     """
 
     raw: str
@@ -51,8 +51,8 @@ class Lookup:
 
     Args:
         raw: as written.
-        head: what is looked up.
-        argument: the name, which may hold expressions itself.
+        head: the kind of lookup.
+        argument: the name, which may contain expressions itself.
     """
 
     raw: str
@@ -66,7 +66,7 @@ class Calculation:
 
     Args:
         raw: as written.
-        expression: what stands between the parentheses.
+        expression: the text between the parentheses.
     """
 
     raw: str
@@ -78,10 +78,10 @@ Part = str | Reference | Lookup | Calculation
 
 @lru_cache(maxsize=2048)
 def parse_template(text: str) -> tuple[Part, ...]:
-    """The parts of a text, in order.
+    """Return the parts of a text, in order.
 
     Raises:
-        ProfileError: if what begins as an expression is not a whole one.
+        ProfileError: if an expression is incomplete.
     """
     if len(text) > _MAXIMUM_LENGTH:
         raise ProfileError("the text is too long")
@@ -99,7 +99,7 @@ def parse_template(text: str) -> tuple[Part, ...]:
 
 
 def _closing_braces(text: str) -> dict[int, int]:
-    """Where each brace closes that does."""
+    """Return the closing position for each brace that is closed."""
     closes: dict[int, int] = {}
     opened: list[int] = []
     for match in _BRACE.finditer(text):
@@ -111,7 +111,7 @@ def _closing_braces(text: str) -> dict[int, int]:
 
 
 def _part(text: str, start: int, opening: str, closes: dict[int, int]) -> tuple[Part | None, int]:
-    """The expression at a place or None, and where to go on."""
+    """Return the expression at a position or None, and the position after it."""
     if opening[:2] == "$.":
         match = _PARAMETER.match(text, start)
         if match is None:

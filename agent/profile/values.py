@@ -1,4 +1,4 @@
-"""Values within expressions: what text stands for, and how a value is written into a text."""
+"""Values within expressions: reading them from text, and writing them into text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MAXIMUM_DIGITS = 15
 
 
 class KindError(TypeError):
-    """Values of kinds that do not go together; the message shows no value."""
+    """Values of incompatible kinds; the message does not show a value."""
 
 
 def value_of(value: Any) -> Any:
-    """A parameter's value within an expression: text that is written as a number is one, and so on."""
+    """Return a parameter's value within an expression: a number written as text becomes a number."""
     if not isinstance(value, str):
         return value
     from agent.profile.yaml_text import plain_scalar
@@ -38,7 +38,7 @@ def value_of(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value within a text, as VirtualClient writes it: ``true``, ``60`` for 60.0, nothing for null."""
+    """Return a value within a text, as VirtualClient writes it: ``true``, ``60`` for 60.0, empty for null."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -59,10 +59,10 @@ def _shortest(number: float) -> int | float:
 
 
 def bounded(value: Any) -> Any:
-    """A value that is not too large to go on with.
+    """Return a value after checking that it is not too large.
 
     Raises:
-        OverflowError: if it is.
+        OverflowError: if it is too large.
     """
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise OverflowError
@@ -74,11 +74,11 @@ def bounded(value: Any) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in words."""
+    """Return the kind of a value, in words."""
     names = {bool: "a truth value", str: "text", timedelta: "a time span", type(None): "null"}
     return names.get(type(value), "a number")
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number; true and false are none."""
+    """Return True if a value is a number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)

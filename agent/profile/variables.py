@@ -1,4 +1,4 @@
-"""The names that stand for something of the host or the run, and where their values come from."""
+"""The names of values from the host or the run, and how to read them."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "SelectedScenarios": "scenarios that --scenarios names, separated by commas; empty for all",
     }
 )
-"""The variables, each with what it is. All but the last six are VirtualClient's."""
+"""The variables with their descriptions. All except the last six are VirtualClient's."""
 
 LOOKUPS: Mapping[str, str] = MappingProxyType(
     {
         "PackageDir": "folder of the named package",
         "PackageDir/Platform": "the folder for this platform within the named package",
         "ScriptDir": "folder of the named scripts",
-        "EnvironmentVariable": "a variable of the agent's environment; empty where it is not set",
+        "EnvironmentVariable": "a variable of the agent's environment; empty if it is not set",
     }
 )
-"""What is looked up by a name after a colon, as in ``{PackageDir:mlperf}``."""
+"""Lookups by a name after a colon, as in ``{PackageDir:mlperf}``."""
 
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
@@ -64,21 +64,21 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "AgentId": "ClientId",
     }
 )
-"""Other spellings that VirtualClient has, and the name each stands for."""
+"""Other spellings in VirtualClient, with the name of each."""
 
 
 class VariableUnavailableError(ProfileError):
-    """The host does not have what a variable stands for, at least not now: no GPU, no driver yet."""
+    """The host does not have the value of a variable now: no GPU, no driver yet."""
 
 
 class Variables:
-    """Values of variables by name, read when they are asked for.
+    """Values of variables by name, read on demand.
 
     Args:
-        values: a callable for each variable; None as its value says that the host has none. Names beyond
+        values: a callable for each variable; it returns None if the host has no value. Names beyond
             ``VARIABLES`` are allowed.
-        lookups: a callable for each name of ``LOOKUPS``; it takes what stands after the colon, and gives None
-            where there is no such thing.
+        lookups: a callable for each name of ``LOOKUPS``; it takes the text after the colon, and returns None
+            if it does not exist.
     """
 
     def __init__(
@@ -93,19 +93,19 @@ class Variables:
 
     @classmethod
     def of(cls, **values: Any) -> Variables:
-        """Variables with fixed values."""
+        """Return variables with fixed values."""
         return cls({name: partial(_same, value) for name, value in values.items()})
 
     def __contains__(self, name: str) -> bool:
-        """Whether a name is a variable's, be it available or not."""
+        """Return True if a name is a variable's, available or not."""
         return canonical(name) in self._names
 
     def __iter__(self) -> Iterator[str]:
-        """The names of all variables."""
+        """Return an iterator over the names of all variables."""
         return iter(self._names.values())
 
     def value(self, name: str) -> Any:
-        """The value of a variable.
+        """Return the value of a variable.
 
         Raises:
             VariableUnavailableError: if the host does not have it now.
@@ -120,19 +120,19 @@ class Variables:
         return value
 
     def is_lookup(self, head: str) -> bool:
-        """Whether ``{head:name}`` looks something up."""
+        """Return True if ``{head:name}`` is a lookup."""
         return canonical(head) in self._lookup_names
 
     @property
     def lookup_names(self) -> list[str]:
-        """The heads that look something up."""
+        """Return the heads of lookups."""
         return list(self._lookup_names.values())
 
     def look_up(self, head: str, name: str) -> Any:
-        """What ``{head:name}`` stands for.
+        """Return the value of ``{head:name}``.
 
         Raises:
-            VariableUnavailableError: if there is no such thing on this host now.
+            VariableUnavailableError: if it does not exist on this host now.
         """
         read = self._lookups.get(_key(head))
         value = read(name) if read else None
@@ -149,14 +149,14 @@ def _same(value: Any) -> Any:
 
 
 def _spellings(given: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
-    """All names that may be written, aliases included, by their canonical form."""
+    """Return all accepted names, aliases included, by their canonical form."""
     names = {canonical(name): name for name in (*known, *given)}
     aliases = {canonical(alias): alias for alias, name in ALIASES.items() if canonical(name) in names}
     return {**aliases, **names}
 
 
 def _key(name: str) -> str:
-    """The canonical form of the name that a spelling stands for."""
+    """Return the canonical name for a spelling."""
     return _ALIAS_KEYS.get(canonical(name), canonical(name))
 
 

@@ -1,6 +1,6 @@
-"""YAML by the 1.2 core schema, so that ``00:01:00`` stays a time span and ``on`` a word.
+"""Reads YAML with the 1.2 core schema, so that ``00:01:00`` stays a time span and ``on`` a word.
 
-PyYAML reads and composes the text; what its YAML 1.1 makes of a scalar is not used.
+PyYAML reads and composes the text; its YAML 1.1 interpretation of scalars is not used.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _MERGE = "<<"
 
 class _Composer(yaml.SafeLoader):
     def resolve(self, kind: type[Node], value: Any, implicit: Any) -> Any:
-        """The tag of a node that has none: a scalar is plain or quoted, whatever YAML 1.1 makes of it."""
+        """Return the tag of a node without one: a scalar is plain or quoted, regardless of YAML 1.1."""
         if kind is ScalarNode:
             return _PLAIN if implicit[0] else _TEXT
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
 
 
 def plain_scalar(text: str) -> str | int | float | bool | None:
-    """What an unquoted scalar means.
+    """Return the value of an unquoted scalar.
 
     A number that would lose digits stays text, because it is a version or an identifier: ``12.10``, ``007``.
     """
@@ -69,11 +69,11 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
 
 
 def read_yaml(text: str) -> Document:
-    """The data of a YAML text.
+    """Return the data of a YAML text.
 
     Raises:
-        SyntaxProblem: where it is no YAML, holds several documents, a tag that is not of the core schema, or
-            unfolds to more than a profile can need.
+        SyntaxProblem: if it is not YAML, contains several documents or a tag outside of the core schema, or
+            expands to more than a profile can need.
     """
     try:
         node = yaml.compose(text, Loader=_Composer)
@@ -86,7 +86,7 @@ def read_yaml(text: str) -> Document:
         message = f"the character U+{int(error.character):04X} is not allowed"
         raise SyntaxProblem(message, before.count("\n") + 1, len(before) - before.rfind("\n")) from None
     except (ValueError, OverflowError):
-        raise SyntaxProblem("an escape such as \\UFFFFFFFF is no character", 1, 1) from None
+        raise SyntaxProblem("an escape such as \\UFFFFFFFF is not a character", 1, 1) from None
     except RecursionError:
         raise SyntaxProblem(f"nested deeper than {MAXIMUM_DEPTH}", 1, 1) from None
     reader = _Reader()
@@ -103,7 +103,7 @@ class _Reader:
         self.characters = 0
 
     def value(self, node: Node, path: Path) -> Any:
-        """The value of a node; a mapping that ``<<`` takes in counts as nested, too."""
+        """Return the value of a node; a mapping that ``<<`` includes counts as nested, too."""
         self.count += 1
         if self.depth > MAXIMUM_DEPTH:
             raise _problem(node, f"nested deeper than {MAXIMUM_DEPTH}, or an alias within its own anchor")
@@ -164,7 +164,7 @@ class _Reader:
 def _scalar(node: ScalarNode) -> str | int | float | bool | None:
     text: str = node.value
     if has_half_pair(text):
-        raise _problem(node, "half of a surrogate pair is no character")
+        raise _problem(node, "half of a surrogate pair is not a character")
     if node.tag == _TEXT:
         return text
     value = plain_scalar(text)

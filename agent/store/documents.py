@@ -1,6 +1,6 @@
-"""The JSON documents of a run and a fleet run: one schema each, for who writes and who reads.
+"""The JSON documents of a run and a fleet run: one schema each, for writers and readers.
 
-The schemas are published in ``docs/schemas``. Keys that a schema does not name are kept, so that a document
+The schemas are published in ``docs/schemas``. Unknown keys are kept, so that a document
 of a newer version can be read. Times are ISO 8601 in UTC.
 """
 
@@ -34,7 +34,7 @@ class _Part(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _null_is_missing(cls, values: Any) -> Any:
-        """Take null for a missing value, as runs that were killed early have it."""
+        """Treat null as a missing value, as in runs that were killed early."""
         if not isinstance(values, dict):
             return values
         return {key: value for key, value in values.items() if value is not None}
@@ -44,16 +44,16 @@ class Document(_Part):
     """A JSON file of a run's folder."""
 
     FILE: ClassVar[str]
-    """Its path below its folder."""
+    """Path below its folder."""
 
     schema_version: Literal[1] = Field(1, description="Version of the document's schema.")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document as JSON can carry it."""
+        """Return the document as JSON-compatible values."""
         return self.model_dump(mode="json")
 
     def write(self, folder: Path) -> Path:
-        """Write it into its folder, whole or not at all; return its path."""
+        """Write it into its folder atomically; return its path."""
         path = folder / self.FILE
         make_folder(path.parent)
         write_json(path, self.to_json())
@@ -92,11 +92,11 @@ class ReasonPart(_Part):
 
 
 class VerdictPart(_Part):
-    """Whether a result counts."""
+    """Verdict on a result."""
 
     validity: Validity | None = Field(None, description="None if nothing was judged.")
     reasons: list[ReasonPart] = Field(default_factory=list)
-    warnings: list[str] = Field(default_factory=list, description="What may spoil a figure.")
+    warnings: list[str] = Field(default_factory=list, description="Doubts about the numbers.")
 
 
 class ToolPart(_Part):
@@ -113,11 +113,11 @@ class MetricPart(_Part):
     value: float
     unit: str = Field(description="Base unit, such as seconds, tokens/s, bytes, ratio.")
     relativity: str = Field("Undefined", description="HigherIsBetter, LowerIsBetter or Undefined.")
-    verbosity: int = Field(1, description="1 for the numbers that matter most.")
+    verbosity: int = Field(1, description="1 for headline numbers.")
 
 
 class HeadlinePart(_Part):
-    """The number of its kind that stands for a case."""
+    """The headline number of a case for one kind of metric."""
 
     metric: str
     value: float
@@ -136,7 +136,7 @@ class CasePart(_Part):
     start: str | None = None
     end: str | None = None
     case_dir: str | None = Field(None, description="Folder of the raw logs, below the run's folder.")
-    complete: bool = Field(default=True, description="False if the tool's output was cut.")
+    complete: bool = Field(default=True, description="False if the tool's output was truncated.")
     details: dict[str, Any] = Field(default_factory=dict, description="Settings in effect.")
 
 
@@ -168,7 +168,7 @@ class ProfilePart(_Part):
 
 
 class RunDocument(Document):
-    """run.json: what was run, on what, and how it ended."""
+    """run.json: profile, host, steps and result of a run."""
 
     FILE: ClassVar[str] = RUN_FILE
 
@@ -185,14 +185,14 @@ class RunDocument(Document):
     resumed: list[str] = Field(default_factory=list, description="When the run was resumed.")
     end: str | None = None
     verdict: VerdictPart = Field(default_factory=VerdictPart)
-    exit_code: int | None = Field(None, description="None while the run goes on.")
+    exit_code: int | None = Field(None, description="None while the run continues.")
     exit_reason: str = ""
     steps: list[StepPart] = Field(default_factory=list)
     cases: list[CasePart] = Field(default_factory=list)
 
 
 class SummaryDocument(Document):
-    """summary.json: what one case found."""
+    """summary.json: the result of one case."""
 
     FILE: ClassVar[str] = SUMMARY_FILE
 
@@ -201,11 +201,11 @@ class SummaryDocument(Document):
     format: str = Field("", description="The parser's name.")
     start: str | None = None
     end: str | None = None
-    complete: bool = Field(default=True, description="False if the tool's output was cut.")
+    complete: bool = Field(default=True, description="False if the tool's output was truncated.")
     verdict: VerdictPart = Field(default_factory=VerdictPart)
     headline: dict[str, HeadlinePart] = Field(default_factory=dict, description="By kind.")
     metrics: list[MetricPart] = Field(default_factory=list)
-    usage: list[MetricPart] = Field(default_factory=list, description="What monitors saw of the case.")
+    usage: list[MetricPart] = Field(default_factory=list, description="The monitors' sums for the case.")
     details: dict[str, Any] = Field(default_factory=dict, description="Settings in effect.")
     sources: list[str] = Field(default_factory=list, description="The files that were parsed.")
 
@@ -259,7 +259,7 @@ class FleetHostPart(_Part):
     warning: str = Field("", description="What is wrong with the host although it works.")
     duration_s: float | None = Field(None, description="Of the run, by the host's clock.")
     good: bool = False
-    may_go_on: bool = Field(default=False, description="Whether a run may still be at work there.")
+    may_go_on: bool = Field(default=False, description="True if a run may still be active there.")
     report: str | None = None
     headline: dict[str, dict[str, HeadlinePart]] = Field(default_factory=dict, description="By scenario.")
 
@@ -280,7 +280,7 @@ class DistributionPart(_Part):
 
 
 class FleetDocument(Document):
-    """fleet.json: a fleet run, its hosts and how they compare."""
+    """fleet.json: a fleet run, its hosts and their comparison."""
 
     FILE: ClassVar[str] = FLEET_FILE
 

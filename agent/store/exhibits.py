@@ -1,6 +1,6 @@
-"""exhibits.json: tables and charts that an action puts beside a case's raw logs, for page, terminal and JSON.
+"""exhibits.json: tables and charts that an action adds to a case, for page, terminal and JSON.
 
-An action knows what is to be set side by side; how it looks is the report's. Values are in base units.
+The action decides which values to compare; the report decides the layout. Values are in base units.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A value, how far it may be off, and a word about it; all absent for an empty cell.
+    """A value, its standard error, and a note; all absent for an empty cell.
 
     Args:
         value: in the column's unit.
@@ -44,7 +44,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """What the row is about, and a cell for each column."""
+    """A row's subject, and a cell for each column."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Things side by side: ``head`` says what the rows are."""
+    """A comparison; ``head`` is the title of the rows' subjects."""
 
     title: str
     head: str
@@ -63,7 +63,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Point:
-    """A place on a chart; ``error`` is y's standard error, ``name`` is written beside it."""
+    """A point on a chart; ``error`` is y's standard error, ``name`` is its label."""
 
     x: float
     y: float
@@ -81,7 +81,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Series of points; joined by lines where the order of x means something."""
+    """Series of points; joined by lines if x has an order."""
 
     title: str
     x: Column
@@ -93,7 +93,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Exhibits:
-    """What a case shows besides its metrics."""
+    """Tables and charts of a case besides its metrics."""
 
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()
@@ -114,7 +114,7 @@ def write_exhibits(case_dir: Path, exhibits: Exhibits) -> Path:
 
 
 def read_exhibits(case_dir: Path | None) -> Exhibits:
-    """What a case shows; nothing where there is no such file, the problem where it cannot be read."""
+    """Return a case's exhibits: empty if it has no such file, with a problem if the file cannot be read."""
     path = case_dir / EXHIBITS_FILE if case_dir else None
     if path is None or not path.is_file():
         return Exhibits()
@@ -156,4 +156,4 @@ def _check(*numbers: object) -> None:
         if number is not None and (
             isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number)
         ):
-            raise ValueError(f"{number!r} is no number")
+            raise ValueError(f"{number!r} is not a number")

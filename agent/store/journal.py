@@ -1,7 +1,7 @@
-"""What was planned, done and measured: one SQLite file a run, written before and after every step.
+"""Records plans, steps and measurements: one SQLite file per run, written before and after every step.
 
 A step's end, its cases and its records are one transaction, so that a kill at any moment leaves either
-all of them or none. Sinks are fed from here and remember how far they came.
+all of them or none. Sinks read from the journal, which stores their positions.
 """
 
 from __future__ import annotations
@@ -93,28 +93,28 @@ _KIND = ("unit", "relativity", "verbosity", "description", "tags")
 _CONTEXT_ID_DIGITS = 16
 _CONTEXTS_AT_HAND = 256
 _RECENT = 1000
-"""Records that are kept at hand for the sinks, which take them within seconds."""
+"""Records kept in memory for the sinks, which read them within seconds."""
 
 
 def now() -> datetime:
-    """The present moment, aware, in UTC."""
+    """Return the current time, aware, in UTC."""
     return datetime.now(timezone.utc)
 
 
 class StepStatus(str, Enum):
-    """Where a step stands."""
+    """State of a step."""
 
     STARTED = "started"
     DONE = "done"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     CUT = "cut"
-    """By the run's timeout, as it was meant to be."""
+    """Ended by the run's timeout, as intended."""
 
 
 @dataclass(frozen=True)
 class StepRow:
-    """A step as the journal has it; times are ISO 8601 in UTC."""
+    """A step as stored in the journal; times are ISO 8601 in UTC."""
 
     key: str
     component: str
@@ -158,7 +158,7 @@ class Journal:
     """The journal of one run; safe to use from several threads.
 
     Args:
-        path: the SQLite file; made if it is missing.
+        path: the SQLite file; created if missing.
 
     Raises:
         UsageError: if the file is not a journal.
@@ -188,7 +188,7 @@ class Journal:
             ) from error
 
     def __enter__(self) -> Self:
-        """The journal, for as long as the context is open."""
+        """Return the journal, which is open until the context ends."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -196,14 +196,14 @@ class Journal:
         self.close()
 
     def require_in_place(self) -> None:
-        """See that the file that is written to is still the one at its path.
+        """Check that the file being written is still the one at its path.
 
         Raises:
-            OSError: if it was removed or replaced: what was noted since is lost.
+            OSError: if it was removed or replaced: later entries are lost.
         """
         status = self.path.stat()
         if (status.st_dev, status.st_ino) != self._identity:
-            raise FileNotFoundError(errno.ENOENT, "it was removed while the run went on", str(self.path))
+            raise FileNotFoundError(errno.ENOENT, "it was removed while the run was active", str(self.path))
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""
@@ -226,12 +226,12 @@ class Journal:
             return self._database.execute(query, arguments).fetchall()
 
     def remember(self, **values: Any) -> None:
-        """Keep facts of the run itself, by name; JSON values."""
+        """Store facts of the run itself, by name; JSON values."""
         with self._transaction() as database:
             _remember(database, values)
 
     def recall(self, key: str, default: Any = None) -> Any:
-        """What was remembered under a name."""
+        """Return the value stored under a name."""
         rows = self._rows("SELECT value FROM run WHERE key = ?", (key,))
         return json.loads(rows[0]["value"]) if rows else default
 
@@ -280,7 +280,7 @@ class Journal:
         records: Iterable[MetricRecord] = (),
         remember: Mapping[str, Any] | None = None,
     ) -> None:
-        """Note a step's end together with its cases, its records and facts of the run: all or nothing."""
+        """Record a step's end with its cases, its records and facts of the run in one transaction."""
         with self._lock:
             with self._transaction() as database:
                 _remember(database, remember or {})
@@ -296,46 +296,46 @@ class Journal:
             self._recent.extend(added)
 
     def add_records(self, records: Iterable[MetricRecord]) -> None:
-        """Keep records that belong to no step, such as a monitor's."""
+        """Store records without a step, such as a monitor's."""
         with self._lock:
             with self._transaction() as database:
                 added = _insert(database, records)
             self._recent.extend(added)
 
     def steps(self) -> list[StepRow]:
-        """All steps, in the order in which they were first started."""
+        """Return all steps, in the order of their first start."""
         return [_step(row) for row in self._rows("SELECT * FROM steps ORDER BY position")]
 
     def step(self, key: str) -> StepRow | None:
-        """A step by its key, or None if it never started."""
+        """Return a step by its key, or None if it never started."""
         rows = self._rows("SELECT * FROM steps WHERE key = ?", (key,))
         return _step(rows[0]) if rows else None
 
     def steps_of(self, component: str) -> list[StepRow]:
-        """The steps of one component that ever started."""
+        """Return the steps of one component that ever started."""
         return [_step(row) for row in self._rows("SELECT * FROM steps WHERE component = ?", (component,))]
 
     def mark_cut(self) -> None:
-        """The run's timeout ended what was interrupted: that is no failure."""
+        """Mark interrupted steps as ended by the run's timeout, which is not a failure."""
         with self._transaction() as database:
             database.execute("UPDATE steps SET status = 'cut' WHERE status = 'interrupted'")
 
     def undos(self) -> list[tuple[int, str, dict[str, Any]]]:
-        """What was not taken back yet: number, step's key and values, in the order in which steps started."""
+        """Return the changes not undone yet (number, step's key, values), in the order of their steps."""
         rows = self._rows("SELECT id, step, value FROM undos WHERE undone IS NULL ORDER BY id")
         return [(row["id"], row["step"], json.loads(row["value"])) for row in rows]
 
     def undone_steps(self) -> set[str]:
-        """The keys of the steps that were taken back."""
+        """Return the keys of the undone steps."""
         return {row["step"] for row in self._rows("SELECT step FROM undos WHERE undone IS NOT NULL")}
 
     def undone(self, number: int) -> None:
-        """Note that a step was taken back."""
+        """Record that a step was undone."""
         with self._transaction() as database:
             database.execute("UPDATE undos SET undone = ? WHERE id = ?", (now().isoformat(), number))
 
     def cases(self) -> list[dict[str, Any]]:
-        """The cases of all finished steps, in the order in which they ended."""
+        """Return the cases of all finished steps, in the order of their ends."""
         return [
             {**json.loads(row["value"]), "step": row["step"]}
             for row in self._rows("SELECT step, value FROM cases ORDER BY id")
@@ -377,7 +377,7 @@ class Journal:
         return int(self._rows("SELECT COALESCE(MAX(id), 0) AS id FROM records")[0]["id"])
 
     def records_after(self, record_id: int, limit: int = 5000) -> list[MetricRecord]:
-        """The records that follow a record, oldest first."""
+        """Return the records that follow a record, oldest first."""
         with self._lock:
             recent = self._recent
             if recent and recent[0].record_id <= record_id + 1:
@@ -388,12 +388,12 @@ class Journal:
         return [record_from_json(row["id"], row["value"]) for row in rows]
 
     def sink_position(self, name: str) -> tuple[int, int]:
-        """The last record that a sink has, and its own position (a file's size in bytes)."""
+        """Return the last record that a sink has, and its own position (a file's size in bytes)."""
         rows = self._rows("SELECT record_id, position FROM sinks WHERE name = ?", (name,))
         return (rows[0]["record_id"], rows[0]["position"]) if rows else (0, 0)
 
     def move_sink(self, name: str, record_id: int, position: int) -> None:
-        """Note how far a sink has come."""
+        """Record a sink's position."""
         with self._transaction() as database:
             database.execute(
                 """INSERT INTO sinks VALUES (?, ?, ?) ON CONFLICT (name)
@@ -467,9 +467,9 @@ class Journal:
 
 
 def record_to_json(record: MetricRecord) -> str:
-    """A record as one line of JSON without its id, which the journal gives.
+    """Return a record as one line of JSON without its id, which the journal assigns.
 
-    A monitor's records have most members in common: those are written once.
+    A monitor's records have most members in common: they are written once.
     """
     context = _context(
         record.experiment_id, record.run_id, record.client_id, record.profile, record.tool_name,
@@ -486,7 +486,7 @@ def record_to_json(record: MetricRecord) -> str:
 
 
 def json_text(value: MetadataValue) -> str:
-    """What ``json.dumps`` gives, without its detours."""
+    """Return the result of ``json.dumps``, but faster."""
     if isinstance(value, str):
         return encode_basestring_ascii(value)
     return str(value) if type(value) is int else json.dumps(value)
@@ -494,7 +494,7 @@ def json_text(value: MetadataValue) -> str:
 
 @lru_cache(maxsize=64)
 def _context(*values: str) -> str:
-    """Members of a JSON object, without its braces."""
+    """Return members of a JSON object, without its braces."""
     return json.dumps(dict(zip((*_CONTEXT, *_SPAN), values, strict=True)))[1:-1]
 
 
@@ -503,13 +503,13 @@ def _kind(  # noqa: PLR0917 - what makes one kind of record
     unit: str, relativity: str, verbosity: int, description: str, tags: tuple[str, ...],
     names: tuple[str, ...], *values: MetadataValue,
 ) -> str:  # fmt: skip
-    """Members of a JSON object, without its braces."""
+    """Return members of a JSON object, without its braces."""
     members = dict(zip(_KIND, (unit, relativity, verbosity, description, tags), strict=True))
     return json.dumps({**members, "metadata": dict(zip(names, values, strict=True))})[1:-1]
 
 
 def record_from_json(record_id: int, text: str) -> MetricRecord:
-    """The inverse of ``record_to_json``."""
+    """Return the record of a line; the inverse of ``record_to_json``."""
     values = json.loads(text)
     for key in ("timestamp", *_SPAN):
         values[key] = _read(values[key])
@@ -548,7 +548,7 @@ def is_on_network(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bo
 
 
 def _require_ordinary(path: Path) -> None:
-    """See that a database and what SQLite keeps beside it are files of this account, and no links.
+    """Check that a database and SQLite's other files are ordinary files of this account.
 
     Raises:
         OSError: if one of them is something else.
@@ -567,7 +567,7 @@ def _remember(database: sqlite3.Connection, values: Mapping[str, Any]) -> None:
 
 
 def _insert(database: sqlite3.Connection, records: Iterable[MetricRecord]) -> list[MetricRecord]:
-    """Insert records; returns them with their ids, as ``records_after`` would read them."""
+    """Insert records; return them with their ids, as ``records_after`` would read them."""
     added = list(records)
     for record in added:
         record.stored = record_to_json(record)

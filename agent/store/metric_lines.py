@@ -1,4 +1,4 @@
-"""metrics.jsonl as records: a line that was cut short is left out."""
+"""Reads metrics.jsonl as records; an incomplete line is ignored."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 def is_monitor(tool_name: str) -> bool:
-    """Whether records of this tool watch the host instead of measuring a workload."""
+    """Return True if records of this tool watch the host instead of measuring a workload."""
     return tool_name.lower().endswith("monitor")
 
 
 def read_records(path: Path, unread: list[str] | None = None) -> Iterator[MetricRecord]:
-    """The records of a ``metrics.jsonl``; none where there is no such file.
+    """Yield the records of a ``metrics.jsonl``; none if the file does not exist.
 
     Args:
         path: the file.
-        unread: takes the lines that are no records, such as a last one that was cut.
+        unread: receives the lines that are not records, such as an incomplete last line.
     """
     if not path.is_file():
         return
@@ -40,7 +40,7 @@ def read_records(path: Path, unread: list[str] | None = None) -> Iterator[Metric
 
 
 def as_records(records: Iterable[Mapping[str, Any] | MetricRecord]) -> Iterator[MetricRecord]:
-    """Records from the values of lines of ``metrics.jsonl``; what is a record already stays as it is."""
+    """Yield records from the values of lines of ``metrics.jsonl``; existing records stay unchanged."""
     for number, record in enumerate(records):
         yield record if isinstance(record, MetricRecord) else _record({"record_id": number, **record})
 
@@ -52,12 +52,12 @@ def _record(values: dict[str, Any]) -> MetricRecord:
     values["value"] = float(values["value"])
     values["tags"] = tuple(values.get("tags") or ())
     record = MetricRecord(**values)
-    metric_of(record)  # refuses values that are no numbers
+    metric_of(record)  # refuses values that are not numbers
     return record
 
 
 def moment(value: object) -> datetime | None:
-    """A time as run.json writes it, made aware; None where it is none."""
+    """Return a time from run.json as an aware time, or None."""
     if isinstance(value, str):
         with suppress(ValueError):
             value = datetime.fromisoformat(value.replace("Z", "+00:00"))

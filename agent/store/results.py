@@ -1,4 +1,4 @@
-"""The results folder: a run's place in it, which run is the latest, and who is using it."""
+"""The results folder: a run's folder in it, the latest run, and the current user of the folder."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ LATEST = "latest"
 LOCK = ".vcagent.lock"
 RUN_ID = re.compile(r"\d{8}T\d{6}Z-[a-z0-9-]+-[0-9a-f]{4}")
 NAMED = ".vcagent-run"
-"""The file in the folder of a run that was named by hand: when it began, and its name."""
+"""The file in the folder of a run with a chosen name: its start and its name."""
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 LEAST_FREE_BYTES = 64 * 2**20
-"""Below this a run could not even keep its own logs."""
+"""With less free space, a run could not even write its logs."""
 
 
 def new_run_id(profile_name: str, moment: datetime) -> str:
-    """A run's name: sorts by time, tells the profile, is unique: ``20260401T120000Z-perf-cpu-3fa9``."""
+    """Return a run's name: sorted by time, with the profile, unique: ``20260401T120000Z-perf-cpu-3fa9``."""
     slug = re.sub(r"[^a-z0-9]+", "-", profile_name.lower()).strip("-")[:40] or "profile"
     return f"{moment:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(2)}"
 
 
 def open_own(path: Path) -> int:
-    """Open a lock file for reading and writing, made if it is missing; never through a link.
+    """Open a lock file for reading and writing; create it if missing; never follow a link.
 
     Raises:
-        OSError: if it is a link or no ordinary file: in a folder that others write to, somebody may have
-            put it there so that root would write to another file.
+        OSError: if it is a link or not an ordinary file: in a folder that others write to, another account
+            may have created it to make root write to another file.
     """
     return open_file(path, os.O_RDWR | os.O_CREAT, 0o600)
 
@@ -58,17 +58,17 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 class ResultsFolder:
-    """The folder that holds one folder a run.
+    """The folder with one folder per run.
 
     Args:
-        path: the folder; made when the first run is.
+        path: the folder; created with the first run.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
 
     def prepare(self) -> None:
-        """Make the folder and see that it can be written to.
+        """Create the folder and check that it is writable.
 
         Raises:
             HostError: if it cannot be made or written to, or its disk is full.
@@ -93,7 +93,7 @@ class ResultsFolder:
 
     @contextmanager
     def locked(self, run_id: str) -> Iterator[None]:
-        """Hold the folder for one run; the lock goes with the process, however it ends.
+        """Hold the folder for one run; the lock ends with the process, in any case.
 
         Raises:
             HostError: if another agent holds it; names that agent.
@@ -119,10 +119,10 @@ class ResultsFolder:
             yield
 
     def check_name(self, run_id: str) -> str:
-        """Return a name that somebody wants for a run, if it can be one.
+        """Return the requested name of a run if it is valid and free.
 
         Raises:
-            UsageError: if it is not a folder's plain name, or there is such a run.
+            UsageError: if it is not a folder's plain name, or such a run exists.
         """
         if not _RUN_NAME.fullmatch(run_id) or run_id == LATEST:
             raise UsageError(
@@ -131,13 +131,13 @@ class ResultsFolder:
             )
         if (self.path / run_id).exists() or (self.path / run_id).is_symlink():
             raise UsageError(
-                f"--run-id: {self.path / run_id} is there already",
-                remedy=f"choose another name, or go on with that run: vcagent resume {run_id}",
+                f"--run-id: {self.path / run_id} already exists",
+                remedy=f"choose another name, or continue that run: vcagent resume {run_id}",
             )
         return run_id
 
     def create(self, run_id: str) -> Path:
-        """Make a run's folder and let ``latest`` point to it."""
+        """Create a run's folder and point ``latest`` to it."""
         run_dir = self.path / run_id
         make_folder(self.path)
         run_dir.mkdir()
@@ -148,14 +148,14 @@ class ResultsFolder:
         return run_dir
 
     def latest_name(self) -> str | None:
-        """Return the name of the run that ``latest`` points to; None if there is none."""
+        """Return the name of the run that ``latest`` points to, or None."""
         latest = self.path / LATEST
         return latest.readlink().name if latest.is_symlink() else None
 
     def point_latest(self, run_id: str | None) -> None:
-        """Let ``latest`` point to a run, or to none."""
+        """Point ``latest`` to a run, or to none."""
         latest = self.path / LATEST
-        if not latest.is_symlink() and latest.exists():  # somebody's own file of that name stays
+        if not latest.is_symlink() and latest.exists():  # another file of that name is kept
             return
         if run_id is None:
             latest.unlink(missing_ok=True)
@@ -165,13 +165,13 @@ class ResultsFolder:
         link.replace(latest)
 
     def forget_latest(self) -> None:
-        """Remove ``latest`` if it points to no run any more."""
+        """Remove ``latest`` if its run no longer exists."""
         latest = self.path / LATEST
         if latest.is_symlink() and not (latest / JOURNAL).is_file():
             latest.unlink()
 
     def runs(self) -> list[Path]:
-        """The folders of all runs, oldest first."""
+        """Return the folders of all runs, oldest first."""
         if not self.path.is_dir():
             return []
         found = [
@@ -182,7 +182,7 @@ class ResultsFolder:
         return [path for _, _, path in sorted(found)]
 
     def find(self, run: str | None) -> Path:
-        """A run's folder by its id, a unique beginning of it, a path, or ``latest``.
+        """Return a run's folder by its id, a unique beginning of it, a path, or ``latest``.
 
         Raises:
             UsageError: if there is no such run.
@@ -208,9 +208,9 @@ class ResultsFolder:
 
 
 def _begun(run_dir: Path) -> str | None:
-    """When a run began, as ``20260401T120000Z``; None for a folder that vcagent did not make.
+    """Return a run's start, as ``20260401T120000Z``, or None for a folder that vcagent did not create.
 
-    A made-up name says so itself; a run that was named by hand has a file that does.
+    A generated name contains the start; a run with a chosen name has a file with it.
     """
     if RUN_ID.fullmatch(run_dir.name):
         return run_dir.name[:16]

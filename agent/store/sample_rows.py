@@ -17,7 +17,7 @@ _REQUIRED = ("issued_s", "completed_s")
 
 
 class Sample(NamedTuple):
-    """One sample; times in seconds since the start, None where it did not come so far."""
+    """One sample; times in seconds since the start, None if it did not reach that point."""
 
     issued_s: float
     first_token_s: float | None
@@ -35,7 +35,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _sample(row: dict[str, str | None]) -> Sample:
-    """Read a row; raises ValueError where it makes no sense."""
+    """Read a row; raise ValueError if it is not valid."""
     issued_s = _number(row["issued_s"])
     first_s = _number(row.get("first_token_s"))
     completed_s = _number(row["completed_s"])
@@ -49,7 +49,7 @@ def _sample(row: dict[str, str | None]) -> Sample:
 
 
 def read_rows(path: Path) -> Iterator[Sample | None]:
-    """Yield each row of the file, None for one that cannot be read.
+    """Yield each row of the file, or None for a row that cannot be read.
 
     Raises:
         ParseError: if a column that every such file has is missing.

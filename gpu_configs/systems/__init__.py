@@ -1,8 +1,7 @@
-"""What NVIDIA's MLPerf harness is to use on a system: YAML, one a system, each value with its source.
+"""Settings of NVIDIA's MLPerf harness for each system: YAML, one file per system, each value with its source.
 
-A host is matched by its GPUs: their name, memory and number, and by its vendor where a system names one.
-Where no system matches, the nearest one of the same GPU family gives a starting point, scaled and said to be
-one.
+A host is matched by its GPUs (name, memory and number), and by its vendor if a system names one. If no system
+matches, the nearest one of the same GPU family is scaled and reported as a starting point.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ __all__ = [
 
 _FOLDER = Path(__file__).parent
 _MEMORY_TOLERANCE = 0.06
-"""A driver reports up to so much less memory than the GPU is called by."""
+"""Most that a driver's reported memory may be below the GPU's nominal memory."""
 
 PER_GPU = ("offline_expected_qps", "server_target_qps")
-"""Settings that are for all GPUs together, so that they grow with their number."""
+"""Settings for all GPUs together, which therefore grow with the number of GPUs."""
 
 
 class _Model(BaseModel):
@@ -47,8 +46,8 @@ class _Model(BaseModel):
 class Gpu(_Model):
     """The GPUs of a system."""
 
-    names: tuple[str, ...] = Field(min_length=1, description="As the driver calls them.")
-    memory_gib: float = Field(gt=0, description="The memory of one, in GiB, as it is called.")
+    names: tuple[str, ...] = Field(min_length=1, description="Names that the driver reports.")
+    memory_gib: float = Field(gt=0, description="The nominal memory of one GPU, in GiB.")
     count: int = Field(ge=1)
     known_as: str = Field(description="The KnownGPU of NVIDIA's code.")
 
@@ -59,10 +58,10 @@ class Section(_Model):
     benchmark: str
     scenario: str
     rounds: tuple[str, ...] = Field(min_length=1, description="MLPerf rounds, such as v4.1, newest first.")
-    source: str = Field(min_length=1, description="Where the values are from.")
+    source: str = Field(min_length=1, description="Source of the values.")
     default: dict[str, Any] = Field(description="For config_ver default: 99 % of the reference accuracy.")
     high_accuracy: dict[str, Any] | None = Field(
-        None, description="What differs for config_ver high_accuracy, 99.9 %; absent where there is none."
+        None, description="Differences for config_ver high_accuracy (99.9 %); absent if not supported."
     )
 
 
@@ -71,9 +70,9 @@ class System(_Model):
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="Also its name in NVIDIA's code.")
     description: str = ""
-    vendor: str = Field("", description="DMI's sys_vendor, where that tells it from others with these GPUs.")
+    vendor: str = Field("", description="DMI's sys_vendor, if it distinguishes systems with the same GPUs.")
     gpu: Gpu
-    like: str = Field("", description="The system whose sections are used where this one has none.")
+    like: str = Field("", description="System that supplies the sections missing here.")
     sections: tuple[Section, ...] = ()
 
     @field_validator("sections")
@@ -84,7 +83,7 @@ class System(_Model):
             for number in section.rounds:
                 key = (section.benchmark, section.scenario, number)
                 if key in seen:
-                    raise ValueError(f"{' '.join(key)} stands twice")
+                    raise ValueError(f"{' '.join(key)} occurs twice")
                 seen.add(key)
         return sections
 
@@ -94,11 +93,11 @@ class GpuSet:
     """The GPUs of a host that a harness may use.
 
     Args:
-        name: as the driver calls them.
-        memory_mib: the memory of one.
-        count: how many.
-        vendor: DMI's sys_vendor of the host; empty where nobody knows.
-        pci_id: its PCI device number, such as ``0x2330``; None where nobody knows.
+        name: the name that the driver reports.
+        memory_mib: the memory of one GPU.
+        count: the number of GPUs.
+        vendor: DMI's sys_vendor of the host; empty if unknown.
+        pci_id: its PCI device number, such as ``0x2330``; None if unknown.
     """
 
     name: str
@@ -108,17 +107,17 @@ class GpuSet:
     pci_id: str | None = None
 
     def __str__(self) -> str:
-        """For people: ``8 x NVIDIA H100 80GB HBM3 (81559 MiB)``."""
+        """Return a readable form: ``8 x NVIDIA H100 80GB HBM3 (81559 MiB)``."""
         return f"{self.count} x {self.name} ({self.memory_mib} MiB)"
 
     @property
     def memory_gib(self) -> float:
-        """The memory of one, in GiB."""
+        """The memory of one GPU, in GiB."""
         return self.memory_mib / 1024
 
     @property
     def family(self) -> str:
-        """The model's word: ``H100`` in ``NVIDIA H100 80GB HBM3``."""
+        """The word for the GPU family: ``H100`` in ``NVIDIA H100 80GB HBM3``."""
         match = re.search(r"\b([A-Z]{1,2}\d{2,3}S?)\b", self.name.replace("-", " "))
         return match.group(1) if match else self.name
 
@@ -134,9 +133,9 @@ class Tuned:
     """The settings of one run of the harness.
 
     Args:
-        settings: by the names of NVIDIA's fields.
-        source: where they are from.
-        caveats: why they are only a starting point; empty where they are for this very system and round.
+        settings: the settings under the names of NVIDIA's fields.
+        source: the source of the settings.
+        caveats: reasons why they are only a starting point; empty if made for this very system and round.
     """
 
     settings: dict[str, Any]
@@ -146,13 +145,13 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Match:
-    """The system that is taken for a host.
+    """The system that is used for a host.
 
     Args:
-        name: what the host is called in NVIDIA's code.
+        name: the host's name in NVIDIA's code.
         system: the system.
-        factor: this host's GPUs for each of the system's; 1 for the same.
-        caveats: in what the host differs.
+        factor: number of this host's GPUs for each GPU of the system; 1 if equal.
+        caveats: differences between host and system.
     """
 
     name: str
@@ -162,13 +161,13 @@ class Match:
     systems: tuple[System, ...] = ()
 
     def tuned(self, benchmark: str, scenario: str, config_ver: str, mlperf_round: str) -> Tuned | None:
-        """The settings for a run; None where the system has none.
+        """Return the settings for a run, or None if the system has none.
 
         Args:
-            benchmark: such as ``bert``.
+            benchmark: the benchmark, such as ``bert``.
             scenario: LoadGen's scenario.
             config_ver: ``default`` or ``high_accuracy``.
-            mlperf_round: of the repository, such as ``v4.1``.
+            mlperf_round: the repository's round, such as ``v4.1``.
         """
         system: System | None = self.system
         visited: set[str] = set()
@@ -224,21 +223,21 @@ def load_system(path: Path) -> System:
         raise HostError(f"{path} cannot be read: {error.strerror}", remedy="correct the path") from error
     except (ValidationError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise HostError(
-            f"{path} is no system: {error}", remedy="write it as those in gpu_configs/systems are"
+            f"{path} is not a system: {error}", remedy="write it like the files in gpu_configs/systems"
         ) from error
 
 
 def shipped_systems() -> tuple[System, ...]:
-    """The systems in this folder, by name."""
+    """Return the systems in this folder, by name."""
     return tuple(load_system(path) for path in sorted(_FOLDER.glob("*.yaml")))
 
 
 def match_system(gpus: GpuSet, systems: Sequence[System]) -> Match | None:
-    """The system that a host is, or the nearest one of its GPU family; None where there is none.
+    """Return the system of a host, or the nearest one of its GPU family, or None.
 
     Args:
         gpus: the host's GPUs.
-        systems: those that are known; one of the host's own vendor is preferred.
+        systems: the known systems; one of the host's own vendor is preferred.
     """
     known = tuple(systems)
     own = [system for system in known if system.vendor in ("", gpus.vendor)]
@@ -256,7 +255,7 @@ def match_system(gpus: GpuSet, systems: Sequence[System]) -> Match | None:
 
 
 def chosen_system(system: System, gpus: GpuSet | None, systems: Sequence[System]) -> Match:
-    """A system that the user names; where the host has another number of GPUs, it is scaled and says so."""
+    """Return a system that the user named, scaled with a caveat if the host has another number of GPUs."""
     if gpus is None or gpus.count == system.gpu.count:
         return Match(system.name, system, systems=tuple(systems))
     factor = gpus.count / system.gpu.count
@@ -282,7 +281,7 @@ def _family(system: System) -> str:
 
 
 def _distance(system: System, gpus: GpuSet) -> tuple[bool, bool, float, bool]:
-    """Same GPU first; then one with no more memory; then the nearest memory and number."""
+    """Return a sort key: the same GPU first; then no more memory; then the nearest memory and number."""
     more = system.gpu.memory_gib > gpus.memory_gib * (1 + _MEMORY_TOLERANCE)
     apart = abs(system.gpu.memory_gib - gpus.memory_gib) + abs(system.gpu.count - gpus.count)
     return not _same_gpu(system, gpus), more, apart, bool(system.vendor)

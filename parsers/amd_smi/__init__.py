@@ -1,6 +1,6 @@
-"""amd-smi's JSON, of ``metric`` and ``static``, from ROCm 6 and 7.
+"""Reads the JSON of ``amd-smi metric`` and ``amd-smi static``, from ROCm 6 and 7.
 
-A value that amd-smi gives as N/A is absent.
+A value that amd-smi reports as N/A is absent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parse_text(text: str, source: str = "") -> ParsedOutput:
         source: the file it comes from, for errors.
 
     Raises:
-        ParseError: if the text is not amd-smi's, is cut before any number, or holds none.
+        ParseError: if the text does not come from amd-smi, ends before any number, or has none.
     """
     try:
         seen = read_documents(plain(text))

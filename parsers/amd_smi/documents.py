@@ -1,6 +1,6 @@
-"""amd-smi's JSON of ROCm 6 (a list of GPUs) and ROCm 7 (``{"gpu_data": [...]}``).
+"""Reads amd-smi's JSON of ROCm 6 (a list of GPUs) and ROCm 7 (``{"gpu_data": [...]}``).
 
-amd-smi may write several documents one after the other, and warnings before, between and after them.
+amd-smi may write several documents one after the other, with warnings before, between and after them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def has_documents(text: str) -> bool:
 
 
 def _documents(text: str) -> tuple[list[Any], bool]:
-    """Return the JSON documents of a text, and whether the last one is whole.
+    """Return the JSON documents of a text, and True if the last one is complete.
 
     Raises:
-        ParseError: if not even the first is whole.
+        ParseError: if not even the first document is complete.
     """
     decoder = json.JSONDecoder()
     found: list[Any] = []
@@ -56,10 +56,10 @@ def _documents(text: str) -> tuple[list[Any], bool]:
 
 
 def _gpu_entries(text: str) -> tuple[list[dict[str, Any]], bool]:
-    """Return the entries of GPUs in amd-smi's JSON of either form, and whether the text is whole.
+    """Return the GPU entries of amd-smi's JSON in either form, and True if the text is complete.
 
     Raises:
-        ParseError: if the text holds no whole document, or an entry names no GPU.
+        ParseError: if the text holds no complete document, or an entry does not name its GPU.
     """
     found, complete = _documents(text)
     entries = [entry for document in found for entry in _entries(document)]
@@ -76,7 +76,7 @@ def read_documents(text: str) -> Seen:
     """Read the GPUs of ``amd-smi metric --json`` and ``amd-smi static --json``.
 
     Raises:
-        ParseError: if the text holds no whole document, or a value is not what its key says.
+        ParseError: if the text holds no complete document, or a value does not fit its key.
     """
     entries, complete = _gpu_entries(text)
     return Seen([_device(entry) for entry in entries], complete)
@@ -93,7 +93,7 @@ def _device(entry: dict[str, Any]) -> Device:
     usage, power = _block(entry, "usage"), _block(entry, "power")
     take_first(device, "utilization", usage.get("gfx_activity"))
     take_first(device, "memory_utilization", usage.get("umc_activity"))
-    # Before ROCm 7, one of the last two is valid: which one depends on the GPU.
+    # Before ROCm 7, one of the last two is valid. The GPU decides which one.
     names = ("socket_power", "current_socket_power", "average_socket_power")
     take_first(device, "power_draw_average", *(power.get(name) for name in names))
     temperature = _block(entry, "temperature")
@@ -140,9 +140,9 @@ def _errors(device: Device, entry: dict[str, Any]) -> None:
 
 
 def _texts_of(entry: dict[str, Any]) -> dict[str, str]:
-    """Return name, bus id, driver version and partition modes of an entry, those that amd-smi gives."""
+    """Return the name, bus id, driver version and partition modes of an entry, if amd-smi reports them."""
     asic, bus, driver = (_block(entry, name) for name in ("asic", "bus", "driver"))
-    # ROCm 6.4.2 gave the block its new name.
+    # ROCm 6.4.2 renamed this block.
     partition = _block(entry, "accelerator_partition") or _block(entry, "partition")
     texts = {
         "name": asic.get("market_name"),

@@ -1,4 +1,4 @@
-"""The output of AMD's tools as records, whichever of them wrote it."""
+"""Turns the output of AMD's tools into records. The records are the same for each tool."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _METADATA = {
 
 
 def output_of(seen: Seen, format: str, tool: str, source: str, remedy: str) -> ParsedOutput:  # noqa: A002
-    """Return the records of the GPUs that a tool's output holds.
+    """Return the records of the GPUs in a tool's output.
 
     Args:
         seen: the GPUs and messages of the output.
         format: the parser's name.
         tool: the tool's name.
         source: the file, for errors.
-        remedy: the command whose output has readings, for an output that has none.
+        remedy: the command that prints readings, for an output that has none.
 
     Raises:
         ParseError: if no GPU has a reading.

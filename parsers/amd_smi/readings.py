@@ -1,6 +1,6 @@
-"""Readings of an AMD GPU under the names that nvidia-smi's have, and how their values are taken.
+"""Readings of an AMD GPU under the same names as nvidia-smi's readings, and how to read their values.
 
-amd-smi and rocm-smi share this table. What only AMD reports has a name of its own.
+amd-smi and rocm-smi share this table. A reading that only AMD reports has a name of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHARED = (
 )  # fmt: skip
 _LOWER = Relativity.LOWER
 CAUSES = ("ppt", "prochot", "socket_thermal", "vr_thermal", "hbm_thermal")
-"""What slows an Instinct GPU down; amd-smi also counts idle time as a violation, which is none."""
+"""Causes of throttling on Instinct GPUs. amd-smi also counts idle time as a violation; it is omitted here."""
 READINGS: dict[str, Reading] = {
     # VirtualClient's names belong to nvidia-smi.
     **{
@@ -48,7 +48,7 @@ READINGS: dict[str, Reading] = {
     },
 }
 _UNITS = {"MB": "MiB", "GB": "GiB", "°C": "C", "°c": "C", "c": "C", "Mhz": "MHz", "J": "joules", "B": "bytes"}
-"""AMD's spellings. Its MB are MiB: the tool divides bytes by 1024²."""
+"""AMD's spellings of units. Its MB are MiB: the tool divides bytes by 1024²."""
 _WITH_UNIT = re.compile(r"\(?(-?\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z%°]*)\)?", re.ASCII)
 _LARGEST = 1e18
 _UNKNOWN = 0xFFFF
@@ -56,15 +56,15 @@ _UNKNOWN = 0xFFFF
 
 
 def take(device: Device, name: str, value: object) -> bool:
-    """Take a value of a reading; return False if the tool could not tell it.
+    """Take the value of a reading; return False if the tool did not know the value.
 
     Args:
-        device: the GPU that the value belongs to.
+        device: the GPU of the value.
         name: the reading's name in `READINGS`.
         value: a number, ``N/A``, a text such as ``(300Mhz)``, or an object with ``value`` and ``unit``.
 
     Raises:
-        ParseError: if it is not a number, or its unit does not belong to the reading.
+        ParseError: if the value is not a number, or its unit does not fit the reading.
     """
     reading, unit = READINGS[name], ""
     if isinstance(value, dict):
@@ -94,12 +94,12 @@ def take(device: Device, name: str, value: object) -> bool:
 
 
 def take_first(device: Device, name: str, *values: object) -> None:
-    """Take the first of several values that the tool could tell; arguments as for `take`."""
+    """Take the first of several values that the tool knew; arguments as for `take`."""
     any(take(device, name, value) for value in values)
 
 
 def choose_temperature(device: Device) -> None:
-    """Take as the GPU's temperature the hotspot's, which every Instinct GPU has, or else the edge's."""
+    """Set the GPU's temperature to the hotspot's, which every Instinct GPU has, or else to the edge's."""
     for sensor in ("hotspot_temperature", "edge_temperature"):
         if sensor in device.numbers:
             device.numbers["temperature"] = device.numbers[sensor]

@@ -1,4 +1,4 @@
-"""llama.cpp's tools: timings, scores, perplexity, quantisation, both benchmarks, server logs."""
+"""Reads llama.cpp's tools: timings, scores, perplexity, quantisation, both benchmarks, server logs."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _TOOLS = "llama.cpp's tools"
 _ENDINGS = {".txt", ".log", ".out", ".err", ".json", ".jsonl", ".csv", ".sql", ".stdout", ".stderr"}
 
 Result = tuple[tuple[Metric, ...], bool]
-"""Metrics, and whether the output is whole."""
+"""Metrics, and True if the output is complete."""
 
 
 def _timed(
     metrics: Callable[[str], tuple[Metric, ...]], complete: Callable[[str], bool]
 ) -> Callable[[str], Result]:
-    """Return what reads a run of a score, with its timings as detail."""
+    """Return a reader for a run of a score, which adds the run's timings as details."""
     return lambda run: ((*metrics(run), *timing_metrics(run, verbosity=3)), complete(run))
 
 
@@ -83,7 +83,7 @@ _WHOLE: tuple[tuple[str, Callable[[str], bool], Callable[[str], Result]], ...] =
     ("server", has_slots, slot_result),
     ("chat", has_chat, lambda text: (chat_metrics(text), True)),
 )
-"""Those whose reader takes all results of a text: what it is called, how it is known, what reads it."""
+"""Readers that take all results of a text: the scenario's name, how to recognise the text, the reader."""
 
 _SINGLE: tuple[tuple[str, Callable[[str], bool], Callable[[str], Result]], ...] = (
     ("hellaswag", has_hellaswag, _with_timings(hellaswag_result)),
@@ -94,18 +94,18 @@ _SINGLE: tuple[tuple[str, Callable[[str], bool], Callable[[str], Result]], ...] 
     ("quantize", has_quantization, lambda run: (quantization_metrics(run), quantization_complete(run))),
     ("generate", has_timings, _generated),
 )
-"""Those that a run has one of; the first that fits is the result, and what follows it is detail."""
+"""Readers for the single result of a run. The first that fits gives the result; later output is detail."""
 
 
 def parse_text(text: str, source: str = "") -> ParsedOutput:
-    """Return the metrics in the output of one run; of one that was cut, those that are whole.
+    """Return the metrics in the output of one run; if the run was cut off, the metrics that are complete.
 
     Args:
         text: standard output, standard error, or both.
-        source: where it comes from, for errors.
+        source: the file or command that the text comes from, for errors.
 
     Raises:
-        ParseError: if it is of none of the tools, holds none of the numbers that it should, or several runs.
+        ParseError: if the text is from none of the tools, lacks the expected numbers, or holds several runs.
     """
     outputs = parse_outputs(text, source)
     if len(outputs) > 1:
@@ -114,14 +114,14 @@ def parse_text(text: str, source: str = "") -> ParsedOutput:
 
 
 def parse_outputs(text: str, source: str = "") -> list[ParsedOutput]:
-    """Return the results of all runs that a text holds; a run that cannot be read is FAILED among several.
+    """Return the results of all runs in a text. Among several runs, one that cannot be read is FAILED.
 
     Args:
         text: standard output, standard error, or both.
-        source: where it comes from, for errors.
+        source: the file or command that the text comes from, for errors.
 
     Raises:
-        ParseError: if it is of none of the tools, or the only run holds none of the numbers that it should.
+        ParseError: if none of the tools wrote the text, or the only run lacks the expected numbers.
     """
     shown = plain(text)
     text, cut = whole_lines(shown)
@@ -129,7 +129,7 @@ def parse_outputs(text: str, source: str = "") -> list[ParsedOutput]:
         text = f"{text}{values}\n"
     found = list(_results(text))
     if not found:
-        raise ParseError(f"no output of {_TOOLS}", where=source or None)
+        raise ParseError(f"the text is not the output of {_TOOLS}", where=source or None)
     outputs = []
     for place, (scenario, part, read) in enumerate(found, 1):
         try:
@@ -157,7 +157,7 @@ def parse_outputs(text: str, source: str = "") -> list[ParsedOutput]:
 
 
 def _results(text: str) -> Iterator[tuple[str, str, Callable[[str], Result]]]:
-    """Yield each result of a text: its scenario, the part of the text that holds it, and what reads it."""
+    """Yield each result of a text: its scenario, its part of the text, and its reader."""
     several = False
     for scenario, fits, read in _WHOLE:
         if fits(text):
@@ -166,7 +166,7 @@ def _results(text: str) -> Iterator[tuple[str, str, Callable[[str], Result]]]:
     for run in split_runs(text):
         for scenario, fits, read in _SINGLE:
             if fits(run):
-                # A server or a benchmark ends with timings of its own.
+                # A server or a benchmark prints timings of its own at its end.
                 if not (several and scenario == "generate"):
                     yield scenario, run, read
                 break
@@ -182,7 +182,7 @@ def _is_log(path: Path) -> bool:
 
 
 def recognise(path: Path) -> bool:
-    """Whether the path is such output, or a folder with some below."""
+    """Return True if the path is such output, or a folder that contains some."""
     return any(map(_is_log, files_in(path))) if path.is_dir() else _recognise_file(path)
 
 
@@ -190,7 +190,7 @@ def parse(path: Path) -> list[ParsedOutput]:
     """Return all such output in a file or a tree.
 
     Raises:
-        ParseError: if there is none, or the only one holds none of its numbers.
+        ParseError: if there is none, or the only output lacks its numbers.
     """
     return parse_files(path, FORMAT, _TOOLS, _is_log, lambda file: parse_outputs(text_of(file), str(file)))
 

@@ -1,4 +1,4 @@
-"""llama-bench in its five formats, and llama-batched-bench as JSON lines or as its table.
+"""Reads llama-bench in its five formats, and llama-batched-bench as JSON lines or as its table.
 
 Sources: tools/llama-bench/llama-bench.cpp (fields of ``test``, the printers), and
 tools/batched-bench/batched-bench.cpp.
@@ -34,7 +34,7 @@ _CONTEXT = (
     "type_k", "type_v", "flash_attn", "split_mode", "use_mmap",
 )  # fmt: skip
 _MEASURED = re.compile(r"(?:avg|stddev|samples|t|speed)_\w+|test_time|t|speed")
-"""The columns that hold what was measured; the others tell one test from another."""
+"""Columns that hold measurements; the other columns distinguish one test from another."""
 _PARTS = (
     ("prompt_tokens_per_second", "speed_pp", "tokens/s", Relativity.HIGHER, 1),
     ("generation_tokens_per_second", "speed_tg", "tokens/s", Relativity.HIGHER, 1),
@@ -48,19 +48,19 @@ Row = dict[str, Any]
 
 
 def bench_rows(text: str) -> list[Row]:
-    """Return the tests of llama-bench's output, in any of its formats, of all runs that the text holds.
+    """Return the tests of all runs of llama-bench in a text, in any of its formats.
 
-    Other lines, such as those of its standard error, are passed over.
+    Other lines, such as those of its standard error, are ignored.
 
     Raises:
-        ParseError: if JSON is cut, or a row does not fit its header.
+        ParseError: if the JSON is incomplete, or a row does not fit its header.
     """
     rows = [*_json_arrays(text), *_json_lines(text, _BENCH_KEYS, '{"build_commit"')]
     return [*rows, *_csv_rows(text), *_sql_rows(text), *markdown_rows(text)]
 
 
 def bench_complete(text: str) -> bool:
-    """Whether llama-bench got to its end: its table is followed by the build; other formats have no end."""
+    """Return True if llama-bench ended normally: its table ends with the build; other formats have no end."""
     return markdown_complete(text)
 
 
@@ -83,7 +83,7 @@ def batched_rows(text: str) -> list[Row]:
 
 
 def is_bench(text: str) -> bool:
-    """Whether a text is llama-bench's output."""
+    """Return True if a text is llama-bench's output."""
     return bool(
         _JSON_HEAD.search(text)
         or re.search(rf"^(?:{_CSV_HEAD}|{_SQL_HEAD})", text, re.MULTILINE)
@@ -92,16 +92,16 @@ def is_bench(text: str) -> bool:
 
 
 def is_batched(text: str) -> bool:
-    """Whether a text is llama-batched-bench's output."""
+    """Return True if a text is llama-batched-bench's output."""
     return bool(re.search(r'"speed_pp":', text) or _TABLE_HEAD.search(text))
 
 
 def bench_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tuple[Metric, ...]:
-    """Return the tokens/s of each test with their standard deviation, in a scenario of its own.
+    """Return the tokens/s of each test with their standard deviation; each test has a scenario of its own.
 
     Args:
-        rows: as bench_rows gives them.
-        prefix: what the scenarios begin with, such as ``smollm2-135m/F16/bench/``.
+        rows: as returned by `bench_rows`.
+        prefix: the beginning of the scenarios' names, such as ``smollm2-135m/F16/bench/``.
 
     Raises:
         ParseError: if no test has a rate, or a length is not a number.
@@ -146,15 +146,15 @@ def _bench(row: Mapping[str, Any], scenario: str) -> Iterator[Metric]:
 
 
 def batched_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tuple[Metric, ...]:
-    """Return rates and times of each number of sequences at once, in its own scenario: ``pp256-tg64-b4``.
+    """Return rates and times for each number of concurrent sequences, in its own scenario: ``pp256-tg64-b4``.
 
     Args:
-        rows: as batched_rows gives them.
-        prefix: what the scenarios begin with.
+        rows: as returned by `batched_rows`.
+        prefix: the beginning of the scenarios' names.
 
     Raises:
-        ParseError: if there is no row: each is passed over without a word where the context is too small; or
-            if a length is not a number.
+        ParseError: if there is no row (the tool silently skips a row if the context is too small), or a
+            length is not a number.
     """
     kept = list(rows)
     lengths = [tuple(count(row[name]) for name in ("pp", "tg", "pl")) for row in kept]
@@ -178,13 +178,13 @@ def batched_metrics(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> tupl
     if not metrics:
         raise ParseError(
             "llama-batched-bench's output holds no row",
-            remedy="raise the context: it must hold all sequences with prompt and output",
+            remedy="raise the context: it must have room for the prompt and output of all sequences",
         )
     return tuple(metrics)
 
 
 def _distinct(cases: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the cases, those that occur more than once with what tells their rows apart."""
+    """Return the cases; a case that occurs more than once gets the columns that distinguish its rows."""
     together = Counter(cases)
     varied: dict[str, list[str]] = {}
     for case in (case for case, occurrences in together.items() if occurrences > 1):
@@ -204,7 +204,7 @@ def _distinct(cases: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[s
 
 
 def _json_arrays(text: str) -> Iterator[Row]:
-    """Yield the tests of every array: two runs into one file write one array behind the other."""
+    """Yield the tests of every array. If two runs write to one file, one array follows the other."""
     decoder, place = json.JSONDecoder(), 0
     start = re.compile(r"^\[\s*$", re.MULTILINE)
     while match := start.search(text, place):
@@ -217,7 +217,7 @@ def _json_arrays(text: str) -> Iterator[Row]:
 
 def _json_lines(text: str, keys: set[str], begins: str) -> Iterator[Row]:
     for line in text.splitlines():
-        # The two outputs of a program share a log: a message without an end of line may stand before a row.
+        # The two outputs of a program share a log: an unterminated message may stand before a row.
         start = 0 if line.startswith("{") else line.find(begins)
         if start < 0:
             continue

@@ -1,7 +1,7 @@
-"""llama-bench's default output, a Markdown table, with the build that it names at its end.
+"""Reads llama-bench's default output: a Markdown table, followed by the build.
 
-Source: tools/llama-bench/llama-bench.cpp (markdown_printer), whose columns are those that are not at their
-default, under short names.
+Source: tools/llama-bench/llama-bench.cpp (markdown_printer). The table has a column for each option that is
+not at its default, under a short name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HEAD = re.compile(r"^\| model +\|.*\| +test +\| +t/s +\|[ \t]*$", re.MULTILINE)
 _BUILD = re.compile(r"^build: \w+ \(\d+\)[ \t]*$", re.MULTILINE)
 _RULE = re.compile(r"[|\s:-]+")
 _TEST = re.compile(r"(?:pp(?P<prompt>\d{1,9}))?\+?(?:tg(?P<generated>\d{1,9}))?(?: @ d(?P<depth>\d{1,9}))?")
-# The sign is one of many characters where the terminal's encoding was not UTF-8.
+# The sign may be any of many characters if the terminal's encoding was not UTF-8.
 _RATE = re.compile(r"(?P<rate>\S+)(?:\s+(?:\+/-|[^\w\s.,]{1,4}|Â±)\s+(?P<deviation>\S+))?")
 _NAMES = {
     "model": "model_type",
@@ -32,19 +32,19 @@ _NAMES = {
 
 
 def is_markdown(text: str) -> bool:
-    """Whether a text holds such a table."""
+    """Return True if a text contains such a table."""
     return _HEAD.search(text) is not None
 
 
 def markdown_complete(text: str) -> bool:
-    """Whether every table is followed by the build; True for a text without a table."""
+    """Return True if the build follows every table, or if the text has no table."""
     tables = [match.end() for match in _HEAD.finditer(text)]
     ends = [*tables[1:], len(text)][: len(tables)]
     return all(_BUILD.search(text, start, end) for start, end in zip(tables, ends, strict=True))
 
 
 def markdown_rows(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the tests of all tables, under the names that llama-bench's other formats have.
+    """Yield the tests of all tables, under the names of llama-bench's other formats.
 
     Raises:
         ParseError: if a row does not fit its header, or has no test or rate.
@@ -60,10 +60,10 @@ def markdown_rows(text: str) -> Iterator[dict[str, Any]]:
 
 
 def table_cells(line: str, most: int) -> list[str]:
-    """Return the cells of a row of a table; none for the rule below its header.
+    """Return the cells of a table row; empty for the rule below the header.
 
     Raises:
-        ParseError: if it has more or fewer than its header.
+        ParseError: if the row has more or fewer cells than its header.
     """
     if _RULE.fullmatch(line):
         return []

@@ -1,4 +1,4 @@
-"""Which build of llama.cpp wrote a log or answers ``--version``."""
+"""Finds the build of llama.cpp that wrote a log or answers ``--version``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 # common/build-info.cpp.in and the tools' main functions: ``version: 0.1.0 (build 11434, commit 515e855)``
-# since the project has version numbers, ``version: 3661 (f648ca2c)`` and ``build: 3661 (f648ca2c)`` before,
-# and ``main: build = 3661 (f648ca2c)`` in 2024. llama-bench has both in its rows, as JSON or CSV.
+# in builds with a version number; before, ``version: 3661 (f648ca2c)`` and ``build: 3661 (f648ca2c)``;
+# in 2024 also ``main: build = 3661 (f648ca2c)``. llama-bench's rows have both, as JSON or CSV.
 _FORMS = (
     re.compile(r"version: \S+ \(build (?P<number>\d{1,9}), commit (?P<commit>\w+)\)"),
     re.compile(r"(?:version:|build:|build =) (?P<number>\d{1,9}) \((?P<commit>\w+)\)"),
@@ -29,12 +29,12 @@ class Build:
     commit: str
 
     def __str__(self) -> str:
-        """The tag, such as ``b3661``."""
+        """Return the tag, such as ``b3661``."""
         return f"b{self.number}"
 
 
 def build_of(text: str) -> Build | None:
-    """The build that a tool names in its output; None where it names none."""
+    """Return the build that a tool names in its output, or None if it names none."""
     for form in _FORMS:
         if match := form.search(text):
             return Build(int(match["number"]), match["commit"])

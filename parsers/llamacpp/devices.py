@@ -1,8 +1,8 @@
-"""Where a program of llama.cpp computes: on the CPU it ends well, too, where a GPU was asked for.
+"""Detects that a program of llama.cpp used only the CPU, although a GPU was requested; it then exits with 0.
 
 Sources: common/arg.cpp (``--gpu-layers``, ``common_print_available_devices``),
 ggml/src/ggml-cuda/ggml-cuda.cu (``ggml_cuda_init``),
-tools/llama-bench/llama-bench.cpp (``gpu_info``, which tells no more of an option that has no effect).
+tools/llama-bench/llama-bench.cpp (``gpu_info``, which does not report an option that has no effect).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _NO_DEVICE = r'"gpu_info": ""'
 
 
 def devices_of(text: str) -> tuple[str, ...] | None:
-    """What a program can compute on beside the CPU, such as ``CUDA0: NVIDIA H100 80GB HBM3``.
+    """Return the devices besides the CPU that a program can use, such as ``CUDA0: NVIDIA H100 80GB HBM3``.
 
     Args:
-        text: what it answers to ``--list-devices``.
+        text: the output of ``--list-devices``.
 
     Returns:
-        Those that have memory of their own, which a BLAS library has not; None where it does not know the
-        option.
+        The devices that have memory of their own (a BLAS library does not have any). None if the program does
+        not know the option.
     """
     if _LISTED not in text:
         return None
@@ -33,14 +33,14 @@ def devices_of(text: str) -> tuple[str, ...] | None:
 
 
 def no_gpu(text: str, gpu_layers: int | None, devices: tuple[str, ...] | None = None) -> str:
-    """What a program said of the GPU that it did not use; nothing where it said nothing, or none was wanted.
+    """Return what a program wrote about an unused GPU; "" if it wrote nothing or no GPU was requested.
 
-    A build that can offload over a network says nothing where it has no GPU: its devices tell.
+    A build that can offload over a network prints no message if it has no GPU; its list of devices shows it.
 
     Args:
-        text: all that it wrote.
-        gpu_layers: how many layers were to be on GPUs; None where it chose.
-        devices: those that it lists; None where they are not known.
+        text: all output of the program.
+        gpu_layers: number of layers to place on GPUs; None if the program chose.
+        devices: the devices that the program lists; None if unknown.
     """
     if gpu_layers == 0:
         return ""

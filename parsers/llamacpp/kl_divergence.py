@@ -1,7 +1,7 @@
-"""What ``llama-perplexity --kl-divergence`` prints: how far a model's predictions are from a base model's.
+"""Reads ``llama-perplexity --kl-divergence``: how far a model's predictions are from a base model's.
 
-A line for each chunk with running values, and statistics at the end if there were at least 100 tokens; early
-in 2024 those had other names. Source: tools/perplexity/perplexity.cpp, kl_divergence().
+The tool prints running values for each chunk, and statistics at the end if there were at least 100 tokens.
+The statistics had other names early in 2024. Source: tools/perplexity/perplexity.cpp, kl_divergence().
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _HEAD = re.compile(r"KL[- ]Divergence|KL[- ]divergence statistics|kl_divergence\s*: computing")
 _LINE = re.compile(r"^[ \t]*(?P<label>[^:\n]{1,40}?)[ \t]*:[ \t]+(?P<rest>\S.*)$", re.MULTILINE)
-# ± may be other characters where the terminal's encoding was not UTF-8
+# ± may be another character if the terminal's encoding was not UTF-8
 _REST = re.compile(
     r"(?P<value>\S+?)(?:[ \t]*(?:\+/-|[^\w\s.,%-]{1,4}|Â±)[ \t]*(?P<error>\S+?))?[ \t]*%?[ \t]*"
 )
@@ -52,19 +52,19 @@ _NAMES: Mapping[str, tuple[str, str, Relativity, int]] = {
        for percent in ("99", "95", "90", "10", "05", "01")},
 }  # fmt: skip
 _LAST = ("Same top p", "KLD_10")
-"""What the statistics end with, now and early in 2024."""
+"""Last lines of the statistics, today and early in 2024."""
 
 
 def has_kl_divergence(text: str) -> bool:
-    """Whether a log is of such a run."""
+    """Return True if a log is from such a run."""
     return _HEAD.search(text) is not None
 
 
 def kl_divergence_result(text: str) -> tuple[tuple[Metric, ...], bool]:
-    """Return the statistics, and whether they are all there; without them, the values after the last chunk.
+    """Return the statistics, and True if they are complete; without them, the values after the last chunk.
 
     Raises:
-        ParseError: if there are neither, or a line does not hold the numbers that it should.
+        ParseError: if the log has neither, or a line lacks the expected numbers.
     """
     lines = ((" ".join(match["label"].split()), match["rest"]) for match in _LINE.finditer(text))
     told = [(label, rest) for label, rest in lines if label in _NAMES]
@@ -95,7 +95,7 @@ def _metrics(known: tuple[str, str, Relativity, int], rest: str, label: str) -> 
 
 
 def _running(text: str) -> Iterator[Metric]:
-    """Yield the running values of the last chunk: perplexity, ratio and divergence, the errors left out."""
+    """Yield the running values of the last chunk (perplexity, ratio and divergence) without their errors."""
     rows = [match for match in _CHUNK.finditer(text) if len(_VALUES.findall(match.group())) >= 4]  # noqa: PLR2004
     if not rows:
         raise ParseError("no chunk of the KL divergence was computed")

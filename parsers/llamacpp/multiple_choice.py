@@ -1,9 +1,9 @@
-"""What ``llama-perplexity --multiple-choice`` prints.
+"""Reads the output of ``llama-perplexity --multiple-choice``.
 
-After each task a line with the tasks done, a tab (blanks, where it was copied from a terminal), and the
-percent right so far; at the end ``Final result`` and ``Random chance``, in percent, before or after the
-timings: the two go through different buffers. The tool ends with exit code 0 when it could not score a task.
-Source: tools/perplexity/perplexity.cpp, multiple_choice_score().
+After each task the tool prints the number of tasks done, a tab (spaces if copied from a terminal), and the
+percentage of right answers so far. ``Final result`` and ``Random chance`` follow at the end, in percent. They
+can stand before or after the timings, because the two use different buffers. The tool ends with exit code 0
+even if it could not score a task. Source: tools/perplexity/perplexity.cpp, multiple_choice_score().
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _ERROR = re.compile(
 
 
 def has_multiple_choice(text: str) -> bool:
-    """Whether a log is of such a run."""
+    """Return True if a log is from such a run."""
     return bool(_HEAD.search(text) or _FINAL.search(text))
 
 
 def multiple_choice_complete(text: str) -> bool:
-    """Whether the final result is there."""
+    """Return True if the log contains the final result."""
     return _FINAL.search(text) is not None
 
 
 def tasks_done(line: str) -> int | None:
-    """How many tasks are done, from a line of the running score; None for any other line."""
+    """Return the number of finished tasks in a line of the running score, or None for any other line."""
     match = _RUNNING.match(line)
     return whole(match["done"]) if match else None
 
 
 def task_results(text: str) -> list[bool]:
-    """Which of the tasks were answered right, in order: how the running score changes tells it."""
+    """Return for each task whether the answer was right, in order, from the changes of the running score."""
     results, right = [], 0
     for place, match in enumerate(_RUNNING.finditer(text), 1):
         if int(match["done"]) != place:
-            raise ParseError(f"after {place - 1} tasks the running score goes on with {match['done']}")
+            raise ParseError(f"after {place - 1} tasks the running score continues with {match['done']}")
         now = round(float(match["percent"]) * place / 100)
         results.append(now > right)
         right = now
@@ -54,16 +54,16 @@ def task_results(text: str) -> list[bool]:
 
 
 def multiple_choice_metrics(text: str, name: str = "multiple_choice") -> tuple[Metric, ...]:
-    """Accuracy as a ratio, its standard error, what guessing would give, and how many tasks were scored.
+    """Return the accuracy as a ratio, its standard error, the accuracy of guessing, and the number of tasks.
 
-    Of a log that was cut before the final result, the last running score.
+    If the log ends before the final result, the accuracy is the last running score.
 
     Args:
         text: the tool's output.
-        name: what the metrics' names begin with, such as ``mmlu``.
+        name: the beginning of the metrics' names, such as ``mmlu``.
 
     Raises:
-        ParseError: if no task was scored, or there are several results.
+        ParseError: if no task was scored, or the log has several results.
     """
     running = list(_RUNNING.finditer(text))
     final = one(_FINAL, text, "final result")
@@ -86,7 +86,7 @@ def multiple_choice_metrics(text: str, name: str = "multiple_choice") -> tuple[M
             metadata={"tool_value": percent, "tool_unit": "percent"},
         )
     ]
-    if error is not None:  # of a single task it is 0 / 0
+    if error is not None:  # for a single task it is 0 / 0
         metrics.append(
             Metric(f"{name}_accuracy_stderr", error / 100, "ratio", Relativity.LOWER, "standard error", 2)
         )

@@ -1,4 +1,4 @@
-"""What ``llama-perplexity`` prints: ``[chunk]running value,`` and ``Final estimate: PPL = … +/- …``.
+"""Reads ``llama-perplexity``: ``[chunk]running value,`` and ``Final estimate: PPL = … +/- …``.
 
 Source: tools/perplexity/perplexity.cpp, perplexity().
 """
@@ -27,31 +27,31 @@ _OVERFLOW = (
 
 
 def has_perplexity(text: str) -> bool:
-    """Whether a log is of such a run."""
+    """Return True if a log is from such a run."""
     return bool(_HEAD.search(text) or _FINAL.search(text))
 
 
 def perplexity_complete(text: str) -> bool:
-    """Whether the final estimate is there."""
+    """Return True if the log contains the final estimate."""
     return _FINAL.search(text) is not None
 
 
 def chunks_done(line: str) -> int | None:
-    """The last chunk that a line of running values names; None for any other line."""
+    """Return the last chunk in a line of running values, or None for any other line."""
     running = list(_RUNNING.finditer(line))
     return whole(running[-1]["chunk"]) if running else None
 
 
 def values_in(line: str) -> str:
-    """Return the running values of a line that has no end: each value ends with a comma."""
+    """Return the running values of an unterminated line, up to its last comma; each value ends with one."""
     return "".join(match.group() for match in _RUNNING.finditer(line))
 
 
 def perplexity_metrics(text: str) -> tuple[Metric, ...]:
-    """Perplexity and its standard error; of a log that was cut, the last running value.
+    """Return the perplexity and its standard error; if the log was cut off, the last running value.
 
     Raises:
-        ParseError: if there is no finite value, or there are several results.
+        ParseError: if the log has no finite value, or several results.
     """
     final = one(_FINAL, text, "final estimate")
     running = list(_RUNNING.finditer(text))

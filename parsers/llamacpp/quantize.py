@@ -1,7 +1,7 @@
-"""What ``llama-quantize`` prints: a line for each tensor, the sizes, the tensors that fell back, the time.
+"""Reads ``llama-quantize``: a line for each tensor, the sizes, the tensors that fell back, the time.
 
 Sources: src/llama-quant.cpp and tools/quantize/quantize.cpp; in 2024 src/llama.cpp and examples/quantize.
-``MB`` of 2024 and ``MiB`` of today both are 1024 * 1024 bytes.
+Both ``MB`` (2024) and ``MiB`` (today) mean 1024 * 1024 bytes.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ _TIME = re.compile(
 
 
 def has_quantization(text: str) -> bool:
-    """Whether a log is of such a run."""
+    """Return True if a log is from such a run."""
     return bool(
         re.search(r"(?:llama_model_quantize\w*|^main): quant", text, re.MULTILINE) or _TENSOR.search(text)
     )
 
 
 def quantization_complete(text: str) -> bool:
-    """Whether the time is there, which is printed when the file is whole."""
+    """Return True if the log contains the time, which is printed once the file is complete."""
     return any(match["which"] == "quantize" for match in _TIME.finditer(text))
 
 
 def tensors_done(line: str) -> tuple[int, int] | None:
-    """How many tensors are done of how many, from a tensor's line; None for any other line."""
+    """Return the numbers of finished and of all tensors from a tensor's line; None for any other line."""
     match = _TENSOR.match(line)
     return (int(match["number"]), int(match["total"])) if match else None
 
 
 def quantization_metrics(text: str) -> tuple[Metric, ...]:
-    """Sizes of the tensors before and after in bytes, bits for each weight, time in seconds, fallbacks.
+    """Return tensor sizes before and after in bytes, bits per weight, time in seconds, and fallbacks.
 
     Raises:
-        ParseError: if none of it is there.
+        ParseError: if the log contains none of them.
     """
     sizes = {match["which"]: match for match in _SIZE.finditer(text)}
     times = {match["which"]: _in(match, "ms", ("ms",)) for match in _TIME.finditer(text)}
@@ -88,13 +88,13 @@ def quantization_metrics(text: str) -> tuple[Metric, ...]:
     if not metrics:
         raise ParseError("it holds neither sizes nor a time: no tensor was written")
     fallback = _FALLBACK.search(text)
-    # What tells of the fallbacks counted only the tensors with a choice of types in 2024: 180 of 210, of 272.
+    # In 2024 the count of fallbacks included only tensors with a choice of types: 180 of 210, not of 272.
     total = next((int(match["total"]) for match in _TENSOR.finditer(text)), None)
     if total is None and fallback:
         total = int(fallback["total"])
     if total is not None:
         metrics.append(Metric("tensors", float(total), "count", verbosity=3))
-    if fallback or (total is not None and "quantize" in times):  # the fallbacks are told before the time
+    if fallback or (total is not None and "quantize" in times):  # the tool prints fallbacks before the time
         count = float(fallback["count"]) if fallback else 0.0
         description = (
             "tensors that got another type, since their rows do not fit the blocks of the one asked for"
@@ -104,7 +104,7 @@ def quantization_metrics(text: str) -> tuple[Metric, ...]:
 
 
 def _in(match: re.Match[str], name: str, units: tuple[str, ...]) -> float:
-    """Return the number of a size or time; raise ParseError if it or its unit is not what it should be."""
+    """Return the number of a size or time; raise ParseError if the number or its unit is not as expected."""
     what = f"the {match['which']} {'size' if name == 'mib' else 'time'}"
     value = measured(match[name], what)
     if value is None or match["unit"] not in units:
@@ -114,15 +114,15 @@ def _in(match: re.Match[str], name: str, units: tuple[str, ...]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What became of one tensor.
+    """Result of the quantisation of one tensor.
 
     Args:
         name: its name in the model.
-        shape: its dimensions, the first the fastest.
+        shape: its dimensions, the fastest-varying first.
         type_before: its type in the source, such as ``f16``.
         type_after: its type now.
-        bytes_before: its size in the source, in bytes, as exact as the log; None where the line was cut.
-        bytes_after: its size now, likewise.
+        bytes_before: its size in the source, in bytes, as exact as the log; None if the line was cut off.
+        bytes_after: its size now, in bytes; None if the line was cut off.
     """
 
     name: str
@@ -134,12 +134,12 @@ class Tensor:
 
 
 def quantized_tensors(text: str) -> tuple[Tensor, ...]:
-    """The tensors that a log tells of, in its order."""
+    """Return the tensors in a log, in its order."""
     lines = list(_TENSOR.finditer(text))
     ends = [*(line.start() for line in lines[1:]), len(text)]
     tensors = []
-    for line, end in zip(lines, ends, strict=False):  # no line has no end either
-        # In 2024 a fallback was told in between, so that type and size stand on a later line.
+    for line, end in zip(lines, ends, strict=False):  # the last line may be unterminated
+        # In 2024 a fallback was reported in between, so that type and size are on a later line.
         converted = _CONVERTED.search(text, line.start(), end)
         size = _TENSOR_SIZE.search(text, line.start(), end)
         before = float(size["before"]) * _MIB if size else None
@@ -158,6 +158,6 @@ def quantized_tensors(text: str) -> tuple[Tensor, ...]:
 
 
 def quantization_details(text: str) -> dict[str, MetadataValue]:
-    """How many tensors have which type now: ``tensors_q4_0: 90``."""
+    """Return the number of tensors of each type after quantisation: ``tensors_q4_0: 90``."""
     types = Counter(tensor.type_after for tensor in quantized_tensors(text))
     return {f"tensors_{name}": count for name, count in sorted(types.items())}

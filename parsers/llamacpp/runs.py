@@ -1,4 +1,4 @@
-"""Tells the runs apart that one log holds, as ``tee -a`` and ``>>`` leave them behind each other."""
+"""Splits a log into its runs; ``tee -a`` and ``>>`` append one run to another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from agent.core.errors import ParseError
 
 _TIMINGS = r"(?:timings|llama_perf\w*|common_perf_print):\s+"
-# What one run of a tool writes once. A second one of a kind begins another run.
+# Lines that one run of a tool writes once. A second line of the same kind begins another run.
 _MARKS = re.compile(
     r"^.*(?:"
     r"(?P<build>main: build = \d|(?:(?<=I )|^)build: \d+ \()"
@@ -27,7 +27,7 @@ def split_runs(text: str) -> list[str]:
     """Return the text of each run.
 
     Args:
-        text: a log of any of the tools; one without a result is one run.
+        text: a log of any of the tools; a log without a result counts as one run.
     """
     starts, seen = [0], set[str | None]()
     for match in _MARKS.finditer(text):
@@ -40,10 +40,10 @@ def split_runs(text: str) -> list[str]:
 
 
 def one(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str] | None:
-    """Return the only match in a text; None if there is none.
+    """Return the only match in a text, or None if there is none.
 
     Raises:
-        ParseError: if there are several: which of them is the result cannot be known.
+        ParseError: if there are several, because it is unclear which one is the result.
     """
     found = list(pattern.finditer(text))
     if len(found) > 1:

@@ -1,8 +1,8 @@
-"""Timings of single requests: llama-server's log, old and new, and the line that llama-cli writes since 2025.
+"""Reads timings of single requests: llama-server's logs, and the line that llama-cli prints since 2025.
 
-A server's log has three lines a request, in milliseconds. In 2024 each begins with ``print_timings``; in 2025
-they follow a line that names slot and task; since 2026 each names them itself. llama-cli has a line after
-each reply: ``[ Prompt: 512.3 t/s | Generation: 45.6 t/s ]``.
+A server's log has three lines for each request, in milliseconds. In 2024 each begins with
+``print_timings``; in 2025 they follow a line that names slot and task; since 2026 each line names both.
+llama-cli prints a line after each reply: ``[ Prompt: 512.3 t/s | Generation: 45.6 t/s ]``.
 Sources: tools/server/server-context.cpp, in 2024 examples/server/server.cpp; tools/cli/cli.cpp.
 """
 
@@ -35,20 +35,20 @@ _RATE = re.compile(r"(\S+) t/s")
 
 
 def has_slots(text: str) -> bool:
-    """Whether a text is a server's log with timings."""
+    """Return True if a text is a server's log with timings."""
     return next(_lines(text), None) is not None
 
 
 def has_chat(text: str) -> bool:
-    """Whether a text has llama-cli's line."""
+    """Return True if a text contains llama-cli's line."""
     return _CHAT.search(text) is not None
 
 
 def slot_result(text: str) -> tuple[tuple[Metric, ...], bool]:
-    """Return the timings of each request in a scenario of its own, and whether all have their last line.
+    """Return the timings of each request in a scenario of its own, and True if all have their last line.
 
     Raises:
-        ParseError: if a line of timings is not of the form that the server writes, or there are none.
+        ParseError: if a line of timings does not have the server's format, or there is no such line.
     """
     metrics: list[Metric] = []
     occurrences = Counter[str]()
@@ -78,7 +78,7 @@ def slot_result(text: str) -> tuple[tuple[Metric, ...], bool]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each line of timings without what stands before it, and the request that it is of."""
+    """Yield each line of timings without its prefix, and the request of that line."""
     name, follows = "", False
     for line in text.splitlines():
         if slot := _SLOT.search(line):

@@ -1,6 +1,6 @@
-"""What ``llama-perplexity --hellaswag`` and ``--winogrande`` print.
+"""Reads the output of ``llama-perplexity --hellaswag`` and ``--winogrande``.
 
-HellaSwag has no final line: its score is that of the last task. Since 2025 it has a percent sign and a
+HellaSwag has no final line: its score is the score after the last task, since 2025 with a percent sign and a
 confidence interval. Winogrande has a final line if there were at least 100 tasks.
 Source: tools/perplexity/perplexity.cpp, hellaswag_score(), winogrande_score().
 """
@@ -38,17 +38,17 @@ _SELECTED = re.compile(r"_score\s*: selecting (\d{1,9}) randomized tasks")
 
 
 def has_hellaswag(text: str) -> bool:
-    """Whether a log is of HellaSwag."""
+    """Return True if a log is from HellaSwag."""
     return _HELLASWAG.search(text) is not None
 
 
 def has_winogrande(text: str) -> bool:
-    """Whether a log is of Winogrande."""
+    """Return True if a log is from Winogrande."""
     return _WINOGRANDE.search(text) is not None
 
 
 def hellaswag_result(text: str) -> tuple[tuple[Metric, ...], bool]:
-    """Return the score with its confidence interval, and whether all tasks were done.
+    """Return the score with its confidence interval, and True if all tasks were done.
 
     Raises:
         ParseError: if no task was scored.
@@ -70,10 +70,10 @@ def hellaswag_result(text: str) -> tuple[tuple[Metric, ...], bool]:
 
 
 def winogrande_result(text: str) -> tuple[tuple[Metric, ...], bool]:
-    """Return the score with its standard error, and whether all tasks were done.
+    """Return the score with its standard error, and True if all tasks were done.
 
     Raises:
-        ParseError: if no task was scored, or there are several results.
+        ParseError: if no task was scored, or the log has several results.
     """
     final = one(_WINOGRANDE_FINAL, text, "final score")
     rows = list(_WINOGRANDE_ROW.finditer(text))

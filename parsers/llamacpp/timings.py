@@ -1,9 +1,9 @@
-"""llama.cpp's timings at a tool's end: ``llama_print_timings``, ``llama_perf_…``, ``common_perf_print``.
+"""Reads the timings at a tool's end: ``llama_print_timings``, ``llama_perf_…``, ``common_perf_print``.
 
-The first is of 2023 and 2024, the others came after it; all print one line a part, in milliseconds
-(src/llama-context.cpp, common/sampling.cpp). A part that was not run has 0 ms and so ``inf`` or ``nan``
-tokens per second: that rate was not measured, and is absent here. In the spring of 2023 there was no rate
-yet: it is the tokens divided by their time.
+The first is from 2023 and 2024; the others replaced it. All print one line for each part, in milliseconds
+(src/llama-context.cpp, common/sampling.cpp). A part that did not run has 0 ms and therefore ``inf`` or
+``nan`` tokens per second; its rate was not measured and is absent here. In the spring of 2023 no rate was
+printed: it is computed as the tokens divided by their time.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Timing(NamedTuple):
     """One line of timings.
 
     Args:
-        part: what was timed, as our metrics call it.
-        milliseconds: how long it took.
-        tokens: how many there were.
+        part: the timed part, under the name that our metrics use.
+        milliseconds: its duration.
+        tokens: its number of tokens.
         rate: its tokens per second.
-        derived: whether the rate is not the tool's own, but tokens divided by time.
+        derived: True if the rate was computed from tokens and time, and not printed by the tool.
     """
 
     part: str
@@ -59,12 +59,12 @@ class Timing(NamedTuple):
 
 
 def has_timings(text: str) -> bool:
-    """Whether a log has any of these lines."""
+    """Return True if a log contains any of these lines."""
     return bool(_LINE.search(text) or _MARCH_2023.search(text))
 
 
 def timings_complete(text: str) -> bool:
-    """Whether the last of these lines, the total, is there."""
+    """Return True if the log contains the last of these lines, the total."""
     return any(match["part"] == "total" for match in _LINE.finditer(text))
 
 
@@ -72,11 +72,11 @@ def read_timing(part: str, rest: str) -> Timing:
     """Read a line of timings.
 
     Args:
-        part: what was timed, as the line calls it, such as ``prompt eval``.
-        rest: what follows the equals sign.
+        part: the timed part as named in the line, such as ``prompt eval``.
+        rest: the text after the equals sign.
 
     Raises:
-        ParseError: if it is not of the form that llama.cpp writes, such as with another unit.
+        ParseError: if the line does not have llama.cpp's format, for example if it uses another unit.
     """
     match = _REST.fullmatch(rest)
     if match is None:
@@ -96,18 +96,18 @@ def read_timing(part: str, rest: str) -> Timing:
 
 
 def timing_metrics(text: str, *, verbosity: int = 1) -> tuple[Metric, ...]:
-    """Return the times in seconds, the tokens, and the tokens/s; of several blocks those of the last.
+    """Return the times in seconds, the tokens, and the tokens/s. If there are several blocks, use the last.
 
     Args:
         text: a tool's output.
-        verbosity: that of the rates; the rest is detail.
+        verbosity: the verbosity of the rates; the other metrics are details.
 
     Raises:
-        ParseError: if a line of timings is not of the form that llama.cpp writes.
+        ParseError: if a line of timings does not have llama.cpp's format.
     """
     if _MARCH_2023.search(text):
         raise ParseError(
-            "these are timings of March 2023, which do not tell prompt from generation",
+            "these are timings of March 2023, which do not separate prompt from generation",
             remedy="use a build of llama.cpp of April 2023 or later",
         )
     found = {match["part"]: match["rest"] for match in _LINE.finditer(text)}
@@ -120,9 +120,9 @@ def metrics_of(timing: Timing, verbosity: int = 1, scenario: str | None = None) 
     """Yield the metrics of one line of timings.
 
     Args:
-        timing: as `read_timing` gives it.
-        verbosity: that of the rate.
-        scenario: theirs, where a log has several.
+        timing: as returned by `read_timing`.
+        verbosity: the verbosity of the rate.
+        scenario: the scenario of the metrics, if a log has several.
     """
     part, milliseconds, count, rate, derived = timing
     if not milliseconds:

@@ -1,4 +1,4 @@
-"""llama.cpp's HTTP server: replies with its timings, and its counters in Prometheus' text form."""
+"""Reads llama.cpp's HTTP server: replies with timings, and counters in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPLIES_PARSER = Parser(
 )
 COUNTERS_PARSER = Parser(
     name="llamacpp_counters",
-    description="llama.cpp's server: what /metrics answers",
+    description="llama.cpp's server: the counters of /metrics",
     recognise=counters.recognise,
     parse=counters.parse,
 )

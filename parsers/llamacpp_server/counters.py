@@ -1,7 +1,7 @@
-"""What llama.cpp's server answers at /metrics: counters since its start, in Prometheus' text form.
+"""Reads the server's /metrics: counters since its start, in Prometheus' text format.
 
 Source: tools/server/README.md ("GET /metrics"), tools/server/server-context.cpp. ``kv_cache_usage_ratio`` and
-``kv_cache_tokens`` are gone since 2025.
+``kv_cache_tokens`` were removed in 2025.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ _KNOWN: Mapping[str, tuple[str, str, Relativity, str, int]] = {
     "kv_cache_usage_ratio": ("kv_cache_usage", "ratio", _PLAIN, "of the KV cache in use", 3),
     "kv_cache_tokens": ("kv_cache_tokens", "count", _PLAIN, "tokens in the KV cache", 3),
 }  # fmt: skip
-"""The server's names: ours, base unit, direction, what it is, verbosity."""
+"""The server's names with our name, base unit, direction, description and verbosity."""
 
 _OF_TOKENS: Mapping[str, str] = {
     "prompt_tokens_per_second": "prompt_tokens",
     "generation_tokens_per_second": "generation_tokens",
 }
-"""A rate is 0 until there are tokens that it could be the rate of: then it is left out."""
+"""Rates that are left out while there are no tokens: the server then reports 0."""
 
 
 def recognise(path: Path) -> bool:
-    """Whether a file is such an answer, or a folder holds one."""
+    """Return True if a file is such a reply, or a folder contains one."""
     return any(begins_with(beginning(file), _PREFIX) for file in files_in(path))
 
 
 def read_counters(text: str) -> dict[str, float]:
-    """Return the finite samples of an answer, by the server's own names without ``llamacpp:``.
+    """Return the finite samples of a reply, under the server's own names without ``llamacpp:``.
 
     Raises:
-        ParseError: if a sample is not a number, is below 0, or is there twice.
+        ParseError: if a sample is not a number, is below 0, or occurs twice.
     """
     found: dict[str, float] = {}
     for sample in read_samples(text, _PREFIX):
         name = sample.name.removeprefix(_PREFIX)
         if name in found:
             raise ParseError(
-                f"{sample.name} is there for several models", remedy="ask each server for its own counters"
+                f"{sample.name} occurs for several models", remedy="ask each server for its own counters"
             )
         if sample.value is not None:
             if sample.value < 0:
@@ -76,7 +76,7 @@ def read_counters(text: str) -> dict[str, float]:
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Read an answer of /metrics, or all below a folder.
+    """Read a reply of /metrics, or all such replies in a folder.
 
     Raises:
         ParseError: if there is none, or the only one has none of the server's counters.

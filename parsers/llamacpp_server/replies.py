@@ -1,8 +1,8 @@
-"""Replies of llama.cpp's server, autumn 2023 to 2026: what it says of its tokens and their time.
+"""Reads replies of llama.cpp's server, autumn 2023 to 2026: tokens and timings.
 
-Sources: tools/server/README.md ("Result JSON"); before 2025 examples/server/README.md, where three truth
-values (``stopped_eos``, ``stopped_limit``, ``stopped_word``) stood for ``stop_type``, without ``cache_n``.
-With ``timings_per_token`` every event of a stream has timings, so that they do not mean that it has ended.
+Sources: tools/server/README.md ("Result JSON"); before 2025 examples/server/README.md, with three truth
+values (``stopped_eos``, ``stopped_limit``, ``stopped_word``) in place of ``stop_type``, and without
+``cache_n``. With ``timings_per_token`` every event of a stream has timings, so timings do not mark its end.
 """
 
 from __future__ import annotations
@@ -43,16 +43,15 @@ def _recognise_file(path: Path) -> bool:
 
 
 def recognise(path: Path) -> bool:
-    """Whether a file holds such replies, or a folder holds such a file."""
+    """Return True if a file contains such replies, or a folder contains such a file."""
     return any(map(_recognise_file, files_in(path)))
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Return the replies of a file, or of all below a folder.
+    """Return the replies in a file, or in all files of a folder.
 
     Raises:
-        ParseError: if there is none, or the only one is an error, was cut before any timings, or says
-            nothing of its time.
+        ParseError: if there is none, or the only one is an error, ends before any timings, or has no times.
     """
     return parse_files(path, FORMAT, TOOL, _recognise_file, _parse_file)
 
@@ -63,7 +62,7 @@ def _parse_file(path: Path) -> list[ParsedOutput]:
         raise ParseError(
             "the reply has no timings: it was cut, or is an error",
             where=str(path),
-            remedy="ask again; the last event of a stream holds them",
+            remedy="send the request again; the last event of a stream has the timings",
         )
     outputs = [_output(reply, path, ended=ended) for reply, ended in found]
     if not any(output.metrics for output in outputs):
@@ -80,7 +79,7 @@ def _output(reply: Reply, path: Path, *, ended: bool) -> ParsedOutput:
     reasons = tuple(
         Reason(
             f"{name} is {reply['timings'][name]}, which is below 0: it was left out",
-            "the server's clock or counters went backwards: ask again",
+            "the server's clock or counters went backwards: send the request again",
             code="below_0",
         )
         for name in below
@@ -98,7 +97,7 @@ def _output(reply: Reply, path: Path, *, ended: bool) -> ParsedOutput:
 
 
 def _replies(text: str) -> Iterator[tuple[Reply, bool]]:
-    """Yield each reply that carries timings, of a stream its last event, and whether it has ended."""
+    """Yield each reply that has timings (of a stream, its last event), and True if the reply has ended."""
     text = text.lstrip()
     last: Reply | None = None
     for event in _events(text) if not text.startswith("{") else _documents(text):
@@ -115,12 +114,12 @@ def _replies(text: str) -> Iterator[tuple[Reply, bool]]:
 
 
 def _goes_on(last: Reply, event: Reply) -> bool:
-    """Whether an event is of the same reply as the one before it."""
+    """Return True if an event belongs to the same reply as the one before it."""
     return not _has_ended(last) and last.get("id") == event.get("id")
 
 
 def _events(text: str) -> Iterator[object]:
-    """Yield the events of streams; what is not JSON, such as an event that was cut, is passed over."""
+    """Yield the events of streams; ignore text that is not JSON, such as an incomplete event."""
     for line in text.splitlines():
         piece = line.removeprefix("data:").strip()
         if piece == _DONE:
@@ -133,7 +132,7 @@ def _events(text: str) -> Iterator[object]:
 
 
 def _documents(text: str) -> Iterator[object]:
-    """Yield JSON documents that follow each other; what follows one that was cut is left out."""
+    """Yield consecutive JSON documents up to the first incomplete one."""
     place = 0
     while place < len(text):
         try:
@@ -146,7 +145,7 @@ def _documents(text: str) -> Iterator[object]:
 
 
 def _has_ended(reply: Reply) -> bool:
-    """Whether a reply says why it ended."""
+    """Return True if a reply gives the reason for its end."""
     if isinstance(reply.get("stop"), bool):
         return bool(reply["stop"])
     choices = reply.get("choices")
@@ -167,6 +166,7 @@ def _metrics(reply: Mapping[str, Any]) -> Iterator[Metric]:
                 f"{name}_time", milliseconds / 1e3, "seconds", _LOWER, f"for the {what}", 2, metadata=own
             )
         # Newer servers do not count the first token, which came with the prompt: their own rate is right.
+        # For that token alone, the servers of 2024 report 111111 tokens/s, which is not a measurement.
         # Of that token alone, those of 2024 told 111111 tokens/s: nothing was measured.
         rate = _number(timings.get(f"{key}_per_second"))
         alone = key == "predicted" and tokens == 1 and "cache_n" not in timings
@@ -199,6 +199,6 @@ def _stopped_by(reply: Mapping[str, Any]) -> str | None:
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number that is not negative; the server writes null for a rate of nothing."""
+    """Return a finite number that is not negative; the server writes null if it has no rate."""
     number = finite(value) if not isinstance(value, str) else None
     return number if number is not None and number >= 0 else None

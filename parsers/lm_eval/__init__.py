@@ -1,6 +1,6 @@
-"""Results of lm-eval (EleutherAI/lm-evaluation-harness): ``results_<time>.json``, or its table.
+"""Reads results of lm-eval (EleutherAI/lm-evaluation-harness): ``results_<time>.json``, or its table.
 
-Of versions 0.3 (``acc``) and 0.4 (``acc,none``: the metric and the filter of the answers).
+Supports versions 0.3 (``acc``) and 0.4 (``acc,none``: the metric and the filter of the answers).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TABLE_ENDINGS = {".txt", ".log", ".out", ".stdout"}
 
 
 def parse_folder(path: Path) -> list[ParsedOutput]:
-    """Return the results of a file, or of all result files below a folder, the oldest first.
+    """Return the results of a file, or of all result files in a folder, oldest first.
 
     Raises:
-        ParseError: if there is none, or the only one is cut or holds no score.
+        ParseError: if there is none, or the only one is incomplete or has no score.
     """
     if path.is_dir() and not any(map(_is_results, files_in(path))):
         raise ParseError(
@@ -35,10 +35,10 @@ def parse_folder(path: Path) -> list[ParsedOutput]:
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Return the results of a file, or of a folder; its tables count only where it has no result files.
+    """Return the results of a file or folder; a folder's tables count only if it has no result files.
 
     Raises:
-        ParseError: if there is none, or the only one is cut or holds no score.
+        ParseError: if there is none, or the only one is incomplete or has no score.
     """
     if path.is_dir() and not any(map(_is_results, files_in(path))) and recognise(path):
         return parse_files(path, FORMAT, TOOL, _is_table, lambda file: [_parse(file)])
@@ -52,7 +52,7 @@ def _parse(path: Path) -> ParsedOutput:
 
 
 def recognise(path: Path) -> bool:
-    """Whether a file holds such results, or a folder holds such a file."""
+    """Return True if a file contains such results, or a folder contains such a file."""
     return any(_is_results(file) or _is_table(file) for file in files_in(path))
 
 

@@ -1,4 +1,4 @@
-"""From one ``results_<time>.json`` to metric records."""
+"""Turns one ``results_<time>.json`` into metric records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RATIOS = (
     "brier_score",
     "em",
 )
-"""Metrics from 0 to 1 (-1 to 1: mcc); of others only the task knows the unit."""
+"""Metrics from 0 to 1 (-1 to 1: mcc); the unit of any other metric depends on its task."""
 _CORRELATIONS = (
     "mcc",
     "pearson",
@@ -44,17 +44,17 @@ _UNITS = {"bits_per_byte": "bits/byte", "perplexity": "perplexity"}
 
 
 def parse_results(data: Any, source: str = "") -> ParsedOutput:
-    """The scores of every task and group.
+    """Return the scores of every task and group.
 
     Args:
         data: the file's content.
-        source: where it comes from, for errors.
+        source: the file that the data comes from, for errors.
 
     Raises:
-        ParseError: if it is none of lm-eval's, or holds no score.
+        ParseError: if lm-eval did not write the file, or it has no score.
     """
     if not isinstance(data, dict) or not isinstance(data.get("results"), dict):
-        raise ParseError("is no results file of lm-eval: it has no results", where=source or None)
+        raise ParseError("is not a results file of lm-eval: it has no results", where=source or None)
     members = _members(data)
     tasks = {**data["results"], **_mapping(data, "groups")}
     metrics = tuple(
@@ -83,7 +83,7 @@ def parse_results(data: Any, source: str = "") -> ParsedOutput:
 
 
 def _members(data: Mapping[str, Any]) -> set[str]:
-    """The tasks that are part of a group: the group's score stands for them."""
+    """Return the tasks that belong to a group: the group's score represents them."""
     groups = _mapping(data, "group_subtasks")
     return {task for tasks in groups.values() if isinstance(tasks, list) for task in map(str, tasks)}
 
@@ -135,7 +135,7 @@ def _context(
 
 
 def unit_of(name: str, value: float) -> str:
-    """Return the unit of a metric; a share that is above 1 is in a unit that only the task knows.
+    """Return the unit of a metric; for a share above 1 the unit depends on the task.
 
     Args:
         name: the metric's name, such as ``acc_norm``.
@@ -147,11 +147,11 @@ def unit_of(name: str, value: float) -> str:
 
 
 def direction_of(name: str, higher: object = None) -> Relativity:
-    """Return whether more of a metric is better.
+    """Return the direction of a metric: whether higher or lower is better.
 
     Args:
         name: the metric's name.
-        higher: what lm-eval says of it; None where it says nothing.
+        higher: lm-eval's own statement, or None if it makes none.
     """
     if not isinstance(higher, bool):
         higher = False if name in _LOWER else True if name in _RATIOS else None
@@ -166,19 +166,19 @@ def _relativity(task: str, name: str, data: Mapping[str, Any]) -> Relativity:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number; lm-eval writes ``N/A``, and JSON's NaN, where there is none."""
+    """Return a finite number, or None; lm-eval writes ``N/A`` or JSON's NaN for a missing number."""
     return None if isinstance(value, str) else finite(value)
 
 
 def score_of(name: str, value: float | None) -> float | None:
-    """Return a score; None where lm-eval's -1 says that there is none.
+    """Return a score, or None if lm-eval's -1 means that it has none.
 
-    RULER writes -1 for a length that it was not asked for (lm_eval/tasks/ruler/common_utils.py). Only a
-    correlation or a difference can be -1.
+    RULER writes -1 for a length that was not requested (lm_eval/tasks/ruler/common_utils.py). Only a
+    correlation or a difference can really be -1.
 
     Args:
         name: the metric's name.
-        value: what lm-eval wrote.
+        value: the value that lm-eval wrote.
     """
     return None if value == -1 and name not in _CORRELATIONS else value
 

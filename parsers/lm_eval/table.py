@@ -1,6 +1,6 @@
-"""The table that lm-eval prints at its end, which people paste: a row for each task, filter and metric.
+"""Reads the table that lm-eval prints at its end: a row for each task, filter and metric.
 
-Source: lm_eval/utils.py, make_table(). A name is left out where it is the one above.
+Source: lm_eval/utils.py, make_table(). A row leaves out a name that equals the one above it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HIGHER = {"↑": True, "↓": False}
 
 
 def has_table(text: str) -> bool:
-    """Whether a text holds such a table."""
+    """Return True if a text contains such a table."""
     return _HEAD.search(text) is not None
 
 
@@ -33,11 +33,11 @@ def parse_table(text: str, source: str = "") -> ParsedOutput:
     """Return the scores of every row.
 
     Args:
-        text: what lm-eval printed.
-        source: where it comes from, for errors.
+        text: the output of lm-eval.
+        source: the file that the text comes from, for errors.
 
     Raises:
-        ParseError: if a row does not fit the header, a score is not a number, or there is none.
+        ParseError: if a row does not fit the header, a score is not a number, or the table has no score.
     """
     text, cut = whole_lines(text)
     try:
@@ -74,14 +74,14 @@ def _metrics(text: str) -> Iterator[Metric]:
                     f"a row of lm-eval's table has {len(cells)} cells, its header {len(names)}: {line[:80]}"
                 )
             row = dict(zip(names, cells, strict=True))
-            if not row["Tasks"]:  # of the task above
+            if not row["Tasks"]:  # belongs to the task above
                 row |= {name: above.get(name, "") for name in ("Tasks", "Version") if not row.get(name)}
             above = row
             for metric in _row(row):
                 key = (metric.scenario or "", metric.name)
                 if seen.setdefault(key, metric.value) != metric.value:
                     raise ParseError(
-                        f"{metric.name} of {metric.scenario} is there twice: these are several results",
+                        f"{metric.name} of {metric.scenario} occurs twice: the text holds several results",
                         remedy="give each run a file of its own",
                     )
                 yield metric
@@ -115,7 +115,7 @@ def _row(row: Mapping[str, str]) -> Iterator[Metric]:
 
 
 def _header(line: str) -> list[str]:
-    """Return the columns' names; the arrow and the sign of the standard error have none of their own."""
+    """Return the columns' names; the columns of the arrow and of the standard error's sign have no name."""
     names, unnamed = _cells(line), iter(("direction", "sign"))
     return ["Tasks", *(name or next(unnamed, "") for name in names[1:])]
 

@@ -1,4 +1,4 @@
-"""MLPerf LoadGen's logs, versions 1.0 to 6.x: numbers, and a verdict stricter than LoadGen's own."""
+"""Reads MLPerf LoadGen's logs, versions 1.0 to 6.x: numbers, and a verdict stricter than LoadGen's own."""
 
 from __future__ import annotations
 

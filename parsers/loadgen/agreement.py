@@ -1,4 +1,4 @@
-"""Whether detail log and summary, and the records of one log, are of the same run and say the same."""
+"""Checks that detail log and summary belong to the same run, and that the records of one log agree."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _RECORDS = frozenset(record.name for record in RECORDS)
 _LARGEST = 1e25  # beyond the 64 bits of LoadGen's numbers
-_STRICT = 1 - 1e-6  # two prints of one number with the same digits are the same
-_SHOWN = 40  # signs of a value that is none
+_STRICT = 1 - 1e-6  # two prints of one number with the same digits are equal
+_SHOWN = 40  # characters shown of a value that is not a number
 _DIGITS = 6  # LoadGen writes floating-point numbers with six significant digits
 _STEPS = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 _ORDERED = (
@@ -43,7 +43,7 @@ _ORDERED = (
 
 
 def differences(log: DetailLog, summary: SummaryLog) -> list[str]:
-    """Return where the summary contradicts the detail log; empty if they agree."""
+    """Return the contradictions between the summary and the detail log; empty if they agree."""
     return list(_differences(log, summary))
 
 
@@ -68,7 +68,7 @@ def _names_and_form(log: DetailLog, summary: SummaryLog) -> Iterator[str]:
         ("sut_name", _printable(summary.sut_name), _printable(log.text("sut_name"))),
     ):
         if said and logged and said != logged:
-            yield f"{what} is {said} and {logged}"
+            yield f"{what} is {said} in the summary and {logged} in the detail log"
     if summary.scenario == log.scenario and summary.token_latencies is not log.token_latencies:
         which = "summary" if summary.token_latencies else "detail log"
         yield f"token latencies are in the {which} alone"
@@ -92,7 +92,7 @@ def _facts(log: DetailLog, summary: SummaryLog) -> Iterator[str]:
 
 
 def _one_sided(log: DetailLog, summary: SummaryLog) -> Iterator[str]:
-    """Yield the constraints and texts that only one of the logs has."""
+    """Yield the constraints and texts that occur in only one of the logs."""
     said = summary.flags.keys() | summary.texts.keys()
     for line, _ in lines_of(log.version_parts, log.scenario, tokens=log.token_latencies).values():
         is_fact = line.key in _RECORDS and line.kind in {Kind.FLAG, Kind.TEXT}
@@ -110,12 +110,12 @@ def _word(*, flag: bool) -> str:
 
 
 def _same(said: float, logged: object, half_unit: float) -> bool:
-    """Return True if two prints can be of one number.
+    """Return True if two printed numbers can be the same number.
 
     Args:
-        said: by the summary.
-        logged: by the detail log.
-        half_unit: half a unit of the last digit of what the summary says.
+        said: the number in the summary.
+        logged: the number in the detail log.
+        half_unit: half a unit of the last digit of the summary's number.
     """
     if isinstance(logged, bool) or not isinstance(logged, int | float):
         return False
@@ -132,7 +132,7 @@ def _half_digit(value: float) -> float:
 
 
 def contradictions(log: DetailLog) -> Iterator[str]:
-    """Yield where the records of a detail log contradict each other."""
+    """Yield the contradictions between the records of a detail log."""
     for name in ("scenario", "test_mode"):
         asked, used = log.text(f"requested_{name}"), log.text(f"effective_{name}")
         if asked and used and asked != used:
@@ -147,7 +147,7 @@ def contradictions(log: DetailLog) -> Iterator[str]:
 
 
 def _estimates(log: DetailLog) -> Iterator[str]:
-    """Compare the records of early stopping's estimates with its text, which repeats them."""
+    """Compare the records of early stopping's estimates with the text that repeats them."""
     text = log.text("early_stopping_ttft_result") or log.text("early_stopping_result")
     percentile = log.number("effective_target_latency_percentile")
     for key, number in estimates_in(text, log.scenario, percentile).items():

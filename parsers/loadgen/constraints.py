@@ -1,7 +1,7 @@
-"""LoadGen's own constraints: which was missed, by how much, and the setting and number that would meet it.
+"""Finds which of LoadGen's own constraints was missed, by how much, and which setting would meet it.
 
 The rules are those of mlcommons/inference: loadgen/results.cc (MinDurationMet, PerfConstraintsMet,
-EarlyStopping) and loadgen/test_settings_internal.cc (how many samples a setting makes).
+EarlyStopping) and loadgen/test_settings_internal.cc (the number of samples that a setting makes).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MINIMUM_QUERIES = {
     "Server": 459,
     "SingleStream": 64,
     "MultiStream": 662,
-}  # early stopping, none over the limit
-LOAD_STEP = 0.9  # how much of the load to keep where nothing better is known
+}  # early stopping, if no query is over the limit
+LOAD_STEP = 0.9  # fraction of the load to keep if no better value is known
 
-FAR_BELOW = 0.5  # of the minimum duration: too short to tell the rate
+FAR_BELOW = 0.5  # of the minimum duration: too short to measure the rate
 
-_LARGEST_COUNT = 10**9  # more queries than any run has: garbled
+_LARGEST_COUNT = 10**9  # more queries than any run has: a larger number is garbled
 _ENDED_EARLY = {
     "Too many outstanding queries": "max_async_queries",
     "Max query count reached": "max_query_count",
@@ -38,7 +38,7 @@ _TOTAL = re.compile(r"Only processed (\d+) queries.*?at least (\d+) queries", re
 
 
 def missed_constraints(log: DetailLog) -> list[Reason]:
-    """The constraints that a performance run missed, each with what to change.
+    """Return the constraints that a performance run missed, each with its remedy.
 
     Args:
         log: the detail log of a run that ended.
@@ -99,12 +99,12 @@ def _min_duration(log: DetailLog) -> Iterator[Reason]:
 
 
 def _early_end(log: DetailLog) -> tuple[str, str] | None:
-    """The setting that ended the test early, and what to do; 0 is no limit for each of them."""
+    """Return the setting that ended the test early, with its remedy; for each setting, 0 means no limit."""
     if log.scenario == "Offline":
         return None  # one query, issued at once
     told = " ".join(log.errors.distinct)
     cause = next((name for text, name in _ENDED_EARLY.items() if text in told), None)
-    if cause is None:  # the error may be lost, as where there is only a summary
+    if cause is None:  # the error may be missing, for example if only a summary exists
         queries, most = log.number("result_query_count"), log.number("effective_max_query_count")
         took_s, longest_ms = duration_s(log), log.number("effective_max_duration_ms")
         if queries and most and queries >= most:
@@ -166,7 +166,7 @@ def _latency_limits(log: DetailLog) -> Iterator[Reason]:
 
 
 def _lower_load(log: DetailLog) -> float | None:
-    """A load to try after a latency limit was missed: a tenth less, or what was completed if that is less."""
+    """Return a load to try after a missed latency limit: a tenth less, or the completed load if smaller."""
     target = log.number("effective_target_qps")
     completed = log.number("result_completed_samples_per_sec")
     candidates = [LOAD_STEP * target] if target else []
@@ -187,9 +187,9 @@ def _min_queries(log: DetailLog) -> Iterator[Reason]:
 
 
 def _early_stopping(log: DetailLog, *, too_slow: bool) -> Iterator[Reason]:
-    """Early stopping: too few queries for 99 % confidence in the percentile.
+    """Yield early stopping's reason: too few queries for 99 % confidence in the percentile.
 
-    With token latencies LoadGen looks at TPOT first and leaves the text of TTFT empty where that failed.
+    With token latencies LoadGen checks TPOT first, and leaves the text of TTFT empty if that failed.
     """
     if log.flag("early_stopping_met") is not False:
         return
@@ -212,7 +212,7 @@ def _early_stopping(log: DetailLog, *, too_slow: bool) -> Iterator[Reason]:
     for name, (processed, needed) in needs:
         message = f"early stopping ({name}): {processed} queries are too few, needs {needed - processed} more"
         if name == "TPOT" and not texts["TTFT"].strip() and log.scenario != "Offline":
-            message += "; TTFT was not looked at, because TPOT failed first"
+            message += "; TTFT was not checked, because TPOT failed first"
         if too_slow:
             value = _lower_load(log)
             remedy = f"lower target_qps first: with the latency met, fewer than {needed} queries are enough"
@@ -227,7 +227,7 @@ def _early_stopping(log: DetailLog, *, too_slow: bool) -> Iterator[Reason]:
 
 
 def _server_early_stopping(log: DetailLog, message: str, processed: int, needed: int) -> Reason:
-    """What to change, if as large a share of the queries is over the limit the next time."""
+    """Return the reason and its remedy, assuming that the share of queries over the limit stays the same."""
     percentile = log.number("effective_target_latency_percentile") or 0.0
     late, count = None, None
     if needed < _LARGEST_COUNT:
@@ -241,14 +241,14 @@ def _server_early_stopping(log: DetailLog, message: str, processed: int, needed:
             remedy += ", which is enough if as large a share is over the limit again; or lower target_qps"
         return Reason(message, remedy, "min_query_count", count, "early_stopping")
     value = _lower_load(log)
-    share = f"{late} of {processed} queries" if late else "so many queries"
+    share = f"{late} of {processed} queries" if late else "that many queries"
     lower = f"set target_qps to {value:g} or less" if value else "lower target_qps"
     remedy = f"{lower}: with {share} over the limit, not even {REASONABLE_GROWTH} times as many are enough"
     return Reason(message, remedy, "target_qps", value, "early_stopping")
 
 
 def _queries_needed(text: str) -> tuple[int, int] | None:
-    """Queries processed and queries needed, as LoadGen's advice says."""
+    """Return the processed queries and the needed queries from LoadGen's advice."""
     if found := _MORE.search(text):
         return int(found[1]), int(found[1]) + int(found[2])
     if found := _TOTAL.search(text):
@@ -257,12 +257,12 @@ def _queries_needed(text: str) -> tuple[int, int] | None:
 
 
 def round_up(value: float, digits: int = 3) -> float:
-    """The next larger number with so many significant digits; 0 for what is not positive."""
+    """Return the next larger number with that many significant digits; 0 if the value is not positive."""
     return -_floor(-value, digits) if value > 0 else 0.0
 
 
 def round_down(value: float, digits: int = 3) -> float:
-    """The next smaller number with so many significant digits; 0 for what is not positive."""
+    """Return the next smaller number with that many significant digits; 0 if the value is not positive."""
     return _floor(value, digits) if value > 0 else 0.0
 
 
@@ -272,5 +272,5 @@ def _floor(value: float, digits: int) -> float:
 
 
 def _seconds(value: float) -> str:
-    """A duration for people: 5.002 s, 12.3 ms; enough digits to tell it from the limit it missed."""
+    """Return a readable duration (5.002 s, 12.3 ms), with enough digits to distinguish it from its limit."""
     return f"{value:.4g} s" if value >= 1 else f"{value * 1000:.4g} ms"

@@ -1,8 +1,8 @@
-"""Reads ``mlperf_log_detail.txt`` as a stream: constant memory, JSON only for the lines whose key matters.
+"""Reads ``mlperf_log_detail.txt`` as a stream: constant memory, and JSON only for lines with a relevant key.
 
 LoadGen writes one record a line, ``:::MLLOG {"key": …, "value": …, "time_ms": …, "metadata": {…}}``
-(mlcommons/inference, loadgen/logging.h). It does not escape strings, prints ``nan`` and ``inf`` as C++ does,
-and a killed run leaves half a line, so nothing here trusts that a line is JSON.
+(mlcommons/inference, loadgen/logging.h). LoadGen does not escape strings, prints ``nan`` and ``inf`` as C++
+does, and a killed run leaves half a line, so this module never assumes that a line is valid JSON.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _MESSAGE_LIMIT = 300
 _TIME_LIMIT_MS = 1e12
 _LARGEST = 1e25  # LoadGen's numbers have 64 bits, so that sums and products of them stay finite
 
-_KEPT_LIMIT = 1 << 12  # longest line that is kept until another replaces it
-_HEADS = {b"loadgen_version", b"test_datetime", b"requested_scenario"}  # each once a run
+_KEPT_LIMIT = 1 << 12  # longest line that is kept until another line replaces it
+_HEADS = {b"loadgen_version", b"test_datetime", b"requested_scenario"}  # each occurs once in a run
 _ONCE = frozenset({record.name for record in RECORDS} | {name.decode() for name in _HEADS})
 _COUNTS = frozenset(
     record.name for record in RECORDS if record.kind is Kind.COUNT
@@ -78,13 +78,13 @@ _WANTED = (
 
 @dataclass(slots=True)
 class Messages:
-    """Errors or warnings of a log: how many, and a bounded set of the distinct ones.
+    """Errors or warnings of a log: their number, and a bounded set of distinct texts.
 
     Messages that differ only in numbers (sample ids, counts) are the same; the first is kept.
 
     Args:
-        count: how many records there were.
-        distinct: the first text of each kind, and how often that kind came.
+        count: number of records.
+        distinct: the first text of each kind, and how often that kind occurred.
     """
 
     count: int = 0
@@ -93,7 +93,7 @@ class Messages:
     _raw: dict[bytes, str] = field(default_factory=dict, repr=False)
 
     def add_record(self, line: bytes, name: bytes) -> None:
-        """Count the message of a record; the same text is decoded once."""
+        """Count the message of a record; decode the same text only once."""
         raw = line[: line.rfind(b'"time_ms"')]
         text = self._raw.get(raw)
         if text is None:
@@ -105,7 +105,7 @@ class Messages:
         self.distinct[text] += 1
 
     def add(self, text: str) -> str:
-        """Count one message; returns the text it is counted under."""
+        """Count one message; return the text that it is counted under."""
         self.count += 1
         text = text[:_MESSAGE_LIMIT]
         kind = re.sub(r"\d+", "#", text)
@@ -120,27 +120,27 @@ class Messages:
 
 @dataclass(slots=True)
 class DetailLog:
-    """What one detail log says.
+    """Content of one detail log.
 
     Args:
         path: the file.
-        values: the last value of every key that matters, finite numbers only.
+        values: the last value of every relevant key, finite numbers only.
         not_finite: keys whose value was nan or inf.
-        errors: records with is_error, or whose key says error.
+        errors: records with is_error, or with "error" in their key.
         warnings: records with is_warning.
-        validities: every distinct result_validity, in order.
-        records: records seen.
-        broken_lines: lines that are no record.
-        cut: whether the last line is incomplete.
+        validities: each distinct result_validity, in order.
+        records: number of records.
+        broken_lines: number of lines that are not records.
+        cut: True if the last line is incomplete.
         sample_sets: sample sets loaded: rounds of an accuracy run.
         samples_loaded: samples in all of these sets.
         rounds_ended: rounds that ended (power_end).
-        round_ended_ms: when the last of them did, in ms since LoadGen's start; None where that is garbled.
-        counts: how often each key that matters came, also where its value could not be read.
-        is_summary: whether this is what a summary says, without a detail log.
-        assumed_version: the version whose form the log has, where it does not name its own.
-        samples_generated: samples that all rounds were to issue.
-        last_time_ms: the largest plausible time of a record that matters, in ms since LoadGen's start.
+        round_ended_ms: end of the last of them, in ms since LoadGen's start; None if the number is garbled.
+        counts: number of occurrences of each relevant key, including unreadable values.
+        is_summary: True if the content comes from a summary, without a detail log.
+        assumed_version: the version that the log's form suggests, if the log does not name its version.
+        samples_generated: number of samples that all rounds were to issue.
+        last_time_ms: the largest plausible time of a relevant record, in ms since LoadGen's start.
     """
 
     path: Path
@@ -163,29 +163,29 @@ class DetailLog:
     last_time_ms: float | None = None
 
     def number(self, key: str) -> float | None:
-        """The value of a key as a number, None where it is absent, no number, or garbled beyond 64 bits."""
+        """Return the value of a key as a number; None if absent, not a number, or garbled beyond 64 bits."""
         value = self.values.get(key)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > _LARGEST:
             return None
         return float(value) if abs(value) > 1 / _LARGEST else 0.0
 
     def flag(self, key: str) -> bool | None:
-        """The value of a key as a truth value, None where it is absent or none."""
+        """Return the value of a key as a truth value; None if absent or not a truth value."""
         value = self.values.get(key)
         return value if isinstance(value, bool) else None
 
     def text(self, key: str) -> str:
-        """The value of a key as text, empty where it is absent."""
+        """Return the value of a key as text; empty if absent."""
         value = self.values.get(key, "")
         return value if isinstance(value, str) else str(value)
 
     @property
     def runs(self) -> int:
-        """How many runs the log holds: more than one where logs were appended to each other."""
+        """Number of runs in the log: more than one if logs were appended to each other."""
         return max(self.repeated().values(), default=1)
 
     def repeated(self) -> dict[str, int]:
-        """Return the keys that came more than once although a run writes each once, with their counts."""
+        """Return the keys that occur more than once, with their counts; a run writes each of them once."""
         return {
             key: count
             for key, count in self.counts.items()
@@ -201,7 +201,7 @@ class DetailLog:
 
     @property
     def version_parts(self) -> Version:
-        """The version as numbers, empty where the log does not tell."""
+        """The version as numbers; empty if the log does not give it."""
         return read_version(self.text("loadgen_version")) or self.assumed_version
 
     @property
@@ -216,11 +216,11 @@ class DetailLog:
 
     @property
     def token_latencies(self) -> bool:
-        """Whether LoadGen measured tokens: only then does it log this setting."""
+        """True if LoadGen measured tokens: only then it logs this setting."""
         return self.flag("requested_use_token_latencies") is True
 
     def settings(self) -> Mapping[str, Value]:
-        """The effective settings, without their prefix."""
+        """Return the effective settings, without their prefix."""
         return MappingProxyType(
             {
                 key.removeprefix("effective_"): v
@@ -233,14 +233,14 @@ class DetailLog:
 def read_detail(path: Path) -> DetailLog:
     """Read a detail log of any size.
 
-    Of a key that comes again only the last record counts, so most lines are kept as they are until another
-    replaces them, and JSON is decoded once a key.
+    Only the last record of a repeated key counts. Most lines are therefore kept as they are until another one
+    replaces them, and JSON is decoded once for each key.
 
     Args:
         path: the file.
 
     Raises:
-        ParseError: if the file cannot be read or holds no LoadGen record at all.
+        ParseError: if the file cannot be read or contains no LoadGen record.
     """
     log = DetailLog(path)
     latest: dict[bytes, bytes] = {}
@@ -249,7 +249,7 @@ def read_detail(path: Path) -> DetailLog:
     try:
         with path.open("rb", buffering=1 << 20) as file:
             for piece in iter(partial(file.readline, _LINE_LIMIT), b""):
-                if not ended:  # continues a line longer than a piece, whose key was read already
+                if not ended:  # continues a line longer than a piece, whose key is already read
                     ended = piece.endswith(b"\n")
                     in_set = in_set and _count_samples(log, piece)
                     continue
@@ -293,7 +293,7 @@ def _no_record(path: Path) -> ParseError:
 
 
 def _begins_set(log: DetailLog, piece: bytes) -> bool:
-    """Count the samples of a set if this line begins one; returns whether it goes on in the next piece."""
+    """Count the samples of a set if this line begins one; return True if it continues in the next piece."""
     head = _HEAD.match(piece)
     if head is None or head[1] != b"loaded_qsl_set" or (start := piece.find(b"[", head.end())) == -1:
         return False
@@ -302,7 +302,7 @@ def _begins_set(log: DetailLog, piece: bytes) -> bool:
 
 
 def _count_samples(log: DetailLog, piece: bytes) -> bool:
-    """Count the samples of a set by the commas between them; returns whether the set goes on."""
+    """Count the samples of a set by the commas between them; return True if the set continues."""
     samples, closed, _ = piece.partition(b"]")
     log.samples_loaded += samples.count(b",")
     return not closed
@@ -318,7 +318,7 @@ def is_before_1_0(path: Path) -> bool:
 
 
 def _is_plain(name: bytes, line: bytes, after_key: int) -> bool:
-    """Whether only the last record of this key counts: one whole record, no error, nothing to add up."""
+    """Return True if only the last record of this key counts: a complete record, no error, no sum."""
     return (
         name not in _ADDED_UP
         and not name.startswith(b"error")
@@ -330,13 +330,13 @@ def _is_plain(name: bytes, line: bytes, after_key: int) -> bool:
 
 
 def _flush(log: DetailLog, latest: dict[bytes, bytes], name: bytes) -> None:
-    """Decode the last line that was kept for a key, if there is one."""
+    """Decode the last line that was kept for a key, if any."""
     if (line := latest.pop(name, None)) is not None:
         _keep(log, name.decode("ascii", "replace"), line)
 
 
 def _take(log: DetailLog, line: bytes) -> None:
-    """Add one line: usually one record, several where a newline was lost."""
+    """Add one line: usually one record, or several if a newline was lost."""
     if line.find(MARKER, 1) != -1:
         for part in line.split(MARKER):
             if part.strip():

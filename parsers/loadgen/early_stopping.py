@@ -1,8 +1,8 @@
-"""LoadGen's early stopping: how many queries it needs, with how many of them over the limit.
+"""LoadGen's early stopping: the number of queries it needs for a number of queries over the limit.
 
-The binomial test of loadgen/early_stopping.cc as loadgen/results.cc (EarlyStopping) calls it, with a
-tolerance of 0 and a confidence of 0.99: of n queries at most t may be late, if with a share of late ones of
-just 1 - percentile so few were seen with a probability below 1 - confidence.
+This is the binomial test of loadgen/early_stopping.cc as called by loadgen/results.cc (EarlyStopping), with a
+tolerance of 0 and a confidence of 0.99. Of n queries, t may be late if the following holds: with a share of
+late queries of exactly 1 - percentile, the probability of at most t late ones is below 1 - confidence.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.99
 REASONABLE_GROWTH = 4
-"""How many times longer a run may become before less load is the better advice."""
+"""A run may become this many times longer. Beyond that, less load is the better advice."""
 
-_DEVIATIONS = 10  # below the mean; what lies further is less than 1e-20 of the distribution
+_DEVIATIONS = 10  # below the mean; anything further is less than 1e-20 of the distribution
 
 
 def late_allowed(queries: int, percentile: float) -> int:
-    """How many of so many queries may be over the limit; -1 where even none is not enough.
+    """Return how many of the queries may be over the limit; -1 if not even none is enough.
 
     Args:
         queries: at least 1.
@@ -40,7 +40,7 @@ def late_allowed(queries: int, percentile: float) -> int:
 
 
 def queries_needed(late: int, percentile: float) -> int:
-    """How many queries are enough with so many of them over the limit: 459 at 0.99 with none, 662 with 1."""
+    """Return the queries needed with ``late`` of them over the limit: 459 at 0.99 with none, 662 with 1."""
     most = 1
     while late_allowed(most, percentile) < late:
         most *= 2
@@ -48,14 +48,14 @@ def queries_needed(late: int, percentile: float) -> int:
 
 
 def queries_at_same_share(processed: int, late: int, percentile: float) -> int | None:
-    """How many queries are enough if the share of late ones stays as it is; None where that is no way.
+    """Return the queries needed if the share of late ones stays the same; None if no number is enough.
 
-    LoadGen's own advice ("at least N more queries") holds only if none of the further ones is late.
+    LoadGen's own advice ("at least N more queries") holds only if none of the additional queries is late.
 
     Args:
-        processed: the queries of the run that was too short.
-        late: those of them over the limit.
-        percentile: of the limit, between 0 and 1.
+        processed: number of queries of the run that was too short.
+        late: number of these queries over the limit.
+        percentile: percentile of the limit, between 0 and 1.
     """
     needed = queries_needed(late, percentile)
     if late == 0:
@@ -71,7 +71,7 @@ def queries_at_same_share(processed: int, late: int, percentile: float) -> int |
 
 
 def _first(holds: Callable[[int], bool], below: int, most: int) -> int:
-    """A number above ``below`` that it holds for, and not for the one before; it holds for ``most``."""
+    """Return a number above ``below`` for which ``holds`` is true, but false for the one before."""
     while most - below > 1:
         middle = (below + most) // 2
         if holds(middle):

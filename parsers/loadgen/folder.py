@@ -44,19 +44,19 @@ _FURTHEST_ZONE = timedelta(hours=14)
 
 
 def recognise(path: Path) -> bool:
-    """Whether the path is a LoadGen log, or a folder with one somewhere below."""
+    """Return True if the path is a LoadGen log, or a folder that contains one at any depth."""
     if path.is_dir():
         return next(_run_folders(path), None) is not None
     return _kind(path) != ""
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """All runs of a file, a run folder, or a tree.
+    """Return all runs of a file, a run folder, or a tree.
 
-    In a tree, a run that cannot be read is a FAILED output of its own, so that it hides no other.
+    A run in a tree that cannot be read becomes a FAILED output of its own; it does not hide other runs.
 
     Raises:
-        ParseError: if there is no run, or the only one cannot be read.
+        ParseError: if there is no run, or the only run cannot be read.
     """
     if not path.is_dir():
         return [_parse_file(path)]
@@ -80,15 +80,15 @@ def parse(path: Path) -> list[ParsedOutput]:
 
 
 def parse_folder(folder: Path, asked: Mapping[str, Value] | None = None) -> ParsedOutput:
-    """One run from the folder that LoadGen wrote to.
+    """Return one run from the folder that LoadGen wrote to.
 
     Args:
-        folder: holds mlperf_log_detail.txt and mlperf_log_summary.txt.
-        asked: the settings that were asked for, under the names and in the units of user.conf; the run is
-            INVALID where LoadGen used others.
+        folder: the folder with mlperf_log_detail.txt and mlperf_log_summary.txt.
+        asked: the requested settings, with the names and units of user.conf; the run is INVALID if LoadGen
+            used other values.
 
     Raises:
-        ParseError: if there are no logs, or they end before any result.
+        ParseError: if the logs are missing, or end before any result.
     """
     detail, summary = folder / DETAIL_NAME, folder / SUMMARY_NAME
     if detail.is_file():
@@ -109,7 +109,7 @@ def _run_folders(tree: Path) -> Iterator[Path]:
 
 
 def _kind(path: Path) -> str:
-    """Which of the two logs a file is by its content, empty for neither."""
+    """Return which of the two logs a file is, judged by its content; empty if neither."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -143,7 +143,7 @@ def _scenario_in(tree: Path, folder: Path, output: ParsedOutput) -> str:
 
 
 def _summary_beside(path: Path) -> SummaryLog | None:
-    """The summary, None where it is missing; an empty one where it holds no number or is no summary."""
+    """Return the summary, or None if missing; an empty one if it has no number or is not a summary."""
     try:
         return read_summary(path) if path.is_file() else None
     except ParseError:
@@ -162,7 +162,7 @@ def _from_detail(
         raise ParseError(
             f"the log ends before any result, after {log.records} records",
             where=str(log.path),
-            remedy="the test was killed or is still running: see the harness's own log and run it again",
+            remedy="the test was killed or is still running: see the harness's own log, then run it again",
             details=tuple(f"error: {text} ({count} times)" for text, count in log.errors.distinct.items()),
         )
     start = _start(log)
@@ -183,11 +183,11 @@ def _from_detail(
 
 
 def _start(log: DetailLog) -> datetime | None:
-    """When the test started, None where the log does not tell in which time zone.
+    """Return the start of the test, or None if the log does not give the time zone.
 
     test_datetime is local time, although it ends in Z, and power_end is UTC (loadgen/utils.cc,
-    CurrentDateTimeISO8601 and DateTimeStringForPower). The record of power_end is written when the round has
-    ended, so that its value less its time is the start in UTC, and what test_datetime differs by is the zone.
+    CurrentDateTimeISO8601 and DateTimeStringForPower). LoadGen writes the record of power_end when the round
+    has ended. Its value minus its time is the start in UTC; the difference to test_datetime is the time zone.
     """
     if log.round_ended_ms is None:
         return None
@@ -227,14 +227,14 @@ def _details(log: DetailLog) -> dict[str, Value]:
 
 
 def _from_summary(summary: SummaryLog) -> ParsedOutput:
-    """A run of which only the summary is left: fewer digits, and errors only as a number."""
+    """Return a run of which only the summary exists: fewer digits, and errors only as a number."""
     if summary.is_before_1_0:
         raise ParseError(
             BEFORE_1_0, where=str(summary.path), remedy="run the test again with LoadGen 1.0 or later"
         )
     if not summary.scenario or not summary.results():
         raise ParseError(
-            "the summary holds no numbers: it is cut, or that of an accuracy run",
+            "the summary has no numbers: it is incomplete, or from an accuracy run",
             where=str(summary.path),
             remedy=f"put {DETAIL_NAME} beside it",
         )
@@ -252,7 +252,7 @@ def _from_summary(summary: SummaryLog) -> ParsedOutput:
         log.validities.append(summary.validity)
     output = _from_detail(log, summary, None)
     verdict = output.verdict or Verdict(Validity.FAILED)
-    alone = f"only {SUMMARY_NAME} is there: two decimals, and errors only as a number"
+    alone = f"only {SUMMARY_NAME} exists: it has two decimals, and only the number of errors"
     kept = tuple(metric for metric in output.metrics if metric.name not in {"error_count", "warning_count"})
     return replace(
         output,

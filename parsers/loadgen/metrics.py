@@ -1,4 +1,4 @@
-"""LoadGen's numbers as metrics: one table from its keys to names, base units and directions.
+"""Turns LoadGen's numbers into metrics: one table from its keys to names, base units and directions.
 
 The keys are those of mlcommons/inference, loadgen/results.cc, v1.0 to v6.0.
 """
@@ -27,17 +27,17 @@ _SCORED_ESTIMATES = {
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """How a key becomes a metric.
+    """Rule that turns a key into a metric.
 
     Args:
         key: a pattern for the whole key; its group is the percentile or the statistic.
-        name: the metric's name, ``{}`` stands for the group.
+        name: the metric's name, with ``{}`` for the group.
         unit: the metric's unit.
         relativity: which direction is better.
-        description: what it is.
-        factor: what the tool's number is multiplied with.
-        divisor: what it is divided by.
-        tool_unit: the tool's own unit, where it is not the metric's.
+        description: what the metric means.
+        factor: multiply the tool's number by this.
+        divisor: divide the tool's number by this.
+        tool_unit: the tool's own unit, if it differs from the metric's.
     """
 
     key: re.Pattern[str]
@@ -82,7 +82,7 @@ _RULES = (
           "queries per second by the mean latency"),
     _rate("result_token_throughput_with_loadgen_overhead", "tokens_per_second_with_loadgen_overhead",
           "tokens/s", "output tokens per second of issuing"),
-    # results.cc divides by a latency in nanoseconds and does not convert
+    # results.cc divides by a latency in nanoseconds without a conversion
     _Rule(re.compile("result_token_throughput"), "tokens_per_second_without_loadgen_overhead",
           "tokens/s", Relativity.HIGHER, "output tokens of a query per second of its latency",
           factor=1e9, tool_unit="tokens/ns"),
@@ -123,11 +123,11 @@ _EXPLAINING = {
 
 
 def run_metrics(log: DetailLog, duration_s: float | None) -> tuple[Metric, ...]:
-    """Every number of a run, each under one name; first the submission checker's score.
+    """Return every number of a run, each under one name, beginning with the submission checker's score.
 
     Args:
         log: the detail log.
-        duration_s: how long the test took in seconds, None where the log does not tell.
+        duration_s: duration of the test in seconds; None if the log does not give it.
     """
     metrics: dict[str, Metric] = {}
     for metric in (*_derived(log, duration_s), *_logged(log)):
@@ -152,14 +152,14 @@ def _logged(log: DetailLog) -> Iterator[Metric]:
             yield from _early_stopping(log, key, value)
             continue
         if key == "result_overlatency_query_count" and log.token_latencies:
-            continue  # compares with a limit of 0, so it always equals the number of queries
+            continue  # counts against a limit of 0, so it always equals the number of queries
         if found := metric_of(key, value):
             level = 1 if found.name in headlines else 2 if found.name in _EXPLAINING else 3
             yield replace(found, verbosity=level)
 
 
 def metric_of(key: str, value: float) -> Metric | None:
-    """One number of LoadGen's under its own key, None where it tells nothing or is no measurement.
+    """Return one number of LoadGen's under its own key, or None if it is not a measurement.
 
     Args:
         key: LoadGen's key, such as ``result_90.00_percentile_latency_ns``.
@@ -167,7 +167,7 @@ def metric_of(key: str, value: float) -> Metric | None:
     """
     rule, group = _rule(key)
     if rule is None or (rule.unit == "seconds" and value <= 0):
-        return None  # a duration of 0 is LoadGen's way of saying that nothing was measured
+        return None  # LoadGen writes a duration of 0 if it measured nothing
     converted = value * rule.factor / rule.divisor
     if not math.isfinite(converted):
         return None
@@ -194,10 +194,11 @@ def _derived(log: DetailLog, duration_s: float | None) -> Iterator[Metric]:
 
 
 def _early_stopping(log: DetailLog, key: str, value: float) -> Iterator[Metric]:
-    """LoadGen's conservative percentile estimates; 0 means too few queries.
+    """Yield LoadGen's conservative percentile estimates; 0 means too few queries.
 
-    With token latencies the estimate of SingleStream is that of the time to first token, because results.cc
-    asks for it last. ``ms`` is MultiStream: in a SingleStream run the estimate for an inferred MultiStream.
+    With token latencies, SingleStream's estimate is that of the time to first token, because results.cc
+    computes it last. ``ms`` is MultiStream: in a SingleStream run it is the estimate for an inferred
+    MultiStream.
     """
     if value <= 0:
         return
@@ -218,7 +219,7 @@ def _early_stopping(log: DetailLog, key: str, value: float) -> Iterator[Metric]:
 
 
 def _headlines(log: DetailLog) -> set[str]:
-    """The names that score this run or that its limits look at."""
+    """Return the names of the metrics that score this run or that its limits apply to."""
     percentile = log.number("effective_target_latency_percentile") or (
         0.9 if log.scenario == "SingleStream" else 0.99
     )
@@ -255,7 +256,7 @@ def _rule(key: str) -> tuple[_Rule | None, str]:
 
 
 def _percentile_name(percent: float) -> str:
-    """``p99`` of 99.00, ``p99_9`` of 99.90."""
+    """Return ``p99`` for 99.00, ``p99_9`` for 99.90."""
     return "p" + f"{percent:.4f}".rstrip("0").rstrip(".").replace(".", "_")
 
 
@@ -273,7 +274,7 @@ def _origin(key: str, value: float, tool_unit: str) -> dict[str, str | int | flo
 
 
 def seconds_between(log: DetailLog) -> float | None:
-    """How long the system was busy in seconds, from power_begin and power_end (same clock, ms)."""
+    """Return how long the system was busy in seconds, from power_begin and power_end (same clock, ms)."""
     from datetime import datetime
 
     try:

@@ -1,4 +1,4 @@
-"""One record of ``mlperf_log_detail.txt``: its value and time, be it the JSON it is meant to be or not."""
+"""Reads one record of ``mlperf_log_detail.txt``: its value and time, even if it is not valid JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FIELDS = re.compile(r'"value"\s*:\s*(?P<value>.*?)\s*,\s*"time_ms"\s*:\s*(?P<ti
 
 
 def decode(line: bytes) -> tuple[object, float | None] | None:
-    """Value and time of a record that is JSON, None of one that is not."""
+    """Return the value and time of a JSON record, or None if the record is not JSON."""
     try:
         record = json.loads(line[line.find(b"{") :], strict=False)
     except (ValueError, RecursionError):
@@ -21,7 +21,7 @@ def decode(line: bytes) -> tuple[object, float | None] | None:
 
 
 def salvage(line: bytes) -> tuple[object, float | None] | None:
-    """Value and time of a record that LoadGen wrote whole but not as JSON: bare quotes, nan, inf."""
+    """Return value and time of a complete record that is not valid JSON: bare quotes, nan, inf."""
     found = _FIELDS.search(line.decode("utf-8", "replace"))
     if found is None:
         return None
@@ -38,7 +38,7 @@ def salvage(line: bytes) -> tuple[object, float | None] | None:
 
 
 def message_of(line: bytes, name: bytes) -> str:
-    """The text of an error or warning, its key where it has none."""
+    """Return the text of an error or warning, or its key if it has no text."""
     decoded = decode(line) or salvage(line)
     text = str(decoded[0]) if decoded is not None else ""
     return " ".join(text.split()) or name.decode("ascii", "replace")

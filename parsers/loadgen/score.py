@@ -1,4 +1,4 @@
-"""The number that the submission checker takes as a run's score."""
+"""Finds the number that the submission checker uses as a run's score."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _COMPLETED_IS_SCORE: Version = (4, 0)
 
 
 def score_key(log: DetailLog) -> str:
-    """Return the key of the number that the submission checker takes as the run's score; empty for none.
+    """Return the key of the number that the submission checker uses as the run's score; empty if none.
 
-    As RESULT_FIELD_NEW and RESULT_FIELD_BENCHMARK_OVERWRITE of each round's checker name it.
+    The names are those of RESULT_FIELD_NEW and RESULT_FIELD_BENCHMARK_OVERWRITE in each round's checker.
     """
     percentile = f"result_{_target_percentile(log)}_percentile_latency_ns"
     is_old = scheduled_is_score(log.version_parts)

@@ -1,6 +1,6 @@
-"""Compares the settings that LoadGen says it used with those that were asked for in ``user.conf``.
+"""Compares the settings that LoadGen used with the settings requested in ``user.conf``.
 
-LoadGen ignores silently what it does not know: a misspelt key, a key for another model or scenario, a second
+LoadGen silently ignores unknown settings: a misspelt key, a key for another model or scenario, a second
 configuration in one process (mlcommons/inference, loadgen/test_settings_internal.cc, FromConfig).
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MILLISECOND_NS = 1e6
 _DIGITS = 1e-5  # LoadGen logs six significant digits
 
-# user.conf name: where LoadGen logs it, and what one unit of user.conf is there
+# user.conf name: the key in LoadGen's log, and the size of one unit of user.conf in that log
 _LOGGED: dict[str, tuple[str, float]] = {
     "min_duration": ("requested_min_duration_ms", 1),
     "max_duration": ("requested_max_duration_ms", 1),
@@ -60,7 +60,7 @@ _LOGGED_IN: dict[str, dict[str, tuple[str, float]]] = {
         "samples_per_query": ("requested_multi_stream_samples_per_query", 1),
     },
 }
-# Known to LoadGen, but logged nowhere, or logged in some scenarios only.
+# Known to LoadGen, but never logged, or logged in some scenarios only.
 _UNLOGGED = {"infer_token_latencies", "token_latency_scaling_factor", "mode", "test05"}
 _UNLOGGED |= {f"test05_{seed}_rng_seed" for seed in ("qsl", "sample_index", "schedule")}
 _KNOWN = {
@@ -72,13 +72,13 @@ _KNOWN = {
 
 
 def compare_settings(detail: DetailLog, asked: Mapping[str, Value]) -> list[Reason]:
-    """Why the run is not the one that was asked for; empty where it is.
+    """Return the differences between the run and the requested settings; empty if there are none.
 
     Args:
-        detail: what LoadGen logged.
+        detail: the settings that LoadGen logged.
         asked: names of ``user.conf`` with its units: target_qps in queries/s, min_duration, target_latency,
             ttft_latency and tpot_latency in ms, percentiles in percent, truth values as 0 and 1. A name may
-            carry model and scenario, ``llama3_1-8b.Server.target_qps``; another scenario's are left out.
+            carry model and scenario, ``llama3_1-8b.Server.target_qps``; other scenarios are ignored.
     """
     reasons = []
     lost_tokens = False
@@ -114,7 +114,7 @@ def _wants_tokens(name: str, wanted: Value, detail: DetailLog) -> bool:
 
 def _tokens_lost() -> Reason:
     return Reason(
-        "token latencies were asked for, but LoadGen measured none: no TTFT and TPOT limit was applied",
+        "token latencies were requested, but LoadGen measured none: no TTFT and TPOT limit was applied",
         "use LoadGen's own name of the model (llama3_1-8b, not llama3.1-8b) and load the configuration once, "
         "before the test, in a process of its own",
         "use_token_latencies",
@@ -129,7 +129,7 @@ def _difference(detail: DetailLog, name: str, wanted: Value) -> Reason | None:
     else:
         place = _LOGGED_IN.get(detail.scenario, {}).get(name) or _LOGGED.get(name)
         if place is None or place[0] not in detail.values:
-            return None  # has no meaning in this scenario, or LoadGen logs it nowhere
+            return None  # has no meaning in this scenario, or LoadGen never logs it
         key, factor = place
         logged = detail.values[key]
         used = float(logged) if isinstance(logged, bool) else detail.number(key) or 0.0
@@ -140,7 +140,7 @@ def _difference(detail: DetailLog, name: str, wanted: Value) -> Reason | None:
     if near and not name.endswith("seed"):
         return None
     return Reason(
-        f"{name} was asked to be {wanted}, but LoadGen used {used / factor:g}",
+        f"{name} was requested as {wanted}, but LoadGen used {used / factor:g}",
         "check the model and scenario before the name in user.conf, and that nothing overrides it",
         name,
         wanted,
@@ -158,7 +158,7 @@ def _as_number(value: Value) -> float | None:
 
 
 def settings_of(log: DetailLog) -> dict[str, Value]:
-    """The settings that LoadGen used, in base units, for a report."""
+    """Return the settings that LoadGen used, in base units, for a report."""
     settings: dict[str, Value] = {}
     for name, value in log.settings().items():
         if name in {"scenario", "test_mode"}:

@@ -1,4 +1,4 @@
-"""Reads ``mlperf_log_summary.txt``: the same run in words, with two decimals.
+"""Reads ``mlperf_log_summary.txt``: the same run as text, with two decimals.
 
 Wording varies with LoadGen's version (``Yes``/``NO``, ``satisfied:``/``satisfied :``, ``90th``/``90.0th``,
 "Time to" and "Time per Output Token"); an accuracy run's summary holds only the warning and error lines
@@ -41,23 +41,23 @@ _ON = {"true": True, "false": False, "1": True, "0": False}
 
 @dataclass(slots=True)
 class SummaryLog:
-    """What one summary says.
+    """Content of one summary.
 
     Args:
         path: the file.
-        titles: how often the title comes: once a run.
-        said: every line that the table of versions knows, with its texts; ``per-query latency/…`` below that.
-        validity: VALID or INVALID, empty where there is none (accuracy runs, cut files).
-        scenario: as LoadGen writes it.
-        mode: as LoadGen writes it.
+        titles: number of titles: one per run.
+        said: each line in the table of versions, with its texts; ``per-query latency/…`` below that.
+        validity: VALID or INVALID, empty if missing (accuracy runs, incomplete files).
+        scenario: the scenario's name as LoadGen writes it.
+        mode: the mode's name as LoadGen writes it.
         sut_name: the name of the system under test.
         flags: constraints met or missed and other truth values, under the detail log's keys.
         numbers: numbers, under the detail log's keys.
         halves: for a number with a point, half a unit of its last digit.
-        texts: what LoadGen says of early stopping, under the detail log's keys.
-        errors: how many errors there were, None where the file was cut before it.
-        warnings: how many warnings there were.
-        endings: how often the number of errors comes: once a run.
+        texts: LoadGen's texts on early stopping, under the detail log's keys.
+        errors: number of errors; None if the file ends before that line.
+        warnings: number of warnings.
+        endings: number of lines that give the number of errors: one per run.
     """
 
     path: Path
@@ -77,37 +77,37 @@ class SummaryLog:
 
     @property
     def complete(self) -> bool:
-        """Whether the file has its last line, the number of errors."""
+        """True if the file has its last line, the number of errors."""
         return self.errors is not None
 
     @property
     def is_before_1_0(self) -> bool:
-        """Whether LoadGen 0.5 or 0.7 wrote it, which name modes and scenarios otherwise."""
+        """True if LoadGen 0.5 or 0.7 wrote it; these use other names for modes and scenarios."""
         return self.mode in _MODES_BEFORE_1_0
 
     @property
     def is_of_accuracy_run(self) -> bool:
-        """Whether it is whole and holds nothing but the numbers of warnings and errors."""
+        """True if it is complete and contains only the numbers of warnings and errors."""
         return self.complete and not self.titles and not self.said
 
     @property
     def token_latencies(self) -> bool:
-        """Whether LoadGen measured tokens."""
+        """True if LoadGen measured tokens."""
         return any(line.tokens and line.name in self.said for line in LINES)
 
     @property
     def scheduled_is_first(self) -> bool:
-        """Whether the scheduled rate is the headline, as until LoadGen 3.1."""
+        """True if the scheduled rate is the headline, as in LoadGen up to 3.1."""
         names = list(self.said)
         first = next((name for name in names if name.endswith("samples per second")), "")
         return first == "scheduled samples per second"
 
     def names(self) -> set[str]:
-        """Return the names of the lines, in whichever section they stand."""
+        """Return the names of the lines in all sections."""
         return {name.rsplit("/", 1)[-1] if name.startswith(_PER_QUERY) else name for name in self.said}
 
     def results(self) -> Mapping[str, float]:
-        """The measured numbers, without settings."""
+        """Return the measured numbers, without settings."""
         return {key: value for key, value in self.numbers.items() if key.startswith("result_")}
 
 
@@ -115,7 +115,7 @@ def read_summary(path: Path) -> SummaryLog:
     """Read a summary.
 
     Raises:
-        ParseError: if the file cannot be read or is no LoadGen summary.
+        ParseError: if the file cannot be read or is not a LoadGen summary.
     """
     try:
         with path.open("rb") as file:
@@ -143,7 +143,7 @@ def read_summary(path: Path) -> SummaryLog:
         elif separator:
             _take(log, name, value, place)
     if not (log.numbers or log.validity or log.complete):
-        raise ParseError("is no LoadGen summary, or it was cut before any number", where=str(path))
+        raise ParseError("is not a LoadGen summary, or it ends before any number", where=str(path))
     return log
 
 
@@ -157,7 +157,7 @@ def _count(log: SummaryLog, counted: re.Match[str]) -> None:
 
 
 def _take_early_stopping(log: SummaryLog, heading: str, lines: Iterator[str]) -> None:
-    """Take the text below a heading, and the further headings that follow it."""
+    """Take the text below a heading, and any headings that follow it."""
     texts: dict[str, list[str]] = {heading: []}
     for line in lines:
         if line.startswith("==="):
@@ -178,12 +178,12 @@ def _take_early_stopping(log: SummaryLog, heading: str, lines: Iterator[str]) ->
 
 
 def estimates_in(text: str, scenario: str, percentile: float | None) -> dict[str, int]:
-    """Return the scores of SingleStream and MultiStream that early stopping's text names, by key.
+    """Return the scores of SingleStream and MultiStream in early stopping's text, by key.
 
     Args:
         text: such as ``Early stopping 90th percentile estimate: 63000123``.
         scenario: the run's.
-        percentile: the target's, such as 0.9; None for the scenario's usual one.
+        percentile: the target percentile, such as 0.9; None for the scenario's usual one.
     """
     if scenario not in STREAMS:
         return {}
@@ -193,7 +193,7 @@ def estimates_in(text: str, scenario: str, percentile: float | None) -> dict[str
     found = {}
     if estimates and abs(estimates[0][0] - target) <= _ROUNDED:
         found["early_stopping_latency_ss" if is_single else "early_stopping_latency_ms"] = estimates.pop(0)[1]
-    if estimates and is_single:  # of the 99th percentile, for a MultiStream result that is inferred
+    if estimates and is_single:  # 99th percentile, for an inferred MultiStream result
         found["early_stopping_latency_ms"] = estimates[0][1]
     return found
 
@@ -235,7 +235,7 @@ def _take_header(log: SummaryLog, name: str, value: str) -> None:
 
 
 def _named(log: SummaryLog, name: str) -> tuple[str, str]:
-    """The line's name in the table of versions; for one that names the target's percentile its key too."""
+    """Return the line's name in the table of versions, and the key for a name with the target percentile."""
     found = _TARGET.fullmatch(name)
     if found is None:
         return name, ""
@@ -248,14 +248,14 @@ def _named(log: SummaryLog, name: str) -> tuple[str, str]:
 
 
 def _per_query(key: str) -> str:
-    """The key of MultiStream's latencies, whose names in the summary are those of the samples."""
+    """Return the key of MultiStream's latencies; the summary uses the same names for samples."""
     if "percentile" in key:
         return key.replace("percentile_latency", "percentile_per_query_latency")
     return key.replace("_latency_ns", "_query_latency_ns")
 
 
 def _number(value: str) -> float | None:
-    """A finite number, whole ones as they are; None for anything else."""
+    """Return a finite number (an int if it is whole), or None."""
     try:
         return int(value) if re.fullmatch(r"-?\d{1,20}", value) else _finite(float(value))
     except ValueError:
@@ -267,7 +267,7 @@ def _finite(number: float) -> float | None:
 
 
 def _half_unit(text: str) -> float:
-    """Half a unit of the last digit: 0.005 of 13.25."""
+    """Return half a unit of the last digit: 0.005 for 13.25."""
     mantissa, _, exponent = text.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
     return 0.5 * 10.0 ** (int(exponent or 0) - decimals) if len(exponent) <= _EXPONENT else 0.0

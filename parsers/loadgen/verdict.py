@@ -1,10 +1,10 @@
-"""Whether a LoadGen run counts. Stricter than LoadGen, which says VALID with 400 errors and no token.
+"""Judges whether a LoadGen run counts. Stricter than LoadGen, which says VALID with 400 errors and no token.
 
-VALID is proven, never assumed. It needs all of: every record that the run's version and scenario write,
+VALID is proven, never assumed. It needs all of these: each record that the run's version and scenario write,
 once and well formed (`parsers.loadgen.versions`); LoadGen's VALID and each of its constraints met; no error;
-tokens where token latencies are in use; latency limits that are not LoadGen's fallbacks; the settings that
-were asked for; and, where there is a summary, one that is whole and says the same. The logs of an accuracy
-run do not hold its accuracy: at best it is NOT_APPLICABLE.
+tokens if token latencies are in use; latency limits that are not LoadGen's fallbacks; the requested settings;
+and, if a summary exists, a complete one that agrees. The logs of an accuracy run do not contain its accuracy:
+at best it is NOT_APPLICABLE.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from parsers.loadgen.summary import SummaryLog
 
 ACCURACY_NOT_JUDGED = (
-    "the accuracy is not judged by these logs: they say only that every sample was answered, not how well"
+    "these logs do not show the accuracy: they show only that every sample was answered, not how well"
 )
-"""The warning on a whole accuracy run; who knows the right answers puts a verdict of its own in its place."""
+"""The warning for a complete accuracy run; a judge that knows the right answers replaces this verdict."""
 
-# What LoadGen applies where its configuration does not know the model (mlperf.conf, *.Server.target_latency)
-# and, with seeds of 0, where no configuration was read (loadgen/test_settings.h), in ns. 100 ms is also the
-# limit of models such as retinanet.
+# Limits in ns that LoadGen applies if its configuration does not know the model (mlperf.conf,
+# *.Server.target_latency) and, with seeds of 0, if no configuration was read (loadgen/test_settings.h).
+# 100 ms is also the limit of models such as retinanet.
 FALLBACK_LATENCY_NS = 10_000_000
 DEFAULT_LATENCY_NS = 100_000_000
-LONGEST_LIMIT_NS = 600e9  # the longest of any model is 20 s
+LONGEST_LIMIT_NS = 600e9  # the longest limit of any model is 20 s
 _TOKEN_RATES = (
     "result_tokens_per_second",
     "result_completed_tokens_per_second",
@@ -58,7 +58,7 @@ _ERROR_REMEDIES = (
     ("Multiple conf files", "load user.conf alone: since 5.0 LoadGen has mlperf.conf built in"),
     ("can't open file", "correct the path of the configuration"),
     ("value needs to be integer or double", "correct that line of user.conf: model.Scenario.name = number"),
-    ("expected 'key=value'", "correct that line of user.conf: blanks around the equals sign are needed"),
+    ("expected 'key=value'", "correct that line of user.conf: the equals sign needs blanks around it"),
     ("uncommitted changes", "use a released LoadGen, or build it from a clean checkout"),
     ("incomplete samples", "the harness did not answer every query: see its own log"),
     ("complete a sample twice", "the harness answers a query twice: see its own log"),
@@ -69,13 +69,13 @@ _ERROR_REMEDIES = (
 def judge(
     log: DetailLog, summary: SummaryLog | None, missing: list[str], asked: Mapping[str, Value] | None = None
 ) -> Verdict:
-    """The verdict on a run.
+    """Return the verdict on a run.
 
     Args:
-        log: its detail log.
-        summary: its summary, where there is one.
-        missing: what the logs lack, from `gaps`.
-        asked: the settings that were asked for, under the names and in the units of user.conf.
+        log: the run's detail log.
+        summary: the run's summary, if it exists.
+        missing: the records missing from the logs, from `gaps`.
+        asked: the requested settings, with the names and units of user.conf.
     """
     performance = log.mode != "AccuracyOnly"
     broken = list(_broken(log, summary, missing))
@@ -122,14 +122,14 @@ def _repeats_samples(log: DetailLog) -> bool:
 
 
 def _are_expected_in_audit(log: DetailLog) -> bool:
-    """Return True if a compliance run may have these errors; a summary only counts them."""
+    """Return True if a compliance run may have these errors; a summary gives only their number."""
     return log.is_summary or all(
         any(part in text for part in _EXPECTED_IN_AUDIT) for text in log.errors.distinct
     )
 
 
 def _broken(log: DetailLog, summary: SummaryLog | None, missing: list[str]) -> Iterator[Reason]:
-    """Yield the reasons why the logs hold no result."""
+    """Yield the reasons why the logs do not contain a result."""
     if missing:
         yield _cut(log, missing)
     if (more := log.repeated()) or log.runs > 1:
@@ -147,7 +147,7 @@ def _broken(log: DetailLog, summary: SummaryLog | None, missing: list[str]) -> I
             text = f"mlperf_log_summary.txt is incomplete: it lacks {', '.join(lacks[:_SHOWN])}"
             yield Reason(
                 text,
-                "take the summary of the same run as LoadGen wrote it, or leave it out",
+                "use the unchanged summary of the same run, or remove it",
                 code="incomplete_log",
             )
 
@@ -168,8 +168,8 @@ def _cut(log: DetailLog, missing: list[str]) -> Reason:
 def _several(where: str, runs: int, twice: list[str]) -> Reason:
     more = f", {', '.join(twice[:_SHOWN])} more than once" if twice else ""
     return Reason(
-        f"several runs in {where} ({runs}){more}: results and settings may be of different ones",
-        "give each run a folder of its own, and let no tool append logs to each other",
+        f"several runs in {where} ({runs}){more}: results and settings may belong to different runs",
+        "give each run a folder of its own, and do not append logs to each other",
         code="several_runs",
     )
 
@@ -200,9 +200,7 @@ def _tokens(log: DetailLog) -> Iterator[Reason]:
     if not log.token_latencies:
         return
     rates = [log.number(key) for key in _TOKEN_RATES if key in log.values]
-    is_told = (
-        bool(rates) or not log.is_summary or log.scenario != "MultiStream"
-    )  # whose summary tells no rate
+    is_told = bool(rates) or not log.is_summary or log.scenario != "MultiStream"  # whose summary has no rate
     if "result_validity" in log.values and is_told and not (rates and all(rates)):
         yield Reason(
             "token latencies are in use, but no token was counted (0 tokens/s)",
@@ -212,7 +210,7 @@ def _tokens(log: DetailLog) -> Iterator[Reason]:
 
 
 def _limits(log: DetailLog, asked: Mapping[str, Value]) -> Iterator[Reason]:
-    """Limits that no benchmark has: LoadGen's fallbacks, or longer than any."""
+    """Yield limits that no benchmark has: LoadGen's fallbacks, or limits longer than any."""
     if log.scenario != "Server":
         return
     names = {str(name).rsplit(".", 1)[-1] for name in asked}
@@ -224,7 +222,7 @@ def _limits(log: DetailLog, asked: Mapping[str, Value]) -> Iterator[Reason]:
             for name, limit in zip(("ttft", "tpot"), limits, strict=True)
             if f"{name}_latency" not in names
         }
-        # one alone may be a model's own: llama3_1-8b has 2 s and 100 ms
+        # one of the two alone may be a model's own: llama3_1-8b has 2 s and 100 ms
         if not_asked and set(not_asked.values()) == {DEFAULT_LATENCY_NS}:
             yield _fallback(f"a {' and '.join(not_asked)} limit of 100 ms, LoadGen's default")
     elif "target_latency" not in names:
@@ -234,12 +232,12 @@ def _limits(log: DetailLog, asked: Mapping[str, Value]) -> Iterator[Reason]:
             yield _fallback("a latency limit of 100 ms, its default")
     for limit in limits:
         if limit is not None and limit > LONGEST_LIMIT_NS:
-            message = f"a latency limit of {limit / 1e9:g} s was applied, which is no limit"
+            message = f"a latency limit of {limit / 1e9:g} s was applied, longer than any model's limit"
             yield Reason(message, "set the model's own limit, in ms", code="limits_implausible")
 
 
 def _has_no_seeds(log: DetailLog) -> bool:
-    """Return True if all seeds are 0, as without any configuration."""
+    """Return True if all seeds are 0, as in a run without any configuration."""
     return [log.number(f"effective_{name}_rng_seed") for name in ("qsl", "sample_index", "schedule")] == [
         0,
         0,
@@ -249,7 +247,7 @@ def _has_no_seeds(log: DetailLog) -> bool:
 
 def _fallback(what: str) -> Reason:
     return Reason(
-        f"{what}, was applied: the model's own limits were not",
+        f"{what}, was applied instead of the model's own limits",
         "use LoadGen's own name of the model, such as llama3_1-8b (a dot matches nothing), load the "
         "configuration once a process, or set the limits in user.conf",
         code="limits_default",
@@ -263,12 +261,12 @@ def _disagreements(log: DetailLog, summary: SummaryLog | None) -> Iterator[Reaso
     if log.is_summary and summary is not None and (lines := foreign_lines(summary, log.version_parts)):
         shown = ", ".join(map(repr, lines[:_SHOWN]))
         text = f"no version of LoadGen writes such a summary: {shown} do not belong there"
-        yield Reason(text, "take the summary of one run as LoadGen wrote it", code="foreign_records")
+        yield Reason(text, "use the unchanged summary of one run", code="foreign_records")
     if log.version_parts and not log.is_summary and (foreign := foreign_records(log)):
         text = f"LoadGen {log.version} does not write {', '.join(foreign[:_SHOWN])} in {log.scenario} runs"
         yield Reason(
             text,
-            "the log holds records of another run: take each run's log as it was written",
+            "the log holds records of another run: use the unchanged log of each run",
             code="foreign_records",
         )
     if inner := list(contradictions(log)):
@@ -290,9 +288,9 @@ def _warnings(log: DetailLog, summary: SummaryLog | None) -> Iterator[str]:
     if summary is None:
         yield "there is no mlperf_log_summary.txt beside the detail log"
     elif not summary.complete:
-        yield "mlperf_log_summary.txt is cut"
+        yield "mlperf_log_summary.txt is incomplete"
     if _has_no_seeds(log):
-        yield "all seeds are 0: LoadGen read no mlperf.conf, so this is no official run"
+        yield "all seeds are 0: LoadGen read no mlperf.conf, so this is not an official run"
     if _repeats_samples(log):
         yield "an audit run (samples repeated, or issued once): INVALID is expected"
     elif _is_audit(log):
@@ -300,9 +298,9 @@ def _warnings(log: DetailLog, summary: SummaryLog | None) -> Iterator[str]:
 
 
 def _left_out(log: DetailLog) -> Iterator[str]:
-    """Yield a warning for each kind of line or number that was left out."""
+    """Yield a warning for each kind of line or number that was ignored."""
     if log.broken_lines:
-        yield f"{log.broken_lines} lines of the detail log are no LoadGen record"
+        yield f"{log.broken_lines} lines of the detail log are not LoadGen records"
     if log.not_finite:
         yield f"not a finite number, so left out: {', '.join(sorted(log.not_finite))}"
     if negative := _negative(log):

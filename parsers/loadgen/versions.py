@@ -1,9 +1,9 @@
-"""What each version of LoadGen writes in each scenario: a performance run's records, and the summary's lines.
+"""The records and summary lines that each version of LoadGen writes in each scenario of a performance run.
 
 One table for all versions, read from the history of mlcommons/inference (loadgen/results.cc and
 test_settings_internal.cc, before v3.0 loadgen.cc) and checked against the logs of the published rounds. A
-change comes with a commit, the version's number often later. So a row names two versions: the first one that
-may write it, and the first one that always does.
+commit often changes the output before the version's number changes, so a row names two versions: the first
+that may write it, and the first that always does.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ Version = tuple[int, ...]
 _Span = tuple[Version, Version]
 
 _OLD_NAME = ".5a1"
-"""The version that LoadGen 0.5, 0.7 and 1.0 give; only 1.0 of them writes ``:::MLLOG`` records."""
+"""The version that LoadGen 0.5, 0.7 and 1.0 report; of these only 1.0 writes ``:::MLLOG`` records."""
 NEWEST: Version = (6, 0, 17)
-"""The newest release that the table was checked with."""
+"""The newest release that the table was checked against."""
 SCENARIOS = frozenset({"SingleStream", "MultiStream", "Server", "Offline"})
 _NOT_OFFLINE = SCENARIOS - {"Offline"}
 STREAMS = frozenset({"SingleStream", "MultiStream"})
 _SINGLE, _MULTI = frozenset({"SingleStream"}), frozenset({"MultiStream"})
 _SERVER, _OFFLINE = frozenset({"Server"}), frozenset({"Offline"})
 
-# Each change of what is written: the first version that may have it, and the first that always has.
+# Each change of the output: the first version that may have it, and the first that always has it.
 _FIRST: _Span = ((1, 0), (1, 0))
 _NEVER: _Span = ((999,), (999,))
 _STREAM_LATENCY: _Span = ((1, 1), (2, 0))  # MultiStream issues query after query, and is scored by latency
 _EARLY_STOPPING: _Span = ((1, 1), (2, 0))
 _TOKENS: _Span = ((3, 1), (4, 1))
 _COMPLETED_TOKENS: _Span = ((4, 0), (4, 1))
-_INFERRED_TOKENS: _Span = ((4, 0), (999,))  # only with infer_token_latencies, which is logged nowhere
+_INFERRED_TOKENS: _Span = ((4, 0), (999,))  # only with infer_token_latencies, which is never logged
 _ONE_DECIMAL: _Span = ((5, 0, 14), (5, 0, 15))  # 90.0th
 _NUM_ERRORS: _Span = ((5, 0, 15), (5, 0, 16))
 _PER_OUTPUT_TOKEN: _Span = ((5, 1, 0), (5, 1, 1))  # "Time per Output Token" instead of "Time to"
@@ -49,7 +49,7 @@ _PERCENTILES = ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
 
 
 class Kind(Enum):
-    """What a value has to be."""
+    """Kinds of values."""
 
     TEXT = "text"
     VERDICT = "VALID or INVALID"
@@ -57,18 +57,18 @@ class Kind(Enum):
     COUNT = "a whole number of 64 bits, not negative"
     RATE = "a finite number, not negative"
     LATENCY = "a positive number of nanoseconds"
-    ESTIMATE = "a number of nanoseconds, 0 where there is none"
+    ESTIMATE = "a number of nanoseconds, 0 for none"
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Who writes a record or line.
+    """Describes which versions and runs write a record or line.
 
     Args:
-        name: its key, or its name in the summary in lower case.
-        kind: what its value has to be.
+        name: the record's key, or the line's name in lower case.
+        kind: the kind of its value.
         scenarios: the scenarios that have it.
-        tokens: whether only runs with token latencies have it, or only those without; None: either.
+        tokens: True if only runs with token latencies have it, False if only those without; None if both.
         since: the first version that may write it, and the first that always does.
         until: the first version that may no longer write it, and the first that never does.
     """
@@ -86,13 +86,13 @@ class _Row:
         return fits and self.since[0] <= version < self.until[1]
 
     def must(self, version: Version, scenario: str, *, tokens: bool) -> bool:
-        """Return True if every such run that came to its end has it."""
+        """Return True if every such run that ended has it."""
         return self.may(version, scenario, tokens=tokens) and self.since[1] <= version < self.until[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Record(_Row):
-    """One record of the detail log that a verdict rests on; it comes once a run."""
+    """One record of the detail log that a verdict depends on; it occurs once in a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,10 @@ class Line(_Row):
     """One line of the summary.
 
     Args:
-        key: the detail log's key for the same fact; empty where it has none.
-        is_needed: whether a whole summary has it. Others tell only which versions it may be of.
-        times: how often it may come with the same value.
-        follows: the line before it; a whole summary that has that one has this one too.
+        key: the detail log's key for the same fact; empty if it has none.
+        is_needed: True if a complete summary always has it. Other lines only hint at the version.
+        times: how often it may occur with the same value.
+        follows: the line before it; a complete summary that has that line also has this one.
     """
 
     key: str = ""
@@ -196,7 +196,7 @@ def _settings_lines() -> Iterator[Line]:
 LINES: tuple[Line, ...] = (
     Line("scenario", Kind.TEXT, key="effective_scenario", is_needed=True),
     Line("mode", Kind.TEXT, key="effective_test_mode", is_needed=True),
-    # the percentile of a line that names it with no or one decimal is the target's: 90th, 99.0th, 99.9th
+    # "#" in a line's name stands for the target percentile, with no or one decimal: 90th, 99.0th, 99.9th
     Line("#th percentile latency (ns)", Kind.LATENCY, _SINGLE, until=_ONE_DECIMAL, is_needed=True),
     Line("#th percentile latency (ns)", Kind.LATENCY, _MULTI, None, _STREAM_LATENCY, _ONE_DECIMAL,
          is_needed=True),
@@ -237,7 +237,7 @@ LINES: tuple[Line, ...] = (
     Line("qps w/o loadgen overhead", Kind.RATE, _SINGLE, key="result_qps_without_loadgen_overhead"),
     Line("tps w/ loadgen overhead", Kind.RATE, _SINGLE, True, _TOKENS,
          key="result_token_throughput_with_loadgen_overhead"),
-    # per second, where the record is per nanosecond
+    # per second, although the record is per nanosecond
     Line("tps w/o loadgen overhead", Kind.RATE, _SINGLE, True, _TOKENS),
     Line("intervals between each issuequery", Kind.TEXT, _MULTI, until=_STREAM_LATENCY),
     Line("per-query latency", Kind.TEXT, _MULTI),
@@ -250,7 +250,7 @@ LINES: tuple[Line, ...] = (
 
 @cache
 def records_of(version: Version, scenario: str, *, tokens: bool) -> Mapping[str, tuple[Kind, bool]]:
-    """Return what a performance run may write: by key its kind, and whether every such run writes it."""
+    """Return the possible records of a performance run: by key its kind, and True if every run writes it."""
     return {
         row.name: (row.kind, row.must(version, scenario, tokens=tokens))
         for row in RECORDS
@@ -260,7 +260,7 @@ def records_of(version: Version, scenario: str, *, tokens: bool) -> Mapping[str,
 
 @cache
 def lines_of(version: Version, scenario: str, *, tokens: bool) -> Mapping[str, tuple[Line, bool]]:
-    """Return the lines that such a run's summary may have: by name, and whether a whole one needs it."""
+    """Return the possible lines of such a run's summary: by name, and True if a complete summary needs it."""
     return {
         row.name: (row, row.is_needed and row.must(version, scenario, tokens=tokens))
         for row in LINES
@@ -270,14 +270,14 @@ def lines_of(version: Version, scenario: str, *, tokens: bool) -> Mapping[str, t
 
 @cache
 def epochs() -> tuple[Version, ...]:
-    """Return the versions at which something changed, newest first: each stands for all up to the next."""
+    """Return the versions that changed something, newest first: each represents all up to the next."""
     rows: tuple[_Row, ...] = (*RECORDS, *LINES)
     changes = {version for row in rows for span in (row.since, row.until) for version in span}
     return tuple(sorted((version for version in changes if version <= NEWEST), reverse=True))
 
 
 def read_version(text: str) -> Version | None:
-    """Return the version of ``loadgen_version`` without its commit, None where it is none.
+    """Return the version of ``loadgen_version`` without its commit, or None if it is not a version.
 
     Args:
         text: such as ``6.0.10 @ NA``, or ``.5a1 @ 6958607d52``, which is 1.0.
@@ -293,7 +293,7 @@ def read_version(text: str) -> Version | None:
 
 
 def is_well_formed(kind: Kind, value: object) -> bool:
-    """Return True if a record's value is one that LoadGen can have written."""
+    """Return True if LoadGen can have written such a value."""
     if kind is Kind.FLAG:
         return isinstance(value, bool)
     if kind is Kind.TEXT:

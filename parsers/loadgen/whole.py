@@ -1,4 +1,4 @@
-"""Whether a run's logs are whole: every record and line that its version writes, once and well formed."""
+"""Checks that a run's logs are complete: each record and line of its version, once and well formed."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _GENERATED_IS_ISSUED_SINCE = (
     5,
     0,
     11,
-)  # before, generated_samples_per_query is the setting where samples are permuted
+)  # before, generated_samples_per_query is the setting if samples are permuted
 MODES = frozenset({"PerformanceOnly", "AccuracyOnly", "SubmissionRun", "FindPeakPerformance"})
 _ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
 _MET, _TEXT = "early stopping satisfied", "early stopping result"
-# A whole summary has one line of each, whichever it is where the form changed under one version number.
+# A complete summary has one line of each tuple; the form changed while the version number stayed the same.
 _EITHER = (
     (STREAMS, "#th percentile latency (ns)", "#.#th percentile latency (ns)", "samples per query"),
     (("MultiStream",), "early stopping satisfied", "performance constraints satisfied"),
@@ -44,11 +44,11 @@ _LINES = frozenset(line.name for line in LINES)
 
 
 def gaps(log: DetailLog, summary: SummaryLog | None) -> list[str]:
-    """Return what the log lacks; empty if it is whole.
+    """Return the parts that the log lacks; empty if it is complete.
 
     Args:
-        log: the detail log, or what the summary says where there is only that.
-        summary: the summary, where there is one.
+        log: the detail log, or the content of the summary if only that exists.
+        summary: the summary, if it exists.
     """
     missing = ["the end of its last line"] if log.cut else []
     if log.scenario not in SCENARIOS or log.mode not in MODES:
@@ -83,7 +83,7 @@ def _accuracy_gaps(log: DetailLog) -> list[str]:
 
 
 def malformed(log: DetailLog) -> list[str]:
-    """Return the records whose value LoadGen cannot have written, each with what it must be."""
+    """Return the records whose value LoadGen cannot have written, each with the valid form."""
     if log.mode == "AccuracyOnly":
         return []
     kinds = {record.name: record.kind for record in RECORDS}
@@ -103,7 +103,7 @@ def foreign_records(log: DetailLog) -> list[str]:
 
 
 def summary_gaps(summary: SummaryLog, version: Version) -> list[str]:
-    """Return what the summary of a performance run lacks."""
+    """Return the lines that the summary of a performance run lacks."""
     said = summary.names()
     missing = [] if summary.titles else ["its title"]
     missing += [] if summary.scenario else ["its scenario"]
@@ -119,7 +119,7 @@ def summary_gaps(summary: SummaryLog, version: Version) -> list[str]:
 
 
 def _stopping_gaps(summary: SummaryLog, said: set[str]) -> list[str]:
-    """Return what is missing of early stopping: its flag, and a text that fits the verdict."""
+    """Return the missing parts of early stopping: its flag, and a text that fits the verdict."""
     texts = {name for name in said if name.endswith("early stopping result")}
     if summary.scenario == "Offline" or not (texts or _MET in said):
         return []
@@ -139,7 +139,7 @@ def _stopping_gaps(summary: SummaryLog, said: set[str]) -> list[str]:
 
 
 def _has(summary: SummaryLog, line: Line, said: set[str]) -> bool:
-    """Return True if the line is there and well formed."""
+    """Return True if the line exists and is well formed."""
     if line.name not in said:
         return bool(line.follows) and line.follows not in said
     texts = summary.said.get(line.name, [])
@@ -157,7 +157,7 @@ def _written(summary: SummaryLog, version: Version) -> Mapping[str, tuple[Line, 
 
 
 def repeated_lines(summary: SummaryLog) -> list[str]:
-    """Return the lines that come more often than one run writes them."""
+    """Return the lines that occur more often than one run writes them."""
     times = {line.name: line.times for line in LINES}
     repeated = [
         name for name, texts in summary.said.items() if len(texts) > times.get(name, 1) or len(set(texts)) > 1
@@ -174,7 +174,7 @@ def foreign_lines(summary: SummaryLog, version: Version) -> list[str]:
 def fitting_version(summary: SummaryLog) -> Version:
     """Return the newest version that writes such a summary, or the nearest one if none does.
 
-    Where Server's first line is the scheduled rate, that is the score, as until 3.1.
+    If Server's first line is the scheduled rate, that is the score, as in versions up to 3.1.
     """
     is_old = summary.scenario == "Server" and summary.scheduled_is_first
     versions = [version for version in epochs() if version < _COMPLETED_IS_FIRST or not is_old]

@@ -1,4 +1,4 @@
-"""Locust: its statistics as CSV, and LocustLoad's tests, whose users time streamed replies themselves."""
+"""Reads Locust's statistics as CSV, and LocustLoad's tests, whose users time streamed replies themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A load test's folder: throughput while all users were at work, latencies, and whether it counts.
+"""Reads a load test's folder: throughput with all users active, latencies, and whether the test counts.
 
 Locust's own table is not enough: it rounds times above 100 ms to two digits (locust/stats.py,
-StatsEntry._log_response_time), knows nothing of tokens, and may lack the requests of the last second.
+StatsEntry._log_response_time), does not count tokens, and may lack the requests of the last second.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FORMAT = "locust_load"
 LOAD_FILE = "load.json"
 PERCENTILES = (50, 90, 95, 99)
 BUSY_CLIENT = 0.9
-"""The share of one CPU above which a process of users measures itself, not the server."""
+"""The share of one CPU above which a process of users measures its own speed, not the server's."""
 _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFINED
 _KINDS_OF_FAILURE = 5
 _MOST = 10**12
@@ -54,15 +54,15 @@ def _folders(tree: Path) -> Iterator[Path]:
 
 
 def recognise(path: Path) -> bool:
-    """Whether a folder is a load test's, or holds one somewhere below."""
+    """Return True if a folder is from a load test, or contains such a folder at any depth."""
     return path.is_dir() and next(_folders(path), None) is not None
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Read a load test's folder, or all below a folder.
+    """Read a load test's folder, or all such folders in a folder.
 
     Raises:
-        ParseError: if the only one cannot be read: load.json makes no sense, or no request was sent.
+        ParseError: if the only one cannot be read: load.json is not valid, or no request was sent.
     """
     folders = list(_folders(path)) if path.is_dir() else []
     if len(folders) <= 1:
@@ -81,7 +81,7 @@ def parse_folder(path: Path) -> ParsedOutput:
     """Read the folder of one load test.
 
     Raises:
-        ParseError: if load.json is not to be read, or no request was sent.
+        ParseError: if load.json cannot be read, or no request was sent.
     """
     try:
         load = json_of(path / LOAD_FILE)
@@ -129,25 +129,25 @@ class _Asked:
 
     @classmethod
     def read(cls, load: Mapping[str, Any]) -> _Asked:
-        """Raise KeyError, TypeError, ValueError or OverflowError where that makes no sense."""
+        """Raise KeyError, TypeError, ValueError or OverflowError if the values are not valid."""
         counts = [int(load[name]) for name in ("users", "input_tokens", "output_tokens")]
         if min(counts) < 1 or max(counts) > _MOST:
-            raise ValueError("its users, input and output tokens are not a load")
+            raise ValueError("users, input tokens and output tokens must be positive")
         return cls(str(load["scenario"]), *counts)
 
 
 def _sent(load: Mapping[str, Any], folder: Path, log: LoadLog) -> int:
-    """Return the requests sent: the most that users' processes, load.json and locust's own table count."""
+    """Return the requests sent: the largest count of users' processes, load.json and locust's table."""
     told = max(log.sent or 0, finite(load.get("requests_sent")) or 0)
     for table in sorted(folder.glob("*_stats.csv")):
-        with suppress(ParseError):  # a table that was cut says nothing of the users' logs
+        with suppress(ParseError):  # an incomplete table does not affect the users' logs
             told = max(told, requests_counted(table))
     return int(min(told, _MOST))
 
 
 @dataclass(frozen=True)
 class _Window:
-    """The time in which every user was at work, in seconds."""
+    """The time during which every user was active, in seconds."""
 
     start_s: float
     end_s: float
@@ -157,18 +157,18 @@ class _Window:
         return self.end_s - self.start_s
 
     def holds(self, request: Request) -> bool:
-        """Whether at least half of a request lies within."""
+        """Return True if at least half of a request lies within the window."""
         inside_s = min(request.ended_s, self.end_s) - max(request.sent_s, self.start_s)
         return inside_s * 2 >= request.latency_s
 
     def tokens(self, request: Request) -> float:
-        """How many of its output tokens came within; a part of the reply carries an equal share of them."""
+        """Return the output tokens within the window; each part of a reply has an equal share of them."""
         inside = sum(self.start_s <= request.sent_s + offset <= self.end_s for offset in request.arrivals_s)
         return inside * (request.output_tokens or 0) / len(request.arrivals_s)
 
 
 def _window(requests: Sequence[Request], users: int) -> _Window | None:
-    """From the last user's first request to the first user's last reply; None if there is no such time."""
+    """Return the time from the last user's first request to the first user's last reply, or None."""
     by_user: dict[str, list[Request]] = defaultdict(list)
     for request in requests:
         by_user[request.user].append(request)
@@ -178,7 +178,7 @@ def _window(requests: Sequence[Request], users: int) -> _Window | None:
 
 
 def _replies(requests: Sequence[Request]) -> Replies:
-    """What the replies say against themselves, as ``parsers.replies`` judges it."""
+    """Return the contradictions within the replies, as ``parsers.replies`` judges them."""
     counts: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     owners: dict[int, int | None] = {}
@@ -196,7 +196,7 @@ def _replies(requests: Sequence[Request]) -> Replies:
 
 
 def _contradictions(request: Request, tokens: int) -> Iterator[str]:
-    """What in one reply cannot be, by the names of ``parsers.replies``."""
+    """Yield the contradictions within one reply, by the names of ``parsers.replies``."""
     timings, arrivals = request.timings, request.arrivals_s
     if request.is_blank:
         yield "blank"
@@ -224,7 +224,7 @@ def _reasons(
 ) -> Iterator[Reason]:
     if lost:
         yield Reason(
-            f"{lost} of {lost + len(log.requests)} requests were sent and nothing more was heard of them",
+            f"{lost} of {lost + len(log.requests)} requests were sent but have no recorded reply",
             "see locust's output for processes that ended, and whether the disk is full",
             code="requests_lost",
         )
@@ -239,7 +239,7 @@ def _reasons(
     if good and not counted:
         at_work = len({request.user for request in log.requests})
         yield Reason(
-            f"the {asked.users} users were never all at work for a whole request ({at_work} sent one)",
+            f"the {asked.users} users were never all active during a whole request ({at_work} sent one)",
             "raise duration, or spawn_rate",
             "duration",
             code="users_at_work",
@@ -262,7 +262,7 @@ def _reasons(
         )
     if log.unread:
         yield Reason(
-            f"{log.unread} lines of the users' logs were cut or cannot be true, and were left out: {log.why}",
+            f"{log.unread} lines of the users' logs were incomplete or impossible and ignored: {log.why}",
             "see locust's output, and whether the host's clock was stepped",
             code="cut_log",
         )
@@ -273,9 +273,9 @@ def _warnings(log: LoadLog, load: Mapping[str, Any], asked: _Asked) -> Iterator[
     if isinstance(slots, int) and finite(slots) is not None and slots < asked.users:
         yield f"{asked.users} users share {slots} slots of the server: requests wait for a slot"
     if any(not request.error and request.cached_tokens is None for request in log.requests):
-        yield "cache use unknown: the server does not say how many prompt tokens it took from a cache"
+        yield "cache use unknown: the server does not report how many prompt tokens came from a cache"
     if log.client_cpu is None:
-        yield "how busy the users' processes were is not known: none ended in order"
+        yield "the CPU use of the users' processes is unknown: none ended normally"
 
 
 def _throughput(
@@ -315,7 +315,7 @@ def _latencies(counted: Sequence[Request]) -> Iterator[Metric]:
         mean = math.fsum(values) / len(values)
         yield Metric(f"{name}_mean", mean, "seconds", _LOWER, f"{text}, mean", verbosity)
         for percent in PERCENTILES:
-            # As LoadGen counts them (loadgen/results.cc); where no value is above it, it is but the largest.
+            # As in LoadGen (loadgen/results.cc); without a value above it, it is only the maximum.
             place = len(values) * percent // 100
             if place < len(values) - 1:
                 told = verbosity if percent in {50, 99} else 3
@@ -324,7 +324,7 @@ def _latencies(counted: Sequence[Request]) -> Iterator[Metric]:
 
 
 def _cached(request: Request) -> int:
-    """Prompt tokens that came from a cache, as the server says or as its timings show."""
+    """Return the prompt tokens that came from a cache, from the server's report or its timings."""
     told, computed = request.cached_tokens or 0, request.timings.get("prompt_n")
     if request.error or computed is None or request.input_tokens is None:
         return told
@@ -333,7 +333,7 @@ def _cached(request: Request) -> int:
 
 def _counts(log: LoadLog, good: Sequence[Request], asked: _Asked, *, lost: int) -> Iterator[Metric]:
     total = len(log.requests)
-    yield Metric("requests_lost", lost, "count", _LOWER, "requests that were sent and never heard of", 2)
+    yield Metric("requests_lost", lost, "count", _LOWER, "requests sent without a recorded reply", 2)
     yield Metric("users", asked.users, "count", _PLAIN, "users at once", 2)
     yield Metric("request_count", total, "count", _PLAIN, "requests, failed ones included", 2)
     yield Metric("request_failures", total - len(good), "count", _LOWER, "failed requests", 2)
@@ -346,7 +346,7 @@ def _counts(log: LoadLog, good: Sequence[Request], asked: _Asked, *, lost: int) 
 
 
 def _server_rate(name: str, key: str, good: Sequence[Request]) -> Iterator[Metric]:
-    """Tokens a second of one request as llama.cpp's server timed it, the mean over all of its time."""
+    """Yield the mean tokens/s of one request by llama.cpp's own timings, over all of its time."""
     rate, milliseconds = f"{key}_per_second", f"{key}_ms"
     told = [
         request.timings for request in good if request.timings.get(milliseconds) and rate in request.timings

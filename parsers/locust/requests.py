@@ -1,4 +1,4 @@
-"""requests-<process>.jsonl: what each user sent when, and when each part of the reply came."""
+"""Reads requests-<process>.jsonl: when each user sent each request, and when each part of its reply came."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LARGEST = 1e18
-"""No time, rate or count is as large."""
+"""No time, rate or count is this large."""
 
 _ROUNDED_S = 1e-4
-"""By how much times of the log may be rounded."""
+"""Rounding error of times in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +27,21 @@ class Request:
     """One request of one user; times in seconds of a clock that all of a test's processes share.
 
     Args:
-        user: who sent it.
-        sent_s: when.
-        latency_s: from there to the end of the reply, or to its failure.
-        arrivals_s: from there to each part of the reply; a part is a token, as a rule.
-        input_tokens: tokens of the prompt as the server counts them; None where it did not say.
-        output_tokens: likewise of the reply.
-        cached_tokens: prompt tokens that it took from a cache; None where it did not say.
-        timings: the server's own, as it names them.
-        error: what went wrong; empty for nothing.
-        prompt_crc32: of its prompt; None where the log does not say.
-        text_crc32: of the reply's text; likewise.
-        text_bytes: the length of that; likewise.
-        is_blank: whether the reply is whitespace alone.
-        begins_blank: whether its first part is.
-        oddities: what no honest reply has, by the names of ``parsers.replies``.
+        user: the user that sent it.
+        sent_s: the time of sending.
+        latency_s: time from sending to the end of the reply, or to the failure.
+        arrivals_s: time from sending to each part of the reply; a part is usually one token.
+        input_tokens: tokens of the prompt as counted by the server; None if not reported.
+        output_tokens: tokens of the reply as counted by the server; None if not reported.
+        cached_tokens: prompt tokens that came from the server's cache; None if not reported.
+        timings: the server's own timings, under its own names.
+        error: the error; empty for none.
+        prompt_crc32: checksum of the prompt; None if not logged.
+        text_crc32: checksum of the reply's text; None if not logged.
+        text_bytes: length of the reply's text in bytes; None if not logged.
+        is_blank: True if the reply is only whitespace.
+        begins_blank: True if its first part is only whitespace.
+        oddities: contradictions in the reply, by the names of ``parsers.replies``.
     """
 
     user: str
@@ -62,32 +62,32 @@ class Request:
 
     @property
     def ended_s(self) -> float:
-        """When it was over."""
+        """Time at which the request ended."""
         return self.sent_s + self.latency_s
 
     @property
     def ttft_s(self) -> float:
-        """From sending to the first part of the reply, in seconds."""
+        """Time from sending to the first part of the reply, in seconds."""
         return self.arrivals_s[0]
 
     @property
     def tpot_s(self) -> float | None:
-        """Seconds for each output token after the first; None where there was only one."""
+        """Seconds for each output token after the first; None if there was only one."""
         tokens = self.output_tokens or 0
         return (self.arrivals_s[-1] - self.arrivals_s[0]) / (tokens - 1) if tokens > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadLog:
-    """All that the processes of a test wrote.
+    """All data that the processes of a test wrote.
 
     Args:
         requests: in the order in which they were sent.
-        processes: how many wrote.
-        client_cpu: the largest share of one CPU that a process used; None where none ended in order.
-        unread: lines that were cut or cannot be true: they are left out.
-        why: what is wrong with the first of them.
-        sent: how many requests the processes say that they sent; None where not all of them do.
+        processes: number of processes that wrote a log.
+        client_cpu: the largest share of one CPU that a process used; None if none ended normally.
+        unread: lines that were incomplete or impossible and therefore ignored.
+        why: the problem with the first of them.
+        sent: how many requests the processes say that they sent; None if any process does not report it.
     """
 
     requests: tuple[Request, ...]
@@ -99,7 +99,7 @@ class LoadLog:
 
 
 def request_files(folder: Path) -> list[Path]:
-    """The logs of a test's processes."""
+    """Return the logs of a test's processes."""
     return sorted(folder.glob("requests-*.jsonl"))
 
 
@@ -112,9 +112,9 @@ def read_requests(folder: Path) -> LoadLog:
     files = request_files(folder)
     if not files:
         raise ParseError(
-            "no user wrote a line: there is no requests-*.jsonl",
+            "no user wrote a line: requests-*.jsonl is missing",
             where=str(folder),
-            remedy="locust's own output says why it has no users",
+            remedy="see locust's own output for the reason",
         )
     requests: list[Request] = []
     shares: list[float] = []
@@ -142,7 +142,7 @@ def read_requests(folder: Path) -> LoadLog:
 
 
 def _in_order(requests: Iterable[Request]) -> Iterator[Request]:
-    """The requests; one whose times run backwards has failed."""
+    """Yield the requests in order; a request whose times run backwards counts as failed."""
     ended_s: dict[str, float] = {}
     for request in requests:
         times = (0.0, *request.arrivals_s, request.latency_s + _ROUNDED_S)
@@ -156,7 +156,7 @@ def _in_order(requests: Iterable[Request]) -> Iterator[Request]:
 
 
 def _request(values: Mapping[str, Any]) -> Request:
-    """One line; raises KeyError, TypeError or ValueError where it makes no sense."""
+    """Return the request of one line; raise KeyError, TypeError or ValueError if it is not valid."""
     request = Request(
         user=str(values["user"]),
         sent_s=_number(values["sent_s"]),
@@ -175,12 +175,12 @@ def _request(values: Mapping[str, Any]) -> Request:
         oddities=tuple(map(str, values.get("oddities") or ())),
     )
     if not request.error and not (request.arrivals_s and request.output_tokens):
-        raise ValueError("a request that succeeded has a reply")
+        raise ValueError("a successful request must have a reply")
     return request
 
 
 def _number(value: Any) -> float:
-    """A finite number that is not negative; json reads NaN and Infinity as well."""
+    """Return a finite number that is not negative; json also reads NaN and Infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{str(value)[:40]!r} is not a number")
     if not 0 <= value < _LARGEST:
@@ -189,7 +189,7 @@ def _number(value: Any) -> float:
 
 
 def _count(value: Any) -> int | None:
-    """A whole number that is not negative; None for what the server did not say."""
+    """Return a whole number that is not negative, or None if the server did not report it."""
     if value is None:
         return None
     number = _number(value)

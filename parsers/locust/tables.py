@@ -1,6 +1,6 @@
-"""Locust's CSV files (1.0 to 2.47): requests, failures and response times by name; users over time.
+"""Reads Locust's CSV files (1.0 to 2.47): requests, failures and response times by name; users over time.
 
-They are written by ``--csv PREFIX``, or downloaded from the web UI, as ``requests_<time>.csv``.
+The files come from ``--csv PREFIX``, or from the web UI as ``requests_<time>.csv``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 FORMAT = TOOL = "locust"
 AGGREGATED = "Aggregated"
-"""The name of the row that sums up all others."""
+"""The name of the row with the totals."""
 STATS, HISTORY, FAILURES = "_stats.csv", "_stats_history.csv", "_failures.csv"
 LOAD_FILE = "load.json"
-"""Beside it, the tables are those of a load test, which is read as one."""
+"""If this file is in the same folder, the tables belong to a load test, which is read as a whole."""
 _COLUMNS = {"Type", "Name", "Request Count", "Failure Count"}
 _OWN_EVENTS = {"TTFT", "TPOT"}
-"""Types that LocustLoad's users count beside their requests."""
+"""Types that LocustLoad's users count in addition to their requests."""
 _LOWER, _HIGHER, _PLAIN = Relativity.LOWER, Relativity.HIGHER, Relativity.UNDEFINED
 _SHOWN_FAILURES = 5
 _TIMES = {
@@ -39,18 +39,18 @@ _TIMES = {
        for percent, verbosity in (("50", 1), ("66", 3), ("75", 3), ("80", 3), ("90", 2), ("95", 2),
                                   ("98", 3), ("99", 1), ("99.9", 3), ("99.99", 3))},
 }  # fmt: skip
-"""Columns in milliseconds, by the metric that each becomes, with its verbosity."""
+"""Columns in milliseconds, with the metric's name and verbosity."""
 
 Row = dict[str, str]
 
 
 def recognise(path: Path) -> bool:
-    """Whether a file is locust's table of requests, or a folder holds one that is not a load test's own."""
+    """Return True if a file is locust's table of requests, or a folder has one outside of a load test."""
     return any(map(_is_of_a_tree, files_in(path))) if path.is_dir() else _is_stats(path)
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Return an output for each row of a table, or of all below a folder: each request, and all together.
+    """Return an output for each row of a table, or of all tables in a folder: each request, and the total.
 
     Raises:
         ParseError: if there is no table, the only one has no rows, or no request was made.
@@ -59,7 +59,7 @@ def parse(path: Path) -> list[ParsedOutput]:
 
 
 def requests_counted(path: Path) -> int:
-    """Return how many requests a table counts, without its sums and what users count beside.
+    """Return the number of requests in a table, without its totals and without the users' additional types.
 
     Raises:
         ParseError: if it is not such a table.
@@ -82,7 +82,7 @@ def _is_stats(path: Path) -> bool:
 
 
 def _rows(path: Path) -> tuple[list[Row], bool]:
-    """Return the rows that are whole, and whether none was cut.
+    """Return the complete rows, and True if no row is incomplete.
 
     Raises:
         ParseError: if a row has more cells than the header, or the file holds two tables.
@@ -95,7 +95,7 @@ def _rows(path: Path) -> tuple[list[Row], bool]:
     header, rows = (lines[0], lines[1:]) if lines else ([], [])
     if header in rows:
         raise ParseError(
-            "holds two tables", where=str(path), remedy="keep the table of each run in a file of its own"
+            "contains two tables", where=str(path), remedy="keep the table of each run in a file of its own"
         )
     longest = max((len(cells) for cells in rows), default=0)
     if longest > len(header):
@@ -107,7 +107,7 @@ def _rows(path: Path) -> tuple[list[Row], bool]:
     whole = [dict(zip(header, cells, strict=True)) for cells in rows if len(cells) == len(header)]
     complete = len(whole) == len(rows) and text.endswith("\n")
     if whole and not text.endswith("\n") and len(rows[-1]) == len(header):
-        whole[-1][header[-1]] = ""  # its last cell may be cut
+        whole[-1][header[-1]] = ""  # the last cell may be incomplete
     return whole, complete
 
 
@@ -119,8 +119,8 @@ def _table(path: Path) -> Iterator[ParsedOutput]:
         )
     names = [(row["Type"], row["Name"]) for row in rows]
     if len(set(names)) < len(names):
-        raise ParseError("a request has two rows: these are several tables", where=str(path))
-    complete = complete and rows[-1]["Name"] == AGGREGATED  # locust writes that row last
+        raise ParseError("a request has two rows: the file contains several tables", where=str(path))
+    complete = complete and rows[-1]["Name"] == AGGREGATED  # locust writes this row last
     failed, most_users, sources, warnings = _beside(path)
     outputs = 0
     for row in rows:
@@ -154,7 +154,7 @@ def _table(path: Path) -> Iterator[ParsedOutput]:
 
 
 def _beside(path: Path) -> tuple[list[Row], float | None, tuple[str, ...], tuple[str, ...]]:
-    """Return the failures, the most users at once, the files, and which of them could not be read."""
+    """Return the failures, the most concurrent users, the files, and the files that could not be read."""
     sources, warnings = [str(path)], []
     failed: list[Row] = []
     most_users: float | None = None
@@ -169,7 +169,7 @@ def _beside(path: Path) -> tuple[list[Row], float | None, tuple[str, ...], tuple
                 rows = _rows(file)[0]
                 if suffix == FAILURES:
                     failed = rows
-                else:  # 2.20's writer may die before there are any users
+                else:  # locust 2.20 may end before any user exists
                     users = (number(row.get("User Count", ""), "User Count") for row in rows)
                     most_users = max((count for count in users if count), default=None)
             except ParseError as error:
@@ -229,7 +229,7 @@ def _reasons(row: Mapping[str, str], count: float, failures: float, failed: list
     below = [column for column in _TIMES if (number(row.get(column, ""), column) or 0) < 0]
     if below:
         yield Reason(
-            f"{', '.join(below)} is below 0, and was left out",
+            f"{', '.join(below)} is below 0, and was ignored",
             "the clock was stepped during the test: run it again",
             code="below_0",
         )

@@ -1,7 +1,7 @@
-"""``accuracy.txt`` of MLPerf's evaluation scripts, judged by the benchmark's targets.
+"""Reads ``accuracy.txt`` of MLPerf's evaluation scripts, and judges it by the benchmark's targets.
 
-It stands beside LoadGen's logs, in ``<benchmark>/<scenario>/accuracy``: neither it nor the logs name the
-benchmark, so that the folders above tell it. Source: mlcommons/inference, tools/submission,
+The file is beside LoadGen's logs, in ``<benchmark>/<scenario>/accuracy``. Neither the file nor the logs name
+the benchmark, so its name comes from the folders. Source: mlcommons/inference, tools/submission,
 ``submission_checker/constants.py`` (ACC_PATTERN).
 """
 
@@ -57,12 +57,12 @@ _HASH = re.compile(r"hash=[0-9a-f]{64}")
 
 
 def _file_of(path: Path) -> Path:
-    """Return the accuracy file that a path is, or that stands beside the log that it is."""
+    """Return the path itself if it is an accuracy file, or the accuracy file beside a log."""
     return path.with_name(NAME) if path.name in _LOGS else path
 
 
 def _is_accuracy(path: Path) -> bool:
-    """Whether a file is such a one by its name, and holds a score where its name says less."""
+    """Return True if the name shows that it is an accuracy file, or a less specific name and a score do."""
     file = _file_of(path)
     if not file.name.endswith(NAME) or not file.is_file():
         return False
@@ -72,7 +72,7 @@ def _is_accuracy(path: Path) -> bool:
 
 
 def recognise(path: Path) -> bool:
-    """Whether the path is such a file, a LoadGen log with one beside it, or a folder with one below."""
+    """Return True if the path is such a file, a LoadGen log beside one, or a folder that contains one."""
     return any(map(_is_of_a_tree, files_in(path))) if path.is_dir() else _is_accuracy(path)
 
 
@@ -81,10 +81,10 @@ def _is_of_a_tree(path: Path) -> bool:
 
 
 def parse(path: Path) -> list[ParsedOutput]:
-    """Return the scores of such a file, or of all in a tree, with a verdict where the benchmark is known.
+    """Return the scores of a file, or of all files in a tree, with a verdict if the benchmark is known.
 
     Raises:
-        ParseError: if there is none, or the only one holds no score.
+        ParseError: if there is none, or the only one has no score.
     """
     return parse_files(
         path,
@@ -105,7 +105,7 @@ def _parse_file(path: Path) -> ParsedOutput:
         raise ParseError(error.message, where=str(path), remedy=error.remedy) from error
     if not scores:
         raise ParseError(
-            "it holds no score that MLPerf knows",
+            "it does not contain a score that MLPerf knows",
             where=str(path),
             remedy="see the accuracy script's own output: it may have ended with an error",
         )
@@ -115,14 +115,14 @@ def _parse_file(path: Path) -> ParsedOutput:
         metric for name, value in scores.items() for metric in _metrics(name, value, targets, metadata)
     ]
     warnings = (
-        [] if any(map(_HASH.fullmatch, text.splitlines())) else ["it names no hash of the accuracy log"]
+        [] if any(map(_HASH.fullmatch, text.splitlines())) else ["it lacks the hash of the accuracy log"]
     )
     if targets:
         reasons = tuple(_reasons(scores, targets))
         validity = Validity.INVALID if reasons else Validity.VALID
     else:
         reasons, validity = (), Validity.NOT_APPLICABLE
-        warnings.insert(0, "its folders name no benchmark of MLPerf, so that the scores are not judged")
+        warnings.insert(0, "its folders do not name an MLPerf benchmark, so the scores are not judged")
     return ParsedOutput(
         FORMAT,
         TOOL,
@@ -135,7 +135,7 @@ def _parse_file(path: Path) -> ParsedOutput:
 
 
 def _ends(text: str) -> bool:
-    """Whether a text without a line end is whole all the same: its last line says so itself."""
+    """Return True if a text without a final line end is complete: its last line shows it."""
     last = text[text.rfind("\n") + 1 :].rstrip()
     return last.endswith(("}", "%")) or _HASH.fullmatch(last) is not None
 
@@ -144,7 +144,7 @@ def _scores(text: str) -> dict[str, float]:
     """Return the scores of a text by their names.
 
     Raises:
-        ParseError: if a score is not a number, is below 0, or is there twice.
+        ParseError: if a score is not a number, is below 0, or occurs twice.
     """
     found: dict[str, float] = {}
     for line in text.splitlines():
@@ -152,8 +152,8 @@ def _scores(text: str) -> dict[str, float]:
             value = measured(told, name)
             if value is not None and found.setdefault(name, value) != value:
                 raise ParseError(
-                    f"{name} is there twice: these are several results",
-                    remedy="keep each in a file of its own",
+                    f"{name} occurs twice: the file contains several results",
+                    remedy="keep each result in a file of its own",
                 )
     return found
 
@@ -173,7 +173,7 @@ def _told(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _named(path: Path) -> tuple[str, Mapping[str, Target], str]:
-    """Return the benchmark that the folders above name, its targets, and the scenario."""
+    """Return the benchmark named by the folders, its targets, and the scenario."""
     from parsers.mlperf_accuracy.targets import known_targets
 
     scenario = ""

@@ -1,4 +1,4 @@
-"""What MLPerf asks of a model's accuracy, by round (``targets.yaml``)."""
+"""MLPerf's requirements on a model's accuracy, by round (``targets.yaml``)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-"""ROUGE's scores, as MLPerf's evaluation and rouge_score call them."""
+"""ROUGE's scores, as named by MLPerf's evaluation and by rouge_score."""
 
 _FILE = Path(__file__).with_name("targets.yaml")
 
 
 class Target(BaseModel):
-    """What one score is judged by.
+    """Limits for one score.
 
     Args:
         target: the reference implementation's score, in the evaluation's own unit.
-        least: the share of it that must be reached.
-        most: the share of it that must not be exceeded; None where more is not worse.
+        least: the share of the target that must be reached.
+        most: the share of the target that must not be exceeded; None if higher is not worse.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,13 +32,13 @@ class Target(BaseModel):
 
 
 class AccuracyTargets(BaseModel):
-    """What a benchmark's accuracy is judged by.
+    """Limits for a benchmark's accuracy.
 
     Args:
         model: the benchmark's name.
-        rounds: the rounds of MLPerf Inference that this holds for, such as v5.1; in order.
-        samples: how many samples its data set has; fewer are not judged. None for benchmarks that vcagent
-            does not run, of which only the checker's own text is read.
+        rounds: the rounds of MLPerf Inference with these limits, such as v5.1; in order.
+        samples: number of samples in its data set; fewer are not judged. None for benchmarks that vcagent
+            does not run; of these it only reads the checker's own text.
         scores: a target for each score.
     """
 
@@ -60,13 +60,13 @@ def _table() -> Mapping[str, AccuracyTargets]:
 
 
 def targets_of(model: str, mlperf_round: str = "") -> AccuracyTargets | None:
-    """Return a model's targets in a round, the newest if none is named; None if there are none."""
+    """Return a model's targets in a round (the newest if none is named), or None if unknown."""
     found = known_targets(model)
     return found if found and found.samples and (not mlperf_round or mlperf_round in found.rounds) else None
 
 
 def known_targets(model: str) -> AccuracyTargets | None:
-    """Return the targets of any benchmark in the newest round that has it; None if the name is not one.
+    """Return a benchmark's targets in the newest round that has it, or None if the name is unknown.
 
     Args:
         model: the benchmark's name, as the folders of a submission have it, such as ``llama3_1-8b``.
@@ -79,5 +79,5 @@ def known_targets(model: str) -> AccuracyTargets | None:
 
 
 def rounds() -> list[str]:
-    """The rounds that the table knows."""
+    """Return the rounds in the table."""
     return sorted({name for targets in _table().values() if targets.samples for name in targets.rounds})

@@ -1,6 +1,6 @@
-"""nvidia-smi's output: a query as CSV, ``-q`` as XML or text, its table, dmon, ``c2c -s`` and ``-L``.
+"""Reads nvidia-smi: a query as CSV, ``-q`` as XML or text, its table, dmon, ``c2c -s`` and ``-L``.
 
-What it could not tell is absent; why it could not is in the verdict.
+A value that nvidia-smi could not read is absent; the verdict gives the reason.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ _FORMS: tuple[tuple[Callable[[str], bool], Callable[[str], Seen]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU, for facts about a host; what nvidia-smi did not tell is None or empty.
+    """One GPU, for facts about a host; a value that nvidia-smi did not report is None or empty.
 
     Args:
         index: nvidia-smi's index.
-        name: the product's whole name; "NVIDIA L40S" is no "NVIDIA L4".
+        name: the product's full name; "NVIDIA L40S" is not an "NVIDIA L4".
         memory_bytes: its memory in bytes.
         driver_version: the driver's full version.
         uuid: its UUID.
         mig_mode: Enabled or Disabled.
-        mig_devices: UUIDs of the devices it is split into.
+        mig_devices: UUIDs of the devices that the GPU is split into.
     """
 
     index: int | None
@@ -85,11 +85,11 @@ def parse_text(text: str, source: str = "") -> ParsedOutput:
     """Return the metrics in nvidia-smi's output.
 
     Args:
-        text: the output; times in it are taken as UTC, because nvidia-smi writes no zone.
+        text: the output; times in it are taken as UTC, because nvidia-smi does not write a time zone.
         source: where the text comes from, for errors.
 
     Raises:
-        ParseError: if the text is not nvidia-smi's, is cut before any number, or holds none.
+        ParseError: if the text is not from nvidia-smi, ends before any number, or has no number.
     """
     text = plain(text)
     try:
@@ -124,13 +124,13 @@ def parse_text(text: str, source: str = "") -> ParsedOutput:
 
 
 def gpus(text: str) -> tuple[Gpu, ...]:
-    """Return the GPUs of nvidia-smi's output, once each.
+    """Return the GPUs in nvidia-smi's output, each once.
 
     Args:
         text: as for `parse_text`.
 
     Raises:
-        ParseError: if the text is none of nvidia-smi's, or is cut.
+        ParseError: if the text is not from nvidia-smi, or is incomplete.
     """
     found: dict[str, Gpu] = {}
     for device in _seen(plain(text)).devices:
@@ -148,22 +148,22 @@ def gpus(text: str) -> tuple[Gpu, ...]:
 
 
 def _seen(text: str) -> Seen:
-    """Return what a text of any form holds; raises ParseError if it is of none."""
+    """Return the content of a text in any format; raise ParseError if the format is unknown."""
     for has, read in _FORMS:
         if has(text):
             return read(text)
     said = [reason for line in text.splitlines() if (reason := said_in(line))]
     if not said:
-        raise ParseError("is none of the outputs of nvidia-smi that are read")
+        raise ParseError("is not a supported output of nvidia-smi")
     return Seen(said=said)
 
 
 def _verdict(seen: Seen, times: list[datetime]) -> Verdict | None:
-    """Return a verdict where there is something to say: nvidia-smi itself judges nothing."""
+    """Return a verdict if there is a problem; nvidia-smi itself does not judge anything."""
     reasons = list({reason.message: reason for reason in seen.said}.values())
     reasons += [
         Reason(
-            f"{what}, which is below 0: it was left out", "see the driver's messages in dmesg", code="below_0"
+            f"{what}, which is below 0: it was ignored", "see the driver's messages in dmesg", code="below_0"
         )
         for what in dict.fromkeys(name for device in seen.devices for name in device.impossible)
     ]
@@ -190,7 +190,7 @@ def _all_metrics(seen: Seen) -> Iterator[Metric]:
 
 
 def _metrics(device: Device, reading_number: int | None) -> Iterator[Metric]:
-    """Yield a device's metrics; of one that was read several times, each reading is a scenario."""
+    """Yield a device's metrics; if it was read several times, each reading is a scenario."""
     label = device.label
     metadata: dict[str, str | int | float | bool] = {"gpu": label.strip("_")}
     metadata |= {"gpu_index": device.index} if device.index is not None else {}
@@ -218,13 +218,13 @@ def _is_output(path: Path) -> bool:
     text = beginning(path)
     if has_links(text) or any(has(text) for has, _ in _FORMS):
         return True
-    # A log may quote one of nvidia-smi's sayings; a text that is nothing else is nvidia-smi's.
+    # A log may quote one of nvidia-smi's messages; a text with nothing else is nvidia-smi's output.
     lines = [line for line in text.splitlines() if line.strip()]
     return bool(lines) and len(text) < _SHORT and said_in(lines[0]) is not None
 
 
 def _has_readings(path: Path) -> bool:
-    """Whether a file in a folder is nvidia-smi's with readings; the list of GPUs has none."""
+    """Return True if a file in a folder is nvidia-smi's with readings; the list of GPUs has none."""
     return path.suffix.lower() in _ENDINGS and _is_output(path) and not has_list(beginning(path))
 
 

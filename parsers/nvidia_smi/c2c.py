@@ -1,4 +1,4 @@
-"""``nvidia-smi c2c -s``: the speed of each chip-to-chip link between a Grace CPU and its GPU."""
+"""Reads ``nvidia-smi c2c -s``: the speed of each chip-to-chip link between a Grace CPU and its GPU."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ GIGABYTE = 1000**3
 
 
 def has_links(text: str) -> bool:
-    """Whether a text tells of links."""
+    """Return True if a text lists such links."""
     return _LINK.search(text) is not None
 
 
 def link_metrics(text: str) -> tuple[tuple[Metric, ...], bool]:
-    """Return the links' speeds, and whether the text was cut; a link that is down gives none.
+    """Return the links' speeds, and True if the text is cut off; a link that is down has no speed.
 
     Args:
         text: nvidia-smi's output.
@@ -62,7 +62,7 @@ def link_metrics(text: str) -> tuple[tuple[Metric, ...], bool]:
 
 
 def _speed(told: str, *, whole: bool) -> float | None:
-    """Return a speed in GB/s; None for words, and for a number that was cut before its unit."""
+    """Return a speed in GB/s; None for words, and for a number that lost its unit."""
     if not any(character.isdigit() for character in told):
         return None
     match = _SPEED.fullmatch(told)

@@ -1,4 +1,4 @@
-"""The GPUs in nvidia-smi's output, whichever of its forms that has."""
+"""The GPUs in nvidia-smi's output, in any of its formats."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _CELSIUS = "C"
 
 @dataclass(slots=True)
 class Device:
-    """What one row, element or section says of a GPU.
+    """Content of one row, element or section about a GPU.
 
     Args:
-        index: the GPU's index; None where nvidia-smi did not tell it.
-        texts: everything nvidia-smi says, by the query's column names.
-        numbers: number and unit by the reading's name.
+        index: the GPU's index; None if nvidia-smi did not report it.
+        texts: all of nvidia-smi's texts, by the query's column names.
+        numbers: number and unit by reading name.
         mig_devices: UUIDs of MIG devices.
-        impossible: readings that were left out, since they cannot be true.
+        impossible: readings that were ignored because they cannot be true.
     """
 
     index: int | None
@@ -38,20 +38,20 @@ class Device:
 
     @property
     def label(self) -> str:
-        """Identity within the output: the index, else the bus id, else the UUID; never the place of a row."""
+        """Identity within the output: the index, else the bus id, else the UUID; never the row's position."""
         known = self.texts.get("pci.bus_id") or self.texts.get("uuid", "")
         return str(self.index) if self.index is not None else re.sub(r"\W+", "_", f"_{known}")
 
     def take(self, reading: Reading, value: str, unit: str = "") -> bool:
-        """Take a value of a reading; return False if it is none.
+        """Take a value of a reading; return False if it is not a value.
 
         Args:
-            reading: what it is.
-            value: what nvidia-smi wrote.
-            unit: the unit that stands elsewhere, such as in a column's header.
+            reading: the reading.
+            value: the text that nvidia-smi wrote.
+            unit: the unit, if it is given elsewhere, such as in a column's header.
 
         Raises:
-            ParseError: if it is not a number, or its unit is not one of the reading.
+            ParseError: if it is not a number, or its unit does not fit the reading.
         """
         found = number_of(value, reading.name)
         if found is None:
@@ -68,13 +68,13 @@ class Device:
 
 @dataclass(slots=True)
 class Seen:
-    """What an output holds.
+    """Content of an output.
 
     Args:
-        devices: its GPUs in order; one that was read several times is there several times.
-        complete: False where it was cut.
-        said: why a GPU could not be read, in nvidia-smi's words, with what to do.
-        warnings: what is to be known of it.
+        devices: its GPUs in order; a GPU that was read several times occurs several times.
+        complete: False if the output was cut off.
+        said: reasons why a GPU could not be read, in nvidia-smi's words, with a remedy.
+        warnings: warnings about the output.
     """
 
     devices: list[Device] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Seen:
 
 
 def even(devices: Iterable[Device]) -> bool:
-    """Whether every GPU was read as often as the others: where one was not, the last round is cut."""
+    """Return True if all GPUs were read equally often; otherwise the last round is incomplete."""
     times: dict[str, int] = {}
     for device in devices:
         times[device.label] = times.get(device.label, 0) + 1

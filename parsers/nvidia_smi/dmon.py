@@ -1,4 +1,4 @@
-"""``nvidia-smi dmon``: a row for each GPU and second, below two lines with the columns and their units."""
+"""Reads ``nvidia-smi dmon``: a row for each GPU and second, below two lines with the columns and units."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _READINGS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "fb": ("memory_used", {"MB": "MiB"}),  # bytes shifted by 20 bits
     "pci": ("pcie_replays", {"errs": ""}),
 }
-"""A column: the reading, and the units that it may have with what each means."""
+"""For each column: the reading, and its possible units with their meanings."""
 
 
 def has_dmon(text: str) -> bool:
-    """Whether a text is such a log."""
+    """Return True if a text is such a log."""
     return _HEAD.search(text) is not None
 
 
 def read_dmon(text: str) -> Seen:
-    """Read all rows; a last row without an end is left out.
+    """Read all rows; an unterminated last row is ignored.
 
     Raises:
-        ParseError: if a row has more cells than its header, or a column another unit than it should.
+        ParseError: if a row has more cells than its header, or a column has an unexpected unit.
     """
     seen = Seen(complete=text.endswith("\n"))
     names: list[str] = []
@@ -67,7 +67,7 @@ def _device(names: Sequence[str], units: Sequence[str], cells: Sequence[str], li
         )
     values = dict(zip(names, cells, strict=True))
     if not re.fullmatch(r"\d{1,6}", values["gpu"], re.ASCII):
-        raise ParseError(f"a row of dmon names no GPU: {line[:80]}")
+        raise ParseError(f"a row of dmon does not name its GPU: {line[:80]}")
     device = Device(int(values["gpu"]))
     if "date" in values and "time" in values:
         device.texts["timestamp"] = f"{values['date']} {values['time']}"

@@ -1,4 +1,4 @@
-"""``nvidia-smi -L``: the GPUs and their MIG devices, without readings."""
+"""Reads ``nvidia-smi -L``: the GPUs and their MIG devices, without readings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LINK = re.compile(r"^[ \t]*C2C Link \d+:", re.MULTILINE)
 
 
 def has_list(text: str) -> bool:
-    """Whether a text is such a list."""
+    """Return True if a text is such a list."""
     return _GPU.match(text.lstrip("\ufeff \r\n\t")) is not None and _LINK.search(text) is None
 
 
 def read_list(text: str) -> Seen:
-    """Read the list; a last line without an end is left out."""
+    """Read the list; an unterminated last line is ignored."""
     seen = Seen(complete=text.endswith("\n"))
     for line in text[: text.rfind("\n") + 1].splitlines():
         if gpu := _GPU.match(line):

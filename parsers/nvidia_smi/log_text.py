@@ -1,6 +1,6 @@
-"""``nvidia-smi -q`` as text, whole or in part (``-d POWER``), once or in a loop, of drivers 418 to 590.
+"""Reads ``nvidia-smi -q`` as text, in full or in part (``-d POWER``), once or in a loop, drivers 418 to 590.
 
-A line is a key and a value, or the name of a section; the indentation says to which section it belongs.
+A line is a key with a value, or a section's name; the indentation shows the section it belongs to.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _RESET = {"gpu reset status/reset required": "yes", "gpu recovery action": "rese
 
 
 def has_log_text(text: str) -> bool:
-    """Whether a text is such a log."""
+    """Return True if a text is such a log."""
     return (
         _BEGIN in text
         and re.search(r"^GPU [0-9A-Fa-f]{4,8}:|^Attached GPUs ", text, re.MULTILINE) is not None
@@ -83,10 +83,10 @@ def has_log_text(text: str) -> bool:
 
 
 def read_log_text(text: str) -> Seen:
-    """Read every log of a text; a last line without an end is left out.
+    """Read every log of a text; an unterminated last line is ignored.
 
     Raises:
-        ParseError: if a reading is not a number, or has another unit.
+        ParseError: if a reading is not a number, or has an unexpected unit.
     """
     seen = Seen(complete=text.endswith("\n"))
     for log in text[: text.rfind("\n") + 1].split(_BEGIN)[1:]:

@@ -1,4 +1,4 @@
-"""``nvidia-smi -q -x`` of drivers 418 to 590; in a loop it writes one document after the other."""
+"""Reads ``nvidia-smi -q -x`` of drivers 418 to 590; in a loop it writes one document after the other."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _RESET = {"gpu_reset_status/reset_required": "Yes", "gpu_recovery_action": "Rese
 
 
 def has_xml(text: str) -> bool:
-    """Whether a text holds such a document."""
+    """Return True if a text contains such a document."""
     return _BEGIN in text
 
 
 def read_xml(text: str) -> Seen:
-    """Read every document of a text; one that was cut is left out.
+    """Read every document of a text; an incomplete one is ignored.
 
     Entities are never defined: documents are read without their DOCTYPE.
 
     Raises:
-        ParseError: if there is no whole document, or one is broken.
+        ParseError: if there is no complete document, or one is broken.
     """
     seen = Seen()
     place = 0
@@ -74,7 +74,7 @@ def _document(text: str, seen: Seen) -> Iterator[Device]:
         raise ParseError(f"nvidia-smi's XML is cut or broken: {error}") from error
     common = {"driver_version": _text(root, "driver_version"), "timestamp": _text(root, "timestamp")}
     gpus = list(root.iter("gpu"))
-    # nvidia-smi lists GPUs by their index; of some of them (-i) only the bus id is known.
+    # nvidia-smi lists GPUs by their index; for a selection (-i) only the bus id is known.
     all_listed = _text(root, "attached_gpus") == str(len(gpus))
     for index, gpu in enumerate(gpus):
         device = Device(index if all_listed else None, dict(common))

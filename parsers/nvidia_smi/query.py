@@ -1,6 +1,6 @@
-"""``nvidia-smi --query-gpu=… --format=csv``, with units or without, once or in a loop.
+"""Reads ``nvidia-smi --query-gpu=… --format=csv``, with or without units, once or in a loop.
 
-nvidia-smi quotes nothing, and separates cells by a comma and a blank.
+nvidia-smi does not quote cells, and separates them by a comma and a blank.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _COLUMNS |= {
 IDENTITIES = ("index", "pci.bus_id", "uuid")
 
 Column = tuple[str, str]
-"""A column's name, and its unit."""
+"""A column's name and unit."""
 
 
 def has_query(text: str) -> bool:
-    """Whether a text holds a query's header."""
+    """Return True if a text contains a query's header."""
     return any(map(_header, text.splitlines()))
 
 
 def read_query(text: str) -> Seen:
     """Read a query's rows.
 
-    A row that ends too early keeps the cells that are whole: all but its last, or also that one if it has a
-    unit, which it would lack if it were cut.
+    A row that ends too early keeps its complete cells: all but the last, and the last as well if it has its
+    unit.
 
     Raises:
-        ParseError: if a row has more cells than its header, a cell is not what its column holds, or no column
-            tells which GPU a row is of.
+        ParseError: if a row has more cells than its header, a cell does not fit its column, or no column
+            identifies the GPU.
     """
     seen = Seen()
     header: list[Column] = []
@@ -68,18 +68,18 @@ def read_query(text: str) -> Seen:
 
 
 def _header(line: str) -> list[Column]:
-    """Return the columns that a line names; none if it is not a header."""
+    """Return the columns in a line, or an empty list if it is not a header."""
     if "," not in line:
         return []
     columns = [unit_of(cell) for cell in line.split(",")]
     known = [name for name, _ in columns if name in _COLUMNS]
-    if len(known) < 2 or len(known) * 2 < len(columns):  # noqa: PLR2004 - one word alone is no header
+    if len(known) < 2 or len(known) * 2 < len(columns):  # noqa: PLR2004 - a single word is not a header
         return []
     return [(_OLD_NAMES.get(name, name), unit) for name, unit in columns]
 
 
 def _row(line: str, header: list[Column], place: int, *, cut: bool) -> Device | None:
-    """Return what a row says; None for a line that is not a row."""
+    """Return the content of a row, or None if the line is not a row."""
     cells = line.split(",")
     if len(cells) == 1:
         return None
@@ -93,7 +93,7 @@ def _row(line: str, header: list[Column], place: int, *, cut: bool) -> Device | 
     values = {name: cell.strip() for (name, _), cell in zip(header, cells, strict=False)}
     if not any(name in dict(header) for name in IDENTITIES):
         raise ParseError(
-            "no column tells which GPU a row is of",
+            "no column identifies the GPU of a row",
             remedy="query index or pci.bus_id as well",
         )
     index = spoken(values.get("index", ""))

@@ -1,7 +1,7 @@
-"""The numbers that nvidia-smi reports of a GPU: one table of names, units and where each is found.
+"""The numbers that nvidia-smi reports for a GPU: one table of names, units and locations.
 
 Column names are those of ``nvidia-smi --help-query-gpu``; elements those of ``nvidia-smi -q -x``.
-VirtualClient's names are those of its NvidiaSmiResultsParser.cs, so that dashboards built on them can go on.
+VirtualClient's names are those of its NvidiaSmiResultsParser.cs, so that existing dashboards still work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agent.core.records import Metric, Relativity
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# nvidia-smi's unit: the base unit, and what its number is multiplied with
+# nvidia-smi's unit: the base unit, and the factor for nvidia-smi's number
 UNITS: dict[str, tuple[str, float]] = {
     "%": ("ratio", 0.01),
     "W": ("watts", 1),
@@ -43,10 +43,10 @@ class Reading:
 
     Args:
         name: the metric's name, without the GPU.
-        columns: the columns of a query that hold it; the first that is there counts.
-        elements: the paths below ``<gpu>`` in XML, drivers 418 to 590; the first that is there counts.
-        unit: nvidia-smi's unit where it writes none.
-        virtualclient: VirtualClient's name without the GPU, empty where it has none.
+        columns: the query's columns that have it; the first existing one counts.
+        elements: the paths below ``<gpu>`` in XML, drivers 418 to 590; the first existing one counts.
+        unit: nvidia-smi's unit if it writes none.
+        virtualclient: VirtualClient's name without the GPU, empty if it has none.
         relativity: which direction is better.
     """
 
@@ -152,7 +152,7 @@ READINGS = (
 
 
 def spoken(value: str) -> str:
-    """The value as text, empty for what nvidia-smi could not tell (N/A, [Not Supported])."""
+    """Return the value as text; empty if nvidia-smi could not read it (N/A, [Not Supported])."""
     value = value.strip()
     return "" if value.lower() in _ABSENT else value
 
@@ -161,11 +161,11 @@ def number_of(value: str, what: str) -> tuple[float, str] | None:
     """Return number and unit of a value such as "81559 MiB", "16x" or "70.9"; None for words.
 
     Args:
-        value: what nvidia-smi wrote.
-        what: the reading's name, for the error.
+        value: the text that nvidia-smi wrote.
+        what: the reading's name, for the error message.
 
     Raises:
-        ParseError: if there are digits that are not one number with a unit, such as "271,40 W".
+        ParseError: if the digits are not one number with a unit, such as "271,40 W".
     """
     said = spoken(value)
     found = _NUMBER.fullmatch(said)
@@ -180,11 +180,11 @@ def number_of(value: str, what: str) -> tuple[float, str] | None:
 
 
 def fits(reading: Reading, unit: str) -> bool:
-    """Whether a unit is one that a reading can have: power is not in MiB.
+    """Return True if a reading can have this unit: power is not in MiB.
 
     Args:
-        reading: what was read.
-        unit: nvidia-smi's unit; empty where it wrote none.
+        reading: the reading.
+        unit: nvidia-smi's unit; empty if it wrote none.
     """
     if reading.unit in UNITS:
         return not unit or UNITS.get(unit, ("",))[0] == UNITS[reading.unit][0]
@@ -192,7 +192,7 @@ def fits(reading: Reading, unit: str) -> bool:
 
 
 def unit_of(header: str) -> tuple[str, str]:
-    """Name and unit of a column: "memory.total [MiB]" is memory.total in MiB."""
+    """Return name and unit of a column: "memory.total [MiB]" is memory.total in MiB."""
     name, _, unit = header.strip().partition("[")
     return name.strip(), unit.rstrip("] ").strip()
 
@@ -204,14 +204,14 @@ def metric(
     tool_unit: str,
     metadata: Mapping[str, str | int | float | bool],
 ) -> Metric:
-    """A reading of one GPU as a metric in its base unit.
+    """Return a reading of one GPU as a metric in its base unit.
 
     Args:
-        reading: what was read.
-        gpu: the GPU's index, or its bus id where that is all that is known.
+        reading: the reading.
+        gpu: the GPU's index, or its bus id if the index is unknown.
         tool_value: nvidia-smi's number.
-        tool_unit: its unit, where it wrote one.
-        metadata: which GPU it is.
+        tool_unit: the unit of that number, if nvidia-smi wrote one.
+        metadata: identity of the GPU.
     """
     tool_unit = reading.unit if tool_unit in {"", "x"} else tool_unit
     unit, factor = UNITS.get(tool_unit, (tool_unit, 1.0))
@@ -219,7 +219,7 @@ def metric(
     alias = {"virtualclient_name": f"gpu{gpu}_{reading.virtualclient}"} if reading.virtualclient else {}
     return Metric(
         name=f"gpu{gpu}_{reading.name}",
-        # 1 / 0.01 is a whole number where 0.01 is not: 3 % are 0.03, not 0.03 and a bit
+        # 1 / 0.01 is a whole number but 0.01 is not exact: 3 % must give exactly 0.03
         value=tool_value / round(1 / factor) if factor < 1 else tool_value * factor,
         unit=unit,
         relativity=reading.relativity,

@@ -1,4 +1,4 @@
-"""What nvidia-smi says where it cannot read a GPU, and what to do then."""
+"""nvidia-smi's messages about a GPU that it cannot read, each with a remedy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SAYINGS: tuple[tuple[str, str, str, str], ...] = (
         r"No devices (?:were )?found",
         "no_devices",
         "nvidia-smi found no device",
-        "see whether lspci lists the GPU, and what dmesg says of it",
+        "see whether lspci lists the GPU, and what dmesg says about it",
     ),
     (
         r"Unable to determine the device handle for (?:GPU|gpu)",
@@ -80,7 +80,7 @@ _LONGEST = 160
 
 
 def said_in(line: str) -> Reason | None:
-    """Return what a line says of a GPU that cannot be read; None if it says nothing of that.
+    """Return the reason in a line about a GPU that cannot be read, or None if it has none.
 
     Args:
         line: a line of nvidia-smi's output.

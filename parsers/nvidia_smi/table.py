@@ -1,6 +1,6 @@
-"""nvidia-smi's own table, of drivers 418 to 590, once or in a loop.
+"""Reads nvidia-smi's own table, of drivers 418 to 590, once or in a loop.
 
-Each GPU has two lines, since driver 450 three, between rules: name and bus id, then temperature, power,
+Each GPU has two lines, or three since driver 450, between rules: name and bus id, then temperature, power,
 memory and utilization.
 """
 
@@ -39,7 +39,7 @@ _TIME = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \d{4}\s
 
 
 def has_table(text: str) -> bool:
-    """Whether a text holds such a table."""
+    """Return True if a text contains such a table."""
     return _HEAD.search(text) is not None
 
 
@@ -47,10 +47,10 @@ def read_table(text: str) -> Seen:
     """Read every table of a text.
 
     Raises:
-        ParseError: if a GPU's lines are not of the form that nvidia-smi writes.
+        ParseError: if a GPU's lines do not have nvidia-smi's format.
     """
     lines = text.splitlines()
-    # A last rule without an end is whole if it is as long as another one.
+    # An unterminated last rule is complete if it is as long as another one.
     if not text.endswith("\n") and lines[-1] in lines[:-1] and _RULE.fullmatch(lines[-1]):
         text = f"{text}\n"
     seen = Seen(complete=text.endswith("\n"))
@@ -76,7 +76,7 @@ def read_table(text: str) -> Seen:
 
 
 def _is_gpu(line: str) -> bool:
-    """Whether a line is the first of a GPU; raises ParseError if it only looks like one."""
+    """Return True if a line is the first of a GPU; raise ParseError if it only looks like one."""
     if not _A_GPU.fullmatch(line):
         return False
     if not _FIRST.fullmatch(line):

@@ -1,6 +1,6 @@
-"""rocm-smi's output: its table, ``--json`` and ``--csv``.
+"""Reads rocm-smi's output: its table, ``--json`` and ``--csv``.
 
-A value that rocm-smi gives as N/A is absent; the reason is in the verdict if rocm-smi gives one.
+A value that rocm-smi reports as N/A is absent; the verdict gives the reason if rocm-smi does.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def parse_text(text: str, source: str = "") -> ParsedOutput:
         source: the file it comes from, for errors.
 
     Raises:
-        ParseError: if the text is not rocm-smi's, is cut before any number, or holds none.
+        ParseError: if the text is not from rocm-smi, ends before any number, or has no number.
     """
     text = plain(text)
     try:
         seen = next((read(text) for has, read in _FORMS if has(text)), Seen())
     except ParseError as error:
         raise ParseError(error.message, where=source or None, remedy=error.remedy) from error
-    # rocm-smi ends with status 0 all the same.
+    # rocm-smi ends with status 0 in this case, too.
     if _NO_DRIVER in text:
         seen.said.append(
             Reason(

@@ -1,4 +1,4 @@
-"""rocm-smi's JSON and CSV: the same keys in both, whose names changed with ROCm 6.0 and 6.1."""
+"""Reads rocm-smi's JSON and CSV: both have the same keys, which changed with ROCm 6.0 and 6.1."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KEYS = {
     "fan level": "fan_speed",
     "pcie replay count": "pcie_replays",
 }
-"""A key in lower case, and the reading. "GPU memory use (%)", until ROCm 6.0, does not say what it is."""
+"""A key in lower case, and the reading. "GPU memory use (%)", until ROCm 6.0, is ambiguous."""
 _TEXTS = {"card series": "name", "pci bus": "pci.bus_id", "unique id": "uuid"}
 
 
@@ -50,10 +50,10 @@ def has_csv(text: str) -> bool:
 
 
 def read_json(text: str) -> Seen:
-    """Read the cards of rocm-smi's JSON, with warnings before and after it.
+    """Read the cards in rocm-smi's JSON, which may have warnings before and after it.
 
     Raises:
-        ParseError: if the JSON was cut, or a value is not what its key says.
+        ParseError: if the JSON is incomplete, or a value does not fit its key.
     """
     begin = text.find("{")
     try:
@@ -74,10 +74,10 @@ def read_json(text: str) -> Seen:
 
 
 def read_csv(text: str) -> Seen:
-    """Read the rows of rocm-smi's CSV; a last row without an end is left out.
+    """Read the rows of rocm-smi's CSV; an unterminated last row is ignored.
 
     Raises:
-        ParseError: if a row and its header differ in length, or a value is not what its column says.
+        ParseError: if a row and its header differ in length, or a value does not fit its column.
     """
     seen = Seen(complete=text.endswith("\n"))
     header: list[str] = []

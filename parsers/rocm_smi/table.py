@@ -1,4 +1,4 @@
-"""rocm-smi's own table, of ROCm 5 and of ROCm 6.1 and later: a row for each GPU between rules."""
+"""Reads rocm-smi's own table, of ROCm 5 and of ROCm 6.1 and later: a row for each GPU between rules."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _READINGS = {
 
 
 def has_table(text: str) -> bool:
-    """Return True if a text holds such a table."""
+    """Return True if a text contains such a table."""
     return _TITLE.search(text) is not None and any(map(_HEADER.match, text.splitlines()))
 
 
 def read_table(text: str) -> Seen:
-    """Read every table of a text; one without its closing rule is incomplete.
+    """Read every table of a text; a table without its closing rule is incomplete.
 
     Raises:
-        ParseError: if a row is not of the form that rocm-smi writes.
+        ParseError: if a row does not have rocm-smi's format.
     """
     seen = Seen(complete=text.endswith("\n"))
     sensor, in_rows, open_rows = "", False, False
@@ -64,7 +64,7 @@ def read_table(text: str) -> Seen:
 
 def _sensor(line: str) -> str:
     found = _SENSOR.search(line)
-    # ROCm 5 measures the edge, and does not say so in every release.
+    # ROCm 5 measures the edge; not every release states it.
     if found is None and line.startswith("GPU"):
         return "edge"
     return "" if found is None else {"Edge": "edge", "Junction": "hotspot"}[found[1]]

@@ -103,5 +103,5 @@ def test_a_gpu_of_no_known_family_has_no_system() -> None:
 def test_what_is_no_system_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "system.yaml"
     path.write_text(text)
-    with pytest.raises(HostError, match="is no system"):
+    with pytest.raises(HostError, match="is not a system"):
         load_system(path)

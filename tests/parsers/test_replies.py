@@ -53,7 +53,7 @@ def test_the_message_says_how_many_and_gives_an_example() -> None:
         Replies(counts={"other_model": 3}, sums=SUMS, examples={"other_model": "tiny-draft"})
     ).reasons
     assert reason.message == (
-        "3 of 100 replies name another model than the one asked for (such as 'tiny-draft')"
+        "3 of 100 replies name a model other than the requested one (such as 'tiny-draft')"
     )
 
 

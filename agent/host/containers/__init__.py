@@ -1,9 +1,9 @@
-"""The one door to containers: images, containers of a run, commands in them. Only this package knows Docker.
+"""The only access to containers: images, a run's containers, commands. Only this package uses Docker.
 
 ::
 
     from agent.host.containers import ContainerSpec, Mount
-    from agent.component.container_engine import connect          # imports the SDK: where it is used
+    from agent.component.container_engine import connect          # imports the SDK only if used
 
     with connect(context) as engine:
         engine.ensure_image(image, progress=context.progress)
@@ -11,7 +11,7 @@
         container.run(["make", "build"], log=context.log, timeout_s=3600, cwd="/work", user="1000:1000")
 
 Every error of the engine is a ``ContainerError`` with its remedy. Containers are removed when the run has
-ended, not by a step: the next one finds them by ``ensure_running`` with the same wish.
+ended, not by a step: the next step finds them with ``ensure_running`` and the same spec.
 """
 
 from agent.host.containers.spec import (

@@ -1,4 +1,4 @@
-"""The connection to the engine: the only module, with its neighbours, that knows the Docker SDK."""
+"""The connection to the engine: only this module and its neighbours use the Docker SDK."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _TIMEOUT_S = 120
 """Seconds for one short answer; an engine that removes a large container is slow."""
 
 _GLANCE_S = 0.25
-"""How often a wait looks whether it is to end."""
+"""Seconds between checks for a stop."""
 
 _STREAMS: dict[int, Literal["stdout", "stderr"]] = {1: "stdout", 2: "stderr"}
 _FRAME_HEADER = struct.Struct(">BxxxL")
 
 
 class EngineClient(APIClient):
-    """The SDK's client; of each long answer it can be told from another thread that nobody wants the rest.
+    """The SDK's client; another thread can cancel a long answer.
 
     Args:
-        docker_config: the docker configuration with credentials and proxies; None for this user's.
-        settings: the SDK's.
+        docker_config: docker configuration with credentials and proxies; None for this user's.
+        settings: settings of the SDK.
 
     Attributes:
         container_proxies: variables that the docker command gives every container; they may hold a password.
@@ -64,18 +64,18 @@ class EngineClient(APIClient):
         self.container_proxies = {name: str(value) for name, value in proxies.items()}
 
     def send(self, request: Any, **settings: Any) -> Response:
-        """See requests.Session; notes the answer for the calling thread."""
+        """See requests.Session; also records the answer for the calling thread."""
         response = super().send(request, **settings)
         self._local.response = response
         return response
 
     @property
     def last_response(self) -> Response | None:
-        """The answer that this thread got last."""
+        """Return the last answer of this thread."""
         return getattr(self._local, "response", None)
 
     def url_of(self, path: str) -> str:
-        """The address of a part of the engine's API."""
+        """Return the address of a part of the engine's API."""
         return f"{self.base_url}/v{self.api_version}{path}"
 
 
@@ -83,7 +83,7 @@ def connected(address: str | None = None, docker_config: Path | None = None) -> 
     """Connect to an engine.
 
     Args:
-        address: such as ``unix:///var/run/docker.sock``; by default what the docker command takes:
+        address: such as ``unix:///var/run/docker.sock``; by default that of the docker command:
             ``DOCKER_HOST``, else the current context's.
         docker_config: the docker configuration with the registries' credentials; by default this user's.
 
@@ -103,10 +103,10 @@ def connected(address: str | None = None, docker_config: Path | None = None) -> 
 
 
 def _knock(address: str) -> None:
-    """See whether somebody listens: the SDK would say the same, and leave its socket open.
+    """Check that an engine listens; the SDK's own check would leave its socket open.
 
     Raises:
-        DockerException: if nobody does, or this user may not ask.
+        DockerException: if none listens, or this user has no permission.
     """
     scheme, _, path = address.partition("://")
     if scheme not in {"unix", "http+unix"}:
@@ -120,10 +120,10 @@ def _knock(address: str) -> None:
 
 @contextmanager
 def engine_errors(what: str) -> Iterator[None]:
-    """Tell what the SDK raises as an error with a remedy.
+    """Turn errors of the SDK into errors with a remedy.
 
     Args:
-        what: what was wanted and did not come to pass.
+        what: the operation that failed.
     """
     try:
         yield
@@ -136,20 +136,20 @@ def engine_errors(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _End:
-    """Stands behind the last piece.
+    """Marks the end of the pieces.
 
     Args:
-        error: what kept more from coming.
+        error: the error that ended them.
     """
 
     error: Exception | None = None
 
 
 def remove_container(client: EngineClient, identifier: str) -> None:
-    """End a container and remove it with its nameless volumes; nothing if it is gone, or just going.
+    """End a container and remove it with its anonymous volumes; nothing if it is gone or being removed.
 
     Raises:
-        APIError: if the engine does not.
+        APIError: if the engine does not remove it.
     """
     try:
         client.remove_container(identifier, force=True, v=True)
@@ -161,14 +161,14 @@ def remove_container(client: EngineClient, identifier: str) -> None:
 
 
 class LongAnswer:
-    """An answer that comes piece by piece, read by a thread of its own so that one can stop waiting for it.
+    """An answer in pieces, read by a thread of its own so that waiting can be stopped.
 
     Args:
         client: the connection.
         call: makes the request and yields the pieces.
 
     Attributes:
-        ended: whether all that came was taken.
+        ended: True once all received pieces were taken.
     """
 
     def __init__(self, client: EngineClient, call: Callable[[], Iterator[Any]]) -> None:
@@ -181,10 +181,10 @@ class LongAnswer:
         threading.Thread(target=self._read, daemon=True, name="engine-answer").start()
 
     def take(self, limit_s: float = _GLANCE_S) -> Any:
-        """The next piece; None where none comes in time, or none is left.
+        """Return the next piece, or None if none arrives in time or none is left.
 
         Raises:
-            Exception: what the call raised, once all that came before was taken.
+            Exception: the call's own error, after all earlier pieces were taken.
         """
         try:
             piece = self._pieces.get(timeout=limit_s)
@@ -198,10 +198,10 @@ class LongAnswer:
         return None
 
     def pieces(self, stop: threading.Event, what: str) -> Iterator[Any]:
-        """All pieces as they come.
+        """Yield all pieces as they arrive.
 
         Raises:
-            InterruptedRunError: if ``stop`` is set meanwhile; the engine notices by the connection's end.
+            InterruptedRunError: if ``stop`` is set; the engine sees the closed connection.
         """
         while not self.ended:
             if stop.is_set():
@@ -211,10 +211,10 @@ class LongAnswer:
                 yield piece
 
     def cancel(self) -> None:
-        """End the connection: what has not come is not wanted."""
+        """Close the connection: the rest is not needed."""
         self._unwanted.set()
         if self._response is not None:
-            with suppress(OSError, ValueError):  # it is closed already
+            with suppress(OSError, ValueError):  # it is already closed
                 self._response.raw.shutdown()
 
     def _read(self) -> None:
@@ -222,7 +222,7 @@ class LongAnswer:
         try:
             pieces = self._call()
             self._response = self._client.last_response
-            if self._unwanted.is_set():  # there was nothing yet that could be shut down
+            if self._unwanted.is_set():  # there was nothing to shut down yet
                 return
             for piece in pieces:
                 if not self._put(piece):
@@ -243,7 +243,7 @@ class LongAnswer:
 
 
 def _frames(response: Response) -> Iterator[tuple[Literal["stdout", "stderr"], bytes]]:
-    """Standard output and standard error, told apart (Docker Engine API, "Stream format" of attach)."""
+    """Yield standard output and standard error separately (Docker Engine API, "Stream format" of attach)."""
     while len(header := response.raw.read(_FRAME_HEADER.size)) == _FRAME_HEADER.size:
         stream, length = _FRAME_HEADER.unpack(header)
         while length:
@@ -255,9 +255,9 @@ def _frames(response: Response) -> Iterator[tuple[Literal["stdout", "stderr"], b
 
 
 def exec_output(client: EngineClient, identifier: str) -> Iterator[tuple[Literal["stdout", "stderr"], bytes]]:
-    """Start a command that was made in a container, and yield its output.
+    """Start a command created in a container, and yield its output.
 
-    Not the SDK's way: that one reads below the buffer in which the first bytes may be.
+    The SDK's own method is not used, because it bypasses the buffer that may contain the first bytes.
     """
     response = client.post(
         client.url_of(f"/exec/{identifier}/start"),

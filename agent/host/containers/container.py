@@ -1,4 +1,4 @@
-"""A container that runs: commands are run in it as they are on the host."""
+"""A running container, in which commands run as on the host."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from agent.host.processes.contract import ProcessResult
 
 AGENT = uuid.uuid4().hex
-"""Tells what this agent runs in containers from what an earlier one left."""
+"""Distinguishes this agent's commands in containers from those of an earlier agent."""
 
 _NUMBERS = itertools.count(1)
 _KILLED = 137
 _NOTICE_S = 2.0
-"""Seconds that the engine may take to notice that a container has ended."""
+"""Seconds for the engine to notice that a container has ended."""
 
 _STOP_LIMIT_S = 30.0
 
@@ -47,11 +47,11 @@ class Container:
         client: the connection.
         identifier: its id.
         name: its name.
-        image: what it was made from.
-        reused: whether it was there before.
+        image: its image.
+        reused: True if it existed before.
         run_id: the run's id.
         step: the key of the step that its commands belong to.
-        secrets: what is masked in logs, results and messages.
+        secrets: secrets to mask in logs, results and messages.
         stop: when set, ``run`` ends its command and raises InterruptedRunError.
         grace_s: seconds between SIGTERM and SIGKILL when a command is stopped or its time is over.
     """
@@ -98,31 +98,31 @@ class Container:
         uninterruptible: bool = False,
         copies: Mapping[str, Path] | None = None,
     ) -> ProcessResult:
-        """Run a command to its end; a list is run as it is, a string by the container's ``/bin/sh``.
+        """Run a command to its end; a list runs as it is, a string in the container's ``/bin/sh``.
 
         Args:
             command: the program and its arguments, or a line for the shell.
-            log: gets the command, its output and its exit code, secrets masked; appended to.
-            timeout_s: seconds after which it and all that it started is ended.
+            log: receives the command, its output and its exit code, secrets masked; appended to.
+            timeout_s: seconds after which it and all of its children are ended.
             env: variables added to the container's.
-            secret_env: likewise, and masked from now on; they are in no process list, nor does the engine
+            secret_env: additional variables, masked; they are in no process list, and the engine does not
                 show them.
             cwd: the folder inside to run in; None for the container's own.
             user: ``uid:gid`` or a name that the image knows; empty for the container's own.
-            check: whether a failure is an error.
+            check: True to raise an error on failure.
             on_line: called with each line of either stream, masked.
             marker: not used: a command in a container is not adopted, but ended by ``ensure_running`` when
                 a run is resumed, and run again.
-            uninterruptible: whether a run that is told to stop waits for the command's end.
-            copies: for ``stdout`` and ``stderr`` a file that gets the whole of this stream, secrets masked.
+            uninterruptible: True to wait for the command's end if the run is stopped.
+            copies: for ``stdout`` and ``stderr`` a file that receives the whole stream, secrets masked.
 
         Returns:
-            How it ended; ``exit_code`` is 128 and the number for a signal.
+            The result; ``exit_code`` is 128 plus the number for a signal.
 
         Raises:
-            ActionFailedError: if ``check`` and the exit code is not 0, or its time is over.
+            ActionFailedError: if ``check`` and the exit code is not 0, or on a timeout.
             ContainerError: if it cannot be started, or the container or the engine is gone.
-            InterruptedRunError: if the run was told to stop; all that it started is gone by then.
+            InterruptedRunError: if the run was stopped; all of the command's processes have ended by then.
         """
         del marker
         shown = self._shown(command, secret_env)
@@ -158,7 +158,7 @@ class Container:
         cwd: PurePath | str | None = None,
         user: str = "",
     ) -> BackgroundCommand:
-        """Start a command in the background; ``close`` ends what still runs.
+        """Start a command in the background; ``close`` ends commands that still run.
 
         Raises:
             ContainerError: if the container or the engine is gone.
@@ -172,15 +172,15 @@ class Container:
         return self._background[-1]
 
     def close(self) -> None:
-        """End what was started in the background; the container goes on."""
+        """End all commands in the background; the container keeps running."""
         while self._background:
             self._background.pop().stop(self.grace_s)
 
     def host_port(self, port: int, protocol: Literal["tcp", "udp"] = "tcp") -> int:
-        """The host's port that leads to one of the container's.
+        """Return the host's port for one of the container's.
 
         Raises:
-            ContainerError: if none does.
+            ContainerError: if the port is not published.
         """
         with engine_errors(f"the ports of {self.name} cannot be read"):
             ports = self._client.inspect_container(self.identifier)["NetworkSettings"]["Ports"]
@@ -194,13 +194,13 @@ class Container:
         return int(offered[0]["HostPort"])
 
     def last_output(self, lines: int = 20) -> tuple[str, ...]:
-        """The last lines that its first process wrote, secrets masked."""
+        """Return the last lines of its first process, secrets masked."""
         with engine_errors(f"the output of {self.name} cannot be read"):
             text = self._client.logs(self.identifier, tail=lines).decode(errors="replace")
         return tuple(self.secrets.mask(text).splitlines()[-lines:])
 
     def remove(self) -> None:
-        """End it, and remove it with its nameless volumes and its secret files."""
+        """End it, and remove it with its anonymous volumes and its secret files."""
         self.close()
         with engine_errors(f"the container {self.name} cannot be removed"):
             remove_container(self._client, self.identifier)
@@ -258,7 +258,7 @@ class Container:
             raise
 
     def _refuse_ended(self, shown: str, lines: tuple[str, ...]) -> None:
-        """Tell a command that ended because its container did."""
+        """Raise the error for a command that ended with its container."""
         deadline = time.monotonic() + _NOTICE_S
         with engine_errors(f"the container {self.name} is gone; `{shown}` ended with it"):
             while (state := self._client.inspect_container(self.identifier)["State"])["Running"]:
@@ -276,7 +276,7 @@ class Container:
 
 
 class BackgroundCommand:
-    """A command in a container, beside the agent; implements RunningProcess."""
+    """A command in a container, in the background; implements RunningProcess."""
 
     def __init__(self, execution: Execution) -> None:
         import threading
@@ -291,7 +291,7 @@ class BackgroundCommand:
         return self._execution.process_id
 
     def poll(self) -> int | None:
-        """The exit code, or None while it runs.
+        """Return the exit code, or None while it runs.
 
         Raises:
             ContainerError: if it could not be started, or the engine is lost.
@@ -303,7 +303,7 @@ class BackgroundCommand:
         return self._execution.exit_code
 
     def tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The last lines of its output."""
+        """Return the last lines of its output."""
         return self._execution.output.lines(lines)
 
     def stop(self, grace_s: float = 5.0) -> int:

@@ -1,4 +1,4 @@
-"""From what a container is to be to what the engine is told (Docker Engine API, "Create a container")."""
+"""Translates a container's spec for the engine (Docker Engine API, "Create a container")."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _NVIDIA_RUNTIME = "nvidia"
 
 
 def container_name(run_id: str, purpose: str) -> str:
-    """The name of a run's container; another run's is another."""
+    """Return the name of a run's container; it differs for another run."""
     return f"vcagent-{run_id}-{purpose}"
 
 
 def fingerprint(spec: ContainerSpec) -> str:
-    """What tells one wish from another: a container made for the very same is used again.
+    """Return a fingerprint of a spec: a container with the same fingerprint is reused.
 
-    The values of secrets do not count, and nothing can be learnt about them from it.
+    Secret values are not included, so the fingerprint reveals nothing about them.
     """
     config = engine_config(spec, run_id="", secrets_folder=None, masked=True)
     config["Labels"] = dict(spec.labels)
@@ -44,13 +44,13 @@ def fingerprint(spec: ContainerSpec) -> str:
 def engine_config(
     spec: ContainerSpec, *, run_id: str, secrets_folder: Path | None, masked: bool = False
 ) -> dict[str, Any]:
-    """What the engine is told.
+    """Return the engine's configuration for a container.
 
     Args:
-        spec: what is wanted.
+        spec: the requested container.
         run_id: the run it belongs to.
-        secrets_folder: where its secret files are on the host; None where it has none.
-        masked: whether the values of secret variables are left out, as for a record.
+        secrets_folder: the host's folder of its secret files; None if it has none.
+        masked: True to leave out the values of secret variables, for a record.
     """
     environment = dict(spec.environment)
     environment |= dict.fromkeys(spec.secret_environment, MASK) if masked else spec.secret_environment
@@ -109,7 +109,7 @@ def _host_config(spec: ContainerSpec, secrets_folder: Path | None) -> dict[str, 
 
 
 def _bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:
-    # A mount, not a "bind": the engine makes no folder where the source is missing, it refuses.
+    # A mount, not a "bind": the engine refuses a missing source instead of creating a folder.
     return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": read_only}
 
 

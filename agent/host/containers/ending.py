@@ -1,4 +1,4 @@
-"""Ends all that a command in a container started: Docker's API can start one, and not end it."""
+"""Ends all processes of a command in a container: Docker's API can start a command, but not end it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 _ROUNDS = 4
 _LIMIT_S = 30.0
-"""Seconds that listing processes or sending signals may take."""
+"""Seconds for listing processes or sending signals."""
 
 _POLL_S = 0.1
 
 
 @dataclass(frozen=True)
 class ProcessTree:
-    """What belongs to one command.
+    """The processes of one command.
 
     Args:
         client: the connection.
         container: the container's id.
         mark: the value of ``VCAGENT_PROCESS`` of the command and its descendants.
-        user: who runs it; only he may see what a process of his carries.
+        user: the user who runs it; only this user may read the process' variables.
     """
 
     client: EngineClient
@@ -42,9 +42,9 @@ class ProcessTree:
     user: str = ""
 
     def end(self, grace_s: float) -> bool:
-        """SIGTERM, then SIGKILL after ``grace_s`` seconds; returns when all are gone: whether there were any.
+        """Send SIGTERM, then SIGKILL after ``grace_s`` seconds; return True if there were processes.
 
-        As root on the engine's host it is done from outside, and needs nothing in the image; else by a
+        As root on the engine's host the signals come from outside and need nothing in the image; else from a
         shell inside, as the container's root.
         """
         if os.geteuid() == 0 and any(entry.mark == "+" for entry in host_entries(self.mark)):
@@ -65,18 +65,18 @@ class ProcessTree:
         return bool(first)
 
     def pids(self, sign: str = "+") -> set[int]:
-        """The numbers, as the container sees them, of its living processes."""
+        """Return the process ids, as seen in the container, of its living processes."""
         listing = _output(self.client, self.container, ["sh", "-c", LISTING, "sh", self.mark], self.user)
         return members(read_listing(listing), mark=sign)
 
 
 def end_others(client: EngineClient, container: str, agent: str) -> int:
-    """End what an agent that was killed left running in a container; returns how many processes.
+    """End processes that a killed agent left running in a container; return their number.
 
     Args:
         client: the connection.
         container: the container's id.
-        agent: the beginning of this agent's own marks, which are left alone.
+        agent: the beginning of this agent's own marks, whose processes are kept.
     """
     if os.geteuid() == 0:
         inside = _host_pids(client, container)
@@ -86,14 +86,14 @@ def end_others(client: EngineClient, container: str, agent: str) -> int:
             end_all(_processes(left), 0)
             return len(left)
     left = set()
-    for user in ("", "0"):  # only a process's own user sees what it carries
+    for user in ("", "0"):  # only the process's own user can read its variables
         left |= ProcessTree(client, container, agent, user).pids("?")
     _signal(client, container, "KILL", left)
     return len(left)
 
 
 def _host_pids(client: EngineClient, container: str) -> set[int]:
-    """The numbers, as the engine's host sees them, of a container's processes; none if it has no ``ps``."""
+    """Return the ids of a container's processes on the engine's host; none if the host has no ``ps``."""
     with suppress(docker.errors.APIError):
         return {int(row[0]) for row in client.top(container, "-eo pid")["Processes"]}
     return set()
@@ -114,7 +114,7 @@ def _signal(client: EngineClient, container: str, name: str, pids: set[int]) -> 
 
 
 def _output(client: EngineClient, container: str, command: Sequence[str], user: str) -> str:
-    """The standard output of a short command in a container."""
+    """Return the standard output of a short command in a container."""
     with engine_errors("the processes of the container cannot be looked at"):
         made = client.exec_create(container, list(command), user=user)
         answer = LongAnswer(client, lambda: exec_output(client, made["Id"]))

@@ -79,21 +79,21 @@ class ContainerEngine:
         self._used: list[Container] = []
 
     def __enter__(self) -> Self:
-        """Nothing: it is connected."""
+        """Return the engine, which is already connected."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what runs in the background, and the connection; the containers go on."""
+        """End commands in the background, and the connection; the containers keep running."""
         self.close()
 
     def close(self) -> None:
-        """End what runs in the background, and the connection; the containers go on."""
+        """End commands in the background, and the connection; the containers keep running."""
         while self._used:
             self._used.pop().close()
         self.client.close()
 
     def image(self, reference: str) -> Image | None:
-        """An image that the engine has, with its digests; None if it has not."""
+        """Return an image of the engine with its digests, or None if it does not exist."""
         return images.find_image(self.client, reference)
 
     def ensure_image(
@@ -103,23 +103,23 @@ class ContainerEngine:
         when: Literal["missing", "always", "never"] = "missing",
         progress: Progress | None = None,
     ) -> Image:
-        """See to it that an image is there; returns it with its digests, for the run's record.
+        """Make sure that an image exists; return it with its digests, for the run's record.
 
         Args:
             reference: such as ``nvcr.io/nvidia/mlperf/inference:v4.1``; without a tag it is ``latest``.
-            when: when it is pulled.
-            progress: is told the bytes that have come.
+            when: the policy for pulling.
+            progress: receives the number of bytes.
 
         Raises:
-            ContainerError: if it cannot be had (no such image, unauthorized, no space left, …).
-            InterruptedRunError: if the run was told to stop.
+            ContainerError: if it is not available (no such image, unauthorized, no space left, …).
+            InterruptedRunError: if the run was stopped.
         """
         found = self.image(reference)
         if when == "always" or (when == "missing" and found is None):
             images.pull(self.client, reference, progress=progress, stop=self.stop)
             found = self.image(reference)
         if found is None:
-            raise engine_error(f"the image {reference} is not there", f"No such image: {reference}")
+            raise engine_error(f"the image {reference} does not exist", f"No such image: {reference}")
         return found
 
     def build_image(
@@ -139,20 +139,20 @@ class ContainerEngine:
         """Build an image from a folder, with the engine's own builder (not BuildKit).
 
         Args:
-            folder: what the Dockerfile may copy from; ``.dockerignore`` counts.
-            tag: what it is called afterwards.
-            log: gets the builder's output, secrets masked.
-            dockerfile: the Dockerfile, seen from the folder, or elsewhere by its whole path.
+            folder: the folder that the Dockerfile may copy from; ``.dockerignore`` counts.
+            tag: the image's name.
+            log: receives the builder's output, secrets masked.
+            dockerfile: the Dockerfile, relative to the folder, or an absolute path.
             arguments: build arguments. The image's history shows them: no secrets.
             labels: labels of the image.
             target: the stage to stop at; empty for the last.
             network: the network of its commands; empty for the engine's default.
-            use_cache: whether layers of earlier builds are taken.
-            progress: is told the step.
+            use_cache: True to reuse layers of earlier builds.
+            progress: receives the current step.
 
         Raises:
             ContainerError: if it cannot be built; with the last lines of the output.
-            InterruptedRunError: if the run was told to stop.
+            InterruptedRunError: if the run was stopped.
         """
         images.build(
             self.client,
@@ -172,30 +172,28 @@ class ContainerEngine:
         return self.ensure_image(tag, when="never")
 
     def remove_image(self, reference: str) -> None:
-        """Take an image's name from it, and remove it where it has no other.
+        """Remove an image's name, and the image if it has no other name.
 
         Raises:
-            ContainerError: if it is not there, or a container needs it.
+            ContainerError: if it does not exist, or a container needs it.
         """
         with engine_errors(f"the image {reference} cannot be removed"):
             self.client.remove_image(reference)
 
     def ensure_running(self, spec: ContainerSpec) -> Container:
-        """The run's container for a purpose: the one that is there if it still matches, else a new one.
+        """Return the run's container for a purpose: the existing one if it matches, else a new one.
 
-        One that matches is of this run, made for the same wish from the same image; it is started if it does
-        not run (after a reboot, for instance), and what an agent that was killed left running in it is
-        ended. One of this run that does not match, or has lost its GPUs, is replaced.
+        A matching container belongs to this run, and has the same spec and image. It is started if it is
+        stopped (for example after a reboot), and processes that a killed agent left in it are ended. A
+        container of this run that does not match, or has lost its GPUs, is replaced.
 
         Raises:
-            ContainerError: if it cannot be made or started (nothing of it is left then), if it ends at
-                once, or if somebody else's container has its name.
-            InterruptedRunError: if the run was told to stop.
+            ContainerError: if it cannot be created or started (it is removed then), if it ends at once, or if
+                another owner's container has its name.
+            InterruptedRunError: if the run was stopped.
         """
         if self.stop.is_set():
-            raise InterruptedRunError(
-                f"the run was told to stop before the container {spec.purpose} was made"
-            )
+            raise InterruptedRunError(f"the run was stopped before the container {spec.purpose} was made")
         image = self.ensure_image(spec.image, when="never")
         name = container_name(self.run_id, spec.purpose)
         for value in (*spec.secret_environment.values(), *spec.secret_files.values()):
@@ -236,7 +234,7 @@ class ContainerEngine:
         return container
 
     def _made(self, name: str, spec: ContainerSpec, image: Image) -> str:
-        """A new container, started; nothing is left of one that cannot be."""
+        """Create and start a container; a failed one is removed."""
         try:
             folder = write_secret_files(name, spec)
             config = engine_config(spec, run_id=self.run_id, secrets_folder=folder)
@@ -254,7 +252,7 @@ class ContainerEngine:
         return identifier
 
     def _proxies_mark(self) -> str:
-        """What tells one choice of proxies from another."""
+        """Return a fingerprint of the proxies."""
         told = json.dumps(self.client.container_proxies, sort_keys=True)
         return hashlib.sha256(told.encode()).hexdigest()[:32]
 
@@ -279,7 +277,7 @@ class ContainerEngine:
         state, labels = found["State"], found["Config"]["Labels"]
         if state.get("Dead") or state.get("Status") == "removing":
             return False
-        # The image by our own label: not every image store names it in the same way for a container.
+        # Compare the image by our own label: image stores name a container's image differently.
         wanted = {
             SPEC_LABEL: fingerprint(spec),
             IMAGE_LABEL: image.identifier,
@@ -290,13 +288,13 @@ class ContainerEngine:
     def _refuse_stranger(self, name: str, found: Mapping[str, Any]) -> None:
         if (found["Config"].get("Labels") or {}).get(RUN_LABEL) != self.run_id:
             raise ContainerError(
-                f"a container named {name} is there that this run did not make",
+                f"a container named {name} exists that this run did not create",
                 problem="name_taken",
                 remedy=f"see what it is (docker inspect {name}), then rename or remove it",
             )
 
     def _refuse_ended(self, container: Container, spec: ContainerSpec) -> None:
-        """Tell a container whose first process ended at once, and remove it."""
+        """Raise an error for a container whose first process ended at once, and remove it."""
         found = self._inspect(container.name)
         if found is not None and found["State"]["Running"]:
             return
@@ -309,7 +307,7 @@ class ContainerEngine:
         raise ContainerError(
             f"the container {container.name} ended at once with {code}; it ran {self.secrets.mask(command)}",
             problem="ended_at_once",
-            remedy="see its last words; give it a command that stays, or another image",
+            remedy="see its last output; give it a command that keeps running, or another image",
             details=lines,
         )
 
@@ -349,11 +347,11 @@ class ContainerEngine:
 
 
 def remove_containers(run_id: str, *, kept_too: bool = False, address: str | None = None) -> list[str]:
-    """Remove the containers of a run, and their secret files; returns their names.
+    """Remove the containers of a run, and their secret files; return their names.
 
     Args:
         run_id: the run.
-        kept_too: whether those go as well that were to be kept.
+        kept_too: True to remove also those marked as kept.
         address: the engine's; see ``connect``.
 
     Raises:
@@ -374,11 +372,11 @@ def remove_containers(run_id: str, *, kept_too: bool = False, address: str | Non
 
 
 def _has_gpus(container: Container) -> bool:
-    """Whether a container that was given GPUs still has them.
+    """Return True if a container that was given GPUs still has them.
 
-    systemd takes them where it is told to read its units anew, since it does not know that runc gave them
+    systemd removes them if it reloads its units, because it does not know that runc granted them
     (NVIDIA Container Toolkit, troubleshooting, "Containers losing access to GPUs"). A container without
-    nvidia-smi cannot tell, and is taken for well.
+    nvidia-smi cannot be checked, and counts as good.
     """
     try:
         told = container.run(

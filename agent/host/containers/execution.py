@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from agent.host.processes.output import OutputLog
 
 _SILENCE_S = 1.0
-"""Seconds without output after which the engine is asked whether the command has ended."""
+"""Seconds without output before the engine is asked whether the command has ended."""
 
 _NOT_STARTED = (126, 127)
 """Exit codes of a command that could not be started."""
 
 _LONGEST_PAUSE_S = 0.25
-"""Seconds between two looks at a command that has closed its output and goes on."""
+"""Seconds between checks of a command that closed its output but keeps running."""
 
 
 class Execution:
@@ -34,18 +34,18 @@ class Execution:
         client: the connection.
         container: the container's id.
         command: the program and its arguments.
-        environment: its variables, beside the container's.
+        environment: its variables, in addition to the container's.
         mark: the value of its ``VCAGENT_PROCESS``, by which its descendants are found.
-        output: takes what it writes.
-        user: who runs it; empty for the container's own.
-        workdir: where it runs; empty for the container's own.
+        output: receives its output.
+        user: the user who runs it; empty for the container's own.
+        workdir: its working directory; empty for the container's own.
         stop: when set, it is ended.
         grace_s: seconds between SIGTERM and SIGKILL.
-        uninterruptible: whether ``stop`` leaves it alone; the end of its time does not.
+        uninterruptible: True if ``stop`` does not end it; a timeout still does.
 
     Attributes:
-        ended_by: what ended it.
-        exit_code: how it ended; None while it runs. 128 and the number for a signal.
+        ended_by: the cause of its end.
+        exit_code: its exit code; None while it runs. 128 plus the number for a signal.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Execution:
         self._started = time.monotonic()
         self._tree = ProcessTree(client, container, mark, user)
         self._end_lock = threading.Lock()
-        self._ended_in_vain: float | None = None  # with which grace, before it had begun
+        self._ended_in_vain: float | None = None  # the grace of an end requested before it began
         self._gone = threading.Event()
         with engine_errors("the command cannot be started in the container"):
             made = client.exec_create(
@@ -92,7 +92,7 @@ class Execution:
         return int(self._inspect().get("Pid") or 0)
 
     def follow(self, timeout_s: float | None = None) -> None:
-        """Hand its output on until it has ended by itself, by ``stop``, or because its time is over.
+        """Pass its output on until it ends by itself, by ``stop``, or by a timeout.
 
         Raises:
             ContainerError: if it cannot be started, or the engine is lost.
@@ -119,11 +119,11 @@ class Execution:
 
     @property
     def duration_s(self) -> float:
-        """Seconds since it was started."""
+        """Seconds since its start."""
         return time.monotonic() - self._started
 
     def end(self, by: Literal["stop", "timeout"], grace_s: float | None = None) -> None:
-        """End it with all that it started; returns when that is gone."""
+        """End it with all of its children; return when they are gone."""
         with self._end_lock:
             if not self._gone.is_set():
                 self.ended_by = by
@@ -131,7 +131,7 @@ class Execution:
                 self._ended_in_vain = None if self._tree.end(grace_s) else grace_s
 
     def wait(self, limit_s: float | None = None) -> bool:
-        """Wait until it is not followed any more; whether that has come."""
+        """Wait until it is no longer followed; return True if so."""
         return self._gone.wait(limit_s)
 
     def _follow(self, deadline: float | None) -> None:
@@ -154,7 +154,7 @@ class Execution:
                 heard = time.monotonic()
 
     def _is_over(self) -> bool:
-        """Whether it has ended and nothing more is to be expected of its output."""
+        """Return True if it has ended and no more output is expected."""
         state = self._inspect()
         if state["Running"]:
             if self.ended_by != "itself" and self._ended_in_vain is not None:
@@ -163,7 +163,7 @@ class Execution:
         if state["ExitCode"] is None:
             return False
         seen_before, self.exit_code = self.exit_code is not None, int(state["ExitCode"])
-        if not self._answer.ended and not seen_before:  # what it wrote last may still be on its way
+        if not self._answer.ended and not seen_before:  # its last output may still be on its way
             return False
         self._refuse_unstarted(state)
         if not self._answer.ended:
@@ -171,13 +171,13 @@ class Execution:
         return True
 
     def _abandon(self) -> None:
-        """End what nobody follows any more, if the engine still lets us."""
+        """End a command that is no longer followed, if the engine still allows it."""
         if self.exit_code is None:
             with suppress(ContainerError):
                 self.end("stop")
 
     def _refuse_unstarted(self, state: Mapping[str, Any]) -> None:
-        """Tell a command that could not be started: the engine says why in the place of its output."""
+        """Raise the error for a command that could not be started: the engine's reason is in its output."""
         if self.exit_code in _NOT_STARTED and not state.get("Pid"):
             said = self.output.text("stdout") + self.output.text("stderr")
             raise engine_error("the command cannot be run in the container", said)

@@ -1,4 +1,4 @@
-"""What a container engine says when it cannot do something, and what to do about it."""
+"""Messages of a container engine about failures, with remedies."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agent.core.errors import ContainerError
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure that is known.
+    """A known failure.
 
     Args:
         problem: its name, for programs.
-        pattern: what the engine's message has (a regular expression); the first that is found counts.
-        remedy: what to do; ``{0}`` is the pattern's first group, "it" where that is empty.
+        pattern: a regular expression for the engine's message; the first match counts.
+        remedy: the remedy; ``{0}`` is the pattern's first group, or "it" if that is empty.
     """
 
     problem: str
@@ -65,7 +65,7 @@ FAILURES = (
     Failure(
         "cdi_stale",
         r"CDI device injection failed: .*?failed to stat (?:CDI host device )?[\"\\]*([^\s\"\\:]+)",
-        "the CDI specification names {0}, which is not there: generate it anew (nvidia-ctk cdi generate)",
+        "the CDI specification names {0}, which is missing: generate it again (nvidia-ctk cdi generate)",
     ),
     Failure(
         "cdi_off",
@@ -86,7 +86,7 @@ FAILURES = (
     Failure(
         "gpus_taken",
         r"Failed to initialize NVML: Unknown Error",
-        "systemd has taken the GPUs from the container (daemon-reload): start it anew; CDI prevents it",
+        "systemd has taken the GPUs from the container (daemon-reload): restart it; CDI prevents this",
     ),
     Failure(
         "no_driver_library",
@@ -149,7 +149,7 @@ FAILURES = (
         "no_such_container",
         r"[Nn]o such container|No such exec instance|is not running|container \S+ is paused"
         r"|marked for removal|cannot exec in a (?:stopped|paused)",
-        "somebody removed or stopped it, or it ended by itself: vcagent resume makes it anew",
+        "somebody removed or stopped it, or it ended by itself: vcagent resume creates it again",
     ),
     Failure(
         "no_such_user",
@@ -221,11 +221,11 @@ FAILURES = (
         "the engine may do less than the container wants: leave out privileged, cap_add, ulimits",
     ),
 )
-"""What engines, registries and NVIDIA's runtime say, and what to do about it; the more special first."""
+"""Messages of engines, registries and NVIDIA's runtime, with remedies; more specific ones first."""
 
 
 def known_failure(message: str) -> tuple[str, str] | None:
-    """The problem's name and the remedy for what an engine, or the docker command, said; None for neither."""
+    """Return the problem's name and the remedy for a message of an engine or the docker command, or None."""
     for failure in FAILURES:
         if match := re.search(failure.pattern, message):
             return failure.problem, failure.remedy.format(*(group or "it" for group in match.groups()))
@@ -233,11 +233,11 @@ def known_failure(message: str) -> tuple[str, str] | None:
 
 
 def engine_error(what: str, message: str) -> ContainerError:
-    """An engine's message as an error with its remedy.
+    """Return an engine's message as an error with its remedy.
 
     Args:
-        what: what was wanted, such as ``the container vcagent-… cannot be started``.
-        message: what the engine, or the way to it, said.
+        what: the failed operation, such as ``the container vcagent-… cannot be started``.
+        message: the message of the engine or the connection.
     """
     said = " ".join(message.split()) or "nothing was said"
     if known := known_failure(said):

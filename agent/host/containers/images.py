@@ -1,4 +1,4 @@
-"""Images: pulled from a registry or built from a folder, with progress, and told apart by their digests."""
+"""Images: pulled from a registry or built from a folder, with progress, and identified by their digests."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Image:
     """An image that the engine has.
 
     Args:
-        reference: what it was asked for by.
+        reference: the requested name.
         identifier: ``sha256:…``, the engine's name for it.
-        digests: what registries know it by, ``repository@sha256:…``; none for one that was built here.
-        size_bytes: what it takes on the disk.
-        created: when it was made, as it says itself.
+        digests: its names in registries, ``repository@sha256:…``; none for an image that was built here.
+        size_bytes: its size on the disk.
+        created: its own creation time.
         entrypoint: the program that a container of it runs, with its first arguments.
-        command: the arguments that it is given by default, or the program where there is no entrypoint.
+        command: its default arguments, or the program if it has no entrypoint.
     """
 
     reference: str
@@ -51,7 +51,7 @@ class Image:
 
 
 class Layers:
-    """How much of an image has come: adds up what the engine tells of its layers."""
+    """Progress of an image: adds up the engine's reports on its layers."""
 
     def __init__(self) -> None:
         self._done: dict[str, int] = {}
@@ -70,17 +70,17 @@ class Layers:
 
     @property
     def done_bytes(self) -> int:
-        """How much has come."""
+        """Number of bytes received."""
         return sum(self._done.values())
 
     @property
     def total_bytes(self) -> int | None:
-        """How much there is, as far as is known by now."""
+        """Total number of bytes, as far as known."""
         return sum(self._total.values()) or None
 
 
 def find_image(client: EngineClient, reference: str) -> Image | None:
-    """An image that the engine has, or None."""
+    """Return an image of the engine, or None."""
     with engine_errors(f"the image {reference} cannot be looked at"):
         try:
             found = client.inspect_image(reference)
@@ -102,7 +102,7 @@ def pull(client: EngineClient, reference: str, *, progress: Progress | None, sto
     """Fetch an image from its registry, with the credentials of the user's docker configuration.
 
     Raises:
-        ContainerError: if it cannot be had.
+        ContainerError: if it is not available.
         InterruptedRunError: if ``stop`` is set meanwhile.
     """
     what = f"the image {reference} cannot be pulled"
@@ -177,7 +177,7 @@ def _show(progress: Progress, text: str) -> None:
 def _events(
     answer: LongAnswer, stop: threading.Event, what: str, lines: Callable[[], Sequence[str]] = tuple
 ) -> Iterator[Mapping[str, Any]]:
-    """The engine's lines; one that tells an error ends them."""
+    """Yield the engine's lines; a line with an error ends them."""
     for event in answer.pieces(stop, what):
         if "error" in event:
             error = engine_error(what, str(event["error"]))

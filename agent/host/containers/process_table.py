@@ -1,4 +1,4 @@
-"""Which processes a command in a container has by now, seen from the host or from inside."""
+"""Finds the processes of a command in a container, from the host or from inside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ for folder in /proc/[0-9]*; do
     *) echo "- $stat";;
   esac
 done 2>/dev/null"""
-"""Lists a container's processes from inside; its first argument is the mark, or the beginning of marks. It
+"""Lists a container's processes from inside. Its first argument is the mark, or the beginning of marks. It
 needs a shell and ``cat``. Each line begins with ``+`` for a process with that mark, ``?`` for one with
 another, ``-`` for one without any (or one that may not be read)."""
 
@@ -35,7 +35,7 @@ class Entry:
         parent: its parent's number.
         session: its session's number.
         mark: ``+``, ``?`` or ``-``: see ``LISTING``.
-        zombie: whether it has ended and its parent has not noticed.
+        zombie: True if it has ended but its parent has not noticed.
     """
 
     pid: int
@@ -46,7 +46,7 @@ class Entry:
 
 
 def _entry(mark: str, stat: str) -> Entry | None:
-    """Read ``/proc/<pid>/stat`` (proc(5)); a program's name may hold anything but its last parenthesis."""
+    """Read ``/proc/<pid>/stat`` (proc(5)); a program's name may contain anything, even parentheses."""
     head, _, tail = stat.rpartition(")")
     fields = tail.split()
     try:
@@ -57,13 +57,13 @@ def _entry(mark: str, stat: str) -> Entry | None:
 
 
 def read_listing(text: str) -> list[Entry]:
-    """Read what ``LISTING`` printed."""
+    """Read the output of ``LISTING``."""
     entries = (_entry(line[:1], line[2:]) for line in text.splitlines())
     return [entry for entry in entries if entry]
 
 
 def host_entries(mark: str) -> list[Entry]:
-    """The processes of this host, as ``LISTING`` would tell them."""
+    """Return the processes of this host, in the form of ``LISTING``."""
     entries = []
     wanted, other = f"{PROCESS_VARIABLE}={mark}".encode(), f"{PROCESS_VARIABLE}=".encode()
     for folder in Path("/proc").iterdir():
@@ -73,7 +73,7 @@ def host_entries(mark: str) -> list[Entry]:
             stat = (folder / "stat").read_text(errors="replace")
             environment = (folder / "environ").read_bytes()
         except OSError:
-            continue  # it ended meanwhile, or is not ours to look at
+            continue  # it ended meanwhile, or is not readable for us
         sign = "+" if wanted in environment else "?" if other in environment else "-"
         if entry := _entry(sign, stat):
             entries.append(entry)
@@ -81,12 +81,12 @@ def host_entries(mark: str) -> list[Entry]:
 
 
 def members(entries: Iterable[Entry], leaders: Iterable[int] = (), mark: str = "+") -> set[int]:
-    """The living processes that carry the mark, their descendants, and all of their sessions.
+    """Return the living processes with the mark, their descendants, and all members of their sessions.
 
     Args:
         entries: all processes.
-        leaders: processes that belong to it whatever they carry.
-        mark: which sign counts.
+        leaders: processes that belong to it regardless of their mark.
+        mark: the sign that counts.
     """
     entries = [entry for entry in entries if entry.pid not in (1, os.getpid())]
     found = {entry.pid for entry in entries if entry.mark == mark} | set(leaders)

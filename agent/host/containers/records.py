@@ -1,4 +1,4 @@
-"""What a run notes of its containers, for run.json; without the engine."""
+"""Records of a run's containers, for run.json; readable without the engine."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RECORDS = "containers"
-"""The folder of a run where a file says of each of its containers what it was made from."""
+"""Folder in a run's folder with one file for each container's configuration."""
 
 
 def has_containers(run_dir: Path) -> bool:
-    """Whether a run made containers."""
+    """Return True if a run created containers."""
     return (run_dir / RECORDS).is_dir()
 
 
 def container_records(run_dir: Path) -> list[dict[str, Any]]:
-    """What a run noted of its containers: image digests, configuration with secrets masked."""
+    """Return the run's records of its containers: image digests, configuration with secrets masked."""
     paths = sorted((run_dir / RECORDS).glob("*.json"))
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths]

@@ -1,4 +1,4 @@
-"""Secrets for a container as files: in memory, in no variable, readable by its user alone."""
+"""Secrets for a container as files: in memory, not in variables, readable only by its user."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def write_secret_files(name: str, spec: ContainerSpec) -> Path | None:
-    """Write a container's secret files; returns their folder, or None where there are none.
+    """Write a container's secret files; return their folder, or None if there are none.
 
-    They are gone after a reboot, and written again when the container is found again.
+    They disappear with a reboot, and are written again when the container is found again.
 
     Args:
         name: the container's name.
-        spec: what it is to be. A user by number gets them as his own, if the agent is root.
+        spec: the container's spec. A numeric user becomes their owner, if the agent is root.
 
     Raises:
-        HostError: if there is no folder in memory for them.
+        HostError: if no folder in memory is available.
     """
     if not spec.secret_files:
         return None

@@ -1,4 +1,4 @@
-"""What a container is to be: its image, its GPUs, its limits, what it sees of the host."""
+"""The description of a container: its image, GPUs, limits, and access to the host."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PURPOSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class GpuAccess(enum.Enum):
-    """How the engine is asked for GPUs."""
+    """Ways to request GPUs from the engine."""
 
     DEVICE_REQUEST = "device_request"
-    """As ``docker run --gpus`` does; needs NVIDIA's container toolkit."""
+    """Like ``docker run --gpus``; needs NVIDIA's container toolkit."""
 
     CDI = "cdi"
     """By the names of a CDI specification, ``nvidia.com/gpu=0``; needs Docker 25 and ``nvidia-ctk cdi``."""
@@ -45,9 +45,9 @@ class Mount:
     """A file or folder of the host that the container sees.
 
     Args:
-        source: where it is on the engine's host; must exist.
-        target: where the container sees it.
-        read_only: whether the container may not write there.
+        source: its path on the engine's host; must exist.
+        target: its path in the container.
+        read_only: True if the container may not write there.
     """
 
     source: Path
@@ -57,12 +57,12 @@ class Mount:
 
 @dataclass(frozen=True)
 class Port:
-    """A port of the container that the host offers.
+    """A published port of the container.
 
     Args:
         container: its number inside.
         host: its number on the host; None for a free one.
-        address: the host's address it is offered at.
+        address: the host's address for the published port.
         protocol: ``tcp`` or ``udp``.
     """
 
@@ -73,44 +73,44 @@ class Port:
 
 
 NVIDIA_ULIMITS: Mapping[str, Ulimit] = {"memlock": Ulimit(-1, -1), "stack": Ulimit(67_108_864, 67_108_864)}
-"""What NVIDIA's images ask for when they start (frameworks' user guide, "--ulimit memlock=-1 --ulimit
+"""Limits that NVIDIA's images request when they start (frameworks' user guide, "--ulimit memlock=-1 --ulimit
 stack=67108864")."""
 
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """A container that is wanted.
+    """A requested container.
 
     Args:
-        image: a reference such as ``nvcr.io/nvidia/mlperf/inference:v4.1`` or an image's id; must be there
+        image: a reference such as ``nvcr.io/nvidia/mlperf/inference:v4.1`` or an image's id; must exist
             (``ContainerEngine.ensure_image``).
-        purpose: what it is for; unique within the run, a part of its name.
-        command: what its first process runs; the default lets it wait for commands. None for the image's own.
-        entrypoint: what the command is given to; None for the image's own, empty for none.
-        init: whether a small init is its first process (``docker run --init``): it buries orphans.
+        purpose: its purpose; unique within the run, a part of its name.
+        command: the command of its first process; by default it waits for commands. None for the image's own.
+        entrypoint: the program that receives the command; None for the image's own, empty for none.
+        init: True for a small init as its first process (``docker run --init``), which reaps orphans.
         gpus: ``none``, ``all``, or indices or UUIDs.
-        gpu_access: how the engine is asked for them.
+        gpu_access: the way to request them.
         runtime: the OCI runtime's name; empty for the engine's default, or for what ``gpu_access`` needs.
         shm_size_bytes: the size of /dev/shm; None for the engine's default (64 MiB).
         ipc: ``host``, ``private``, ``shareable``, …; empty for the engine's default.
         ulimits: limits by name. Without CAP_SYS_RESOURCE the engine refuses NVIDIA's: then give none.
-        mounts: what it sees of the host.
+        mounts: files and folders of the host that it sees.
         user: ``uid:gid`` or a name that the image knows; empty for the image's own.
         groups: further groups, by number or by a name that the image knows.
         environment: variables.
         secret_environment: variables whose values are masked everywhere; they are in no command line, but
-            ``docker inspect`` shows them to who may use the engine. Prefer ``secret_files``, or ``run``'s.
+            ``docker inspect`` shows them to users of the engine. Prefer ``secret_files``, or ``run``'s.
         secret_files: contents by file name; the files are in ``SECRETS_TARGET``, in memory, readable by
             the container's user.
         network: ``none``, ``host``, ``bridge``, or a network's name; empty for the engine's default.
-        ports: what the host offers of it.
-        workdir: the folder its commands run in; empty for the image's own.
+        ports: its published ports.
+        workdir: the working directory of its commands; empty for the image's own.
         hostname: its name for itself; empty for the engine's choice.
         cap_add: capabilities, such as ``SYS_ADMIN``.
         security_opt: such as ``seccomp=unconfined``.
-        privileged: whether it may do everything.
+        privileged: True for all privileges.
         labels: further labels.
-        keep: whether it stays when the run has ended.
+        keep: True to keep it after the run.
 
     Raises:
         ProfileError: if it contradicts itself.
@@ -144,7 +144,7 @@ class ContainerSpec:
     keep: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what no engine can make sense of."""
+        """Refuse a spec that no engine can use."""
         if not self.image:
             raise ProfileError(f"the container {self.purpose} has no image", remedy="name one")
         if not _PURPOSE.fullmatch(self.purpose):
@@ -159,7 +159,7 @@ class ContainerSpec:
             )
         for name in self.secret_files:
             if "/" in name or name in {"", ".", ".."}:
-                raise ProfileError(f"{name!r} is no file name", remedy="give the secret a plain name")
+                raise ProfileError(f"{name!r} is not a file name", remedy="give the secret a plain name")
         both = self.environment.keys() & self.secret_environment.keys()
         if both:
             raise ProfileError(

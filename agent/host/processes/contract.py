@@ -1,4 +1,4 @@
-"""What running a command means: what is asked for, and what one gets back."""
+"""The interface for running commands: request and result."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """How a process ended.
+    """Result of a process.
 
     Args:
-        command: what was run, secrets masked.
-        exit_code: its exit code; negative for the number of the signal that ended it (128 and the
-            number where a shell stands between).
+        command: the command, secrets masked.
+        exit_code: its exit code; negative for the number of the signal that ended it (128 plus the
+            number with a shell in between).
         stdout: the last part of its standard output (bounded; the log has all of it).
-        stderr: likewise for standard error.
+        stderr: the last part of its standard error.
         duration_s: wall-clock seconds.
-        timed_out: whether it was killed because its time was over.
-        log: where all of its output is.
-        adopted: whether it ended before this agent was started, and was not run again.
+        timed_out: True if it was killed because of its timeout.
+        log: the file with all of its output.
+        adopted: True if it ended before this agent started, and did not run again.
     """
 
     command: str
@@ -43,13 +43,13 @@ class RunningProcess(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
 
     def poll(self) -> int | None:
-        """The exit code, or None while it runs."""
+        """Return the exit code, or None while it runs."""
 
     def tail(self, lines: int = 20) -> tuple[str, ...]:
-        """The last lines of its output."""
+        """Return the last lines of its output."""
 
     def stop(self, grace_s: float = 5.0) -> int:
         """End it and all its children: SIGTERM, then SIGKILL after ``grace_s`` seconds."""
@@ -61,7 +61,7 @@ class ProcessRunner(Protocol):
     Attributes:
         run_id: the run's id.
         step: the key of the step that the commands belong to; empty for none.
-        secrets: what is masked in logs, results and messages.
+        secrets: secrets to mask in logs, results and messages.
     """
 
     run_id: str
@@ -82,28 +82,28 @@ class ProcessRunner(Protocol):
         uninterruptible: bool = False,
         copies: Mapping[str, Path] | None = None,
     ) -> ProcessResult:
-        """Run to the end; a list is run as it is, a string by the shell.
+        """Run to the end; a list runs as it is, a string in the shell.
 
         Args:
             command: the program and its arguments, or a line for the shell.
-            log: gets the command, its output and its exit code, secrets masked; appended to.
+            log: receives the command, its output and its exit code, secrets masked; appended to.
             timeout_s: seconds after which the process tree is ended.
             env: variables added to the agent's own.
             cwd: the folder to run in.
-            check: whether a failure is an error.
+            check: True to raise an error on failure.
             on_line: called with each line of either stream, masked, from another thread.
-            marker: where the command's own shell notes how it ended. If the agent is killed, the same
-                call returns what the marker says and runs nothing; the caller removes the marker when
-                the result is safe elsewhere, or is to be thrown away.
-            uninterruptible: whether a run that is told to stop waits for the command's end (or that of its
-                time, so give one): a package manager that is killed leaves a host that has to be repaired.
-            copies: for ``stdout`` and ``stderr`` a file that gets the whole of this stream, secrets masked.
+            marker: file in which the command's own shell records its end. If the agent is killed, the same
+                call returns the marker's content and runs nothing; the caller removes the marker when
+                the result is stored elsewhere, or not needed.
+            uninterruptible: True if a stopped run waits for the command's end (or its
+                timeout, so set one): a killed package manager leaves a host that must be repaired.
+            copies: for ``stdout`` and ``stderr`` a file that receives the whole stream, secrets masked.
 
         Raises:
-            ActionFailedError: if ``check`` and the exit code is not 0, or its time is over; with the
+            ActionFailedError: if ``check`` and the exit code is not 0, or on a timeout; with the
                 last lines of its output.
-            InterruptedRunError: if the run was told to stop; the process tree is gone by then, ended or,
-                if uninterruptible, come to its end.
+            InterruptedRunError: if the run was stopped; the process tree has ended by then, or,
+                if uninterruptible, has finished.
         """
 
     def start(
@@ -114,4 +114,4 @@ class ProcessRunner(Protocol):
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> RunningProcess:
-        """Start in the background; whatever is still running when the run ends is stopped with it."""
+        """Start in the background; commands that still run at the end of the run are stopped."""

@@ -1,4 +1,4 @@
-"""invoke's local runner, taught to bound its memory, to end whole process trees and to stop when told."""
+"""invoke's local runner, extended to bound its memory, end whole process trees and stop on request."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class TreeRunner(Local):
     """Runs one command in a session of its own.
 
     Args:
-        output: takes what it writes; invoke itself keeps nothing.
+        output: receives its output; invoke itself stores nothing.
         environment: all of its variables.
         cwd: the folder to run in.
         mark: the value of its ``VCAGENT_PROCESS``, by which its descendants are found.
         stop_event: when set, the tree is ended.
         grace_s: seconds between SIGTERM and SIGKILL.
-        uninterruptible: whether the stop event leaves it alone; the end of its time does not.
+        uninterruptible: True if the stop event does not end it; a timeout still does.
     """
 
     read_chunk_size = 65_536
@@ -78,10 +78,10 @@ class TreeRunner(Local):
         self._finish_lock = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None  # type: ignore[assignment]
 
-    # What LocalProcesses calls.
+    # Methods for LocalProcesses.
 
     def run_to_end(self, argv: Sequence[str], timeout_s: float | None) -> None:
-        """Run a command; how it ended is in ``exit_code``, ``ended_by`` and ``duration_s``."""
+        """Run a command; the result is in ``exit_code``, ``ended_by`` and ``duration_s``."""
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             self.launch(argv)
@@ -107,13 +107,13 @@ class TreeRunner(Local):
             ) from error
 
     def finish(self) -> None:
-        """Wait for the command's end and for the last of its output, and close the log; once."""
+        """Wait for the command's end and for its last output, then close the log; once."""
         with self._finish_lock:
             with self._end_lock:
                 self._over = True
                 promise, self._promise = self._promise, None
             if promise is None:
-                self.end(self._grace_s)  # it was started, and its launch cut short
+                self.end(self._grace_s)  # it was started, and its launch was interrupted
             try:
                 if promise is not None:
                     promise.join()
@@ -144,7 +144,7 @@ class TreeRunner(Local):
 
     @property
     def finished(self) -> bool:
-        """Whether the command has ended, or cannot be ended."""
+        """True if the command has ended, or cannot be ended."""
         return self.process is None or self._abandoned or self.process.poll() is not None
 
     @property
@@ -159,10 +159,10 @@ class TreeRunner(Local):
         """The number of its process."""
         return 0 if self.process is None else self.process.pid
 
-    # What invoke calls.
+    # Methods for invoke.
 
     def start(self, command: str, shell: str, env: dict[str, Any]) -> None:  # noqa: ARG002 - invoke's names
-        """Start the command without a shell of invoke's, without a terminal, with nothing to read."""
+        """Start the command without invoke's shell, without a terminal, and without input."""
         self.process = subprocess.Popen(
             list(self._argv),
             env=self._environment,
@@ -174,7 +174,7 @@ class TreeRunner(Local):
         )
 
     def wait(self) -> None:
-        """Wait for the end of the command, of its time or of the run, whichever is first."""
+        """Wait for the end of the command, the timeout or the end of the run."""
         while not self.finished:
             if self._stop_event.is_set() and not self.uninterruptible:
                 self.end(self._grace_s)
@@ -195,7 +195,7 @@ class TreeRunner(Local):
             return
 
     def send_interrupt(self, interrupt: KeyboardInterrupt) -> None:
-        """End the tree: there is no terminal that would pass the interrupt on."""
+        """End the tree: there is no terminal to pass the interrupt on."""
         self.end(self._grace_s)
         raise interrupt
 
@@ -212,7 +212,7 @@ class TreeRunner(Local):
         poller = select.poll()
         poller.register(pipe, select.POLLIN | select.POLLHUP)
         while True:
-            ended = self.finished  # asked first: what it wrote last is in the pipe then
+            ended = self.finished  # checked first: the last output is then already in the pipe
             if poller.poll(_DRAIN_S * 1000):
                 data = os.read(pipe.fileno(), self.read_chunk_size)
                 if not data:

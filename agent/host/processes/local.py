@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 
 _SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _LONG_GRACE_S = 30.0
-"""Seconds between SIGTERM and SIGKILL for an uninterruptible command whose time is over."""
+"""Seconds between SIGTERM and SIGKILL for an uninterruptible command after its timeout."""
 
 _PATIENCE_S = 600.0
-"""Seconds that an uninterruptible command of an agent that was killed may still take."""
+"""Seconds for an uninterruptible command of a killed agent to finish."""
 
 
 class LocalProcesses(ProcessRunner):
     """Implements ProcessRunner for this host.
 
     Args:
-        run_id: names the run; every child carries it, so that ``kill_leftovers`` finds them.
-        secrets: what is masked in logs, results and messages.
+        run_id: the run's id; every child has it as a variable, so that ``kill_leftovers`` finds them.
+        secrets: secrets to mask in logs, results and messages.
         stop: when set, ``run`` ends its process tree, unless it is uninterruptible, and raises
             InterruptedRunError.
         grace_s: seconds between SIGTERM and SIGKILL when a run is stopped or its time is over.
@@ -76,9 +76,9 @@ class LocalProcesses(ProcessRunner):
         """The key of the step that these processes belong to; empty for none."""
 
     def for_step(self, key: str) -> LocalProcesses:
-        """The same processes, for one step: what it starts carries the step's key in ``VCAGENT_STEP``.
+        """Return the same processes, for one step: children have the step's key in ``VCAGENT_STEP``.
 
-        Everything else is shared: ``stop``, the secrets, and what ``stop_all`` ends.
+        Everything else is shared: ``stop``, the secrets, and the processes that ``stop_all`` ends.
         """
         view = copy.copy(self)
         view.step = key
@@ -119,7 +119,9 @@ class LocalProcesses(ProcessRunner):
             runner.run_to_end(argv, timeout_s)
         finally:
             self._forget(runner)
-        if marker and runner.ended_by != "itself":  # what it noted is how it was stopped, not how it ended
+        if (
+            marker and runner.ended_by != "itself"
+        ):  # then the marker shows how it was stopped, not how it ended
             marker.unlink(missing_ok=True)
         result = result_of(
             runner, runner.exit_code, shown=shown, log=log, stop=self.stop, uninterruptible=uninterruptible
@@ -141,7 +143,7 @@ class LocalProcesses(ProcessRunner):
         return _Background(runner, argv, self._forget)
 
     def stop_all(self) -> None:
-        """End every process tree that still runs, and wait for those that are uninterruptible.
+        """End every process tree that still runs, and wait for uninterruptible ones.
 
         Called when the agent ends, for whatever reason.
         """
@@ -161,15 +163,15 @@ class LocalProcesses(ProcessRunner):
             thread.join()
 
     def kill_leftovers(self, unfinished: Collection[str] | None = None) -> int:
-        """End what an agent that was killed left running for this run; returns how many processes.
+        """End processes that a killed agent left running for this run; return their number.
 
-        Only processes of this user that carry the run's id are touched, and none of this agent's own. Those
-        that are uninterruptible get ten minutes to come to their end by themselves.
+        Only processes of this user that carry the run's id are ended, and none of this agent's own.
+        Uninterruptible processes get ten minutes to finish.
 
         Args:
-            unfinished: keys of the steps that did not finish. What a finished step left running, such as a
-                service, is left alone; what belongs to no step, such as a monitor's command, is not. None
-                for everything.
+            unfinished: keys of the steps that did not finish. Processes of a finished step, such as a
+                service, are kept; processes without a step, such as a monitor's command, are ended. None for
+                all.
         """
         patient = self._leftovers(unfinished, uninterruptible=True)
         wait_for_all(patient, _PATIENCE_S)
@@ -181,7 +183,7 @@ class LocalProcesses(ProcessRunner):
     def _leftovers(
         self, unfinished: Collection[str] | None, *, uninterruptible: bool
     ) -> list[psutil.Process]:
-        """Processes of this run that another agent started."""
+        """Return processes of this run that another agent started."""
         leftovers = []
         for process in processes_carrying(RUN_VARIABLE, self.run_id):
             try:
@@ -197,7 +199,7 @@ class LocalProcesses(ProcessRunner):
         return leftovers
 
     def _spelled(self, command: Sequence[str] | str) -> tuple[list[str], str, dict[str, str]]:
-        """The arguments, what is shown of them, and the variables that they need."""
+        """Return the arguments, their displayed form, and the variables that they need."""
         if isinstance(command, str):
             argv, extra = arguments_of(command, _SHELL, self.secrets)
             return argv, self.secrets.mask(command), extra
@@ -242,7 +244,7 @@ class LocalProcesses(ProcessRunner):
 
 
 class _Background:
-    """A command that runs beside the agent; implements RunningProcess."""
+    """A command in the background; implements RunningProcess."""
 
     def __init__(self, runner: TreeRunner, argv: Sequence[str], forget: Callable[[TreeRunner], None]) -> None:
         self._runner = runner

@@ -1,4 +1,4 @@
-"""A note by the command's own shell of how it ended, for an agent that was killed meanwhile."""
+"""A record of a command's end, written by its own shell, in case the agent is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-# A note is made unless the agent died first and the command then failed: writing to a pipe that nobody
-# reads any more is reason enough to fail, so that such a command has to be run again.
+# A record is written unless the agent died first and the command then failed: a closed pipe can make a
+# command fail, so such a command must run again.
 _WRAPPER = """\
 "$@"
 code=$?
@@ -29,10 +29,10 @@ exit "$code"
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended.
+    """Result of a command.
 
     Args:
-        exit_code: its exit code; 128 and the number for a signal, as shells tell it.
+        exit_code: its exit code; 128 plus the number for a signal, as in shells.
         duration_s: wall-clock seconds.
     """
 
@@ -41,7 +41,7 @@ class Ended:
 
 
 def fingerprint(argv: Sequence[str], cwd: Path | None) -> str:
-    """What tells one command from another; a marker counts for the very same command alone.
+    """Return the identity of a command; a marker counts only for exactly the same command.
 
     The environment does not count: a resume, such as the one after a reboot, has another PATH.
     """
@@ -49,7 +49,7 @@ def fingerprint(argv: Sequence[str], cwd: Path | None) -> str:
 
 
 def wrapped(argv: Sequence[str], marker: Path, mark: str) -> tuple[list[str], dict[str, str]]:
-    """The command in a shell that writes the marker, and the variables that this shell needs."""
+    """Return the command in a shell that writes the marker, and the variables for this shell."""
     make_folder(marker.parent)
     return (
         ["/bin/sh", "-c", _WRAPPER, str(marker.resolve()), *argv],
@@ -58,7 +58,7 @@ def wrapped(argv: Sequence[str], marker: Path, mark: str) -> tuple[list[str], di
 
 
 def read_marker(marker: Path, mark: str) -> Ended | None:
-    """What the marker says, or None where there is none, or it is torn or of another command."""
+    """Return the marker's content, or None if it is missing, incomplete or from another command."""
     try:
         code, found, started = marker.read_text(encoding="ascii").split()
         ended = marker.stat().st_mtime

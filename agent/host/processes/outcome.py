@@ -1,4 +1,4 @@
-"""A command that failed, as an error with its last words."""
+"""Turns a failed command into an error with its last output."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ if TYPE_CHECKING:
     from agent.host.processes.output import OutputLog
 
 ERROR_LINES = 20
-"""Lines of a command's output that its error has."""
+"""Number of output lines in the error of a command."""
 
 _STDERR_LINES = 5
 
 
 class Ended(Protocol):
-    """A command that has ended, on the host or in a container."""
+    """A finished command, on the host or in a container."""
 
     output: OutputLog
     ended_by: Literal["itself", "stop", "timeout"]
 
     @property
     def duration_s(self) -> float:
-        """Seconds that it took."""
+        """Return its duration in seconds."""
 
 
 def refuse_when_stopped(stop: threading.Event, shown: str) -> None:
-    """Refuse to start a command of a run that was told to stop.
+    """Refuse to start a command of a run that was stopped.
 
     Raises:
-        InterruptedRunError: if it was.
+        InterruptedRunError: if the run was stopped.
     """
     if stop.is_set():
-        raise InterruptedRunError(f"the run was told to stop before `{shown}`")
+        raise InterruptedRunError(f"the run was stopped before `{shown}`")
 
 
 def result_of(
     ended: Ended, exit_code: int, *, shown: str, log: Path, stop: threading.Event, uninterruptible: bool
 ) -> ProcessResult:
-    """Return how a command ended.
+    """Return the result of a command.
 
     Args:
         ended: the command.
         exit_code: its exit code.
         shown: its command line, secrets masked.
-        log: where its output is.
-        stop: set if the run is told to stop.
-        uninterruptible: whether the run waited for the command's end.
+        log: the file with its output.
+        stop: set if the run is stopped.
+        uninterruptible: True if the run waited for the command's end.
 
     Raises:
-        InterruptedRunError: if the run was told to stop.
+        InterruptedRunError: if the run was stopped.
     """
     if ended.ended_by == "stop":
         raise InterruptedRunError(f"`{shown}` was stopped", details=ended.output.lines(ERROR_LINES))
     if uninterruptible and stop.is_set():
         raise InterruptedRunError(
-            f"the run was told to stop; `{shown}` ended first, with exit code {exit_code}",
+            f"the run was stopped; `{shown}` ended first, with exit code {exit_code}",
             details=ended.output.lines(ERROR_LINES),
         )
     return ProcessResult(
@@ -76,14 +76,14 @@ def result_of(
 
 
 def checked(result: ProcessResult, lines: Sequence[str]) -> ProcessResult:
-    """The same result.
+    """Return the same result if the command succeeded.
 
     Args:
-        result: how a command ended.
-        lines: its last words.
+        result: the result of a command.
+        lines: its last lines.
 
     Raises:
-        ActionFailedError: if it failed, or its time was over.
+        ActionFailedError: if it failed or timed out.
     """
     if result.exit_code == 0 and not result.timed_out:
         return result
@@ -101,7 +101,7 @@ def checked(result: ProcessResult, lines: Sequence[str]) -> ProcessResult:
 
 
 def last_words(output: OutputLog, stderr: str) -> tuple[str, ...]:
-    """The last lines of a command, those of its standard error in any case.
+    """Return the last lines of a command, including those of its standard error.
 
     The two streams come through two pipes: of what was written at the same time, either may arrive first.
     """

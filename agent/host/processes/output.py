@@ -1,4 +1,4 @@
-"""What becomes of a command's output: masked into the log, its last part kept, lines handed on."""
+"""Handles a command's output: masks it into the log, keeps its last part, passes lines on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ CAPTURE_LIMIT = 65_536
 """Characters of each stream that are kept in memory; the log has all."""
 
 _LONGEST_CHARACTER = 4
-"""Bytes of a character in UTF-8."""
+"""Most bytes of a character in UTF-8."""
 
 
 class Tail:
-    """The last part of a text that grows without end."""
+    """The last part of a text that grows without limit."""
 
     def __init__(self, limit: int = CAPTURE_LIMIT) -> None:
         self._limit = limit
@@ -30,14 +30,14 @@ class Tail:
         self._length = 0
 
     def append(self, text: str) -> None:
-        """Add to the end; forget what is before the last ``limit`` characters."""
+        """Append a text; drop everything before the last ``limit`` characters."""
         self._pieces.append(text)
         self._length += len(text)
         while self._length - len(self._pieces[0]) >= self._limit:
             self._length -= len(self._pieces.popleft())
 
     def text(self) -> str:
-        """The last ``limit`` characters, or fewer if there never were so many."""
+        """Return the last ``limit`` characters, or all if fewer."""
         return "".join(self._pieces)[-self._limit :]
 
 
@@ -46,10 +46,10 @@ class OutputLog:
 
     Args:
         path: the log; appended to, its folder is made.
-        command: what was run, masked; the first line.
-        secrets: what to mask.
+        command: the command, masked; the first line.
+        secrets: the secrets to mask.
         on_line: called with each line, masked, without its end.
-        copies: for ``stdout`` and ``stderr`` a file that gets this stream alone, masked; written anew.
+        copies: for ``stdout`` and ``stderr`` a file that receives only this stream, masked; overwritten.
     """
 
     def __init__(
@@ -91,17 +91,17 @@ class OutputLog:
             self._write(f"[{text}]\n")
 
     def text(self, stream: str) -> str:
-        """The last part of a stream."""
+        """Return the last part of a stream."""
         with self._lock:
             return self._tails[stream].text()
 
     def lines(self, count: int) -> tuple[str, ...]:
-        """The last lines of both streams as they came."""
+        """Return the last lines of both streams in order."""
         with self._lock:
             return tuple(self._both.text().splitlines()[-count:])
 
     def close(self, footer: str) -> None:
-        """Write how it ended and close the log; the second time nothing happens."""
+        """Write the footer and close the log; do nothing if it is closed."""
         with self._lock:
             self._write(f"{footer}\n")
             for file in (self._file, *self._copies.values()):
@@ -114,12 +114,12 @@ class OutputLog:
 
 
 def header(command: str) -> str:
-    """The line that stands before a command's output."""
+    """Return the line before a command's output."""
     return f"$ {command}\n"
 
 
 def last_output(path: Path, command: str) -> str:
-    """The last part of what a log holds of the last time that the command ran, as far as it was written."""
+    """Return the last part of a log's output of the command's last run."""
     try:
         with path.open("rb") as file:
             start = max(0, file.seek(0, os.SEEK_END) - CAPTURE_LIMIT * _LONGEST_CHARACTER)

@@ -29,7 +29,7 @@ _DEATH_S = 3.0
 
 
 def processes_carrying(variable: str, value: str) -> list[psutil.Process]:
-    """The processes of this user with that environment variable; never this process or its ancestors."""
+    """Return this user's processes with that environment variable, except this process and its ancestors."""
     own = {os.getpid()}
     own.update(parent.pid for parent in psutil.Process().parents())
     found = []
@@ -46,10 +46,10 @@ def processes_carrying(variable: str, value: str) -> list[psutil.Process]:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment that a process was started with.
+    """Return the environment that a process was started with.
 
     Raises:
-        OSError: if it is gone, or not ours to look at.
+        OSError: if it is gone, or not readable for us.
     """
     entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape").split("\0")
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)

@@ -44,7 +44,7 @@ def test_a_run_has_the_name_that_is_asked_for_and_keeps_it(vcagent: Caller) -> N
     assert json.loads(Path("results/first/run.json").read_text())["run_id"] == "first"
     code, _, err = vcagent(*echo("--run-id", "first"))
     assert code == ExitCode.USAGE
-    assert "results/first is there already" in err
+    assert "results/first already exists" in err
     assert "vcagent resume first" in err
     assert vcagent(*echo("--run-id", "firstborn"))[0] == 0
     code, out, _ = vcagent("runs")

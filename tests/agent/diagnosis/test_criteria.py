@@ -48,8 +48,8 @@ def test_combines_outcomes(text: str, *, holds: bool | None) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x <", "is no expression"),
-        ('lambda label: bool(min(label["r"].values()))<1)', "is no expression"),
+        ("x <", "is not an expression"),
+        ('lambda label: bool(min(label["r"].values()))<1)', "is not an expression"),
         ("x", "neither true nor false"),
         ("x - 1", "neither true nor false"),
         ("x < 1 or 5", "neither true nor false"),

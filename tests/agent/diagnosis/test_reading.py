@@ -78,13 +78,13 @@ def test_superbench_results_are_read(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("{}\n", "jsonl:2"),
-        ("5\n", "no record"),
-        ("nonsense\n", "no record"),
-        (_record("a", "fast"), "no record"),
-        (_record("a", float("nan")), "no record"),
-        (_record("a", 1, relativity="Up"), "no record"),
-        (_record("a", 10**400), "no record"),
-        ("[" * 100_000 + "\n", "no record"),
+        ("5\n", "not a record"),
+        ("nonsense\n", "not a record"),
+        (_record("a", "fast"), "not a record"),
+        (_record("a", float("nan")), "not a record"),
+        (_record("a", 1, relativity="Up"), "not a record"),
+        (_record("a", 10**400), "not a record"),
+        ("[" * 100_000 + "\n", "not a record"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, message: str) -> None:

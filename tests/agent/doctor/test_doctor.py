@@ -100,7 +100,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str, str]] = {
         {"python": PythonInterpreter("/p", "3.11.2", "x", ensurepip=False)},
         *("python environments", "problem", "/p cannot", "apt-get install python3.11-venv"),
     ),
-    "python": ({"python": None}, "python environments", "problem", "does not answer", "anew"),
+    "python": ({"python": None}, "python environments", "problem", "does not answer", "again"),
     "lock": (
         {"package_lock": PackageLock(42, "unattended-upgr", "/var/lib/dpkg/lock")},
         *("package lock", "warning", "unattended-upgr (process 42)", "never delete"),

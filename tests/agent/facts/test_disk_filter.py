@@ -70,5 +70,5 @@ def test_sizes_count_by_1024(text: str, size: float) -> None:
 
 @pytest.mark.parametrize("text", ["SizeGreaterThan:much", "SizeLessThan:", "OSDisk:perhaps", "BigestSize"])
 def test_what_is_wrong_is_told(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no size|true or false|did you mean biggestsize"):
+    with pytest.raises(ValueError, match=r"is not a size|true or false|did you mean biggestsize"):
         parse_disk_filter(text)

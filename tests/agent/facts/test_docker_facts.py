@@ -108,7 +108,7 @@ def test_daemon_config() -> None:
     comma = daemon_config('{"data-root": "/d",}')
     assert comma.settings is None
     assert "line 1 column " in comma.problem
-    assert "holds a list" in daemon_config("[]").problem
+    assert "contains a list" in daemon_config("[]").problem
 
 
 def test_group_and_containers() -> None:

@@ -179,7 +179,7 @@ def test_a_key_cut_at_any_byte_is_none(key: tuple[str, bytes, bytes]) -> None:
     ("data", "problem"),
     [
         (b"", "no public key"),
-        (b"<html>404</html>", "no OpenPGP data"),
+        (b"<html>404</html>", "not OpenPGP data"),
         (b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQIN", "cut short"),
         (b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n!!!!\n-----END PGP PUBLIC KEY BLOCK-----", "damaged"),
         (b"\x99\x00\x01\x03", "version 3"),

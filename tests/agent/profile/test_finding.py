@@ -153,7 +153,7 @@ def test_a_login_is_sent_to_its_own_host_alone(server: str) -> None:
 
 
 def test_a_profile_that_was_cut_is_none(server: str) -> None:
-    with pytest.raises(ProfileError, match=r"it was cut after \d+ of \d+ bytes"):
+    with pytest.raises(ProfileError, match=r"it ended after \d+ of \d+ bytes"):
         find(f"http://{server}/cut.yaml")
 
 

@@ -69,7 +69,7 @@ def test_values_are_yaml_s_and_expressions_stay(text: str, value: Any) -> None:
     ("settings", "message"),
     [
         ({"outer__x": "1"}, "no element has the scenario or type 'outer'"),
-        ({"inner__api_key": "1"}, "is secret by its name"),
+        ({"inner__api_key": "1"}, "has a secret's name"),
         ({"inner__x": "[a"}, "neither a list nor a mapping"),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_missing_parameter_is_named_with_its_meaning(run_profile: Run) -> None
 
 
 def test_a_type_in_the_wrong_place_is_named(run_profile: Run) -> None:
-    with pytest.raises(ProfileError, match="Ticking is no action"):
+    with pytest.raises(ProfileError, match="Ticking is not of kind action"):
         run_profile({"Actions": [element("Ticking")]})
 
 

@@ -130,7 +130,7 @@ def test_another_key_than_expected_is_never_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<html>", "delivers no key: it is no OpenPGP data"),
+        (b"<html>", "delivers no key: it is not OpenPGP data"),
         (b"x" * 2**21, "no key"),
         (None, "cannot be fetched"),
     ],

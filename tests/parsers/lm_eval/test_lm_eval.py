@@ -78,7 +78,7 @@ def test_a_folder_holds_them_in_one_of_the_models_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"results": {"mmlu": {"acc,none": 0.2', "was cut"),
+        ('{"results": {"mmlu": {"acc,none": 0.2', "incomplete"),
         ("[]", "has no results"),
         ('{"results": {}}', "holds no score"),
         ('{"results": {"mmlu": {"alias": "mmlu", "acc,none": "N/A"}}}', "holds no score"),

@@ -384,7 +384,7 @@ def test_the_summary_of_another_scenario_is_another_runs(tmp_path: Path) -> None
     Run(scenario="Offline").write(folder, (SUMMARY,))
     output = parse_folder(folder)
     assert validity(output) is not VALID
-    assert "the scenario is Offline and Server" in messages(output)
+    assert "the scenario is Offline in the summary and Server in the detail log" in messages(output)
 
 
 @pytest.mark.parametrize(

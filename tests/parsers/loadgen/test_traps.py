@@ -69,7 +69,7 @@ def test_2_the_empty_ttft_text_is_explained_by_tpot(logs: Path) -> None:
     assert output.verdict is not None
     (reason,) = output.verdict.reasons
     assert "(TPOT): 228 queries are too few, needs 231 more" in reason.message
-    assert "TTFT was not looked at" in reason.message
+    assert "TTFT was not checked" in reason.message
     assert (reason.setting, reason.value) == ("min_query_count", 459)
 
 

@@ -300,7 +300,7 @@ def test_requests_that_were_sent_and_never_heard_of_make_the_result_invalid(
     assert (output.validity, codes(output)) == (Validity.INVALID, {"requests_lost"})
     assert metrics(output)["requests_lost"].value == 2
     assert output.verdict
-    assert "2 of 20 requests were sent and nothing more was heard" in output.verdict.reasons[0].message
+    assert "2 of 20 requests were sent but have no recorded reply" in output.verdict.reasons[0].message
 
 
 def test_what_the_users_processes_sent_counts(judged: Write, tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_requests_that_were_sent_and_are_in_no_log_are_lost(judged: Write, tmp_p
     output = judged(sent, requests_sent=5)
     assert codes(output) == {"requests_lost"}
     assert output.verdict is not None
-    assert "2 of 5 requests were sent and nothing more was heard" in output.verdict.reasons[0].message
+    assert "2 of 5 requests were sent but have no recorded reply" in output.verdict.reasons[0].message
     columns = "Type,Name,Request Count,Failure Count"
     rows = "POST,/c,4,0\nTTFT,/c,4,0\nTPOT,/c,4,0\n,Aggregated,12,0\n"
     (tmp_path / "locust_stats.csv").write_text(f"{columns}\n{rows}")

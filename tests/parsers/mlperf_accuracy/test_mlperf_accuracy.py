@@ -92,8 +92,8 @@ def test_accuracy_beside_a_log_is_read_whichever_is_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "no score"),
-        ("Traceback (most recent call last):\n", "no score"),
+        ("", "not contain a score"),
+        ("Traceback (most recent call last):\n", "not contain a score"),
         ("accuracy=76,456%, good=38228, total=50000\n", "decimal comma"),
         ("accuracy=-1%, good=38228, total=50000\n", "below 0"),
         (RESNET + RESNET.replace("76.456", "76.5"), "twice"),

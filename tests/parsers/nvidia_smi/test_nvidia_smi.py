@@ -112,7 +112,7 @@ def test_a_gpu_is_its_index_or_its_bus_id_and_never_the_place_of_its_row() -> No
     assert values("pci.bus_id, memory.used [MiB]\n00000000:17:00.0, 1 MiB\n") == {
         "gpu_00000000_17_00_0_memory_used": (1024**2, "bytes")
     }
-    with pytest.raises(ParseError, match="no column tells which GPU"):
+    with pytest.raises(ParseError, match="no column identifies the GPU"):
         parse_text("name, memory.total [MiB]\nNVIDIA L4, 1 MiB\nNVIDIA L4, 1 MiB\n")
     some = XML.replace("<attached_gpus>1<", "<attached_gpus>2<")  # nvidia-smi -i 1 -q -x
     assert "gpu_00000000_19_00_0_memory_used" in values(some)
@@ -255,7 +255,7 @@ def test_colours_and_redraws_are_no_part_of_it() -> None:
 def test_what_has_no_number_is_an_error() -> None:
     with pytest.raises(ParseError, match="holds no number"):
         parse_text(LIST)
-    with pytest.raises(ParseError, match="none of the outputs"):
+    with pytest.raises(ParseError, match="not a supported output"):
         parse_text("something else\n")
     with pytest.raises(ParseError, match="cut or broken"):
         parse_text(XML[: len(XML) // 2])

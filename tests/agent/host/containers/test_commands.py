@@ -201,7 +201,7 @@ def test_a_run_that_is_told_to_stop(
     with pytest.raises(InterruptedRunError, match="was stopped"):
         container.run(STUBBORN, log=tmp_path / "log", on_line=stop)
     assert running(container_engine, container) == []
-    with pytest.raises(InterruptedRunError, match="told to stop before"):
+    with pytest.raises(InterruptedRunError, match="was stopped before"):
         container.run(["true"], log=tmp_path / "log")
 
 

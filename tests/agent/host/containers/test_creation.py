@@ -175,7 +175,7 @@ def test_secrets_are_in_no_record_and_no_representation() -> None:
         ({"image": ""}, "no image"),
         ({"purpose": "a b"}, "container's name"),
         ({"gpus": ()}, "empty list"),
-        ({"secret_files": {"../x": "y"}}, "no file name"),
+        ({"secret_files": {"../x": "y"}}, "not a file name"),
         ({"environment": {"A": "1"}, "secret_environment": {"A": "1"}}, "both secret and not"),
     ],
 )

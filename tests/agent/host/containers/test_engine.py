@@ -101,7 +101,7 @@ def test_somebody_elses_is_refused_and_left(
     name = f"vcagent-{engine.run_id}-test"
     theirs = container_engine.docker("create", f"--name={name}", BUSYBOX, "sleep", "9").strip()
     try:
-        with pytest.raises(ContainerError, match="this run did not make") as error:
+        with pytest.raises(ContainerError, match="this run did not create") as error:
             start()
         assert error.value.problem == "name_taken"
         assert container_engine.docker("inspect", "--format={{.Id}}", name).strip() == theirs

@@ -89,7 +89,7 @@ def an_engine(docker: RestartableDocker, config: Path | None = None) -> Containe
 def test_an_image_is_pulled_once_and_known_by_its_digest(registry: RestartableDocker) -> None:
     shown, reference = Shown(), f"{REGISTRY}/lab/busybox:1"
     with an_engine(registry) as engine:
-        with pytest.raises(ContainerError, match="is not there"):
+        with pytest.raises(ContainerError, match="does not exist"):
             engine.ensure_image(reference, when="never")
         image = engine.ensure_image(reference, progress=shown)
         assert image.identifier.startswith("sha256:")
