@@ -11,7 +11,7 @@ deviations slow.
 
     python benchmarks/diagnosis_error_rates.py benchmarks/results/diagnosis_error_rates.json [normal|other]
 
-With a part's name only that part is simulated anew; the file keeps the other.
+With a part's name, only that part is simulated again; the file keeps the other.
 """
 
 from __future__ import annotations

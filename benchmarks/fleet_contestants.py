@@ -94,7 +94,7 @@ def run_asyncssh(job: dict[str, Any]) -> None:
 
 
 def run_asyncssh_cat(job: dict[str, Any]) -> None:
-    """All hosts in one event loop; files by ``cat``, as vcagent brings them, not by SFTP."""
+    """Run all hosts in one event loop; copy files by ``cat``, as vcagent does, not by SFTP."""
     import asyncio
 
     import asyncssh

@@ -53,12 +53,12 @@ PROBE = {
 
 
 def kind_of(command: str) -> str:
-    """What a command asks of a host."""
+    """Return the part of the host that a command asks."""
     return next((verb for verb in ("watch", "send", "stop") if f"fleet-host {verb} " in command), "doorstep")
 
 
 def standing(state: str, number: int) -> bytes:
-    """A line that tells where the run stands."""
+    """Return a status line of the run."""
     values = {
         "state": state, "boot": "b", "exit_code": 0 if state == "ended" else None, "error": "",
         "step": "act", "done": 1, "message": f"request {number}",
@@ -67,12 +67,12 @@ def standing(state: str, number: int) -> bytes:
 
 
 def probe() -> bytes:
-    """What a host says of itself."""
+    """Return the host's description of itself."""
     return json.dumps({**PROBE, "clock_s": time.time()}).encode() + b"\n"
 
 
 def listed() -> bytes:
-    """The files that a host offers."""
+    """Return the files that a host offers."""
     from hashlib import sha256
 
     files = [[name, len(data), sha256(data).hexdigest()] for name, data in FILES.items()]
@@ -80,7 +80,7 @@ def listed() -> bytes:
 
 
 def wanted_files(line: bytes) -> bytes:
-    """What is sent of the files that are asked for."""
+    """Return the requested parts of the files."""
     return b"".join(FILES[name][at:] for name, at in json.loads(line))
 
 
@@ -194,12 +194,12 @@ def control(folder: Path, ports: list[int]) -> None:
 
 
 def address_of(number: int) -> str:
-    """An address of this machine."""
+    """Return an address of this machine."""
     return f"127.1.{number // 250}.{number % 250 + 1}"
 
 
 def bundle(folder: Path) -> Path:
-    """A bundle that every simulated host already has."""
+    """Return a bundle that every simulated host already has."""
     from importlib import metadata
 
     described = {"platform": f"py3.11-{os.uname().machine}-glibc", "version": metadata.version("vcagent")}
@@ -213,7 +213,7 @@ def bundle(folder: Path) -> Path:
 
 
 def look(process: int) -> dict[str, float]:
-    """What a process has and has used by now, with the programs that it has waited for."""
+    """Return what a process uses and has used, including the programs that it waited for."""
     stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     status = Path(f"/proc/{process}/status").read_text()
     resident_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
@@ -255,7 +255,7 @@ def measured(folder: Path, ports: list[int]) -> dict[str, Any]:
 
 
 def make_keys(folder: Path) -> None:
-    """A key for the controller and one for all hosts."""
+    """Return a key for the controller and one for all hosts."""
     for name in ("key", "host_key"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name]
         subprocess.run(command, check=True)
@@ -263,7 +263,7 @@ def make_keys(folder: Path) -> None:
 
 @contextmanager
 def simulated(folder: Path, run_s: float) -> Iterator[int]:
-    """The simulated hosts' port."""
+    """Return the port of the simulated hosts."""
     sys.path.insert(0, str(ROOT))
     from benchmarks.fleet_64 import peer_python
 
@@ -281,7 +281,7 @@ def simulated(folder: Path, run_s: float) -> Iterator[int]:
 
 @contextmanager
 def real(folder: Path, count: int, run_s: float) -> Iterator[list[int]]:
-    """The ports of real sshd processes."""
+    """Return the ports of real sshd processes."""
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") or "sshd"
     Path("/run/sshd").mkdir(exist_ok=True)
     processes, ports = [], []

@@ -25,6 +25,9 @@ COPIES = {"copyfile", "copy", "copy2", "copytree", "move"}
 ALLOWED = {
     "agent/core/safe_files.py": "this is the door",
     "agent/fleet/bundle.py": "in a TemporaryDirectory, which is private to its owner",
+    "agent/sinks/remote_files.py": "an object store, opened by fsspec; local files are written by safe_files",
+    "actions/submission/building.py": "in a folder of mkdtemp, which is private to its owner",
+    "dependencies/python/environment_image/building.py": "in a TemporaryDirectory, private to its owner",
     "dependencies/llamacpp/image.py": "in a TemporaryDirectory, which is private to its owner",
     "dependencies/llamacpp/installation.py": "in a folder that was just made below the package folder, "
     "which root uses only if nobody else may write to it",

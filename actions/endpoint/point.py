@@ -19,6 +19,7 @@ from actions.loadgen.sample_sets import shipped
 from agent.component.environment_script import program_command, read_result, run_script
 from agent.core.errors import ParseError
 from agent.core.records import Validity
+from agent.core.safe_files import replace_text, write_to
 from parsers.endpoint_load.folder import LOAD_FILE, RESULT_FILE, parse_folder
 from parsers.endpoint_load.requests import SAMPLES_FILE, read_requests
 
@@ -267,7 +268,7 @@ class PointRunner:
         prompts = Prompts(seed, _words() if asked.as_text else ())
         first = load.lengths[0]
         warmup = Lengths(first.input_tokens, min(first.output_tokens, _WARMUP_OUTPUT))
-        with path.open("w", encoding="utf-8") as file:
+        with write_to(path) as file:
             for lengths in (*[warmup] * asked.warmup_requests, *load.lengths):
                 prompt = (
                     {"prompt": prompts.text(lengths)}
@@ -312,4 +313,4 @@ def write_case_samples(case_dir: Path, folders: Sequence[Path]) -> None:
             shown = ["" if moment is None else f"{moment:.6f}" for moment in moments]
             rows.append(",".join((slot, index, *shown, tokens)))
         shift_s = end_s
-    (case_dir / SAMPLES_FILE).write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    replace_text(case_dir / SAMPLES_FILE, "\n".join([header, *rows]) + "\n")

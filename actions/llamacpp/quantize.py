@@ -94,7 +94,7 @@ class LlamaCppQuantize(VariantAction):
             return Plan(nothing_to_do=f"{source} is the source, and no other variant is asked for")
         if not source and not self.parameters.source.startswith(PACKAGE_PREFIX):
             require_readable(facts, Path(self.parameters.source), require_gguf)
-        if self.parameters.imatrix:
+        if self.parameters.imatrix not in {"", AUTO}:
             require_readable(facts, Path(self.parameters.imatrix))
         return self.plan_for(wanted, facts)
 

@@ -316,7 +316,7 @@ def _tell_cleaned(cleaned: Cleaned) -> None:
 
 
 def _age_s(text: str) -> float:
-    """An age such as ``7d`` in seconds.
+    """Return an age such as ``7d`` in seconds.
 
     Raises:
         UsageError: if it is none.
@@ -427,7 +427,7 @@ def hosts(inventory: Annotated[list[str], INVENTORY], limit: Limit = "", as_json
 
 
 def _absolute(host_dir: str) -> str:
-    """A folder on the hosts, as it is given.
+    """Return a folder on the hosts, as it is given.
 
     Raises:
         UsageError: if it depends on where a login begins.

@@ -281,7 +281,7 @@ def replace_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     Raises:
         OSError: if it cannot be written.
     """
-    with _replacing(path, mode) as file:
+    with replacing(path, mode) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -302,7 +302,7 @@ def copy_file(source: Path, target: Path, mode: int = 0o666) -> None:
     with os.fdopen(os.open(source, flags), "rb") as original:
         if not stat.S_ISREG(os.fstat(original.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not an ordinary file", str(source))
-        with _replacing(target, mode) as copy:
+        with replacing(target, mode) as copy:
             shutil.copyfileobj(original, copy, 1 << 20)
 
 
@@ -312,7 +312,7 @@ def give_to(path: Path, uid: int, gid: int) -> None:
 
 
 @contextmanager
-def _replacing(path: Path, mode: int) -> Iterator[IO[bytes]]:
+def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """Yield a new file beside ``path`` that replaces it at the end, or is removed if the body fails."""
     part = f"{path.name}{_PART}"
     with _folder(path.parent) as folder:

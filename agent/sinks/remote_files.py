@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from agent.core.safe_files import make_folder
+from agent.core.safe_files import make_folder, replacing
 from agent.sinks.settings import needed, without_credentials
 
 if TYPE_CHECKING:
@@ -58,12 +58,10 @@ class RemoteFolder:
         if self._local:
             target = Path(self._path) / name
             make_folder(target.parent)
-            part = target.with_name(f".{target.name}.part")
-            with part.open("wb") as file:
+            with replacing(target) as file:
                 shutil.copyfileobj(stream, file)
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(target)
             return
         with self._file_system().open(f"{self._path}/{name}", "wb") as file:
             shutil.copyfileobj(stream, file, 1 << 22)

@@ -121,7 +121,7 @@ def _early_end(log: DetailLog) -> tuple[str, str] | None:
 
 
 def duration_s(log: DetailLog) -> float | None:
-    """The duration that LoadGen compares with min_duration, in seconds; it differs by scenario."""
+    """Return the duration that LoadGen compares with min_duration, in seconds; it differs by scenario."""
     if log.scenario == "Offline":
         longest_ns = log.number("result_max_latency_ns")
         return longest_ns / 1e9 if longest_ns is not None else None

@@ -148,7 +148,8 @@ def _take_in(home: Path, order: dict[str, Any], source: IO[bytes]) -> None:
         archive.unlink()
         files = [path for path in part.rglob("*") if path.is_file()]
         sizes = {path.relative_to(part).as_posix(): path.stat().st_size for path in files}
-        (part / _MARKER).write_text(json.dumps(sizes))
+        with _new_file(part / _MARKER) as file:
+            file.write(json.dumps(sizes).encode())
         part.chmod(0o755)
         _put_in_place(part, home)
     finally:
