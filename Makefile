@@ -4,7 +4,7 @@ VENV ?= .venv
 PROFILE ?= PERF-CPU-MLPERF.yaml
 ARGS ?=
 
-.PHONY: run test check lab mutants schemas clean
+.PHONY: run test check lab mutants schemas reference docs clean
 run: $(VENV)/installed
 	$(VENV)/bin/vcagent --profile $(PROFILE) $(ARGS)
 
@@ -29,6 +29,15 @@ mutants: $(VENV)/installed-dev
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8,<4'
 	$(VENV)/bin/mutmut run $(ARGS)
 	$(VENV)/bin/mutmut results
+
+# Builds the documentation into site/ and fails if a link or an anchor is broken.
+docs: $(VENV)/installed-dev
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.5,<10'
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --site-dir site
+
+# Writes the pages of docs/reference from the code.
+reference: $(VENV)/installed-test
+	$(VENV)/bin/python docs/generate.py
 
 schemas: $(VENV)/installed
 	$(VENV)/bin/python -c 'import pathlib, agent.store.documents as d; [pathlib.Path("docs/schemas", n).write_text(t) for n, t in d.schemas().items()]'
