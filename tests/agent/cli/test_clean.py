@@ -245,7 +245,7 @@ def test_a_run_is_kept_while_what_it_did_stands(tmp_path: Path, cloned: Path) ->
     (run,) = cloned.glob("2*")
     removed = vcagent(tmp_path, "--clean=logs", "--yes", f"--results-dir={cloned}")
     assert removed.returncode == 0
-    assert "what it did stands (GitRepoClone: " in removed.stdout
+    assert "its changes are still in place (GitRepoClone: " in removed.stdout
     assert f"first: vcagent clean --dependencies {run.name}" in removed.stdout
     assert (run / JOURNAL).is_file()
     assert vcagent(tmp_path, "clean", "-d", "-y", f"--results-dir={cloned}").returncode == 0
