@@ -1,4 +1,4 @@
-"""The profile that sets a GPU host up, and what VirtualClient's own say of disks."""
+"""The profile that sets up a GPU host, and the disks in VirtualClient's own profiles."""
 
 from __future__ import annotations
 

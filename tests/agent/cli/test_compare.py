@@ -36,7 +36,7 @@ def vcagent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 
 def run(name: str, *speeds: float) -> str:
-    """Write a run whose time to first token goes against its speed."""
+    """Write a run whose time to first token falls as its speed rises."""
     folder = Path(name)
     folder.mkdir()
     cases = [

@@ -1,4 +1,4 @@
-"""Runs in folders: what is matched, what is said to differ, and the verdicts."""
+"""Comparison of runs in folders: matching, reported differences, and verdicts."""
 
 import json
 import random
@@ -66,7 +66,7 @@ def test_runs_of_a_side_are_its_repeats(make_run: MakeRun, side: Any, tmp_path: 
     assert metric.estimate.method is Method.REPEATS
     assert (
         metric.estimate.interval[1] - metric.estimate.interval[0] < 0.03
-    )  # the rounds within a run are none
+    )  # the rounds within a run do not count as repeats
     named = ",".join(str(tmp_path / f"a-{number}") for number in range(5))
     assert side(named).runs == side(tmp_path / "a-*").runs
 

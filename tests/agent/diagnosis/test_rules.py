@@ -1,4 +1,4 @@
-"""Rule files: ours, and SuperBench's."""
+"""Rule files: the project's own, and SuperBench's."""
 
 from pathlib import Path
 

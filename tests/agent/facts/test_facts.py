@@ -256,7 +256,7 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> Non
     assert LocalHost().output(command, timeout_s=3) is None
     child = Path(f"/proc/{note.read_text().strip()}/stat")
     deadline = time.monotonic() + 10
-    with suppress(OSError):  # it is gone
+    with suppress(OSError):  # it no longer exists
         while ") Z " not in child.read_text():
             assert time.monotonic() < deadline
             time.sleep(0.01)
