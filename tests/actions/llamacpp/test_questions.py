@@ -24,7 +24,7 @@ SKY = Question("What colour is the sky?", ("red", "blue", "green", "black"), 1, 
 
 
 def no_parquet(path: Path) -> str:
-    raise AssertionError(f"{path} is no Parquet file")
+    raise AssertionError(f"{path} is not a Parquet file")
 
 
 def read_task_file(data: bytes) -> list[tuple[str, list[str], list[int]]]:

@@ -456,7 +456,7 @@ def test_toolkits_of_single_packages(on_path: str, folders: list[str] | None) ->
 
 
 class _Pynvml:
-    """What nvidia-ml-py answers; ``error`` is raised where NVML is first asked."""
+    """nvidia-ml-py with given answers; ``error`` is raised by the first call of NVML."""
 
     class NVMLError(Exception):
         pass

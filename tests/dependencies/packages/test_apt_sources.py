@@ -128,7 +128,7 @@ def test_entries_that_differ_in_their_key() -> None:
     other = one_line_repositories("deb https://x.example/y /\n", "b.list")
     elsewhere = one_line_repositories("deb https://x.example/z /\n", "c.list")
     assert conflicting_keys([*one, *other]) == (one[0], other[0])
-    assert conflicting_keys([*other, *one]) is None, "apt takes the first that is told"
+    assert conflicting_keys([*other, *one]) is None, "apt uses the first key"
     assert conflicting_keys([*one, *elsewhere]) is None
     assert conflicting_keys([*one, *one]) is None
 
