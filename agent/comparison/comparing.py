@@ -280,7 +280,9 @@ class _Draft:
                 self.notes.append("no samples to estimate the noise within the runs")
                 return None
             if error.is_short:
-                self.notes.append("a run is short for the dependence of its queries: more noise than shown")
+                self.notes.append(
+                    "a run is too short to measure the noise within it: the noise is larger than shown"
+                )
             found.append(error.value)
         return found[0], found[1]
 
