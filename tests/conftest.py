@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and hooks for all tests."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _GROUPS = {
     "container_engine": "containers",
     "slurm_session": "slurm",
 }
-"""Fixtures whose tests run one after the other: they load the machine, or start a lab that serves a session.
+"""Fixtures whose tests run one after the other: they load the machine, or start a lab for a whole session.
 
-The first that a test has decides. Different groups run beside each other.
+A test's first such fixture decides. Different groups run in parallel.
 """
 
-settings.register_profile("busy-host", deadline=None)  # to be slow is no failure
+settings.register_profile("busy-host", deadline=None)  # slowness does not count as a failure
 settings.load_profile("busy-host")
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Profiles and logs of other projects: VCAGENT_SHARED, or a folder beside the repository, or a skip."""
+    """Return other projects' profiles and logs: VCAGENT_SHARED, a folder beside the repository, or skip."""
     folder = Path(os.environ.get("VCAGENT_SHARED") or Path(__file__).parents[2] / "shared")
     if not folder.is_dir():
         pytest.skip("no folder of other projects' profiles and logs (VCAGENT_SHARED)")
@@ -61,25 +61,25 @@ def _cpu_limit(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)  # before xdist, which reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Say which tests a worker runs one after the other, and give slow fixtures their time.
+    """Mark the tests that a worker runs one after the other, and give slow fixtures more time.
 
-    A test without a group goes to any worker that is free.
+    A test without a group goes to any free worker.
     """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if group := _group(item, fixtures):
             item.add_marker(pytest.mark.xdist_group(group))
         if any(item.get_closest_marker(marker) for marker in ("engine", "lab", "root")):
-            # The first test waits until its environment, programs or image are made.
+            # The first test waits until its environment, programs or image exist.
             item.add_marker(pytest.mark.timeout(1200))
     return (yield)
 
 
 def _group(item: pytest.Item, fixtures: Sequence[str]) -> str | None:
-    """Return the group of a test, or None if it can run beside all others.
+    """Return the group of a test, or None if it can run in parallel with all others.
 
-    One after the other run the tests of an engine, of a lab, of this host's packages and disks (root), and of
-    a file whose fixtures live as long as the file.
+    The tests of an engine, of a lab, of this host's packages and disks (root), and of a file whose fixtures
+    live as long as the file run one after the other.
     """
     for fixture, group in _GROUPS.items():
         if fixture in fixtures:

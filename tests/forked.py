@@ -1,4 +1,4 @@
-"""Processes of their own for tests that kill an agent: a server forks them, imports done."""
+"""Separate processes for tests that kill an agent: a server with all imports done forks them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["exit_code_of", "forked"]
 
 _PRELOADED = ("tests.agent.kill_driver", "tests.agent.rebooting_components")
-"""All that the tests need: the server of a test process starts once, and what it lacks each child imports."""
+"""Modules that the tests need; the server imports them once, and each child imports any others."""
 
 
 def forked(target: Callable[..., Any], *arguments: object) -> ForkServerProcess:
@@ -21,7 +21,7 @@ def forked(target: Callable[..., Any], *arguments: object) -> ForkServerProcess:
 
     Args:
         target: a function of a module.
-        arguments: what it is called with.
+        arguments: the arguments of the call.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_PRELOADED))
@@ -31,7 +31,7 @@ def forked(target: Callable[..., Any], *arguments: object) -> ForkServerProcess:
 
 
 def exit_code_of(target: Callable[..., Any], *arguments: object) -> int:
-    """Call a function in a process of its own, wait for its end, and return its exit code."""
+    """Call a function in a separate process, wait for its end, and return its exit code."""
     process = forked(target, *arguments)
     process.join(60)
     assert process.exitcode is not None

@@ -22,7 +22,7 @@ FILES = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re
 
 @pytest.fixture(scope="module")
 def plug_in(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The folder of the sources, and one where the distribution is installed."""
+    """Return the folder of the sources, and the folder where the distribution is installed."""
     source, target = tmp_path_factory.mktemp("vcagent-demo"), tmp_path_factory.mktemp("site")
     for name, text in FILES.items():
         path = source / name
@@ -105,7 +105,7 @@ def test_the_gpu_and_the_system_are_whole(tmp_path: Path) -> None:
     assert gpu.is_called("NVIDIA Demo GPU")
     offline, server = (gpu.vllm["llama3.1-8b"].scenarios[name] for name in ("Offline", "Server"))
     assert offline.queries_per_s_per_gpu == 14
-    assert server.engine["max_num_seqs"] > 0  # follows from the GPU's figures
+    assert server.engine["max_num_seqs"] > 0  # derived from the GPU's figures
     path = tmp_path / "demo.yaml"
     path.write_text(FILES["gpu_configs/systems/demo.yaml"], encoding="utf-8")
     assert load_system(path).name == "L40Sx8"

@@ -1,4 +1,4 @@
-"""Code of a benchmark's own environment imports nothing of the agent, which is not installed there."""
+"""Code for a benchmark's own environment does not import the agent, which is not installed there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an installed vcagent has with it: every file of data that the code reads."""
+"""An installed vcagent contains every data file that the code reads."""
 
 from __future__ import annotations
 

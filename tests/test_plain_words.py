@@ -1,4 +1,4 @@
-"""The check of the project's language finds what it is for."""
+"""The check of the project's language finds the texts that it should find."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every file that vcagent writes is opened so that no planted link is written through.
+"""Every file that vcagent writes is opened in a way that does not follow planted links.
 
-The agent's code writes by ``agent.core.safe_files``. The exceptions are listed here, each with its reason.
+The agent's code writes through ``agent.core.safe_files``. Exceptions are listed here, each with its reason.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ ALLOWED = {
 }
 
 
-def unsafe(text: str) -> Iterator[tuple[int, str]]:  # noqa: C901 - as many ways to write
-    """The calls in a module that may write through a link: their lines and what they are."""
+def unsafe(text: str) -> Iterator[tuple[int, str]]:  # noqa: C901 - there are as many ways to write
+    """Yield the calls in a module that may write through a link: their lines and functions."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call):
             continue
@@ -58,7 +58,7 @@ def unsafe(text: str) -> Iterator[tuple[int, str]]:  # noqa: C901 - as many ways
                 *(word.value for word in node.keywords if word.arg == "mode"),
             ]
             constants = [one.value for one in modes if isinstance(one, ast.Constant)]
-            # A new file ("x") never replaces what a link leads to; a descriptor was opened elsewhere.
+            # A new file ("x") never replaces a link's target; a descriptor was opened elsewhere.
             if owner in {"", "io"} and isinstance(node.args[0], ast.Call):
                 continue
             for mode in constants:

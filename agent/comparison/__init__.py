@@ -1,1 +1,1 @@
-"""Whether runs differ: estimates with confidence intervals, and verdicts on them."""
+"""Decides whether runs differ: estimates with confidence intervals, and verdicts on them."""

@@ -1,8 +1,8 @@
-"""How exactly one run's samples determine its figures: block bootstrap over queries.
+"""Estimates how exactly one run's samples determine its figures, by a block bootstrap over queries.
 
 Queries of one run depend on each other: those that wait in the same queue are slow together. Blocks of
-neighbours are drawn instead of single queries, so that this dependence stays. What differs from run to run
-is not in one run's samples, and so not in these errors.
+neighbouring queries are drawn instead of single ones, to preserve this dependence. One run's samples do not
+show the differences between runs, so these errors do not include them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 RESAMPLES = 400
 LEAST_QUERIES = 100
 _LEAST_IN_TAIL = 10
-"""Queries beyond a percentile, below which nothing is said about it: 1,000 queries for the 99th."""
+"""Least number of queries beyond a percentile to estimate its error: 1,000 queries for the 99th."""
 _LOOKED_AT = 20_000
-"""Queries that the dependence is measured on."""
+"""Number of queries from which the dependence is measured."""
 _ALIKE = 0.02
-"""How far a figure of the samples may be from the recorded one and still be the same figure."""
+"""Largest relative difference at which a figure from the samples still counts as the recorded one."""
 
 _TIME = re.compile(r"(?:query_)?(?P<time>latency|ttft|tpot)_(?P<statistic>mean|p\d+(?:_\d+)?)")
 _RATES = {"tokens_per_second": "tokens", "samples_per_second": "samples", "queries_per_second": "samples"}
 
 
 class Query(NamedTuple):
-    """One query that completed; times in seconds since the start, None where the log does not tell."""
+    """One completed query; times in seconds since the start, None if the log does not have them."""
 
     issued_s: float
     first_token_s: float | None
@@ -47,10 +47,10 @@ class SamplingError:
 
     Args:
         value: the standard error: 0.01 is about 1 %.
-        queries: how many queries it is from.
-        block: how many neighbours were drawn together.
-        is_short: whether the run is too short for how strongly its queries depend on each other: the
-            true error is larger.
+        queries: the number of queries that it is based on.
+        block: the number of neighbouring queries that were drawn together.
+        is_short: whether the run is too short for the strength of its queries' dependence, so that the true
+            error is larger.
     """
 
     value: float
@@ -64,11 +64,11 @@ def sampling_error(metric: str, recorded: float, queries: Sequence[Query]) -> Sa
 
     Args:
         metric: the metric's name, such as ``ttft_p99`` or ``tokens_per_second``.
-        recorded: its value as it was recorded, in seconds or per second.
+        recorded: the recorded value, in seconds or per second.
         queries: the run's queries in order of their completion.
 
     Returns:
-        None for a metric that does not follow from the queries, and for too few of them.
+        None if the metric does not follow from the queries, or if there are too few queries.
     """
     if len(queries) < LEAST_QUERIES:
         return None
@@ -102,9 +102,9 @@ def _of_mean(recorded: float, values: Sequence[float]) -> SamplingError | None:
 
 
 def _of_rate(recorded: float, queries: Sequence[Query], *, in_tokens: bool) -> SamplingError | None:
-    """The error of a sum by a sum of times, to first order.
+    """Return the error of a sum divided by a sum of times, to first order.
 
-    The wait for the first completion is part of the rate, but no random gap among the others.
+    The wait for the first completion is part of the rate, but does not count as a random gap.
     """
     counts = [query.tokens if in_tokens else 1 for query in queries]
     gaps = [after.completed_s - before.completed_s for before, after in pairwise(queries)]
@@ -118,7 +118,7 @@ def _of_rate(recorded: float, queries: Sequence[Query], *, in_tokens: bool) -> S
 
 
 def _of_percentile(recorded: float, values: Sequence[float], share: float) -> SamplingError | None:
-    """The error of a percentile, from that of the share of queries below it.
+    """Return the error of a percentile, from the error of the share of queries below it.
 
     Source: Woodruff, Confidence Intervals for Medians and Other Position Measures, JASA 47 (1952).
     """
@@ -145,7 +145,7 @@ def _of_percentile(recorded: float, values: Sequence[float], share: float) -> Sa
 def _relative(
     value: float, recorded: float, influence: Sequence[float], spread: Callable[[float], float]
 ) -> SamplingError | None:
-    """The error of a figure, if it is the recorded one."""
+    """Return the error of a figure; None if the figure is not the recorded one."""
     if value <= 0 or abs(value / recorded - 1 if recorded else math.inf) > _ALIKE:
         return None
     block, is_short = block_length(influence)
@@ -154,9 +154,10 @@ def _relative(
 
 
 def block_length(series: Sequence[float]) -> tuple[int, bool]:
-    """Return how many neighbours to draw together, and whether the series is too short for it.
+    """Return the number of neighbours to draw together, and whether the series is too short for it.
 
-    Five times the integrated autocorrelation time, at least the cube root of the length, at most a tenth.
+    The number is five times the integrated autocorrelation time, but at least the cube root of the series'
+    length and at most a tenth of it.
     """
     count = len(series)
     wanted = max(math.ceil(count ** (1 / 3)), math.ceil(5 * _dependence(series[:_LOOKED_AT])))
@@ -165,7 +166,7 @@ def block_length(series: Sequence[float]) -> tuple[int, bool]:
 
 
 def _dependence(series: Sequence[float]) -> float:
-    """The integrated autocorrelation time, over the lags up to the first without correlation."""
+    """Return the integrated autocorrelation time, over the lags up to the first without correlation."""
     mean = statistics.fmean(series)
     centred = [value - mean for value in series]
     total = sum(map(operator.mul, centred, centred))
@@ -181,8 +182,8 @@ def _dependence(series: Sequence[float]) -> float:
 
 
 def error_of_mean(series: Sequence[float], block: int, resamples: int = RESAMPLES) -> float:
-    """Return the standard error of a mean by a circular block bootstrap; the same for the same series."""
-    chance = random.Random(0)  # noqa: S311 - drawn alike each time, nothing secret
+    """Return the standard error of a mean by a circular block bootstrap; equal series give equal results."""
+    chance = random.Random(0)  # noqa: S311 - the same draws each time; nothing is secret
     count = len(series)
     block = min(block, count)
     sums = [0.0, *accumulate([*series, *series[:block]])]

@@ -1,4 +1,4 @@
-"""Compares runs: the same metrics of the same scenarios, side by side with the first side."""
+"""Compares runs: each side's metrics with the same metrics of the first side."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _BAD = (Validity.INVALID, Validity.FAILED)
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """A metric of a scenario on the first side and on another.
+    """A metric of a scenario on the first side and on another side.
 
     Args:
         key: scenario and metric.
         kind: unit, direction and importance.
         side: the other side's name.
         before: the mean on the first side.
-        after: the mean on the other.
-        repeats: how many repeats each side has.
-        estimate: the difference.
-        outcome: the verdict; undecided for a difference that cannot be told as a share.
+        after: the mean on the other side.
+        repeats: the number of repeats on each side.
+        estimate: the difference; None if it cannot be expressed as a share.
+        outcome: the verdict; undecided if there is no estimate.
         notes: limits of this comparison.
     """
 
@@ -64,7 +64,7 @@ class ComparedMetric:
 
     @property
     def direction(self) -> str | None:
-        """Return better or worse; None if it did not change, or neither more nor less is better."""
+        """Return better or worse; None if the metric did not change, or has no better direction."""
         if self.outcome is not Outcome.CHANGED or self.kind.relativity is Relativity.UNDEFINED:
             return None
         return (
@@ -72,7 +72,7 @@ class ComparedMetric:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON can carry it; what is unknown is absent."""
+        """Return the metric as JSON; unknown values are absent."""
         found: dict[str, Any] = {
             "scenario": self.key.scenario,
             "metric": self.key.metric,
@@ -100,16 +100,16 @@ class ComparedMetric:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What differs between sides.
+    """The differences between sides.
 
     Args:
         sides: their names and their runs.
-        context: what differs apart from the results.
-        warnings: what cannot be compared, and what spoils the comparison.
+        context: differences apart from the results.
+        warnings: metrics that cannot be compared, and problems that make the comparison unreliable.
         invalid: scenarios whose result counts on the first side and no longer on another, with that side.
         metrics: the compared metrics, by scenario.
         threshold: the smallest change that matters, as a share.
-        history: how many runs tell the noise between runs.
+        history: the number of runs that the noise between runs is estimated from.
     """
 
     sides: tuple[tuple[str, tuple[str, ...]], ...]
@@ -122,12 +122,12 @@ class Comparison:
 
     @property
     def regressions(self) -> int:
-        """How many metrics became worse, and results that no longer count."""
+        """The number of metrics that became worse, plus the results that no longer count."""
         return len(self.invalid) + sum(one.direction == "worse" for one in self.metrics)
 
     @property
     def method(self) -> tuple[str, ...]:
-        """How it was compared, and what that cannot tell."""
+        """Sentences about the method of comparison and its limits."""
         methods = {one.estimate.method for one in self.metrics if one.estimate}
         least = f"{100 * self.threshold:.3g} %"
         rule = (
@@ -139,7 +139,7 @@ class Comparison:
         return (*(text for method, text in _METHODS.items() if method in methods), rule)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON can carry it."""
+        """Return the comparison as JSON."""
         return {
             "schema_version": 1,
             "sides": [{"name": name, "runs": list(runs)} for name, runs in self.sides],
@@ -160,13 +160,13 @@ class Comparison:
 
 _METHODS = {
     Method.REPEATS: "Repeats: Welch's t test of logarithms, within each host. Repeats that were measured one "
-    "side after the other differ also by what changed on the host in between: alternate the sides.",
-    Method.POOLED: "One noise for both sides, from their repeats and the history: it is taken to be equal.",
-    Method.HOSTS: "Hosts: t test of the change of each host that both sides have.",
-    Method.HISTORY: "One run a side: the noise between runs is that of the history, the noise within a run "
-    "that of its samples (block bootstrap), if it has some.",
+    "side after the other also differ by changes on the host in between: alternate the sides.",
+    Method.POOLED: "One noise level for both sides, assumed to be equal, from their repeats and the history.",
+    Method.HOSTS: "Hosts: t test of the changes on the hosts that both sides have.",
+    Method.HISTORY: "One run a side: the noise between runs comes from the history, the noise within a run "
+    "from its samples (block bootstrap), if it has some.",
     Method.ASSUMED: "One run a side and no history: the noise between runs is unknown. The interval assumes "
-    f"{100 * ASSUMED_NOISE:.0f} %; what is not far beyond it is undecided. Repeat the runs, "
+    f"{100 * ASSUMED_NOISE:.0f} %; changes not far beyond that are undecided. Repeat the runs, "
     "or give earlier ones with --history.",
 }
 
@@ -178,20 +178,20 @@ def compare(
     history: Sequence[MeasuredRun] = (),
     most_verbosity: int = 1,
 ) -> Comparison:
-    """Compare sides with the first of them.
+    """Compare each side with the first.
 
     Args:
-        sides: two or more.
+        sides: two sides or more.
         threshold: the smallest change that matters, as a share.
-        history: runs of settings that did not change; they tell the noise between runs.
-        most_verbosity: metrics of a higher one are left out; 1 for headline numbers.
+        history: runs with unchanged settings, to estimate the noise between runs.
+        most_verbosity: the highest verbosity of metrics to compare; 1 for headline numbers.
 
     Raises:
-        UsageError: if no metric is on two sides.
+        UsageError: if the sides have no metric in common.
     """
     first, *others = sides
     noise = _noise(history)
-    read = lru_cache(maxsize=2)(_queries)  # the metrics of a scenario follow each other
+    read = lru_cache(maxsize=2)(_queries)  # consecutive metrics belong to the same scenario
     warnings = [f"{side.name}: left out {text}" for side in sides for text in side.left_out]
     drafts: list[_Draft] = []
     invalid = []
@@ -231,7 +231,7 @@ def compare(
 
 
 class _Draft:
-    """A metric on two sides, before all are judged together."""
+    """A metric on two sides, before all metrics are judged together."""
 
     def __init__(
         self, key: Key, kind: Kind, first: Side, other: Side, *, noise: Noise | None, read: _ReadQueries
@@ -256,7 +256,7 @@ class _Draft:
             for run in side.runs[:1]
             if len(side.runs) == 1
         ):
-            self.notes.append("rounds of one run: what differs from run to run is not in its noise")
+            self.notes.append("rounds of one run: the noise does not include differences between runs")
         self.estimate = estimate(self.blocks, noise, errors)
         if self.estimate and not self.estimate.error:
             self.notes.append("the repeats do not differ at all")
@@ -267,20 +267,22 @@ class _Draft:
             if alone := sorted(before.keys() ^ after.keys()):
                 self.notes.append(f"hosts on one side only are left out: {', '.join(alone)}")
             return [Block(before[host], after[host]) for host in common]
-        self.notes.append("no host is on both sides: the change may be that of the hosts")
+        self.notes.append("no host is on both sides: the change may come from the hosts")
         return [Block(_of_all_hosts(before), _of_all_hosts(after))]
 
     def _sampling_errors(self, first: Side, other: Side) -> tuple[float, float] | None:
-        """The sampling error of the only run of each side; None if the samples of one do not tell it."""
+        """Return the sampling error of the only run of each side; None if one has no usable samples."""
         found = []
         for side, value in ((first, self.before), (other, self.after)):
             runs = (run for run in side.runs if run.values.get(self.key) == [value])
             error = _sampling_error(self._read, next(runs), self.key, value)
             if error is None:
-                self.notes.append("no samples tell the noise within the runs")
+                self.notes.append("no samples to estimate the noise within the runs")
                 return None
             if error.is_short:
-                self.notes.append("the queries of a run depend on each other too long: more noise than told")
+                self.notes.append(
+                    "a run is too short to measure the noise within it: the noise is larger than shown"
+                )
             found.append(error.value)
         return found[0], found[1]
 
@@ -300,7 +302,7 @@ def _judged(drafts: Sequence[_Draft], threshold: float) -> list[ComparedMetric]:
             draft.repeats,
             draft.estimate,
             outcomes.get(draft, Outcome.UNDECIDED),
-            tuple(draft.notes if draft.estimate else [*draft.notes, "the first side is 0: no share of it"]),
+            tuple(draft.notes if draft.estimate else [*draft.notes, "the first side is 0: no percentage"]),
         )
         for draft in drafts
     ]
@@ -329,7 +331,7 @@ def _unmatched(first: Side, other: Side) -> list[str]:
 
 
 def _by_host(side: Side, key: Key) -> dict[str, list[float]]:
-    """The repeats of each host: its runs, each the mean of its rounds; or the rounds of its only run."""
+    """Return the repeats of each host: the means of its runs, or the rounds if it has only one run."""
     runs: dict[str, list[list[float]]] = {}
     for run in side.runs:
         if key in run.values:
@@ -347,7 +349,7 @@ def _of_all_hosts(hosts: Mapping[str, list[float]]) -> list[float]:
 
 
 def _noise(history: Sequence[MeasuredRun]) -> dict[Key, Noise]:
-    """The noise between runs of one host, by metric."""
+    """Return the noise between the runs of a host, by metric."""
     groups: dict[Key, dict[str, list[float]]] = {}
     for run in history:
         for key, values in run.values.items():
@@ -362,7 +364,7 @@ def _sampling_error(read: _ReadQueries, run: MeasuredRun, key: Key, value: float
 
 
 def _queries(path: Path) -> list[Query]:
-    """The queries that completed, in that order; none if the file is not one of samples."""
+    """Return the completed queries in order of completion; none if the file does not hold samples."""
     try:
         rows = [row for row in read_rows(path) if row and row.completed_s is not None]
     except (ParseError, OSError):

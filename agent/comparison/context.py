@@ -1,4 +1,4 @@
-"""What differs between sides apart from the results: settings, versions, clocks, hosts."""
+"""Differences between sides apart from the results: settings, versions, clocks, hosts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CLOCK_FACTS = ("gpu_health",)
 _CHANGING = frozenset(
     {"available_bytes", "bus_id", "flags", "index", "uncorrected", "uncorrected_ever", "used_bytes"}
 )
-"""Parts of facts that tell of the moment, or of one of several."""
+"""Parts of facts that describe a moment, or one item of several."""
 _CLOCK_CHANGE = 0.01
 _SHARE_CHANGE = 0.05
 _KINDS = ("settings", "versions", "clocks", "host")
@@ -37,12 +37,12 @@ Facts = dict[str, set[str]]
 
 @dataclass(frozen=True)
 class ContextDifference:
-    """Something that is not the same on all sides.
+    """A value that is not the same on all sides.
 
     Args:
         kind: settings, versions, clocks or host.
-        name: what it is.
-        values: what it is on each side, in their order; several where the runs of a side differ.
+        name: the name of the setting or fact.
+        values: the values on each side, in the order of the sides; several if the runs of a side differ.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class ContextDifference:
 
 
 def context_differences(sides: Sequence[Side]) -> list[ContextDifference]:
-    """Name what differs between the sides: settings first, then versions, clocks, hosts."""
+    """Return the differences between the sides: settings first, then versions, clocks, hosts."""
     found = []
     for kind in _KINDS:
         of_sides = [_of_side(side, kind) for side in sides]
@@ -66,7 +66,7 @@ def context_differences(sides: Sequence[Side]) -> list[ContextDifference]:
 
 
 def _of_side(side: Side, kind: str) -> Facts:
-    """Every value that the runs of a side have; paths into a run's own folder are left out."""
+    """Return all values of the runs of a side, without paths into a run's own folder."""
     facts: Facts = {}
     for run in side.runs:
         own_path = re.compile(rf"/{re.escape(run.name)}(?:/|$)")
@@ -78,7 +78,7 @@ def _of_side(side: Side, kind: str) -> Facts:
 
 def _of_run(run: MeasuredRun, kind: str) -> Iterator[tuple[str, str]]:
     document = run.document
-    if kind == "settings":  # details that vary from round to round are results
+    if kind == "settings":  # a detail that varies from round to round is a result
         yield "profile", document.profile.name
         yield from _flat("", document.profile.parameters)
         for scenario, cases in run.cases.items():
@@ -106,7 +106,7 @@ def _facts(facts: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[str
 
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Name every value by its path; the members of a list of objects share one."""
+    """Yield every value with its path; the members of a list of objects share one path."""
     for name, value in values.items():
         if name in _CHANGING or value is None:
             continue
@@ -120,7 +120,7 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _watched_clocks(sides: Sequence[Side]) -> Iterator[ContextDifference]:
-    """Mean clocks, power limits and what held clocks down, as monitors saw them, where they differ."""
+    """Yield clocks, power limits and causes of throttling, as monitors measured them, if they differ."""
     of_sides = [_clocks(side) for side in sides]
     for name, unit in sorted(set.intersection(*(set(one) for one in of_sides))):
         means = [statistics.fmean(one[name, unit]) for one in of_sides]

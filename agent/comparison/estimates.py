@@ -1,7 +1,7 @@
-"""How far two sides are apart, and how exactly that is known: pure functions of numbers.
+"""Estimates the difference between two sides and its uncertainty: pure functions of numbers.
 
-Differences are of logarithms, so that they are shares: 0.03 is about 3 %. Where a value is 0 or negative,
-they are shares of the first side's mean.
+Differences are differences of logarithms, so that they are shares: 0.03 is about 3 %. If a value is 0 or
+negative, they are shares of the first side's mean.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 ASSUMED_NOISE = 0.05
-"""The standard deviation between runs that is assumed where nothing tells it: a large one."""
+"""Standard deviation between runs that is assumed if it is unknown; a large value."""
 
 
 class Method(str, Enum):
-    """How a difference was judged."""
+    """The method by which a difference was judged."""
 
     REPEATS = "repeats"
     """Two-sample t test with Welch's degrees of freedom, host by host."""
     POOLED = "repeats, one noise for both sides"
-    """Two-sample t test with one variance, which a side with one run or the history needs."""
+    """Two-sample t test with one variance, needed if a side has one run or if the history is used."""
     HOSTS = "pairs of hosts"
-    """t test of the differences of hosts that both sides have."""
+    """t test of the differences on the hosts that both sides have."""
     HISTORY = "one run a side, noise from history"
-    """Noise between runs from the history, and from the samples where there are some."""
+    """Noise between runs from the history, and noise within runs from the samples, if any."""
     ASSUMED = "one run a side, noise unknown"
-    """Nothing tells the noise between runs."""
+    """The noise between runs is unknown."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class Noise:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A difference of two sides.
+    """A difference between two sides.
 
     Args:
-        difference: second minus first, of logarithms or as a share of the first.
-        error: its standard error; 0 where the repeats do not differ at all.
+        difference: second side minus first side, of logarithms or as a share of the first side.
+        error: its standard error; 0 if the repeats do not differ at all.
         degrees: degrees of freedom of the error.
-        method: how that was found.
+        method: the method of the estimate.
         in_logarithms: whether it is a difference of logarithms.
     """
 
@@ -67,7 +67,7 @@ class Estimate:
 
     @property
     def p_value(self) -> float:
-        """How likely a difference at least as large is if there is none in truth."""
+        """The probability of a difference at least as large if the sides do not truly differ."""
         if not self.error:
             return float(not self.difference)
         return two_sided_p_value(self.difference / self.error, self.degrees)
@@ -94,21 +94,21 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Block:
-    """The values of one host, one for each independent repeat, of both sides."""
+    """The values of one host on both sides, one value for each independent repeat."""
 
     before: Values
     after: Values
 
     @property
     def degrees(self) -> int:
-        """How many degrees of freedom its repeats give."""
+        """Degrees of freedom of its repeats."""
         return len(self.before) + len(self.after) - 2
 
 
 def scaled(blocks: Sequence[Block]) -> tuple[list[Block], bool] | None:
-    """Return the blocks on the scale on which they are compared, and whether these are logarithms.
+    """Return the blocks on the scale of the comparison, and whether that scale is logarithmic.
 
-    Returns None if no share can be told: the first side's mean is 0.
+    Returns None if no share can be calculated, because the first side's mean is 0.
     """
     values = [value for block in blocks for side in (block.before, block.after) for value in side]
     if min(values) > 0:
@@ -124,7 +124,7 @@ def scaled(blocks: Sequence[Block]) -> tuple[list[Block], bool] | None:
 
 
 def noise_between_runs(groups: Iterable[Values]) -> Noise | None:
-    """Return the noise of single runs, from groups of runs that should be alike; None if no group has two."""
+    """Return the noise of single runs, from groups of like runs; None if no group has two runs."""
     squares, degrees = 0.0, 0
     for group in groups:
         one = scaled([Block(group, group)])
@@ -140,15 +140,15 @@ def estimate(
     history: Noise | None = None,
     sampling_errors: tuple[float, float] | None = None,
 ) -> Estimate | None:
-    """Estimate the difference of two sides.
+    """Estimate the difference between two sides.
 
     Args:
-        blocks: the hosts of both sides, or one block; each side of a block has a value at least.
+        blocks: one block for each host of both sides, or one block; each side of a block has a value.
         history: the noise of single runs, as a share.
-        sampling_errors: of the one run of each side, from its samples; used where nothing is repeated.
+        sampling_errors: the errors of the one run of each side, from its samples; used without repeats.
 
     Returns:
-        None if the difference cannot be told as a share.
+        None if the difference cannot be expressed as a share.
     """
     on_scale = scaled(blocks)
     if on_scale is None:
@@ -177,7 +177,7 @@ def estimate(
 def _of_single_runs(
     difference: float, sampling: float, history: Noise | None, *, in_logarithms: bool
 ) -> Estimate:
-    """One run a side: samples tell what is within a run; what is between runs, history or an assumption."""
+    """Estimate from one run per side: noise within runs from samples, between runs known or assumed."""
     noise = history or Noise(ASSUMED_NOISE, math.inf)
     error, degrees = _welch([(sampling**2, math.inf), (2 * noise.deviation**2, noise.degrees)])
     method = Method.HISTORY if history else Method.ASSUMED
@@ -187,7 +187,7 @@ def _of_single_runs(
 def _pooled(
     difference: float, blocks: Sequence[Block], history: Noise | None, *, in_logarithms: bool
 ) -> Estimate:
-    """One variance for both sides, of their repeats and of the history, each by its degrees of freedom."""
+    """Use one variance for both sides, from repeats and history, weighted by degrees of freedom."""
     prior = history or Noise(0.0, 0.0)
     squares = prior.degrees * prior.deviation**2
     squares += sum(
@@ -202,7 +202,7 @@ def _pooled(
 
 
 def _welch(terms: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The error of a sum of terms, each a variance with its degrees of freedom.
+    """Return the error of a sum of terms, each a variance with its degrees of freedom.
 
     Source: Welch, The Generalization of Student's Problem, Biometrika 34 (1947); Satterthwaite 1946.
     """

@@ -1,4 +1,4 @@
-"""One run as it is compared: its values by scenario and metric, and what it was measured with."""
+"""A run prepared for a comparison: its values by scenario and metric, and the conditions of measurement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"#\d+$")
 
 
 class Key(NamedTuple):
-    """What is compared: a metric of a scenario."""
+    """The subject of a comparison: a metric of a scenario."""
 
     scenario: str
     metric: str
@@ -31,7 +31,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """What all values of a metric have in common."""
+    """Properties that all values of a metric share."""
 
     unit: str
     relativity: Relativity
@@ -43,13 +43,13 @@ class MeasuredRun:
     """A run.
 
     Args:
-        folder: its folder.
+        folder: the run's folder.
         document: its run.json.
         cases: its cases by scenario, one for each round of the actions.
-        values: its values of each metric, one for each round.
-        kinds: what each metric is.
-        watched: what monitors saw of each scenario, summed up: the values by metric.
-        units: the units of what monitors saw.
+        values: the values of each metric, one for each round.
+        kinds: the properties of each metric.
+        watched: the monitors' summaries of each scenario: the values by metric.
+        units: the units of the monitors' metrics.
     """
 
     folder: Path
@@ -77,7 +77,7 @@ class MeasuredRun:
         return next((one for one in worst if one.value in judged), None)
 
     def samples_file(self, scenario: str) -> Path | None:
-        """Return the samples of a scenario; None if there are none, or several rounds."""
+        """Return the samples file of a scenario; None if it has none, or one for each of several rounds."""
         cases = self.cases.get(scenario, ())
         if len(cases) != 1 or not cases[0].case_dir:
             return None
@@ -90,7 +90,7 @@ def read_measured_run(folder: Path) -> MeasuredRun:
     """Read a run's folder.
 
     Raises:
-        UsageError: if it has no readable run.json.
+        UsageError: if it does not contain a readable run.json.
     """
     document = RunDocument.read(folder)
     names = scenarios_without_rounds(document.cases)
@@ -114,10 +114,10 @@ def _add(run: MeasuredRun, record: MetricRecord, scenario: str) -> None:
 
 
 def scenarios_without_rounds(cases: Sequence[CasePart]) -> dict[str, str]:
-    """Return what each case's scenario is called in every round of the actions.
+    """Return each case's scenario name without the number of its round.
 
-    The second case of a name is ``name#2``, whether it is of the second round or another one of the first;
-    the number of its round stands before its step.
+    The second case with a name is ``name#2``, whether it belongs to the second round or is another case of
+    the first; the number of its round precedes its step's key.
     """
     names: dict[str, str] = {}
     counts: dict[tuple[str, str], int] = {}

@@ -1,4 +1,4 @@
-"""The sides of a comparison: which runs each name on the command line stands for."""
+"""The sides of a comparison: finds the runs that each name on the command line stands for."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Side:
     """One side of a comparison.
 
     Args:
-        name: what it was called.
-        runs: its runs, one at least.
-        left_out: what was named but is not a finished run, with the reason.
+        name: the name that was given.
+        runs: its runs, at least one.
+        left_out: folders that do not hold a finished run, with the reason.
     """
 
     name: str
@@ -37,12 +37,12 @@ def read_side(name: str, results_dir: Path) -> Side:
     """Read the runs of one side.
 
     Args:
-        name: runs separated by commas; each the folder of a run, of a fleet run or of many runs, a pattern
-            of such (``results/base-*``), or the id of a run or its beginning.
-        results_dir: where runs are looked for by id.
+        name: runs separated by commas. Each is the folder of a run, of a fleet run or of many runs, a pattern
+            for such folders (``results/base-*``), or the id of a run or its beginning.
+        results_dir: the folder in which ids are looked up.
 
     Raises:
-        UsageError: if there are no such runs, or none came to its end.
+        UsageError: if no such run exists, or none has finished.
     """
     folders: list[Path] = []
     for part in filter(None, name.split(_SEPARATOR)):
@@ -54,12 +54,12 @@ def read_side(name: str, results_dir: Path) -> Side:
             continue
         run = read_measured_run(folder)
         if run.document.end is None:
-            left_out.append(f"{run.name}: did not come to its end")
+            left_out.append(f"{run.name}: did not finish")
         else:
             runs.append(run)
     if not runs:
         raise UsageError(
-            f"{name!r} names no run that came to its end",
+            f"{name!r} names no run that has finished",
             remedy="name folders or ids of runs; vcagent runs lists them",
             details=tuple(left_out),
         )
@@ -74,13 +74,13 @@ def _folders(name: str, results_dir: Path) -> list[Path]:
         start = Path(path.anchor)
         matches = sorted(match for match in start.glob(str(path.relative_to(start))) if match.is_dir())
         if not matches:
-            raise UsageError(f"no folder fits {name!r}", remedy="quote the pattern and see where it looks")
+            raise UsageError(f"no folder matches {name!r}", remedy="quote the pattern and check its path")
         return [one for match in matches if not match.is_symlink() for one in _below(match)]
     return [ResultsFolder(results_dir).find(name)]
 
 
 def _below(folder: Path) -> list[Path]:
-    """The runs that a folder is, or holds."""
+    """Return the folder itself if it holds a run, else the runs in it."""
     if (folder / RUN_FILE).is_file():
         return [folder]
     if (folder / FLEET_FILE).is_file():

@@ -1,4 +1,4 @@
-"""Student's t distribution, by the standard library alone."""
+"""Student's t distribution, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TINY = 1e-300
 
 
 def two_sided_p_value(t: float, degrees: float) -> float:
-    """Return how likely a value at least as far from 0 as ``t`` is.
+    """Return the probability of a value at least as far from 0 as ``t``.
 
     Args:
         t: the statistic; infinite for a difference without any noise.
@@ -26,7 +26,7 @@ def two_sided_p_value(t: float, degrees: float) -> float:
 
 
 def two_sided_quantile(confidence: float, degrees: float) -> float:
-    """Return the t that values stay within with this probability, on both sides of 0.
+    """Return the t that bounds this share of the distribution symmetrically around 0.
 
     Args:
         confidence: above 0 and below 1.

@@ -1,4 +1,4 @@
-"""Verdicts on differences: changed, same or undecided, with one rate of false alarms for all of them."""
+"""Verdicts on differences: changed, same or undecided, with one rate of false alarms for all metrics."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FALSE_ALARMS = 0.05
-"""How often a comparison of what is alike may name any change."""
+"""Largest probability that a comparison of sides without differences reports any change."""
 BEYOND_PLAUSIBLE = 0.001
-"""The p value, at the noise that is assumed, below which a difference is real whatever the noise is."""
+"""p value, with the assumed noise, below which a difference is real whatever the true noise is."""
 
 
 class Outcome(str, Enum):
-    """Whether two sides differ."""
+    """The verdict on whether two sides differ."""
 
     CHANGED = "changed"
     SAME = "same"
@@ -51,13 +51,13 @@ def _verdict(one: Estimate, threshold: float, limit: float) -> Outcome:
 
 
 def largest_true(p_values: Sequence[float], rate: float = FALSE_ALARMS) -> float:
-    """Return the p value up to which differences are real, at this rate of false discoveries.
+    """Return the p value up to which differences count as real, at this rate of false discoveries.
 
     Source: Benjamini and Hochberg, Controlling the False Discovery Rate, JRSS B 57 (1995). If nothing
-    differs, the chance that anything is named is at most ``rate``.
+    differs, the chance that any difference is reported is at most ``rate``.
 
     Returns:
-        A negative number if none is.
+        A negative number if no difference counts as real.
     """
     count = len(p_values)
     passed = [p for place, p in enumerate(sorted(p_values), start=1) if p <= rate * place / count]

@@ -1,4 +1,4 @@
-"""What people and programs read after a run: the page, the summaries, the table in the terminal."""
+"""Output of a run for people and programs: the page, the summaries, the table in the terminal."""
 
 from agent.report.case_summary import write_case_summary
 from agent.report.html import REPORT_FILE, write_report

@@ -1,4 +1,4 @@
-"""summary.json: what one case found, in one schema for every workload."""
+"""summary.json: the result of one case, in one schema for every workload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def metric_json(metric: Metric) -> dict[str, Any]:
-    """A metric with its unit; what is empty is left out."""
+    """Return a metric with its unit, without empty values."""
     values: dict[str, Any] = {
         "name": metric.name,
         "value": metric.value,
@@ -43,13 +43,13 @@ def _source(source: str, case_dir: Path) -> str:
 def write_case_summary(
     case_dir: Path, output: ParsedOutput, usage: Sequence[Metric] = (), warnings: Sequence[str] = ()
 ) -> Path:
-    """Write ``summary.json`` beside a case's raw logs, whole or not at all.
+    """Write ``summary.json`` beside a case's raw logs, completely or not at all.
 
     Args:
         case_dir: the folder of the case's raw logs.
-        output: what they say.
-        usage: what the monitors saw meanwhile.
-        warnings: what they warn of.
+        output: the result that was read from the logs.
+        usage: what the monitors recorded during the case.
+        warnings: the monitors' warnings.
 
     Returns:
         The file's path.

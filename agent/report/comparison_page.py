@@ -1,4 +1,4 @@
-"""A comparison as a page: what else differs, the verdicts, and plots of every side; it loads nothing."""
+"""A comparison as a self-contained page: other differences, the verdicts, and plots of every side."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 _STEPS = 80
 _LAST_PERCENTILE = 99.5
-"""Where plots of distributions end: what is beyond it would press the rest together."""
+"""Percentile at which plots of distributions end; larger values would compress the rest."""
 _TONES = {"better": "good", "worse": "bad", "undecided": "warn"}
 
 
 def write_comparison_page(path: Path, comparison: Comparison, sides: Sequence[Side]) -> None:
-    """Write the page, whole or not at all.
+    """Write the page, completely or not at all.
 
     Args:
         path: the file.
-        comparison: what was found.
+        comparison: the result of the comparison.
         sides: the sides that were compared.
     """
     names = [chr(ord("A") + place) for place in range(len(sides))]
@@ -65,18 +65,18 @@ def write_comparison_page(path: Path, comparison: Comparison, sides: Sequence[Si
 
 
 def _side_text(name: str, runs: Sequence[str]) -> str:
-    """Return a side's name with its runs; a side that is one run is named once."""
+    """Return a side's name with its runs; a side that is one run is shown once."""
     return name if [name] == list(runs) else f"{name}: {', '.join(runs)}"
 
 
 def _common_notes(metrics: Sequence[ComparedMetric]) -> tuple[str, ...]:
-    """Return the notes that all metrics of a scenario have, which the page then has once."""
+    """Return the notes that all metrics of a scenario have; the page shows them once."""
     first = metrics[0].notes if len(metrics) > 1 else ()
     return tuple(note for note in first if all(note in one.notes for one in metrics))
 
 
 def _by_scenario(comparison: Comparison) -> list[tuple[str, list[ComparedMetric]]]:
-    """Return the metrics of each scenario, all sides of a metric beside each other."""
+    """Return the metrics of each scenario, with all sides of a metric next to each other."""
     places = {key: place for place, key in enumerate(dict.fromkeys(one.key for one in comparison.metrics))}
     ordered = sorted(comparison.metrics, key=lambda one: (one.key.scenario, places[one.key]))
     return [(name, list(of_it)) for name, of_it in groupby(ordered, key=lambda one: one.key.scenario)]
@@ -121,7 +121,7 @@ def _figures(
 
 
 def _distributions(scenario: str, names: Sequence[str], sides: Sequence[Side]) -> Iterator[Figure]:
-    """The distributions of the samples of each side's first run that has some, over one another."""
+    """Plot the samples of each side's first run that has samples, on top of each other."""
     found = [(name, one) for name, side in zip(names, sides, strict=True)
              if (one := next(_samples(scenario, side.runs), None))]  # fmt: skip
     for kind, title in LATENCIES.items():

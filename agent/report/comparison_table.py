@@ -1,4 +1,4 @@
-"""A comparison on the terminal: what else differs first, then the results, then how they were judged."""
+"""A comparison on the terminal: first other differences, then the results, then the method."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"better": "green", "worse": "bold red"}
 _SHOWN = 60
-"""Characters of a value that are shown."""
+"""Longest value that is shown in full, in characters."""
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:

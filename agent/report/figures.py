@@ -1,4 +1,4 @@
-"""Which plots a report shows: distributions and rates of a case, usage of the host over time."""
+"""Selects the plots of a report: distributions and rates of a case, usage of the host over time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 PERCENTILES = (50, 90, 95, 99, 99.9)
 BINS = 40
 LONG_TAIL = 1.6
-"""Where the largest value is more than this many times the 99th percentile, plots end before it."""
+"""If the largest value is more than this many times the 99th percentile, plots end before it."""
 NARROW = 0.6
-"""Where the smallest value is more than this share of the largest, plots do not begin at 0."""
+"""If the smallest value is more than this share of the largest, plots do not begin at 0."""
 PANEL_LIMIT = 16
 
 LATENCIES = {"ttft": "Time to first token", "tpot": "Time per output token", "latency": "End-to-end latency"}
@@ -31,13 +31,13 @@ LATENCIES = {"ttft": "Time to first token", "tpot": "Time per output token", "la
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot with what stands around it.
+    """A plot with its title, note and legend.
 
     Args:
-        title: what it shows.
-        note: what else a reader must know, such as values outside of it.
+        title: the plot's title.
+        note: additional information for the reader, such as values outside the plot.
         svg: the plot.
-        legend: a class and a name for each line, where there are several.
+        legend: a class and a name for each line, if there are several.
     """
 
     title: str
@@ -47,12 +47,12 @@ class Figure:
 
 
 def latency_limits(details: Mapping[str, Any]) -> dict[str, float]:
-    """The limits a case was held to, by the kind of latency, in seconds.
+    """Return the limits of a case by the kind of latency, in seconds.
 
     Args:
         details: the case's details. ``ttft_limit_s``, ``tpot_limit_s`` and ``latency_limit_s`` are limits of
-            any workload; LoadGen's settings are limits in Server's performance runs, of tokens only where it
-            measured them.
+            any workload. LoadGen's settings are limits in Server's performance runs; those for tokens count
+            only if LoadGen measured tokens.
     """
     settings = dict.fromkeys(LATENCIES, "")
     if details.get("scenario") == "Server" and details.get("mode") != "AccuracyOnly":
@@ -71,10 +71,10 @@ def latency_limits(details: Mapping[str, Any]) -> dict[str, float]:
 
 
 def sample_figures(statistics: SampleStatistics, limits: Mapping[str, float]) -> list[Figure]:
-    """Histograms, then cumulative distributions, then rates over time.
+    """Return histograms, then cumulative distributions, then rates over time.
 
     Args:
-        statistics: what samples.csv tells.
+        statistics: the content of samples.csv.
         limits: limits in seconds by the kind of latency; see ``latency_limits``.
     """
     known: list[tuple[str, Distribution, float | None]] = []
@@ -89,12 +89,12 @@ def sample_figures(statistics: SampleStatistics, limits: Mapping[str, float]) ->
 def host_figures(
     usage: HostUsage, *, start_s: float = -math.inf, end_s: float = math.inf, bands: Sequence[Band] = ()
 ) -> list[Figure]:
-    """A plot for each metric the monitors measured.
+    """Return a plot for each metric that the monitors measured.
 
     Args:
-        usage: what they saw.
-        start_s: where the span to show begins, in seconds from the start of the run.
-        end_s: where it ends.
+        usage: the monitors' records.
+        start_s: the start of the time span to show, in seconds from the start of the run.
+        end_s: the end of the time span.
         bands: the times in which cases ran.
     """
     panels = [_panel(panel, start_s, end_s, bands) for panel in usage.panels()]
@@ -102,7 +102,7 @@ def host_figures(
 
 
 def chart_figure(chart: Chart) -> Figure:
-    """A chart that an action asks for."""
+    """Return the plot of a chart that an action asks for."""
     points = [point for series in chart.series for point in series.points]
     tops = [point.y + (point.error or 0) for point in points]
     feet = [point.y - (point.error or 0) for point in points]
@@ -180,7 +180,7 @@ def _cumulative(title: str, distribution: Distribution, limit: float | None) -> 
 
 def _rates(statistics: SampleStatistics) -> list[Figure]:
     intervals = statistics.intervals
-    if len(intervals) < 2:  # noqa: PLR2004 - one point makes no line
+    if len(intervals) < 2:  # noqa: PLR2004 - a line needs two points
         return []
     width = f"means over {format_duration(intervals[0].end_s - intervals[0].start_s)}"
     figures = [_rate("Samples completed", "samples/s", intervals, lambda part: part.samples_per_s, width)]

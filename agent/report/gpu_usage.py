@@ -1,4 +1,4 @@
-"""What the GPUs did in a case: a row a GPU, from the monitor's summary."""
+"""Table of the GPUs' usage in a case: one row for each GPU, from the monitor's summary."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _COLUMNS = {
     "NVLink, received": ("nvlink_received_mean",),
     "Energy": ("energy",),
 }
-"""Each with the metrics that fill it, of which the first that is there counts; means if nothing is said."""
+"""Columns with the metrics that fill them. The first metric that exists is shown; most are means."""
 
 
 @dataclass(frozen=True)
 class GpuTable:
-    """GPUs by columns.
+    """A table of GPUs.
 
     Args:
-        columns: those of which any GPU has a number.
-        rows: a GPU's index with its cells; None where it has no number.
+        columns: titles of the columns in which at least one GPU has a number.
+        rows: a GPU's index with its cells; a cell is None if the GPU has no number for it.
     """
 
     columns: tuple[str, ...]
@@ -42,7 +42,7 @@ class GpuTable:
 
 
 def gpu_table(usage: Iterable[Metric]) -> GpuTable | None:
-    """The table of a case's summary; None where no GPU was watched."""
+    """Return the table of a case's summary; None if no GPU was monitored."""
     by_gpu: dict[int, dict[str, Metric]] = {}
     for metric in usage:
         if found := _OF_GPU.fullmatch(metric.name):
@@ -62,6 +62,6 @@ def _first(metrics: dict[str, Metric], names: tuple[str, ...]) -> Metric | None:
 
 
 def _alike(column: list[Metric | None]) -> list[Quantity | None]:
-    """The numbers of a column in one unit, so that GPUs compare at a glance."""
+    """Return the numbers of a column in the same unit, so that GPUs can be compared at a glance."""
     most = max((metric.value for metric in column if metric), key=abs, default=0.0)
     return [quantity(metric.value, metric.unit, like=most) if metric else None for metric in column]

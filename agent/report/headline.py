@@ -1,4 +1,4 @@
-"""Which of many numbers stand for a case: throughput, latency, time to first token, and so on."""
+"""Selects the metrics that represent a case: throughput, latency, time to first token, and so on."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _WARM_UP = re.compile(r"warm_?up", re.IGNORECASE)
 _OTHER = "result"
 _ACCURACY = re.compile(r"accuracy|acc\b|rouge|exact_match|score", re.IGNORECASE)
 _PERCENTILES = ("p99", "p90", "p95", "p97", "p99_9", "p50", "mean")
-"""The order in which a latency is taken: the one that MLPerf's limits apply to first."""
+"""Statistics of a latency in order of preference: first the percentile of MLPerf's limits."""
 
 _RATES = ("tokens/s", "samples/s", "queries/s")
-"""The order in which a throughput is taken: language models are compared by tokens."""
+"""Units of throughput in order of preference: language models are compared by tokens."""
 
 
 def _is_throughput(metric: Metric) -> bool:
@@ -58,11 +58,11 @@ def _rank(metric: Metric) -> tuple[int, bool, int]:
 
 
 def headline(metrics: Iterable[Metric]) -> dict[str, Metric]:
-    """The one metric of each kind that stands for a case; kinds that it does not have are left out.
+    """Return the one metric of each kind that represents a case; kinds without a metric are left out.
 
-    Among several of a kind the one with the lowest verbosity is taken, then tokens before samples and
-    the 99th percentile before others, then the first. A warm-up's number stands for a case only where there
-    is no other; a case of none of these kinds has its first metric, as ``result``.
+    If a kind has several metrics, the lowest verbosity comes first, then tokens before samples and the 99th
+    percentile before others, then the first metric. A metric of the warm-up is used only if the case has no
+    other metrics. A case without any of these kinds has its first metric, as ``result``.
     """
     every = list(metrics)
     known = [metric for metric in every if not _WARM_UP.search(metric.name)] or every
@@ -76,9 +76,9 @@ def headline(metrics: Iterable[Metric]) -> dict[str, Metric]:
 
 
 def headline_metrics(metrics: Iterable[Metric]) -> list[Metric]:
-    """The metrics to show at a glance: those of verbosity 1, else the headline of each kind.
+    """Return the metrics to show at a glance: those of verbosity 1, or else the headline of each kind.
 
-    The headline of each kind stands first: throughput, latency, TTFT, TPOT, accuracy, efficiency.
+    The headline of each kind comes first: throughput, latency, TTFT, TPOT, accuracy, efficiency.
     """
     known = list(metrics)
     chosen = {metric.name: metric for metric in headline(known).values()}
@@ -90,7 +90,7 @@ def headline_metrics(metrics: Iterable[Metric]) -> list[Metric]:
 
 
 def headline_json(metrics: Iterable[Metric]) -> dict[str, Any]:
-    """The headline by kind, for a summary that programs read."""
+    """Return the headline by kind, for a summary that programs read."""
     return {
         kind: {"metric": metric.name, "value": metric.value, "unit": metric.unit}
         for kind, metric in headline(metrics).items()

@@ -1,4 +1,4 @@
-"""How the host was used during the run: the monitor's records, one panel a metric, one series a device."""
+"""Usage of the host over time, from the monitors' records: one panel per metric, one series per device."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Panel:
     Args:
         name: the metric's name without its device, in words.
         unit: its base unit.
-        description: what the monitor says it is.
-        series: a series a device; the name is empty where there is only the host.
+        description: the monitor's description of the metric.
+        series: one series for each device; the name is empty if the metric belongs to the whole host.
     """
 
     name: str
@@ -46,10 +46,10 @@ class Panel:
 
 
 class HostUsage:
-    """Takes the monitors' records one by one and keeps panels of bounded size.
+    """Collects the monitors' records one by one in panels of bounded size.
 
     Args:
-        start: the start of the run, from which seconds are counted; the first record's where it is unknown.
+        start: the start of the run, from which seconds are counted; the first record's time if unknown.
     """
 
     def __init__(self, start: datetime | None = None) -> None:
@@ -57,7 +57,7 @@ class HostUsage:
         self._panels: dict[tuple[str, str], tuple[str, dict[str, TimeSeries]]] = {}
 
     def add(self, record: MetricRecord) -> None:
-        """Take one record of a monitor; of GPUs, which tell much, only what explains most."""
+        """Add a monitor's record; of the many metrics of GPUs, only the most important are kept."""
         self.start = self.start or record.timestamp
         name, device = _name_and_device(record.metric, record.metadata)
         if name.startswith("gpu") and record.verbosity > _GPU_VERBOSITY:
@@ -66,11 +66,11 @@ class HostUsage:
         series.setdefault(device, TimeSeries()).add(self.seconds(record.timestamp), record.value)
 
     def seconds(self, moment: datetime) -> float:
-        """A moment as seconds from the start."""
+        """Return a time as seconds from the start."""
         return (moment - self.start).total_seconds() if self.start else 0.0
 
     def panels(self) -> Iterator[Panel]:
-        """What was seen, GPUs first."""
+        """Return the panels, GPUs first."""
         for (name, unit), (description, series) in sorted(self._panels.items(), key=_place):
             by_device = {device: series[device] for device in sorted(series, key=_natural)}
             yield Panel(name.replace("_", " "), unit, description, by_device)

@@ -1,4 +1,4 @@
-"""report.html and one page a case: what happened, what it means and what to change, with nothing to load."""
+"""report.html and one page for each case: what happened, what it means and what to change."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 REPORT_FILE = "report.html"
 RUN_FILES = ("run.json", "metrics.jsonl", "metrics.csv", "rollup/run_rollup.json", "logs/vcagent.jsonl")
 AROUND_CASE = 0.05
-"""How much of a case's time is shown before and after it."""
+"""Time shown before and after a case, as a share of the case's duration."""
 
 
 def write_report(run_dir: Path) -> Path:
     """Write ``report.html`` and a ``benchmark_report_<case>.html`` in each case's folder.
 
-    A run that failed, was interrupted or is still going is reported with what there is. Every page stands
-    alone: it loads nothing, from this host or any other, and runs no script.
+    A run that failed, was interrupted or is still running is reported up to its present state. Every page is
+    self-contained: it loads nothing, from this host or any other, and runs no script.
 
     Args:
         run_dir: the run's folder.
@@ -38,7 +38,7 @@ def write_report(run_dir: Path) -> Path:
         The path of ``report.html``.
 
     Raises:
-        UsageError: if the folder holds no readable run.json.
+        UsageError: if the folder does not contain a readable run.json.
     """
     run = read_run(run_dir)
     templates = page_environment()
@@ -91,7 +91,7 @@ def page_environment(*packages: str) -> Environment:
     """Return the environment that renders pages; it compiles each template once in a process.
 
     Args:
-        packages: packages with templates of their own, beside the common ones.
+        packages: packages with their own templates, in addition to the common ones.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in (*packages, "agent.report")]),

@@ -1,4 +1,4 @@
-"""How single values are put on the page: the filters of its templates."""
+"""Filters of the page templates: they format single values."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _BETTER = {Relativity.HIGHER: "higher is better", Relativity.LOWER: "lower is be
 
 
 def href(path: Path, base: Path) -> str:
-    """A relative link from a page in the folder ``base``."""
+    """Return a relative link from a page in the folder ``base``."""
     return quote(Path(os.path.relpath(path, base)).as_posix())
 
 
 def moment(value: datetime | None) -> str:
-    """A time to the second, in UTC; empty where there is none."""
+    """Return a time to the second, in UTC; empty if the value is None."""
     return f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC" if value else ""
 
 
 def plain(value: Any) -> str:
-    """A setting or fact as it was given."""
+    """Return a setting or fact as it was given."""
     if value is None:
         return "not known"
     if isinstance(value, bool):
@@ -54,14 +54,14 @@ def plain(value: Any) -> str:
 
 
 def agent_version(run: Mapping[str, Any]) -> str:
-    """The agent's name with its version, where the run tells."""
+    """Return the agent's name, with its version if the run has it."""
     versions = run.get("versions")
     version = versions.get("vcagent") if isinstance(versions, Mapping) else None
     return f"vcagent {version}" if version else "vcagent"
 
 
 def file_size(path: Path) -> str:
-    """A file's size; empty where it is gone."""
+    """Return a file's size; empty if the file no longer exists."""
     try:
         return str(quantity(path.stat().st_size, "bytes"))
     except OSError:

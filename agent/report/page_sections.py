@@ -1,4 +1,4 @@
-"""What each part of a page holds, worked out before the template lays it out."""
+"""Prepares the content of each section of a page, for the templates to lay out."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ Rows = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class CaseSection:
-    """One case as a page shows it.
+    """One case as shown on a page.
 
     Args:
         case: the case.
-        anchor: its place on the page.
-        note: what is wrong with its samples, if anything.
-        tables: what the case sets side by side.
-        gpus: what the GPUs did meanwhile, where they were watched.
-        percentiles: for each latency its title and the cells of the table of percentiles.
+        anchor: the anchor of its section on the page.
+        note: problems with its samples, if any.
+        tables: the case's tables for comparison.
+        gpus: the GPUs' usage during the case; None if no GPU was monitored.
+        percentiles: the title of each latency with the cells of the table of percentiles.
         files: raw logs.
     """
 
@@ -66,7 +66,7 @@ class CaseSection:
 
 
 def case_sections(run: RunResult) -> list[CaseSection]:
-    """The run's cases, in their order; the samples of a folder go to the first case that has it."""
+    """Return the run's cases in order; the samples of a folder belong to its first case."""
     sections, seen = [], set[Path]()
     for number, case in enumerate(run.cases, start=1):
         has_samples = case.case_dir is not None and case.case_dir not in seen
@@ -110,7 +110,7 @@ def _case_section(run: RunResult, case: CaseResult, number: int, *, has_samples:
 
 
 def identity(run: RunResult) -> Rows:
-    """Which run this is: host, time, run, experiment."""
+    """Return the rows that identify a run: host, time, run, experiment."""
     rows = [
         ("Host", run.client_id),
         ("Started", moment(run.start)),
@@ -123,7 +123,7 @@ def identity(run: RunResult) -> Rows:
 
 
 def setting_groups(run: RunResult) -> list[tuple[str, Rows, bool]]:
-    """Title, rows, and whether it is open at first: parameters, command line, versions, host facts."""
+    """Return title, rows, and whether the group is open: parameters, command line, versions, host facts."""
     command = run.values.get("command_line")
     words = [str(word) for word in command] if isinstance(command, list) else []
     groups = [
@@ -170,7 +170,7 @@ def _files(case_dir: Path) -> list[Path]:
 
 
 def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
-    """Nested values as dotted names with a text each; lists of plain values stay on one line."""
+    """Return nested values as dotted names, each with a text; lists of plain values stay on one line."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))

@@ -1,7 +1,7 @@
-"""Plots as inline SVG: lines and histograms with ticks, units, marks and hover texts, without any script.
+"""Plots as inline SVG: lines and histograms with ticks, units, marks and hover texts, without scripts.
 
-Colours come from the page's style sheet by class, so that one plot serves light, dark and print. Every
-plot has the width of a phone: the page sets several beside each other instead of shrinking one.
+The page's style sheet sets the colours by class, so that one plot works in light and dark mode and in print.
+Every plot has the width of a phone: the page puts several next to each other instead of shrinking one.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ LEFT, RIGHT, BOTTOM, TOP = 46, 12, 38, 22
 MARK_ROW = 12
 CHARACTER_WIDTH = 7
 DISTINCT_LINES = 8
-"""More lines than the palette has colours are drawn alike."""
+"""Number of colours in the palette; if a plot has more lines, all are drawn alike."""
 GAP = 4
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One direction of a plot.
+    """One axis of a plot.
 
     Args:
-        title: what is shown along it.
+        title: the quantity along the axis.
         unit: the base unit of its values; empty for a plain number.
-        low: where it begins.
-        high: where it ends.
-        is_time: whether it is the time of the run, shown as seconds, minutes or hours.
+        low: the value at which the axis begins.
+        high: the value at which the axis ends.
+        is_time: whether the axis shows the time of the run, as seconds, minutes or hours.
     """
 
     title: str
@@ -51,7 +51,7 @@ class Axis:
 
     @property
     def scale(self) -> Scale:
-        """The unit its numbers are shown in."""
+        """The unit in which the axis shows its numbers."""
         return time_scale(self.high - self.low) if self.is_time else scale_for(self.unit, self.high)
 
     @property
@@ -60,7 +60,7 @@ class Axis:
         return f"{self.title} ({self.scale.unit})" if self.scale.unit else self.title
 
     def ticks(self, count: int) -> list[tuple[float, str]]:
-        """Values in the base unit, each with its label."""
+        """Return values in the base unit, each with its label."""
         factor = self.scale.factor
         return [
             (tick / factor, _tick_label(tick))
@@ -70,7 +70,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """Points in order of x; the name is empty where there is only one line."""
+    """Points in order of x; the name is empty if the plot has only one line."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -78,7 +78,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Mark:
-    """A value on the x axis worth a line: a percentile, or a limit."""
+    """A value on the x axis that is marked by a line: a percentile, or a limit."""
 
     value: float
     name: str
@@ -87,7 +87,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Band:
-    """A part of the x axis: the time in which a case ran."""
+    """A part of the x axis: the time during which a case ran."""
 
     start: float
     end: float
@@ -95,7 +95,7 @@ class Band:
 
 
 def nice_ticks(low: float, high: float, count: int) -> list[float]:
-    """About ``count`` round numbers from ``low`` to ``high``, steps being 1, 2 or 5 times a power of ten."""
+    """Return about ``count`` round numbers from ``low`` to ``high``, in steps of 1, 2 or 5 times 10^n."""
     span = high - low
     if not (math.isfinite(span) and span > 0):
         return [low]
@@ -116,11 +116,11 @@ def line_plot(
     marks: Sequence[Mark] = (),
     bands: Sequence[Band] = (),
 ) -> Markup:
-    """Values along x; a single line is filled down to the axis.
+    """Draw values along x; a single line is filled down to the axis.
 
     Args:
-        label: what the plot shows, for those who cannot see it.
-        lines: what is drawn; with several, a legend is up to the page.
+        label: the plot's content, for screen readers.
+        lines: the lines to draw; for several, the page adds a legend.
         x: the horizontal axis.
         y: the vertical axis.
         marks: vertical lines.
@@ -142,11 +142,11 @@ def line_plot(
 
 
 def point_plot(label: str, series: Sequence[Series], x: Axis, y: Axis, *, joined: bool) -> Markup:
-    """A dot for each of a few points, with its error and its name; a legend is up to the page.
+    """Draw a dot for each of a few points, with its error and its name; the page adds a legend.
 
     Args:
-        label: what the plot shows, for those who cannot see it.
-        series: points of one colour each.
+        label: the plot's content, for screen readers.
+        series: the points; each series has one colour.
         x: the horizontal axis.
         y: the vertical axis.
         joined: whether a line goes through the points of a series.
@@ -178,9 +178,9 @@ def _hint(series: str, point: Point, x: Axis, y: Axis) -> str:
 
 
 def unbroken(points: Sequence[tuple[float, float]]) -> list[Sequence[tuple[float, float]]]:
-    """The parts of a line over time between which nothing was measured: a line across would be made up.
+    """Return the parts of a line over time, split at gaps where nothing was measured.
 
-    A gap is more than ``GAP`` times as long as half of the steps are.
+    A gap is a step that is more than ``GAP`` times the median step.
     """
     steps = [after[0] - before[0] for before, after in pairwise(points)]
     if not steps:
@@ -193,13 +193,13 @@ def unbroken(points: Sequence[tuple[float, float]]) -> list[Sequence[tuple[float
 def histogram(
     label: str, shares: Sequence[float], x: Axis, y_title: str, *, marks: Sequence[Mark] = ()
 ) -> Markup:
-    """Bars of equal width over the x axis.
+    """Draw bars of equal width along the x axis.
 
     Args:
-        label: what the plot shows, for those who cannot see it.
+        label: the plot's content, for screen readers.
         shares: the share, 0 to 1, in each part of the axis.
         x: the horizontal axis; the bars divide it evenly.
-        y_title: what is counted.
+        y_title: the quantity that is counted.
         marks: vertical lines.
     """
     frame = _Frame(x, Axis(y_title, "ratio", 0, max(shares) * 1.05 or 1), len(_mark_rows(marks, x)))
@@ -218,7 +218,7 @@ def histogram(
 
 
 class _Frame:
-    """Where values lie on the drawing, and what is around them."""
+    """The positions of values on the drawing, and the parts around the plot."""
 
     def __init__(self, x: Axis, y: Axis, mark_rows: int) -> None:
         self.x_axis, self.y_axis = x, y
@@ -283,7 +283,7 @@ def _share(value: float, axis: Axis) -> float:
 
 
 def _mark_rows(marks: Sequence[Mark], x: Axis) -> list[list[Mark]]:
-    """The marks within the axis, in as few rows as keep their names apart."""
+    """Return the marks within the axis, in as few rows as possible without overlapping names."""
     rows: list[list[Mark]] = []
     ends: list[float] = []
     plot_width = WIDTH - LEFT - RIGHT
@@ -301,7 +301,7 @@ def _mark_rows(marks: Sequence[Mark], x: Axis) -> list[list[Mark]]:
 
 
 def _line_hovers(frame: _Frame, lines: Sequence[Line], bands: Sequence[Band]) -> list[Markup]:
-    """A strip for each x, from half-way to its neighbours, that tells the lines' values and what ran."""
+    """Return a strip around each x that shows the lines' values and the cases that ran."""
     values: dict[float, list[str]] = defaultdict(list)
     for line in lines:
         for at, value in line.points:

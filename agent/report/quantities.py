@@ -1,4 +1,4 @@
-"""Numbers as people read them: few digits, a unit of fitting size, the exact value kept beside."""
+"""Numbers for people: few digits, a suitable unit, and the exact value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_BREAK_SPACE = "\u00a0"
 
 
 class Scale(NamedTuple):
-    """How a base unit is shown: the shown number is the value times ``factor``, in ``unit``."""
+    """The way to show a base unit: the shown number is the value times ``factor``, in ``unit``."""
 
     factor: float
     unit: str
@@ -43,7 +43,7 @@ _LADDERS: dict[str, tuple[Scale, ...]] = {
     "perplexity": (Scale(1, ""),),
     "": (Scale(1, ""),),
 }
-"""Units from the largest down; the first that gives a number of at least 1 is taken, else the last."""
+"""Scales from the largest down; the first that gives a number of at least 1 is used, else the last."""
 
 _SPELLINGS = {
     "s": "seconds",
@@ -82,9 +82,9 @@ class Quantity:
     """A number to show.
 
     Args:
-        number: few digits, thousands separated.
-        unit: the unit that goes with it; may be empty.
-        exact: the value in its base unit with all of its digits.
+        number: a few digits, with separators for thousands.
+        unit: the unit of the number; may be empty.
+        exact: the value in its base unit with all its digits.
     """
 
     number: str
@@ -92,16 +92,16 @@ class Quantity:
     exact: str
 
     def __str__(self) -> str:
-        """Number and unit, which no line break parts."""
+        """Return number and unit, joined by a non-breaking space."""
         return f"{self.number}{NO_BREAK_SPACE}{self.unit}" if self.unit else self.number
 
 
 def format_number(value: float, digits: int = SIGNIFICANT_DIGITS) -> str:
-    """A number with up to ``digits`` significant digits; whole numbers keep all of theirs."""
+    """Return a number with up to ``digits`` significant digits; whole numbers keep all their digits."""
     if not math.isfinite(value):
         return str(value)
     size = abs(value)
-    if size < 1e15 and value == int(value):  # noqa: PLR2004 - the range in which a double counts in ones
+    if size < 1e15 and value == int(value):  # noqa: PLR2004 - a double holds every whole number below this
         return f"{int(value):,}"
     if not 1e-4 <= size < 1e15:  # noqa: PLR2004
         return f"{value:.{digits - 1}e}"
@@ -111,10 +111,10 @@ def format_number(value: float, digits: int = SIGNIFICANT_DIGITS) -> str:
 
 
 def scale_for(unit: str, magnitude: float) -> Scale:
-    """The unit in which a value of this magnitude reads best.
+    """Return the unit in which a value of this magnitude is easiest to read.
 
     Args:
-        unit: the base unit, as a metric names it; one that is not known is shown as it is.
+        unit: the base unit, as the metric names it; an unknown unit is shown unchanged.
         magnitude: the largest absolute value to show, in the base unit.
     """
     name = unit.strip()
@@ -125,20 +125,20 @@ def scale_for(unit: str, magnitude: float) -> Scale:
 
 
 def time_scale(length_s: float) -> Scale:
-    """The unit for an axis of time of this length: seconds, minutes or hours."""
+    """Return the unit for a time axis of this length: seconds, minutes or hours."""
     return next((scale for least_s, scale in _TIME_AXIS if length_s > least_s), Scale(1, "s"))
 
 
 def quantity(
     value: float, unit: str, like: float | None = None, digits: int = SIGNIFICANT_DIGITS
 ) -> Quantity:
-    """A value in its base unit, ready to be shown.
+    """Return a value in its base unit as a quantity to show.
 
     Args:
         value: the value.
         unit: its base unit.
-        like: a value whose unit is to be taken, so that the numbers of a row compare at a glance.
-        digits: how many significant ones are shown.
+        like: a value whose unit is used, so that the numbers of a row can be compared at a glance.
+        digits: the number of significant digits.
     """
     scale = scale_for(unit, value if like is None else like)
     exact = f"{value!r} {unit}".strip()
@@ -146,7 +146,7 @@ def quantity(
 
 
 def format_duration(seconds: float) -> str:
-    """A length of time as people say it: ``0.42 s``, ``12 min 03 s``, ``1 h 02 min``."""
+    """Return a duration for people: ``0.42 s``, ``12 min 03 s``, ``1 h 02 min``."""
     if seconds < 60:  # noqa: PLR2004
         return str(quantity(round(seconds, 3 if seconds < 1 else 1), "seconds")) if seconds else "0 s"
     whole = round(seconds)
@@ -156,12 +156,12 @@ def format_duration(seconds: float) -> str:
 
 
 def count_of(count: int, thing: str) -> str:
-    """``1 row``, ``2,001 rows``."""
+    """Return a count with its noun: ``1 row``, ``2,001 rows``."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def words(name: str) -> str:
-    """A metric's name as words: ``ttft_p99`` is ``TTFT p99``."""
+    """Return a metric's name as words: ``ttft_p99`` is ``TTFT p99``."""
     parts = [_SPELLED.get(part.lower(), part) for part in name.replace("_", " ").split()]
     text = " ".join(parts)
     return text[:1].upper() + text[1:] if parts and not _PERCENTILE.fullmatch(parts[0]) else text

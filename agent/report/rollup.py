@@ -1,4 +1,4 @@
-"""rollup/run_rollup.json: a run in one short file, made to be compared with other runs."""
+"""rollup/run_rollup.json: a summary of a run in one short file, to compare with other runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_rollup(run_dir: Path) -> Path:
-    """Write ``rollup/run_rollup.json``, whole or not at all.
+    """Write ``rollup/run_rollup.json``, completely or not at all.
 
     Args:
         run_dir: the run's folder.
@@ -27,7 +27,7 @@ def write_rollup(run_dir: Path) -> Path:
         The file's path.
 
     Raises:
-        UsageError: if the folder holds no readable run.json.
+        UsageError: if the folder does not contain a readable run.json.
     """
     return _rollup(read_run(run_dir)).write(run_dir)
 
@@ -70,7 +70,7 @@ def _case(case: CaseResult, run: RunResult) -> dict[str, Any]:
 
 
 def _tables(case: CaseResult) -> dict[str, Any]:
-    """What the case sets side by side, where it does."""
+    """Return the case's tables for comparison, if it has any."""
     tables = read_exhibits(case.case_dir).tables
     return {"tables": [asdict(table) for table in tables]} if tables else {}
 

@@ -1,4 +1,4 @@
-"""A run's folder as values: read with patience, since a run that failed or was killed is reported too."""
+"""Reads a run's folder into values; gaps are tolerated, since failed and killed runs are reported too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case of a run; ``case_dir`` and ``log`` paths lie within the run's folder and exist."""
+    """One case of a run; the paths ``case_dir`` and ``log`` lie within the run's folder and exist."""
 
     scenario: str
     tool_name: str
@@ -40,16 +40,16 @@ class CaseResult:
     details: Mapping[str, Any]
     complete: bool
     warnings: tuple[str, ...] = ()
-    """What spoils its figure, whether or not there is a verdict."""
+    """Warnings that reduce the trust in its numbers, with or without a verdict."""
     metrics: list[Metric] = field(default_factory=list)
     parts: list[Metric] = field(default_factory=list)
-    """Those of scenarios below its own, such as the lengths that an engine was timed with."""
+    """Metrics of scenarios below the case's scenario, such as the prompt lengths used to time an engine."""
     usage: list[Metric] = field(default_factory=list)
-    """What the monitors saw of it."""
+    """Metrics that the monitors recorded during the case."""
 
     @property
     def headline(self) -> list[Metric]:
-        """What to show at a glance; where it has no metrics itself, the first of each name of its parts."""
+        """The metrics to show at a glance; without its own metrics, the first of each name of its parts."""
         first: dict[str, Metric] = {}
         for metric in self.parts:
             first.setdefault(metric.name, metric)
@@ -73,23 +73,23 @@ class StepResult:
 
     @property
     def duration_s(self) -> float | None:
-        """How long it took, in seconds; None where it did not end."""
+        """The step's duration in seconds; None if it did not end."""
         return (self.end - self.start).total_seconds() if self.start and self.end else None
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """All that a report tells of.
+    """Everything that a report shows about a run.
 
     Args:
         run_dir: the run's folder.
-        profile: name, description, sources and parameters, as far as they are known.
+        profile: name, description, sources and parameters, if known.
         values: the rest of run.json: command line, versions, facts, exit code and reason.
-        verdict: the run's verdict; None where it was never given.
+        verdict: the run's verdict; None if it has none.
         others: metrics of scenarios that no case has, by scenario.
-        host: what the monitors saw.
+        host: the monitors' records.
         unread_lines: lines of metrics.jsonl that were cut short.
-        warnings: what spoils a figure, whether or not there is a verdict.
+        warnings: warnings that reduce the trust in a number, with or without a verdict.
     """
 
     run_dir: Path
@@ -110,7 +110,7 @@ class RunResult:
 
     @property
     def duration_s(self) -> float | None:
-        """How long the run took, in seconds."""
+        """The run's duration in seconds."""
         return (self.end - self.start).total_seconds() if self.start and self.end else None
 
 
@@ -118,7 +118,7 @@ def read_run(run_dir: Path) -> RunResult:
     """Read a run's folder.
 
     Raises:
-        UsageError: if it holds no readable run.json.
+        UsageError: if it does not contain a readable run.json.
     """
     run = RunDocument.read(run_dir).to_json()
     unread: list[str] = []
@@ -128,7 +128,7 @@ def read_run(run_dir: Path) -> RunResult:
 def run_result(
     run: Mapping[str, Any], records: Iterable[MetricRecord], run_dir: Path, unread: list[str] | None = None
 ) -> RunResult:
-    """Bring run.json and the records together; see ``read_run``."""
+    """Combine run.json and the records; see ``read_run``."""
     start = moment(run.get("start"))
     cases = tuple(_case(_mapping(case), run_dir) for case in _list(run.get("cases")))
     by_scenario = {case.scenario: case for case in reversed(cases)}
@@ -222,14 +222,14 @@ def _reason(values: Mapping[str, Any]) -> Reason:
 
 
 def _above(scenario: str) -> Iterator[str]:
-    """The scenarios that one may be a part of, the nearest first: ``a/b`` and ``a`` of ``a/b/c``."""
+    """Yield the scenarios that one may be a part of, the nearest first: ``a/b`` and ``a`` for ``a/b/c``."""
     while "/" in scenario:
         scenario = scenario.rpartition("/")[0]
         yield scenario
 
 
 def _inside(run_dir: Path, name: object) -> Path | None:
-    """A path below the run's folder; None for one that leads out of it."""
+    """Return a path below the run's folder; None if it leads out of the folder."""
     if not isinstance(name, str) or not name or "\0" in name:
         return None
     path = run_dir / name

@@ -1,7 +1,7 @@
-"""samples.csv: when each sample was issued, answered first, and completed; its distributions and rates.
+"""samples.csv: the times when each sample was issued, first answered and completed; distributions and rates.
 
-The file is read as a stream. Up to ``VALUE_LIMIT`` values of each kind are kept whole, so that percentiles
-are exact; of longer files a uniform random choice of that many is kept, the same one each time.
+The file is read as a stream. Up to ``VALUE_LIMIT`` values of each kind are kept, so that percentiles are
+exact. From longer files, that many values are chosen uniformly at random, always the same ones.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ INTERVAL_COUNT = 60
 
 @dataclass(frozen=True)
 class Distribution:
-    """How a time is distributed over the samples.
+    """The distribution of a time over the samples.
 
     Args:
-        count: how many values there were.
+        count: the number of values.
         mean_s: their mean.
-        minimum_s: the smallest.
-        maximum_s: the largest.
-        values_s: the values in order, or a random choice of them where ``exact`` is false.
-        exact: whether ``values_s`` holds all of them.
+        minimum_s: the smallest value.
+        maximum_s: the largest value.
+        values_s: the values in order, or a random selection if ``exact`` is False.
+        exact: whether ``values_s`` holds all values.
     """
 
     count: int
@@ -44,7 +44,7 @@ class Distribution:
     exact: bool
 
     def percentile(self, percent: float) -> float:
-        """The value that LoadGen calls this percentile: ``sorted[floor(count * percent / 100)]``.
+        """Return the value that LoadGen calls this percentile: ``sorted[floor(count * percent / 100)]``.
 
         Source: mlcommons/inference, loadgen/results.cc, PerformanceSummary::ProcessLatencies.
         """
@@ -52,11 +52,11 @@ class Distribution:
         return self.values_s[min(place, len(self.values_s) - 1)]
 
     def share_at_most(self, value_s: float) -> float:
-        """The share of the values, 0 to 1, that are not above ``value_s``."""
+        """Return the share of the values, 0 to 1, that are at most ``value_s``."""
         return bisect_right(self.values_s, value_s) / len(self.values_s)
 
     def histogram(self, low_s: float, high_s: float, bins: int) -> list[float]:
-        """The share of the values, 0 to 1, in each of ``bins`` equal parts of a range that holds its ends."""
+        """Return the share of the values, 0 to 1, in each of ``bins`` equal parts of a closed range."""
         width = (high_s - low_s) / bins
         edges = [bisect_right(self.values_s, low_s + width * place) for place in range(1, bins)]
         first = bisect_right(self.values_s, math.nextafter(low_s, -math.inf))
@@ -65,7 +65,7 @@ class Distribution:
 
 
 class Interval(NamedTuple):
-    """What happened in one part of the time, and how many samples were in flight at its end."""
+    """The events within a part of the time, and the number of samples in flight at its end."""
 
     start_s: float
     end_s: float
@@ -75,28 +75,28 @@ class Interval(NamedTuple):
 
     @property
     def samples_per_s(self) -> float:
-        """Completed samples a second."""
+        """Completed samples per second."""
         return self.completed / (self.end_s - self.start_s)
 
     @property
     def tokens_per_s(self) -> float:
-        """Output tokens a second; a sample's tokens count when it completes."""
+        """Output tokens per second; a sample's tokens count when it completes."""
         return self.tokens / (self.end_s - self.start_s)
 
 
 @dataclass(frozen=True)
 class SampleStatistics:
-    """What samples.csv tells of a case.
+    """The content of a case's samples.csv.
 
     Args:
         issued: samples that were issued.
         completed: samples that completed.
-        duration_s: from the start of the timed part to the last completion.
-        latency: from issue to completion; none where nothing completed.
-        ttft: from issue to the first token; none where the file does not tell.
-        tpot: time per output token after the first; likewise.
+        duration_s: the time from the start of the timed part to the last completion.
+        latency: the time from issue to completion; None if nothing completed.
+        ttft: the time from issue to the first token; None if the file does not contain it.
+        tpot: the time per output token after the first; None if the file does not contain it.
         intervals: equal parts of the duration.
-        unread_rows: rows that were cut short or made no sense.
+        unread_rows: rows that were cut short or could not be interpreted.
     """
 
     issued: int
@@ -110,12 +110,12 @@ class SampleStatistics:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether the file tells of output tokens."""
+        """True if the file contains output tokens."""
         return any(interval.tokens for interval in self.intervals)
 
 
 class _Reservoir:
-    """A uniform random choice of at most ``limit`` values (algorithm R), and the moments of all of them."""
+    """A uniform random selection of at most ``limit`` values (algorithm R), and the moments of all values."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -124,7 +124,7 @@ class _Reservoir:
         self.minimum = math.inf
         self.maximum = -math.inf
         self.values = array("d")
-        self._random = random.Random(0)  # noqa: S311 - chosen alike each time, nothing secret
+        self._random = random.Random(0)  # noqa: S311 - the same selection each time; nothing is secret
 
     def add(self, value: float) -> None:
         self.count += 1
@@ -178,11 +178,11 @@ def read_samples(
 
     Args:
         path: a ``samples.csv``.
-        value_limit: how many values of each kind are kept; percentiles are exact up to it.
-        interval_count: into how many parts the time is cut, at most; a few samples fall in each.
+        value_limit: the number of values of each kind that are kept; percentiles are exact up to it.
+        interval_count: the largest number of parts that the time is divided into; each holds a few samples.
 
     Raises:
-        ParseError: if a column that every such file has is missing.
+        ParseError: if a required column is missing.
     """
     latency, ttft, tpot = (_Reservoir(value_limit) for _ in range(3))
     issued = unread = 0

@@ -1,4 +1,4 @@
-"""A run's outcome in a word and a line."""
+"""A run's outcome as one word and as one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BY_EXIT_CODE = {ExitCode.REBOOT_PENDING: "REBOOT PENDING", ExitCode.INTERRUPTED
 
 
 def run_status(verdict: Verdict | None, run: Mapping[str, Any]) -> str:
-    """The verdict's word; for a run that has none, what its exit code says."""
+    """Return the verdict's word; for a run without a verdict, the meaning of its exit code."""
     code = run.get("exit_code")
     if code in _BY_EXIT_CODE:
         return _BY_EXIT_CODE[code]
@@ -26,7 +26,7 @@ def run_status(verdict: Verdict | None, run: Mapping[str, Any]) -> str:
 
 
 def run_outcome(run: Mapping[str, Any]) -> str:
-    """How the run ended, from its reason and its exit code; empty where neither is known."""
+    """Return how the run ended, from its reason and its exit code; empty if both are unknown."""
     code, reason = run.get("exit_code"), str(run.get("exit_reason") or "")
     known = {int(exit_code): exit_code.name.replace("_", " ").lower() for exit_code in ExitCode}
     name = f"exit code {code} ({known[code]})" if code in known and code else ""
@@ -34,7 +34,7 @@ def run_outcome(run: Mapping[str, Any]) -> str:
 
 
 def setting_to_change(reason: Reason) -> tuple[str, str] | None:
-    """The setting to change and its new value, empty if unknown; None where the remedy already says it."""
+    """Return the setting to change and its new value (empty if unknown); None if the remedy says it."""
     if reason.setting is None:
         return None
     value = "" if reason.value is None else str(reason.value)

@@ -1,4 +1,4 @@
-"""SVG elements as safe markup: every value that goes in is escaped."""
+"""SVG elements as safe markup: every value is escaped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def element(tag: str, *children: Markup | str, **attributes: str | float | None) -> Markup:
-    """One element; ``class_`` gives the class, other underscores become hyphens, None leaves one out."""
+    """Return an element. ``class_`` sets the class, other underscores become hyphens, None is left out."""
     inside = "".join(map(escape, children))
     names = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
@@ -23,12 +23,12 @@ def element(tag: str, *children: Markup | str, **attributes: str | float | None)
 
 
 def text(content: str, x: float, y: float, *, class_: str, anchor: str | None = None) -> Markup:
-    """A line of text at a place."""
+    """Return a line of text at a position."""
     return element("text", content, x=x, y=y, class_=class_, text_anchor=anchor)
 
 
 def path_data(points: Iterable[tuple[float, float]]) -> str:
-    """The path through points."""
+    """Return the path through the points."""
     return "M" + "L".join(f"{_short(x)},{_short(y)}" for x, y in points)
 
 

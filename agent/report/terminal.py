@@ -1,4 +1,4 @@
-"""What the terminal shows before and after a run: the plan, and the result with its reasons."""
+"""Terminal output before and after a run: the plan, and the result with its reasons."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def render_result(
     *,
     run_dir: Path | None = None,
 ) -> None:
-    """Show each case's verdict and numbers, then the reasons with their remedies, then where the report is.
+    """Show each case's verdict and numbers, then the reasons with their remedies, then the report's path.
 
     Args:
-        run: what run.json holds.
+        run: the content of run.json.
         records: the run's records, or the values of the lines of its metrics.jsonl.
-        console: where it is shown.
-        run_dir: the run's folder; its report is named where there is one.
+        console: the console to print to.
+        run_dir: the run's folder; the path of its report is shown if it exists.
     """
     result = run_result(run, as_records(records), run_dir or Path())
     status = run_status(result.verdict, run)
@@ -71,11 +71,11 @@ def render_result(
 
 
 def render_plan(planned: Iterable[PlannedComponent], console: Console) -> None:
-    """Show what would be done and why, a row a step, or why there is nothing to do.
+    """Show the planned steps with their reasons, one per row, or why there is nothing to do.
 
     Args:
-        planned: the components with their plans, in the order in which they are carried out.
-        console: where it is shown.
+        planned: the components with their plans, in the order in which they run.
+        console: the console to print to.
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("Component", overflow="fold", style="bold", ratio=3)
@@ -117,7 +117,7 @@ def _case_table(run: RunResult, width: int) -> Table:
     for case in run.cases:
         table.add_section()
         validity = case.verdict.validity.value if case.verdict else "NO VERDICT"
-        # A narrow terminal would break the name in the middle of a word: break it after the model instead.
+        # A narrow terminal would break the name within a word: break it after the model instead.
         name = case.scenario if width >= _WIDE else case.scenario.replace("/", "/\n", 1)
         first: tuple[Text, Text] = (Text(name), _status(validity))
         metrics = case.headline[:HEADLINE_LIMIT]
@@ -130,7 +130,7 @@ def _case_table(run: RunResult, width: int) -> Table:
 
 
 def _exhibit(exhibit: Exhibit) -> Table:
-    """Side by side, as many columns as there are things: those are fewer than what is told of them."""
+    """Return an exhibit with one column for each thing compared: there are fewer things than properties."""
     table = Table(
         title=exhibit.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False
     )
@@ -164,7 +164,7 @@ def _print_reasons(run: RunResult, console: Console) -> None:
 
 
 def _print_verdict(scenario: str, judged: CaseResult | RunResult, console: Console, told: set[str]) -> None:
-    """Print what was not yet told: a run's reasons often repeat those of its cases."""
+    """Print the reasons not printed yet: a run's reasons often repeat those of its cases."""
     verdict = judged.verdict
     reasons = [
         reason

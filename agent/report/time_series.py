@@ -1,4 +1,4 @@
-"""A value over time, kept in bounded memory however long it is watched."""
+"""A value over time, kept in bounded memory, however long it is recorded."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 
 class TimeSeries:
-    """Means of a value over equal intervals; the intervals double in length when there are too many.
+    """Means of a value over equal intervals; the intervals double in length when their number gets too large.
 
     Args:
-        limit: how many intervals are kept at most.
-        width_s: the length of an interval at first, in seconds.
+        limit: the largest number of intervals.
+        width_s: the initial length of an interval, in seconds.
     """
 
     def __init__(self, limit: int = 1024, width_s: float = 1.0) -> None:
@@ -19,7 +19,7 @@ class TimeSeries:
         self._sums: dict[int, tuple[float, int]] = {}
 
     def add(self, at_s: float, value: float) -> None:
-        """Take a value measured at a time, in seconds from a start that is the same for all."""
+        """Add a value measured at a time, in seconds from a common start."""
         place = math.floor(at_s / self.width_s)
         total, count = self._sums.get(place, (0.0, 0))
         self._sums[place] = (total + value, count + 1)
@@ -30,7 +30,7 @@ class TimeSeries:
     def points(
         self, start_s: float = -math.inf, end_s: float = math.inf, count: int = 120
     ) -> list[tuple[float, float]]:
-        """About ``count`` means at most within a span, in order of time, each at its interval's middle."""
+        """Return at most about ``count`` means in a span, in order of time, at their intervals' middles."""
         chosen = {
             place: entry
             for place, entry in self._sums.items()

@@ -1,1 +1,1 @@
-"""One run on this host: session, engine, step runner, recorder, clock, monitors, reboot and resume, clean."""
+"""Runs a profile on this host: session, engine, steps, recorder, clock, monitors, reboots, resume, clean."""

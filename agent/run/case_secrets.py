@@ -1,4 +1,4 @@
-"""Takes secrets out of what programs themselves wrote into the folder of a case: file names and texts."""
+"""Removes secrets from the files that programs wrote into a case's folder: from their names and texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 16 << 20
 _SNIFFED_BYTES = 8192
 _AS_WRITTEN = "mlperf_log_"
-"""LoadGen's own logs are submitted byte for byte; it knows no secret."""
+"""Prefix of LoadGen's own logs. They are submitted byte for byte, and LoadGen knows no secrets."""
 
 
 def hide_secrets(run_dir: Path, key: str, secrets: Secrets) -> None:
@@ -29,7 +29,7 @@ def hide_secrets(run_dir: Path, key: str, secrets: Secrets) -> None:
 
     Args:
         run_dir: the run's folder.
-        key: the step's key, which its case folders name.
+        key: the step's key, which is noted in the step's case folders.
         secrets: what to mask.
 
     Raises:
@@ -64,7 +64,7 @@ def _mask_name(path: Path, secrets: Secrets) -> None:
 
 def _mask_text(path: Path, secrets: Secrets) -> None:
     status = path.lstat()
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # the step's log has two names
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # the step's log is linked under two names
         return
     parts: list[str] = []
     changed = False

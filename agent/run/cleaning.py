@@ -1,4 +1,4 @@
-"""``--clean``: removes what earlier runs left, and nothing that vcagent did not make."""
+"""``--clean``: removes what earlier runs left behind, and only what vcagent made."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 TARGETS = ("logs", "packages", "state", "temp", "all")
 PACKAGE_MARKER = ".vcagent-packages"
-"""Stands in every package folder that vcagent made, and is locked while a run uses the folder. A folder
-without it is never emptied."""
+"""File in every package folder that vcagent made; locked while a run uses the folder. ``--clean`` does not
+touch a folder without this file."""
 _MADE = ".vcagent-made.json"
-"""Names the folders in a package folder that appeared while runs used it."""
+"""File that lists the subfolders of a package folder that appeared while runs used it."""
 _LOCKS = ".locks"
 
 _OF_A_RUN = frozenset(
@@ -39,12 +39,12 @@ _OF_A_RUN = frozenset(
         "report.html", "containers", "temp", NAMED,
     }
 )  # fmt: skip
-"""What vcagent writes into a run's folder, besides the folders of cases."""
+"""Names of the files and folders that vcagent writes into a run's folder, besides the folders of cases."""
 
 
 @dataclass(frozen=True)
 class Removal:
-    """Something that goes: its path, the files in it and their bytes."""
+    """A path to remove, with the number and the size of the files in it."""
 
     path: Path
     files: int
@@ -53,11 +53,11 @@ class Removal:
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What ``--clean`` would do.
+    """The plan of ``--clean``.
 
     Args:
-        removals: what goes.
-        left: what stays though it stands there too, each with the reason.
+        removals: what is removed.
+        left: paths in the same folders that stay, each with the reason.
         results: the folder of all runs.
         packages: the package folder.
         runs: the folders of runs among the removals.
@@ -70,13 +70,13 @@ class Cleaning:
     runs: frozenset[Path]
 
     def carry_out(self) -> None:
-        """Remove it.
+        """Remove everything in ``removals``.
 
         Raises:
             HostError: if a run is going on there, or a file cannot be removed.
-            ContainerError: if a run left containers that cannot be removed; it is left then.
+            ContainerError: if a run left containers that cannot be removed; that run's folder is kept.
         """
-        with host_errors("what is to be cleaned"):
+        with host_errors("the files to remove"):
             if self.runs:
                 folder = ResultsFolder(self.results)
                 with folder.locked("--clean"):
@@ -84,7 +84,7 @@ class Cleaning:
                         _remove_containers(run)
                         for name in sorted(_own_names(run)):
                             _remove(run / name)
-                        with suppress(OSError):  # what is somebody's own stays in it
+                        with suppress(OSError):  # files of the user keep the folder from being removed
                             run.rmdir()
                     folder.forget_latest()
             entries = [removal.path for removal in self.removals if removal.path not in self.runs]
@@ -95,10 +95,10 @@ class Cleaning:
 
 
 def check_targets(targets: str) -> set[str]:
-    """The names in a list that is separated by commas.
+    """Return the names in a comma-separated list.
 
     Raises:
-        UsageError: for an unknown one.
+        UsageError: if a name is unknown.
     """
     wanted = {name.strip() for name in targets.split(",") if name.strip()}
     for name in sorted(wanted - set(TARGETS)):
@@ -107,18 +107,18 @@ def check_targets(targets: str) -> set[str]:
 
 
 def survey(targets: str, results_dir: Path, package_dir: Path | None) -> Cleaning:
-    """See what ``--clean`` would remove; nothing is removed.
+    """Find what ``--clean`` would remove, without removing anything.
 
     Args:
         targets: names of TARGETS, separated by commas. A run's logs, journal and temporary files are one
             folder, so ``logs``, ``state`` and ``temp`` each remove the runs.
-        results_dir: the folder of all runs; only folders that are runs by their name and journal count.
-        package_dir: the package folder; None for the default. Only what journals or markers say that vcagent
-            made counts.
+        results_dir: the folder of all runs. Only folders with the name and the journal of a run count.
+        package_dir: the package folder; None for the default. Only packages that a journal or a marker names
+            as made by vcagent count.
 
     Raises:
-        UsageError: for an unknown target.
-        HostError: if root cannot trust a folder, or one cannot be read.
+        UsageError: if a target is unknown.
+        HostError: if root cannot trust a folder, or a folder cannot be read.
     """
     wanted = check_targets(targets)
     packages = (package_dir or Facts(LocalHost())[PACKAGE_DIR]).resolve()
@@ -126,7 +126,7 @@ def survey(targets: str, results_dir: Path, package_dir: Path | None) -> Cleanin
     removals: list[Removal] = []
     left: list[tuple[Path, str]] = []
     of_runs: set[Path] = set()
-    with host_errors("what is to be cleaned"):
+    with host_errors("the files to remove"):
         if folder.path.is_dir():
             require_trust(folder.path, "results folder", "--results-dir")
         runs = []
@@ -167,7 +167,7 @@ def _survey_packages(
 
 
 def _own_names(run: Path) -> set[str]:
-    """What in a run's folder is vcagent's: its own files, and folders that hold cases."""
+    """Return the names in a run's folder that belong to vcagent: its own files and the folders of cases."""
     return {
         entry.name
         for entry in run.iterdir()
@@ -187,7 +187,10 @@ def _holds_cases(folder: Path) -> bool:
 
 
 def _why_kept(run: Path, gone: Collection[Path]) -> str:
-    """Why a run is kept: what it changed on the host stands, and its journal alone knows how to undo it."""
+    """Return why a run must be kept, or an empty text.
+
+    A run is kept while its changes to the host are still in place: only its journal knows how to undo them.
+    """
     try:
         with Journal(run / JOURNAL) as journal:
             noted = {number for number, _, values in journal.undos() if not _is_below(values, gone)}
@@ -199,7 +202,7 @@ def _why_kept(run: Path, gone: Collection[Path]) -> str:
     if not standing:
         return ""
     names = ", ".join(dict.fromkeys(f"{one.row.type}: {one.row.name}" for one in standing))
-    return f"what it did stands ({names}); first: vcagent clean --dependencies {run.name}"
+    return f"its changes are still in place ({names}); first: vcagent clean --dependencies {run.name}"
 
 
 def _paths_in(values: Any) -> Iterator[str]:
@@ -207,7 +210,7 @@ def _paths_in(values: Any) -> Iterator[str]:
         yield values
     elif isinstance(values, dict):
         for name, value in values.items():
-            if name != "uri":  # where it came from
+            if name != "uri":  # a source, not a file of the host
                 yield from _paths_in(value)
     elif isinstance(values, list):
         for value in values:
@@ -215,7 +218,7 @@ def _paths_in(values: Any) -> Iterator[str]:
 
 
 def _is_below(values: Any, folders: Collection[Path]) -> bool:
-    """Whether a step's undo is about what lies in folders, all of which go."""
+    """Return True if all paths in a step's undo values lie within folders that are removed."""
     paths = list(_paths_in(values))
     return bool(paths) and all(any(_within(path, folder) for folder in folders) for path in paths)
 
@@ -245,7 +248,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_containers(run: Path) -> None:
-    """Remove what is left of a run's containers, those to be kept as well: nothing names them later."""
+    """Remove a run's remaining containers, also those with ``keep``: nothing would name them later."""
     if not has_containers(run):
         return
     from agent.host.containers.engine import remove_containers
@@ -253,12 +256,12 @@ def _remove_containers(run: Path) -> None:
     try:
         remove_containers(run.name, kept_too=True)
     except ContainerError as error:
-        if error.problem != "no_engine":  # it was taken from the host, and its containers with it
+        if error.problem != "no_engine":  # the engine was removed from the host, and its containers with it
             raise
 
 
 def own_package_dir(package_dir: Path) -> None:
-    """Make the package folder, and mark it as vcagent's unless something else was in it before."""
+    """Make the package folder. If it is empty, mark it as made by vcagent."""
     make_folder(package_dir)
     if not any(package_dir.iterdir()):
         replace_text(
@@ -267,7 +270,7 @@ def own_package_dir(package_dir: Path) -> None:
 
 
 def _noted(package_dir: Path) -> dict[str, list[str]]:
-    """What is known of a package folder: the folders that runs made, and what was there as one began."""
+    """Return the folders that runs made in a package folder, and those that existed when a run began."""
     with suppress(OSError, ValueError):
         values = json.loads((package_dir / _MADE).read_text(encoding="utf-8"))
         if isinstance(values, dict) and all(isinstance(names, list) for names in values.values()):
@@ -276,18 +279,18 @@ def _noted(package_dir: Path) -> dict[str, list[str]]:
 
 
 def _note(package_dir: Path, *, begun: bool) -> None:
-    """Note the folders that have appeared since a run began; that of a run that was killed as well."""
+    """Note the folders that have appeared since a run began, also if that run was killed."""
     noted = _noted(package_dir)
     present = [entry.name for entry in package_dir.iterdir() if entry.is_dir() and not entry.is_symlink()]
     before = noted.get("before", present)
     made = {*noted.get("made", []), *(set(present) - set(before))} & set(present)
     values = {"made": sorted(made), **({"before": sorted(present)} if begun else {})}
-    with suppress(OSError):  # what is not noted is left by --clean
+    with suppress(OSError):  # --clean keeps what could not be noted
         replace_text(package_dir / _MADE, json.dumps(values) + "\n")
 
 
 def _made_packages(package_dir: Path, runs: Iterable[Path]) -> set[str]:
-    """The names in a package folder that markers and journals say vcagent made."""
+    """Return the names in a package folder that markers and journals describe as made by vcagent."""
     trusted = os.geteuid() != 0 or written_by_root(package_dir / _MADE)
     names = {_LOCKS, *(_noted(package_dir).get("made", []) if trusted else ())}
     for run in runs:
@@ -301,10 +304,10 @@ def _made_packages(package_dir: Path, runs: Iterable[Path]) -> set[str]:
 
 @contextmanager
 def package_dir_in_use(package_dir: Path) -> Iterator[None]:
-    """Keep ``--clean`` from a package folder while a run uses it, and note what appears in it meanwhile.
+    """Keep ``--clean`` away from a package folder while a run uses it, and note folders that appear in it.
 
     Raises:
-        HostError: if it is being cleaned now.
+        HostError: if the folder is being cleaned now.
     """
     if not (package_dir / PACKAGE_MARKER).is_file():
         yield

@@ -1,4 +1,4 @@
-"""The time that a run's actions may take; it goes on counting where a resume goes on."""
+"""The time limit of a run's actions; a resumed run continues the count."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from agent.store.journal import Journal
 
 _WENT_BACK_S = 2.0
-"""Seconds that a clock may be set back by, as time servers do, without a word."""
+"""Seconds that a clock may be set back without a warning; time servers do that."""
 
 
 class HostClock:
-    """Notices that the host's clock was set back: times of records are then out of order.
+    """Notices if the host's clock was set back, which puts the times of records out of order.
 
     Args:
-        wall: seconds of the clock that records carry.
-        steady: seconds of a clock that nobody sets and that goes on while the host sleeps.
+        wall: returns the seconds of the clock whose times records carry.
+        steady: returns the seconds of a clock that cannot be set and that continues while the host sleeps.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class HostClock:
         self._began = wall(), steady()
 
     def warning(self) -> str:
-        """Say by how much the clock was set back since this began; empty if it was not."""
+        """Return a warning with the seconds that the clock was set back; empty if it was not."""
         back_s = (self._steady() - self._began[1]) - (self._wall() - self._began[0])
         if back_s < _WENT_BACK_S:
             return ""
@@ -46,11 +46,11 @@ class HostClock:
 
 
 class RunClock:
-    """Counts from the start of the actions.
+    """Measures the time since the actions began.
 
     Args:
-        timeout: how long, and what may still finish then; None for no limit.
-        journal: remembers the seconds that were spent before a resume.
+        timeout: the time limit, and what may still finish when it is reached; None for no limit.
+        journal: keeps the seconds that were spent before a resume.
         stop: set when the time is up and nothing may finish.
     """
 
@@ -64,28 +64,28 @@ class RunClock:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that are left, 0 if none; None without a limit."""
+        """Seconds left: 0 when the time is up, None without a limit."""
         if self.timeout is None or self.timeout.duration_s is None:
             return None
         return max(0.0, self.timeout.duration_s - self._elapsed_s())
 
     @property
     def is_up(self) -> bool:
-        """Whether the time is over."""
+        """True if the time is up."""
         return self.left_s == 0
 
     @property
     def ends_between_actions(self) -> bool:
-        """Whether the time is over and the run ends with the action that was running."""
+        """True if the time is up and the run ends after the action that was running."""
         return self.is_up and self.timeout is not None and self.timeout.scope is TimeoutScope.ACTION
 
     def save(self) -> None:
-        """Remember the seconds spent so far."""
+        """Save the seconds spent so far in the journal."""
         self._journal.remember(spent_s=self._elapsed_s())
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count while the context is open, and stop the run at the end of its time if that is asked for."""
+        """Measure time while the context is open; at the limit, stop the run if the timeout asks for it."""
         self._began = time.monotonic()
         watchdog = threading.Timer(min(self.left_s or 0.0, threading.TIMEOUT_MAX), self._expire)
         watchdog.daemon = True

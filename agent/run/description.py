@@ -1,4 +1,4 @@
-"""run.json: what was run, on what, and how it ended."""
+"""run.json: what was run, on which host, and how it ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _DETAIL_LINES = 6
 _LEFT_OUT = frozenset({"installed_packages", "available_packages", "held_packages", "package_origins"})
-"""Facts that are long or slow to read, and that no reader of a run looks for."""
+"""Facts that are long or slow to read and of no use to readers of run.json."""
 
 
 def describe(
@@ -36,10 +36,10 @@ def describe(
     containers: Sequence[Mapping[str, Any]] = (),
     outcome: Outcome | None = None,
 ) -> dict[str, Any]:
-    """run.json: what was run, on what, and how it ended."""
+    """Return the content of run.json: what was run, on which host, and how it ended."""
     cases = journal.cases()
     verdict = verdict_to_json(_verdict(cases, outcome) if outcome else None)
-    if outcome:  # what monitors saw counts, whether or not there is anything to be judged
+    if outcome:  # monitors' warnings count, even if there is no case to judge
         verdict["warnings"] = _warnings(cases, outcome)
     document = {
         "run_id": context.run_id,
@@ -49,7 +49,7 @@ def describe(
             "name": profile.name,
             "description": profile.description,
             "sources": [secrets.mask(source) for source in profile.sources],
-            # At the end all packages are there that they may refer to.
+            # At the end of a run, all packages that parameters refer to are installed.
             "parameters": secrets.mask_value(
                 resolve_known(profile, variables) if outcome else dict(profile.parameters)
             ),
@@ -106,7 +106,7 @@ def _warnings(cases: Sequence[Mapping[str, Any]], outcome: Outcome) -> list[str]
 
 
 def _reason_of(key: str, error: VcagentError) -> Reason:
-    """An error as a reason: what happened with the last lines of what was said, and what to do."""
+    """Return an error as a reason: its message with the last lines of output, and its remedy."""
     lines = [f"{key}: {error.message}" if key else error.message, *error.details[-_DETAIL_LINES:]]
     return Reason("\n".join(lines), error.remedy or "")
 
@@ -126,7 +126,7 @@ def _facts_to_json(facts: Facts) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> Any:
-    """A fact's value as JSON: data classes become objects, paths become text."""
+    """Return a fact's value as JSON: data classes become objects, paths become text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {item.name: to_json(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):

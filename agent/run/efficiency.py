@@ -1,4 +1,4 @@
-"""Tokens per joule: what a case gave for the energy that it took."""
+"""Tokens per joule: a case's output tokens divided by the energy that it used."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 _ENERGY = "gpu_energy"
 _RATES = ("tokens_per_second", "output_tokens_per_second")
 _WHOLE = 0.95
-"""The share of a case's time of which the energy must be known."""
+"""Share of a case's time for which the energy must be known."""
 
 
 def tokens_per_joule(output: ParsedOutput, usage: Iterable[ParsedOutput]) -> Metric | None:
-    """Output tokens by the energy of all GPUs; None where either is not known for the whole of the case.
+    """Return output tokens per joule of all GPUs; None if either is unknown for part of the case.
 
     Args:
-        output: a case, with the start and end of what was timed.
-        usage: what the monitors saw of it.
+        output: a case, with the start and end of the part that was timed.
+        usage: what the monitors recorded during the case.
     """
     if output.start is None or output.end is None:
         return None

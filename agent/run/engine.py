@@ -1,4 +1,4 @@
-"""Carries a profile out: dependencies, then actions with monitors beside them, in rounds."""
+"""Runs a profile: first the dependencies, then rounds of actions while the monitors run."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class EngineOptions:
     """How often and how long a profile is run.
 
     Args:
-        iterations: rounds of all actions; None for one, or as many as fit into ``timeout``.
-        timeout: when to stop, and what to wait for then.
+        iterations: rounds of all actions; None for one round, or for as many as fit into ``timeout``.
+        timeout: when to stop, and what may still finish then.
         fail_fast: whether the first failed action ends the run; dependencies always do.
         only_dependencies: whether to leave monitors and actions out.
-        keep_serving: whether the last server of the actions stays when the run has ended.
+        keep_serving: whether the last server of the actions keeps running after the run.
     """
 
     iterations: int | None = None
@@ -60,17 +60,17 @@ class EngineOptions:
 
 
 class Engine:
-    """One execution of a profile, from its beginning or from where it stopped.
+    """One execution of a profile, from the beginning or from the point where it stopped.
 
-    A resumed run first goes through all that the journal knows, whatever its clock says: what is done is
-    passed over, what failed or was cut is tried again.
+    A resumed run first goes through everything in the journal, whatever the clock says: it skips what is done
+    and repeats what failed or was cut short.
 
     Args:
         planner: builds and plans the profile's components.
         facts: the host.
         steps: runs steps.
-        options: how often and how long.
-        interruption: whether the run is asked to end.
+        options: how often and how long the profile is run.
+        interruption: says whether the run was asked to stop.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Engine:
         self._last_service: Service | None = None
 
     def run(self) -> Outcome:
-        """Do what is not done yet; whatever goes wrong is in the outcome."""
+        """Do everything that is not done yet, and return the outcome, with all errors in it."""
         outcome = self.outcome
         try:
             self._run_dependencies()
@@ -125,7 +125,7 @@ class Engine:
         return outcome
 
     def _keep_serving(self) -> None:
-        """Start the last server of the actions once more, as a process of its own."""
+        """Start the last server of the actions again, as a process that outlives the run."""
         if self._last_service is None:
             self.outcome.warnings.append(
                 "--keep-serving: no server of this run can stay; a container stays with keep: true"
@@ -162,17 +162,17 @@ class Engine:
             outcome.exit_code = ExitCode.RESULT_INVALID
 
     def _take_over_failures(self) -> None:
-        """What an earlier process left failed or cut, and this one did not come to, is still a failure."""
+        """Add an earlier process's failures to the outcome, unless this process repeated those steps."""
         told = {key for key, _ in self.outcome.failures}
         for row in self.steps.journal.steps():
             if row.status not in (StepStatus.DONE, StepStatus.CUT) and row.component not in told:
                 kind = DependencyFailedError if row.kind == "dependency" else ActionFailedError
-                message = row.message or "it was cut before it was done"
+                message = row.message or "it was cut short"
                 self.outcome.failures.append((row.component, kind(message, remedy=f"see {row.log}")))
 
     def _check_stop(self) -> None:
         if self.stop.is_set():
-            raise InterruptedRunError("the run was told to stop")
+            raise InterruptedRunError("the run was asked to stop")
 
     def _run_dependencies(self) -> None:
         for element in leaves(self.planner.profile.dependencies):
@@ -216,7 +216,7 @@ class Engine:
                     return
             elif self._clock.is_up or self._ended_early.is_set():
                 return
-            elif self.steps.count == before and number > known:  # no action runs here: monitors may
+            elif self.steps.count == before and number > known:  # no action runs on this host; monitors may
                 if self.planner.profile.monitors:
                     self.stop.wait(self._clock.left_s)
                 return
@@ -246,7 +246,7 @@ class Engine:
                 return
 
     def _time_cut(self, number: int, error: InterruptedRunError) -> None:
-        """The time was over in the middle of a round: of the first one, nothing whole is left."""
+        """End a round that the timeout cut short; in the first round this is an error."""
         self.stop.clear()
         text = f"the timeout ended round {number} of the actions before it was complete"
         if number == 1:
@@ -258,7 +258,7 @@ class Engine:
 
     @contextmanager
     def _services(self) -> Iterator[GroupServices]:
-        """The services of a group: stopped at its end; one that had died is a failure of its action."""
+        """Provide the services of a group and stop them at its end; a service that died fails its action."""
         services = GroupServices(self.steps.services)
         try:
             yield services
@@ -276,7 +276,7 @@ class Engine:
     def _run_member(
         self, element: Element, rest: Sequence[Element], scope: str, services: GroupServices
     ) -> bool:
-        """Run one of several in order; return False where the rest has nothing to run on."""
+        """Run one of several elements in order; return False if the service that the rest needs failed."""
         if is_group(element) or not is_service(element):
             self._run_element(element, scope, services)
             return True
@@ -287,7 +287,7 @@ class Engine:
         failures = len(self.outcome.failures)
         self._run_element(element, scope, services)
         if len(self.outcome.failures) > failures and rest:
-            self.steps.progress.note(f"{title_of(element)} failed: what follows it in its group is left out")
+            self.steps.progress.note(f"{title_of(element)} failed: the rest of its group is left out")
             return False
         return True
 
@@ -345,7 +345,7 @@ class Engine:
     def _run_loops(
         self, key: str, group: Element, parameters: GroupParameters, once: Callable[[Element, int], None]
     ) -> None:
-        """Repeat each component for a time; a resume goes on with what is left of it."""
+        """Repeat each component for the group's duration; a resumed run uses the time that is left."""
         journal = self.steps.journal
         spent_s, ended = journal.recall(f"loop {key}", (0.0, False))
         until = time.monotonic() + (0.0 if ended else parameters.duration - spent_s)
@@ -365,7 +365,7 @@ class Engine:
         journal.remember(**{f"loop {key}": (parameters.duration, True)})
 
     def _known_loops(self, key: str) -> int:
-        """How many loops of a group the journal knows."""
+        """Return how many loops of a group the journal has."""
         loops = [component[len(key) + 1 :] for component in self._known if component.startswith(f"{key}@")]
         return max((int(loop.partition(":")[0]) for loop in loops), default=0)
 
@@ -407,13 +407,16 @@ class Engine:
         self._settle(component_key, why)
 
     def _settle(self, component_key: str, why: str) -> None:
-        """The host is right: what was cut of a dependency had done its work after all, or is not needed."""
+        """Mark unfinished steps as done if the host is as it should be or does not need the dependency."""
         for row in self.steps.journal.steps_of(component_key):
             if row.kind == "dependency" and row.status is not StepStatus.DONE:
                 self.steps.journal.end_step(row.key, StepStatus.DONE, message=f"found done: {why}")
 
     def _check_effect(self, element: Element) -> None:
-        """A dependency is done when the host says so, not when its commands returned 0."""
+        """Plan a dependency again, and raise an error if the host is still not as it should be.
+
+        Commands that returned 0 do not prove that a dependency is installed; the host's facts do.
+        """
         again = self.planner.plan(element, self.facts.fresh())
         if again.plan or again.error:
             left = "; ".join(step.reason for step in again.plan.steps) if again.plan else again.note
@@ -425,7 +428,7 @@ class Engine:
 
 
 def _in_parallel(call: Callable[[Element], None], elements: Sequence[Element]) -> None:
-    """Call for all elements at once and wait for all; an interruption is raised before any other error."""
+    """Call a function for all elements in parallel and wait; an interruption is raised before any error."""
     errors: list[BaseException] = []
 
     def guarded(element: Element) -> None:

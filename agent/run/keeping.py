@@ -1,4 +1,4 @@
-"""Starts a service of a run once more, so that it stays when the run has ended (--keep-serving)."""
+"""Starts a service of a run again, so that it keeps running after the run (--keep-serving)."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ if TYPE_CHECKING:
     from agent.component.component import Service
 
 _LIMIT_S = 1800.0
-"""A model of hundreds of GB is read from a disk."""
+"""Longest time for a server to start: a model of hundreds of GB is read from disk."""
 _POLL_S = 0.1
 _REPLY_S = 5.0
 _OWN_VARIABLES = "VCAGENT_"
 _STAYING: list[subprocess.Popen[bytes]] = []
-"""Servers that stay: they are held, since Python warns of a process object that is let go while it runs."""
+"""Servers that keep running. They are referenced here because Python warns if a process object is deleted
+while its process runs."""
 
 
 def keep_serving(service: Service, run_dir: Path, stop: threading.Event) -> Serving:
-    """Start a service as a process of its own, wait until it answers, and note it in the run's folder.
+    """Start a service that outlives the run, wait until it answers, and note it in the run's folder.
 
     Args:
-        service: one that was stopped, and says how it is started again.
+        service: a service that was stopped and has ``relaunch``, the way to start it again.
         run_dir: the run's folder.
-        stop: set when the run is asked to end.
+        stop: set when the run is asked to stop.
 
     Raises:
-        ActionFailedError: if it ends, or does not answer within half an hour.
-        InterruptedRunError: if the run is stopped meanwhile; the server is ended.
+        ActionFailedError: if the server ends, or does not answer within half an hour.
+        InterruptedRunError: if the run is stopped meanwhile; the server is then ended too.
     """
-    assert service.relaunch is not None  # noqa: S101 - the caller has looked
+    assert service.relaunch is not None  # noqa: S101 - the caller has checked
     again, url = service.relaunch, str(service.values["url"])
     path = run_dir / "logs" / "serving.log"
-    # Without the variables by which a run finds what it must end.
+    # Without the variables by which a run finds the processes to end.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
     with append_to(path) as log:
         process = subprocess.Popen(
@@ -83,15 +84,15 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path, stop: threading
             )
         if time.monotonic() > deadline:
             raise ActionFailedError(
-                f"the server that was to stay has not answered at {url} within {_LIMIT_S:g} s",
+                f"the server that was to stay did not answer at {url} within {_LIMIT_S:g} s",
                 remedy=f"its output is in {log}",
             )
         if stop.wait(_POLL_S):
-            raise InterruptedRunError("told to stop while the server that is to stay was starting")
+            raise InterruptedRunError("the run was stopped while the server that is to stay was starting")
 
 
 def _answers(url: str) -> bool:
-    """Return True if a server answers at /health, and does not say that it is still loading (503)."""
+    """Return True if a server answers at /health with another status than 503 (still loading)."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_REPLY_S)
     try:

@@ -1,4 +1,4 @@
-"""Monitors: each in a thread of its own, from the first action to the last, started again if it dies."""
+"""Runs each monitor in its own thread, from the first action to the last, and restarts it if it dies."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from agent.run.recorder import Recorder
 
 END_WAIT_S = 10.0
-"""How long a monitor may take to end after the last action."""
+"""Seconds that a monitor may take to end after the last action."""
 BEGIN_WAIT_S = 10.0
-"""How long the first action waits for a monitor to be ready."""
+"""Seconds that the first action waits for a monitor to be ready."""
 RESTART_WAIT_S = 1.0
-"""Seconds until a monitor that died is started again; twice as many each time that it dies soon."""
+"""Seconds until a monitor that died is restarted; doubled each time that it soon dies again."""
 _LONGEST_WAIT_S = 60.0
 
 
@@ -59,7 +59,7 @@ def monitors_beside(
         notes: gets a line for each monitor that was skipped, died or could not write its records.
 
     Raises:
-        ProfileError: if an element is no monitor.
+        ProfileError: if an element is not a monitor.
     """
     ended = threading.Event()
     watched: list[_Watched] = []
@@ -70,7 +70,7 @@ def monitors_beside(
             continue
         monitor = planner.build(element)
         if not isinstance(monitor, Monitor):
-            raise ProfileError(f"{element.type} is no monitor", where=str(element.location))
+            raise ProfileError(f"{element.type} is not a monitor", where=str(element.location))
         log = run_dir / "logs" / f"{element.key.replace('[', '-').replace(']', '')}.log"
         one = _Watched(element, monitor, recorder, notes)
         one.context = MonitorContext(emit=one.emit, stop=ended, facts=facts, processes=processes, log=log)
@@ -95,14 +95,14 @@ class _Watched:
     """One monitor while it runs.
 
     Args:
-        element: what the profile says of it.
+        element: the monitor's element in the profile.
         monitor: the monitor.
         recorder: takes its metrics.
-        notes: of the run.
+        notes: the run's warnings.
 
     Attributes:
-        context: what the monitor is given.
-        begun: set when it is ready, or has died.
+        context: the context that the monitor runs in.
+        begun: set when the monitor is ready, or has died.
     """
 
     context: MonitorContext
@@ -117,7 +117,7 @@ class _Watched:
         self._unwritten: list[tuple[datetime, str]] = []
 
     def run(self) -> None:
-        """Let it watch until the actions have ended, whatever happens to it."""
+        """Run the monitor until the actions have ended, and restart it whenever it dies."""
         wait_s = RESTART_WAIT_S
         while True:
             began_s = time.monotonic()
@@ -138,10 +138,10 @@ class _Watched:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _died(self, error: Exception) -> None:
-        """Note it first: where the disk is full, the log cannot be written."""
+        """Note the outage before the log is written: writing fails if the disk is full."""
         why = f"{error}" or type(error).__name__
         if self._outages and self._outages[-1].end is None:
-            return  # it could not be started again: the same outage goes on
+            return  # the monitor could not be restarted: the same outage goes on
         self._outages.append(_Outage(_now(), why))
         self._notes.append(f"{title_of(self._element)} died and is started again: {why}")
         self.begun.set()
@@ -149,24 +149,24 @@ class _Watched:
             append_text(self.context.log, self.context.processes.secrets.mask(traceback.format_exc()))
 
     def emit(self, metrics: Sequence[Metric]) -> None:
-        """Take its metrics; what cannot be written is told, and the monitor goes on."""
+        """Record the monitor's metrics; if they cannot be written, note it and go on."""
         parameters = self._monitor.parameters
         scenario = parameters.scenario or self._element.type
         try:
             self._recorder.emit(
                 self._element.type, scenario, parameters.tags, parameters.metric_filters, metrics
             )
-        except Exception as error:  # noqa: BLE001 - a full disk, as a rule; the sums of cases are in memory
+        except Exception as error:  # noqa: BLE001 - usually a full disk; the summaries of cases are in memory
             if not self._unwritten:
                 self._notes.append(f"{title_of(self._element)}: records could not be written: {error}")
             self._unwritten.append((_now(), str(error)))
 
     def sum_up(self, start: datetime, end: datetime) -> MonitorRecords:
-        """What it saw of a case, with what it missed."""
+        """Return what the monitor recorded during a case, with warnings about what it missed."""
         title, parameters = title_of(self._element), self._monitor.parameters
         try:
             summary = self._monitor.summary(start, end)
-        except Exception as error:  # noqa: BLE001 - a result counts, whether or not it can be summed up
+        except Exception as error:  # noqa: BLE001 - a result counts even if the monitor cannot sum it up
             summary = MonitorSummary(warnings=(f"{title} could not sum up: {error}",))
         length_s = (end - start).total_seconds()
         missed = [
@@ -185,11 +185,11 @@ class _Outage:
     """A time in which a monitor did not run.
 
     Args:
-        start: when it died.
-        why: of what.
+        start: when the monitor died.
+        why: the error that it died of.
 
     Attributes:
-        end: when it ran again; None while it does not.
+        end: when it ran again; None if it does not run yet.
     """
 
     def __init__(self, start: datetime, why: str) -> None:
@@ -198,7 +198,7 @@ class _Outage:
         self.end: datetime | None = None
 
     def within(self, start: datetime, end: datetime) -> float:
-        """The seconds of a span for which it lasted."""
+        """Return the seconds of a time span that fall within this outage."""
         return (min(self.end or end, end) - max(self.start, start)).total_seconds()
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Outcome:
-    """How a run ended: its exit code, what ended it, what else failed, and what else is to be told."""
+    """How a run ended: its exit code, the error that ended it, other failures, and warnings."""
 
     exit_code: ExitCode = ExitCode.OK
     error: VcagentError | None = None

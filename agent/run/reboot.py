@@ -1,8 +1,9 @@
-"""Reboots that a dependency asks for: whether they happened, and the one way to make one.
+"""Reboots that dependencies ask for: checks whether they happened, and makes them.
 
-What a run knows of its reboots is in its journal: ``boot``, the boot in which the run was last worked on, and
-``reboots``, one entry a request, noted together with the end of the step that asked. A request stands until
-the run is worked on in another boot; so a kill at any moment loses no request and makes none twice.
+The journal holds a run's knowledge about reboots. ``boot`` is the boot in which the run was last worked on.
+``reboots`` has one entry for each request, written together with the end of the step that asked. A request
+stands until the run is worked on in another boot, so a kill at any moment neither loses a request nor makes
+a reboot twice.
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ if TYPE_CHECKING:
     from agent.store.journal import Journal
 
 MOST_REBOOTS = 3
-"""A run that asks for more goes round in a circle."""
+"""Reboots that a run may have; a run that asks for more would never end."""
 
 
 class RebootDoor(Protocol):
-    """The only way to a host's boots: tests hand in another one."""
+    """The only access to a host's boots; tests pass another one."""
 
     def boot(self) -> str:
-        """Which boot this is; another text after every reboot."""
+        """Return an identifier of the current boot; it differs after every reboot."""
 
     def obstacle(self) -> str:
-        """Why vcagent can neither reboot this host nor go on by itself then; empty if it can."""
+        """Return why vcagent can neither reboot this host nor resume after a reboot; empty if it can."""
 
     def arm(self, unit: ResumeUnit) -> None:
-        """Have the unit start at every boot from now on."""
+        """Make the unit start at every boot from now on."""
 
     def disarm(self, name: str) -> None:
-        """Remove a unit; nothing happens where it is not there."""
+        """Remove a unit, if it exists."""
 
     def reboot(self) -> None:
-        """Reboot the host; returns before it goes down.
+        """Reboot the host, and return before it goes down.
 
         Raises:
             VcagentError: if the host refuses.
@@ -59,14 +60,14 @@ class RebootDoor(Protocol):
 
 
 class SystemdDoor(RebootDoor):
-    """The host that the agent runs on, by systemd.
+    """Reboots the host that the agent runs on, through systemd.
 
-    A unit is armed and disarmed by its file and its link alone, as ``systemctl enable`` makes them: systemd
-    reads them at the next boot, and no daemon-reload takes GPUs from running containers
-    (NVIDIA/nvidia-container-toolkit, issue 48).
+    A unit is armed and disarmed by writing and removing its file and its link, as ``systemctl enable`` does.
+    systemd reads them at the next boot. No daemon-reload is needed, which would take GPUs away from running
+    containers (NVIDIA/nvidia-container-toolkit, issue 48).
 
     Args:
-        units: the folder of units.
+        units: the folder of systemd units.
     """
 
     def __init__(self, units: Path = Path("/etc/systemd/system")) -> None:
@@ -110,7 +111,7 @@ class SystemdDoor(RebootDoor):
 
 
 def allows_reboot(*settings: Mapping[str, Any]) -> bool:
-    """Whether a profile's parameters or metadata say ``allow_reboot: true``."""
+    """Return True if a profile's parameters or metadata say ``allow_reboot: true``."""
     return any(
         canonical(name) == "allowreboot" and str(value).strip().lower() == "true"
         for values in settings
@@ -119,7 +120,7 @@ def allows_reboot(*settings: Mapping[str, Any]) -> bool:
 
 
 def requested(journal: Journal, step: str, reason: str) -> dict[str, Any]:
-    """What the journal has to remember when a step asks for a reboot."""
+    """Return what the journal has to remember when a step asks for a reboot."""
     return {"reboots": [*journal.recall("reboots", []), {"step": step, "reason": reason, "made": 0}]}
 
 
@@ -131,11 +132,11 @@ class Reboots:
         door: the way to the host's boots.
         run_dir: the run's folder, absolute.
         allowed: whether the host may be rebooted.
-        arm: whether to go on by itself after a reboot that is left to the user.
+        arm: whether the run resumes by itself after a reboot that is left to the user.
 
     Attributes:
         goes_down: whether ``conclude`` will reboot the host.
-        pending: whether a reboot that was asked for had not happened when this began.
+        pending: whether a requested reboot had not happened when this object was made.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class Reboots:
         self.pending = self._look()
 
     def _look(self) -> bool:
-        """Note which boot this is; whether a reboot that was asked for has not happened yet."""
+        """Note the current boot, and return True if a requested reboot has not happened yet."""
         boot, before = self.door.boot(), self.journal.recall("boot")
         entries = self.journal.recall("reboots", [])
         if before is not None and boot != before:
@@ -159,21 +160,21 @@ class Reboots:
         return any("booted" not in entry for entry in entries)
 
     def happened(self) -> tuple[str, ...]:
-        """The reasons of the reboots that the run has had."""
+        """Return the reasons of the run's past reboots."""
         return tuple(entry["reason"] for entry in self.journal.recall("reboots", []) if "booted" in entry)
 
     def waiting(self) -> RebootPendingError | None:
-        """The error of a run that cannot go on before the host is rebooted."""
+        """Return the error for a run that cannot go on before the host is rebooted; None if it can."""
         if not self.pending:
             return None
         entry = self.journal.recall("reboots")[-1]
         return RebootPendingError(f"the host has not been rebooted yet: {entry['reason']}")
 
     def arrange(self, outcome: Outcome, mask: Callable[[str], str]) -> None:
-        """Where a run ended because a reboot is needed: arm the unit, and say what comes next.
+        """Arm the unit if the run ended because a reboot is needed, and put the next step into the error.
 
         Args:
-            outcome: how the run ended; its error is told anew.
+            outcome: how the run ended; its error is replaced.
             mask: takes secrets out of a text.
         """
         if not isinstance(outcome.error, RebootPendingError):
@@ -222,14 +223,14 @@ class Reboots:
         outcome.error = RebootPendingError(f"the host is rebooted now: {reason}", remedy=watch)
 
     def conclude(self, outcome: Outcome) -> None:
-        """The last thing of all: reboot if that was arranged; disarm where the run does not wait for one."""
+        """Reboot if that was arranged; disarm the unit if the run waits for no reboot. Called last."""
         if self.goes_down:
             self.door.reboot()
         elif not isinstance(outcome.error, RebootPendingError):
             self.disarm()
 
     def disarm(self) -> None:
-        """Remove the run's unit, if there is one; what cannot be removed finds the run complete."""
+        """Remove the run's unit, if it exists; a unit that remains finds the run complete at boot."""
         with suppress(OSError):
             self.door.disarm(self._unit(str).name)
 

@@ -1,8 +1,8 @@
-"""What is known about a record besides its number: the host, the runtime, the scenario, the tool's own words.
+"""The context of records: the host, the runtime, the scenario and the tool's own output.
 
-A context is kept once and records refer to it by ``context_id`` in their metadata: it is a few KB, and a
-monitor makes hundreds of thousands of records an hour. Sinks whose format wants it on every record put it
-there.
+Each context is stored once, and records refer to it by ``context_id`` in their metadata: a context is a few
+KB, and a monitor makes hundreds of thousands of records an hour. Sinks whose format needs the context on
+every record add it there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.store.journal import Journal
 
 LONGEST_RESULT_CHARACTERS = 4096
-"""Characters of a tool's own output in ``tool_results``; the whole of it is in the run's folder."""
+"""Longest ``tool_results``, in characters; the tool's whole output is in the run's folder."""
 
 _LONGEST_PARAMETER_CHARACTERS = 1024
 _LARGEST_SOURCE_BYTES = 1 << 20
@@ -35,7 +35,7 @@ class RecordContexts:
     Args:
         journal: keeps them.
         facts: the host.
-        run: what is the same for all of them: experiment, run, client, profile, system, metadata.
+        run: the part that all contexts share: experiment, run, client, profile, system, metadata.
         runtime: how the agent was called, as VirtualClient's ``metadata_runtime`` names it.
         mask: takes secrets out of values.
         run_dir: the run's folder.
@@ -62,7 +62,7 @@ class RecordContexts:
         self._general = ""
 
     def settle(self) -> None:
-        """Read the host now and keep what it says: the dependencies are done, the actions begin."""
+        """Read the host's facts now and keep them, since the dependencies are done and the actions begin."""
         with self._lock:
             self._settled = self._host()
             self._general = ""
@@ -73,7 +73,7 @@ class RecordContexts:
             if not self._general:
                 general = self._journal.add_context(self._document(self._settled or self._host()))
                 if self._settled is None:
-                    return general  # dependencies may still change the host
+                    return general  # not stored yet: dependencies may still change the host
                 self._general = general
             return self._general
 
@@ -83,7 +83,7 @@ class RecordContexts:
         Args:
             scenario: the element's type and parameters, and the step's command.
             output: what its tool wrote.
-            log: the step's log, for output that was read from no file.
+            log: the step's log, used if the output was not read from a file.
         """
         with self._lock:
             host = self._settled or self._host()
@@ -121,7 +121,7 @@ class RecordContexts:
 
 
 def _short(value: Any) -> Any:
-    """Return parameters without those that say nothing; a long text is cut, and says so."""
+    """Return parameters without empty values, and with long texts cut and marked."""
     if isinstance(value, dict):
         return {key: _short(item) for key, item in value.items() if item not in (None, "", [], {}, ())}
     return [_short(item) for item in value] if isinstance(value, list) else _cut(value)
@@ -144,7 +144,7 @@ def _tool_results(sources: Iterable[str]) -> str:
     if not sizes or min(sizes.values()) > _LARGEST_SOURCE_BYTES:
         return ""
     text = min(sizes, key=lambda path: sizes[path]).read_text(encoding="utf-8", errors="replace")
-    if "\0" in text:  # not a text
+    if "\0" in text:  # a binary file
         return ""
     if len(text) <= LONGEST_RESULT_CHARACTERS:
         return text

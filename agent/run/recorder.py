@@ -1,4 +1,4 @@
-"""Turns what steps and monitors find into records with the context of the run, and feeds the sinks."""
+"""Turns the results of steps and monitors into records with the run's context, and feeds the sinks."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from agent.sinks import Delivering
 
 FEED_INTERVAL_S = 10.0
-"""How long a monitor's records, which the journal has, may wait until the sinks get them and sync files."""
+"""Seconds that a monitor's records may wait in the journal until the sinks get them and sync their files."""
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What every record of a run carries.
+    """Values that every record of a run carries.
 
     Args:
         experiment_id: groups runs that belong together.
@@ -61,13 +61,13 @@ class RunContext:
 
 @dataclass(frozen=True)
 class MonitorRecords:
-    """A monitor's summary of a case, and what its element says of the records that come from it.
+    """A monitor's summary of a case, with the settings of the monitor's element for its records.
 
     Args:
         tool_name: the monitor's type.
         tags: its element's labels.
         filters: its element's ``metric_filters``.
-        summary: what it saw.
+        summary: what the monitor recorded during the case.
     """
 
     tool_name: str
@@ -81,12 +81,12 @@ class Recorder:
 
     Args:
         journal: the run's journal.
-        sinks: where records go besides.
+        sinks: other destinations of the records.
         context: what every record carries.
         run_dir: the run's folder, for paths relative to it.
         mask: takes secrets out of a text.
-        contexts: what records say of host, runtime and scenario.
-        delivering: brings records to sinks that may be slow, in threads of its own.
+        contexts: the host, runtime and scenario that records refer to.
+        delivering: brings records to sinks that may be slow, in its own threads.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Recorder:
         self._contexts_written = 0
         self.failures: dict[str, None] = {}
         self.monitors: tuple[Callable[[datetime, datetime], MonitorRecords], ...] = ()
-        """Those that run now: each sums up what it saw in a span of time."""
+        """The monitors that run now, as functions that sum up a time span."""
         self._step_warnings: dict[str, list[str]] = {}
 
     def finish_step(
@@ -139,20 +139,20 @@ class Recorder:
             started: when it began.
             message: a line for people.
             case_dir: the folder of raw logs.
-            scenario: names outputs that do not name theirs.
-            tags: of its element.
+            scenario: the name for outputs without a scenario of their own.
+            tags: the element's labels.
             filters: its element's ``metric_filters``.
-            remember: facts of the run that are noted with it.
+            remember: facts about the run that are written together with the step's end.
             about: the element's type and parameters, and the step's command, for the records' context.
             log: the step's log.
         """
         ended = now()
-        with self._naming:  # two cases of one name may end at once
+        with self._naming:  # two cases of the same name may end at the same time
             taken = {case["scenario"] for case in self.journal.cases()}
             cases, records = [], []
             for output in outputs:
                 is_timed = output.start is not None and output.end is not None
-                output = replace(  # noqa: PLW2901 - the same output, its gaps filled
+                output = replace(  # noqa: PLW2901 - the same output with its gaps filled
                     self._masked_output(output),
                     scenario=_unique(self._mask(output.scenario or scenario), taken),
                     start=output.start or started,
@@ -188,7 +188,7 @@ class Recorder:
         self.feed()
 
     def emit(self, tool_name: str, scenario: str, tags: str, filters: str, metrics: Sequence[Metric]) -> None:
-        """Take a monitor's metrics."""
+        """Record a monitor's metrics."""
         moment = now()
         kept = parse_filters(filters)(metrics)
         output = self._masked_output(
@@ -201,14 +201,14 @@ class Recorder:
 
     @property
     def warnings(self) -> list[str]:
-        """What monitors said of steps that gave no case; what they said of several is told once."""
+        """Warnings of monitors for steps without a case; equal warnings of several steps become one."""
         return [
             f"{names[0]}{f' and {len(names) - 1} more steps' if names[1:] else ''}: {text}"
             for text, names in self._step_warnings.items()
         ]
 
     def feed(self) -> None:
-        """Bring the sinks up to date; what fails is kept in ``failures`` and tried again next time."""
+        """Bring the sinks up to date; errors are kept in ``failures``, and the next call tries again."""
         with self._lock:
             self._next_feed = time.monotonic() + FEED_INTERVAL_S
             failures = self._write_contexts()
@@ -217,7 +217,7 @@ class Recorder:
             self._delivering.wake()
 
     def _write_contexts(self) -> list[str]:
-        """Bring contexts.jsonl up to date; return what went wrong."""
+        """Bring contexts.jsonl up to date; return the errors."""
         new = self.journal.contexts(self._contexts_written)
         if not new:
             return []
@@ -233,7 +233,7 @@ class Recorder:
         return []
 
     def _usage(self, output: ParsedOutput) -> tuple[list[tuple[str, ParsedOutput]], list[str]]:
-        """What the monitors saw of a case: for each its tags and an output of its own; what they warn of."""
+        """Return the monitors' data for a case, as pairs of tags and output, and the monitors' warnings."""
         usage, warnings = [], []
         start, end = output.start or now(), output.end or now()
         if end < start:
@@ -300,7 +300,7 @@ class Recorder:
         )
 
     def _masked_output(self, output: ParsedOutput) -> ParsedOutput:
-        """The output without secrets; what JSON cannot carry becomes text."""
+        """Return the output without secrets; values that JSON does not support become text."""
         mask = self._mask
         clean: dict[tuple[Any, ...], Metric] = {}
         metrics = tuple(self._masked_metric(metric, clean) for metric in output.metrics)
@@ -322,7 +322,7 @@ class Recorder:
         )
 
     def _masked_metric(self, metric: Metric, clean: dict[tuple[Any, ...], Metric]) -> Metric:
-        # A monitor gives thousands a minute, nearly all like one before, down to the same metadata.
+        # A monitor sends thousands of metrics a minute; nearly all share their texts with an earlier one.
         kind = (metric.scenario, metric.description, metric.unit, metric.tags, id(metric.metadata))
         if kind in clean and self._mask(metric.name) == metric.name:
             return metric
@@ -337,7 +337,7 @@ class Recorder:
             metadata=self._masked(metric.metadata),
         )
         if masked == metric:
-            clean[kind] = metric  # which keeps its metadata alive, and so that number its own
+            clean[kind] = metric  # keeps the metadata alive, so that its id stays unique
             return metric
         return masked
 
@@ -359,6 +359,6 @@ def _split(tags: str) -> tuple[str, ...]:
 
 
 def _unique(scenario: str, taken: Collection[str]) -> str:
-    """The scenario's name, with a number where another case of the run has it already."""
+    """Return the scenario's name, with a number if another case of the run already has that name."""
     names = itertools.chain([scenario], (f"{scenario}#{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)

@@ -1,4 +1,4 @@
-"""What the command line asks for, as a value that the journal can keep."""
+"""The request of a run: the command line's options as a value that the journal can store."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What the command line asks for.
+    """The options of a run, as given on the command line.
 
     Args:
         profiles: names, paths or URIs; several are merged in order.
         parameters: overrides of the profile's parameters.
-        metadata: what every record carries besides.
-        scenarios: which elements to run: ``a,-b``.
+        metadata: additional metadata of every record.
+        scenarios: the elements to run, such as ``a,-b``.
         only_dependencies: whether to prepare the host and stop.
         iterations: rounds of all actions.
-        timeout: as ``--timeout`` takes it.
+        timeout: the text of ``--timeout``.
         fail_fast: whether the first failed action ends the run.
-        keep_serving: whether the last server of the actions stays when the run has ended.
+        keep_serving: whether the last server of the actions keeps running after the run.
         results_dir: the folder of all runs.
         package_dir: where environments and downloads are kept; None for the default.
-        experiment_id: groups runs; made up if empty.
+        experiment_id: groups runs; generated if empty.
         client_id: this host's name in the records; the host name if empty.
-        allow_reboot: whether the host may be rebooted where a dependency asks for it.
-        arm: whether the run goes on by itself after a reboot that is left to the user.
-        run_id: the run's name; made up if empty.
-        system: the system that started the run, as the records have it (VirtualClient's ExecutionSystem).
-        log_level: the least important events that the agent's own log has.
+        allow_reboot: whether the host may be rebooted if a dependency asks for it.
+        arm: whether the run resumes by itself after a reboot that is left to the user.
+        run_id: the run's name; generated if empty.
+        system: the system that started the run, as the records name it (VirtualClient's ExecutionSystem).
+        log_level: the lowest level of events that the agent's own log contains.
         settings: parameters of single elements, by ``scenario.parameter``.
-        sinks: destinations of records besides the run's folder: ``NAME`` or ``NAME:settings``.
+        sinks: destinations of records in addition to the run's folder: ``NAME`` or ``NAME:settings``.
     """
 
     profiles: tuple[str, ...]
@@ -67,11 +67,11 @@ class RunRequest:
     sinks: tuple[str, ...] = ()
 
     def client(self) -> str:
-        """This host's name in the records."""
+        """Return this host's name in the records."""
         return self.client_id or socket.gethostname()
 
     def to_json(self) -> dict[str, Any]:
-        """Values that JSON can carry; paths absolute, so that a resume may start anywhere."""
+        """Return values that JSON supports, with absolute paths, so that a resume may start in any folder."""
         values = dataclasses.asdict(self)
         values["profiles"] = [
             str(Path(reference).absolute()) if Path(reference).is_file() else reference
@@ -83,10 +83,10 @@ class RunRequest:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], parameters: Mapping[str, str]) -> RunRequest:
-        """The inverse of ``to_json``; ``parameters`` replace those that were not kept, being secret.
+        """Return the request that ``to_json`` stored; ``parameters`` supplies the secrets, which it did not.
 
         Raises:
-            UsageError: if one that was not kept is not given again.
+            UsageError: if a secret parameter is missing in ``parameters``.
         """
         missing = [
             name
@@ -113,7 +113,7 @@ class RunRequest:
 
 
 def keep_sources(sources: Sequence[Source], mask: Callable[[str], str]) -> list[dict[str, str]]:
-    """The texts of a run's profiles as the journal keeps them: secrets masked, with the whole text's hash."""
+    """Return a run's profiles as the journal stores them: the texts with secrets masked, and their hashes."""
     return [
         {**dataclasses.asdict(source), "text": mask(source.text), "sha256": _sha256(source.text)}
         for source in sources
@@ -121,12 +121,12 @@ def keep_sources(sources: Sequence[Source], mask: Callable[[str], str]) -> list[
 
 
 def kept_sources(kept: Sequence[Mapping[str, str]], references: Sequence[str]) -> list[Source]:
-    """The profiles of a run as they were when it began.
+    """Return the profiles of a run as they were when it began.
 
-    A profile that holds a secret was not kept whole; it is read again from where it came.
+    A profile that holds a secret was not stored completely; it is read again from its source.
 
     Raises:
-        ProfileError: if such a profile has changed or is gone.
+        ProfileError: if such a profile has changed or no longer exists.
     """
     sources = []
     for values, reference in zip(kept, references, strict=True):
@@ -137,7 +137,7 @@ def kept_sources(kept: Sequence[Mapping[str, str]], references: Sequence[str]) -
                 raise ProfileError(
                     "the profile has changed since the run began, and was not kept because it holds a secret",
                     where=values["label"],
-                    remedy="restore it, or start it anew",
+                    remedy="restore it, or start the profile again",
                 )
         sources.append(source)
     return sources

@@ -1,4 +1,4 @@
-"""The systemd unit that goes on with a run after a reboot, as text."""
+"""The text of the systemd unit that resumes a run after a reboot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ENVIRONMENT_FILE = "/etc/vcagent/environment"
-"""Where the user may put what the unit must not hold: tokens, passwords (systemd.exec(5))."""
+"""File for variables that the unit must not hold, such as tokens and passwords (systemd.exec(5))."""
 
 _KEPT = re.compile(
     r"PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|SUDO_USER|VCAGENT_PACKAGE_DIR|XDG_CACHE_HOME|PYTHONPATH|VIRTUAL_ENV"
@@ -24,15 +24,15 @@ _KEPT = re.compile(
 )
 
 _UNIT = """\
-# Made by vcagent; it removes this unit when the run has ended.
+# Made by vcagent, which removes this unit when the run has ended.
 [Unit]
-Description=vcagent goes on with run {run_id} after a reboot
+Description=vcagent resumes run {run_id} after a reboot
 Wants=network-online.target
 After=network-online.target remote-fs.target docker.service nvidia-fabricmanager.service
 ConditionPathExists={journal}
 
 [Service]
-# Not oneshot: that would hold up the boot, and with it the services that the run may have to start.
+# Not oneshot: that would delay the boot, and with it the services that the run may have to start.
 Type=simple
 WorkingDirectory={working_dir}
 {environment}EnvironmentFile=-{environment_file}
@@ -49,13 +49,13 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True)
 class ResumeUnit:
-    """What a unit needs to go on with a run.
+    """The values that a unit needs to resume a run.
 
     Args:
         run_dir: the run's folder, absolute.
         command: the program and its arguments.
         working_dir: the folder that the run was started in.
-        environment: variables for it; none of them secret.
+        environment: variables of the program, without secrets.
     """
 
     run_dir: Path
@@ -69,7 +69,7 @@ class ResumeUnit:
         return f"vcagent-resume-{re.sub(r'[^A-Za-z0-9:_.-]', '-', self.run_dir.name)}.service"
 
     def text(self) -> str:
-        """The unit's file (systemd.unit(5), systemd.service(5))."""
+        """Return the unit's file (systemd.unit(5), systemd.service(5))."""
         variables = [f"{name}={value}" for name, value in sorted(self.environment.items())]
         return _UNIT.format(
             run_id=_plain(self.run_dir.name),
@@ -86,13 +86,13 @@ def _plain(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text in double quotes as systemd reads them (systemd.syntax(7)): specifiers and escapes doubled."""
+    """Return a text in double quotes, with specifiers and escapes doubled for systemd (systemd.syntax(7))."""
     escaped = _plain(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def kept_environment(environment: Mapping[str, str], mask: Callable[[str], str]) -> dict[str, str]:
-    """What of an environment a resumed run needs: where things are and how to reach them, nothing secret."""
+    """Return the variables that a resumed run needs, such as paths and proxies, without secrets."""
     return {
         name: value
         for name, value in environment.items()
@@ -101,7 +101,7 @@ def kept_environment(environment: Mapping[str, str], mask: Callable[[str], str])
 
 
 def program(script: str, interpreter: str = sys.executable) -> tuple[str, ...]:
-    """How to call this program again: its console script by the very same interpreter, else its package."""
+    """Return the command that starts this program again: its console script, else its package."""
     path = Path(script)
     if path.name.startswith("vcagent") and path.is_file():
         return interpreter, str(path.absolute())

@@ -1,4 +1,4 @@
-"""A run from its request to its report; a resumed one goes on from its journal."""
+"""A run from its request to its report; a resumed run continues from its journal."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ if TYPE_CHECKING:
     from agent.core.progress import RunProgress
 
 _INTERRUPTED_WAIT_S = 5.0
-"""How long an interrupted run waits for sinks: the resumed one brings them the rest."""
+"""Seconds that an interrupted run waits for sinks; the resumed run delivers the rest."""
 
 TERMINAL_LOG = "run.log"
-"""The file below logs/ that has what the terminal shows."""
+"""File in logs/ with the text that the terminal shows."""
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What is left of a run: its folder, how it ended, run.json, and its report if one could be written."""
+    """A run that has ended: its folder, its outcome, run.json, and its report if one could be written."""
 
     run_dir: Path
     outcome: Outcome
@@ -83,11 +83,11 @@ class FinishedRun:
 
 
 def plan(request: RunRequest, *, folders: bool = True) -> tuple[Profile, list[PlannedComponent]]:
-    """What a run would do on this host, changing nothing; secrets masked.
+    """Return what a run would do on this host, without changing anything; secrets are masked.
 
     Args:
         request: what to run, and how.
-        folders: whether to see that root may write to the folders of results and packages.
+        folders: whether to check that root may write to the results folder and the package folder.
 
     Raises:
         ProfileError: if the profile cannot be used.
@@ -101,11 +101,11 @@ def plan(request: RunRequest, *, folders: bool = True) -> tuple[Profile, list[Pl
 
 
 def check(request: RunRequest, sources: Sequence[Source] = ()) -> Session:
-    """Everything that can be checked without touching the host.
+    """Check everything that can be checked without touching the host.
 
     Args:
         request: what to run, and how.
-        sources: the texts of its profiles, where they are at hand; else they are looked for.
+        sources: the texts of its profiles, if already loaded; otherwise they are looked up.
 
     Raises:
         ProfileError: if the profile cannot be used.
@@ -129,11 +129,11 @@ def start(
         request: what to run, and how.
         progress: shows what happens.
         door: the way to the host's boots; by default this host's.
-        sources: the texts of its profiles, where they are at hand.
+        sources: the texts of its profiles, if already loaded.
 
     Raises:
         ProfileError: if the profile cannot be used.
-        HostError: if the host cannot run it; nothing was changed then.
+        HostError: if the host cannot run it; nothing was changed.
         UsageError: if the options contradict each other or the profile.
     """
     session = check(request, sources)
@@ -171,34 +171,34 @@ def resume(
     door: RebootDoor | None = None,
     sources: Sequence[Source] = (),
 ) -> FinishedRun:
-    """Go on with a run that was killed, interrupted, or failed; a complete one ends as it ended.
+    """Resume a run that was killed, interrupted, or failed; a complete run is returned as it ended.
 
     Args:
         results_dir: the folder of all runs.
-        run: the run's id, a unique beginning of it, or its folder; None for the latest.
+        run: the run's id, a unique beginning of the id, or its folder; None for the latest.
         progress: shows what happens.
-        parameters: secrets that were given with ``--parameters`` and were not kept.
+        parameters: secrets that were given with ``--parameters`` and were not stored.
         allow_reboot: whether the host may be rebooted, if that was not allowed from the start.
-        arm: whether the run goes on by itself after a reboot that is left to the user, likewise.
+        arm: whether the run resumes by itself after a reboot that the user makes, if not set from the start.
         door: the way to the host's boots; by default this host's.
-        sources: the texts of its profiles, where they are at hand: those that hold a secret were not kept.
+        sources: the texts of its profiles, if already loaded: those that hold a secret were not stored.
 
     Raises:
-        UsageError: if there is no such run, or a secret is to be given again.
-        HostError: if another agent is at it.
+        UsageError: if the run does not exist, or a secret must be given again.
+        HostError: if another agent is working on the run.
     """
     run_dir = ResultsFolder(results_dir).find(run)
-    require_trust(run_dir, "run folder", "--results-dir, and start the profile anew")
+    require_trust(run_dir, "run folder", "--results-dir, and start the profile again")
     folder = ResultsFolder(run_dir.parent)
     folder.prepare()
     with host_errors("the run's folder"), folder.locked(run_dir.name), Journal(run_dir / JOURNAL) as journal:
         if journal.recall("exit_code") in (ExitCode.OK, ExitCode.RESULT_INVALID):
             Reboots(journal, door or SystemdDoor(), run_dir).disarm()
-            progress.note(f"run {run_dir.name} is complete; for another result start the profile anew")
+            progress.note(f"run {run_dir.name} is complete; for another result start the profile again")
             return _finished(run_dir, ExitCode(journal.recall("exit_code")))
         if journal.recall("context") is None:
             raise UsageError(
-                f"run {run_dir.name} was killed before it had begun", remedy="start the profile anew"
+                f"run {run_dir.name} was killed before it had begun", remedy="start the profile again"
             )
         request = RunRequest.from_json(journal.recall("request"), parameters or {})
         request = dataclasses.replace(
@@ -216,7 +216,7 @@ def resume(
 
 
 def _finished(run_dir: Path, exit_code: ExitCode) -> FinishedRun:
-    """A complete run as it ended."""
+    """Return a complete run as it ended."""
     from agent.report import REPORT_FILE
 
     description: dict[str, Any] = {}
@@ -228,7 +228,7 @@ def _finished(run_dir: Path, exit_code: ExitCode) -> FinishedRun:
 
 @dataclass(frozen=True)
 class Session:
-    """What one process needs to work on a run."""
+    """Everything that one process needs to work on a run."""
 
     sources: tuple[Source, ...]
     planner: Planner
@@ -240,30 +240,30 @@ class Session:
     request: RunRequest
 
     def require_trusted_folders(self) -> None:
-        """See that root may write to the folders of results, packages and this run.
+        """Check that root may write to the results folder, the package folder and this run's folder.
 
         Raises:
-            HostError: if others may write to one, or it belongs to another account.
+            HostError: if others may write to a folder, or it belongs to another account.
         """
         require_trust(self.run_dir.parent, "results folder", "--results-dir")
         require_trust(self.facts[PACKAGE_DIR], "package folder", "--package-dir or VCAGENT_PACKAGE_DIR")
         if self.run_dir.exists():
-            require_trust(self.run_dir, "run folder", "--results-dir, and start the profile anew")
+            require_trust(self.run_dir, "run folder", "--results-dir, and start the profile again")
 
     def preview(self) -> list[PlannedComponent]:
-        """What would be done now."""
+        """Return what the run would do now."""
         return self.planner.preview(self.facts, only_dependencies=self.options.only_dependencies)
 
     def execute(
         self, journal: Journal, progress: RunProgress, reboots: Reboots, planned: Sequence[PlannedComponent]
     ) -> FinishedRun:
-        """Do what is not done yet, then judge it and write everything down.
+        """Do everything that is not done yet, judge the results, and write the report.
 
         Args:
             journal: the run's journal.
             progress: shows what happens.
             reboots: the run's reboots.
-            planned: what would be done now, for the display.
+            planned: what the run would do now, for the display.
         """
         progress.expect(_estimates(planned, journal, self.options))
         interruption = Interruption()
@@ -334,7 +334,7 @@ class Session:
         return outcome
 
     def _record_contexts(self, journal: Journal) -> RecordContexts:
-        """Return the contexts of the run's records; the names of the runtime's values are VirtualClient's."""
+        """Return the contexts of the run's records; the runtime's values have VirtualClient's names."""
         request, context = self.request, self.context
         run = {
             "experiment_id": context.experiment_id,
@@ -369,7 +369,7 @@ class Session:
         return (*self.planner.profile.sinks, *self.request.sinks)
 
     def _remove_containers(self, outcome: Outcome) -> None:
-        """Remove the run's containers, but those to be kept; all stay for a run that goes on later."""
+        """Remove the run's containers, except those with ``keep``; a run that will be resumed keeps all."""
         if not has_containers(self.run_dir) or _going_on(outcome):
             return
         from agent.host.containers.engine import remove_containers
@@ -392,7 +392,7 @@ class Session:
         )
 
     def _finish_sinks(self, delivering: Delivering, outcome: Outcome, description: dict[str, Any]) -> None:
-        """Deliver the rest; what a sink did not take is a warning and waits in the journal."""
+        """Deliver the remaining records; records that a sink did not take stay in the journal."""
         going_on = _going_on(outcome)
         left = delivering.finish(
             complete=not going_on, wait_s=_INTERRUPTED_WAIT_S if going_on else FINISH_WAIT_S
@@ -403,7 +403,7 @@ class Session:
         description["verdict"]["warnings"] += left
 
     def _finish(self, journal: Journal, outcome: Outcome, delivering: Delivering) -> FinishedRun:
-        """Write what people and programs read; the exit code is remembered last, when all of it is there."""
+        """Write the files of the finished run; the exit code comes last, when everything else is written."""
         from agent.report import write_report, write_rollup
 
         report, description = None, {}
@@ -416,7 +416,7 @@ class Session:
             report = write_report(self.run_dir)
             self._finish_sinks(delivering, outcome, description)
             journal.remember(exit_code=int(outcome.exit_code))
-        except Exception as error:  # noqa: BLE001 - the result is told even if it cannot be written down
+        except Exception as error:  # noqa: BLE001 - the result is reported even if it cannot be written
             outcome.warnings.append(f"the report could not be written: {error}")
             if outcome.error is None:
                 outcome.error = HostError(
@@ -426,7 +426,7 @@ class Session:
                 )
             if outcome.exit_code in (ExitCode.OK, ExitCode.RESULT_INVALID):
                 outcome.exit_code = ExitCode.HOST_CANNOT_RUN
-            with suppress(Exception):  # what is told agrees with the exit code
+            with suppress(Exception):  # the description agrees with the exit code
                 description = self._describe(journal, outcome)
         finally:
             journal.close()
@@ -459,7 +459,7 @@ def _session(
     modelled: dict[str, Any] = {REBOOTS.name: reboots}
     if request.package_dir:
         modelled[PACKAGE_DIR.name] = request.package_dir.absolute()
-    # Without links: root follows none where it writes.
+    # Links are resolved: root does not follow links when it writes.
     modelled[PACKAGE_DIR.name] = Facts(LocalHost(), modelled)[PACKAGE_DIR].resolve()
     facts = Facts(LocalHost(), modelled)
     variables = run_variables(
@@ -485,7 +485,7 @@ def _session(
             request.only_dependencies,
             request.keep_serving,
         )
-        # Refused before anything is changed.
+        # Errors in sinks are reported before anything is changed.
         open_sinks((*profile.sinks, *request.sinks), SinkContext(run_dir, context.run_id))
     return Session(tuple(sources), planner, facts, secrets, context, run_dir, options, request)
 
@@ -497,7 +497,7 @@ def _reboots(journal: Journal, door: RebootDoor | None, session: Session, reques
 
 
 def _new_context(request: RunRequest, profile: Profile, mask: Callable[[str], str]) -> RunContext:
-    """What the run is called; names that hold a secret are masked before anything is named after them."""
+    """Return the names of the run; secrets in them are masked before anything is named after them."""
     name = mask(profile.name)
     return RunContext(
         experiment_id=mask(request.experiment_id) or str(uuid.uuid4()),
@@ -538,7 +538,7 @@ def _refuse(preview: Sequence[PlannedComponent]) -> None:
         raise HostError(
             f"this host cannot run {len(refused)} elements of the profile",
             details=tuple(line for component in refused for line in str(component.error).splitlines()),
-            remedy="vcagent doctor --profile … lists everything that is in the way",
+            remedy="vcagent doctor --profile … lists all problems of this host",
         )
 
 

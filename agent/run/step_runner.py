@@ -1,4 +1,4 @@
-"""Runs one step: noted in the journal before and after, its records committed with its end."""
+"""Runs one step: notes its start in the journal, and commits its records together with its end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from agent.run.recorder import Recorder
 
 _HOST_ERRNOS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
-"""A file that cannot be written for reasons of the host's own."""
+"""Error numbers for a file that cannot be written because of the host's disk."""
 
 _KIND_ERROR: dict[str, type[VcagentError]] = {
     "dependency": DependencyFailedError,
@@ -63,7 +63,7 @@ class StepRunner:
 
     Args:
         journal: the run's journal.
-        recorder: takes what the steps find.
+        recorder: records what the steps return.
         processes: runs commands; its ``stop`` event ends them.
         progress: shows what happens.
         run_dir: the run's folder.
@@ -90,17 +90,17 @@ class StepRunner:
         self.package_dir = package_dir
         self.log = log
         self.count = 0
-        """How many steps this process has started."""
+        """Number of steps that this process has started."""
         self.services: dict[str, Service] = {}
-        """What runs beside the steps now, by name."""
+        """Services that run now, by name."""
 
     def run(
         self, element: Element, component: Component, step: Step, facts: Facts, key: str
     ) -> Service | None:
-        """Run a step, unless the journal says that it is done; return what it started and left running.
+        """Run a step, unless the journal says that it is done; return the service that it left running.
 
-        A dependency's step is run again all the same: it was planned again because the host is not as
-        it should be, whatever the journal says. So is a service's: what it started is gone.
+        A dependency's step runs again in any case: it was planned again because the host is not as it should
+        be, whatever the journal says. A service's step runs again too, because the service no longer runs.
 
         Args:
             element: the profile's element.
@@ -110,9 +110,9 @@ class StepRunner:
             key: the step's key in the journal.
 
         Raises:
-            InterruptedRunError: if the run was told to stop.
-            RebootPendingError: if the step is done, and asks for a reboot before the next one.
-            VcagentError: if the step failed; of the class that fits the element's kind.
+            InterruptedRunError: if the run was asked to stop.
+            RebootPendingError: if the step is done, and asks for a reboot before the next step.
+            VcagentError: if the step failed; the class fits the element's kind.
         """
         before = self.journal.step(key)
         done = before and before.status is StepStatus.DONE and isinstance(component, Action)
@@ -176,7 +176,7 @@ class StepRunner:
 
     @staticmethod
     def _alone(component: Component, context: StepContext) -> AbstractContextManager[None]:
-        """Keep other agents away while root changes what all of them share."""
+        """Keep other agents away while root changes something that all agents on the host share."""
         changes = isinstance(component, Dependency) and component.changes_host
         if not (changes and os.geteuid() == 0):
             return nullcontext()
@@ -189,7 +189,7 @@ class StepRunner:
             is_running = outcome.service is not None
             if step.holds and not step.holds(context.facts.fresh()):
                 raise DependencyFailedError(
-                    f"{step.name} ended, but what it is for does not hold: {step.reason}",
+                    f"{step.name} ended, but did not have its effect: {step.reason}",
                     remedy=f"see {context.log}",
                 )
         except VcagentError:
@@ -202,7 +202,7 @@ class StepRunner:
             append_text(context.log, self.processes.secrets.mask(traceback.format_exc()))
             raise unexpected(error, step.name) from error
         finally:
-            if not is_running:  # a service goes on writing
+            if not is_running:  # a service continues to write
                 self._hide_secrets(context)
         return outcome
 
@@ -210,7 +210,7 @@ class StepRunner:
         try:
             hide_secrets(self.run_dir, context.key, self.processes.secrets)
         except OSError as error:
-            self.log.warning("secrets may be left", step=context.key, error=str(error))
+            self.log.warning("secrets may remain", step=context.key, error=str(error))
 
     def _commit(
         self,
@@ -249,7 +249,7 @@ class StepRunner:
 
 
 def title_of(element: Element) -> str:
-    """What people call an element: its type and its scenario."""
+    """Return the title of an element for people: its type and its scenario."""
     scenario = _scenario_of(element)
     return f"{element.type} ({scenario})" if scenario else element.type
 
@@ -267,7 +267,7 @@ def _step_title(element: Element, parameters: ComponentParameters, step: Step) -
 
 
 def of_kind(error: VcagentError, element: Element) -> VcagentError:
-    """The same error with the exit code of the phase it stopped; refusals keep their own."""
+    """Return the error as the class of the phase that it stopped; refusals keep their own class."""
     kind = _KIND_ERROR.get(element.kind)
     if kind is None or isinstance(
         error, (HostError, ProfileError, InterruptedRunError, RebootPendingError, kind)

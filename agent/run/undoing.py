@@ -1,4 +1,4 @@
-"""``vcagent clean --dependencies``: takes back what journals say that steps did, and nothing else."""
+"""``vcagent clean --dependencies``: undoes what the journals say that steps did, and nothing else."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Undoing:
-    """One step of an earlier run, and what takes it back.
+    """A step of an earlier run, and the plan to undo it.
 
     Args:
-        run_dir: the folder of its run.
+        run_dir: the run's folder.
         row: the step.
-        number: its number among the journal's ``undos``; None where the step noted nothing.
-        values: what it noted.
-        plan: what is to be done now, or why it is left.
-        unknown: whether it could not be planned.
+        number: its number among the journal's ``undos``; None if the step noted nothing.
+        values: what the step noted for its undo.
+        plan: the steps to do now, or the reason for leaving it.
+        unknown: whether the undo could not be planned.
     """
 
     run_dir: Path
@@ -45,12 +45,12 @@ class Undoing:
 
     @property
     def stands(self) -> bool:
-        """Whether what the step did is still there, or may be."""
+        """True if the step's changes are still in place, or may be."""
         return bool(self.plan.steps) or self.unknown
 
 
 def undoings(runs: Iterable[Path], facts: Facts) -> list[Undoing]:
-    """What these runs' dependencies did and what takes it back, the newest first.
+    """Return the steps of these runs' dependencies with the plans to undo them, newest first.
 
     Args:
         runs: folders of runs, oldest first.
@@ -72,11 +72,11 @@ def undoings(runs: Iterable[Path], facts: Facts) -> list[Undoing]:
 
 
 def _plan(row: StepRow, values: Mapping[str, Any], facts: Facts) -> tuple[Plan, bool]:
-    """What takes a step back; what cannot be planned is left, with the reason, and unknown."""
+    """Return the plan to undo a step, and whether it is unknown; a plan that fails gives the reason."""
     try:
         implementation = component_class(row.type)
         if not issubclass(implementation, Dependency):
-            return Plan(nothing_to_do=f"{row.type} is no dependency"), True
+            return Plan(nothing_to_do=f"{row.type} is not a dependency"), True
         return implementation.undo(values, facts), False
     except VcagentError as error:
         why = f"{error.message} ({error.remedy})" if error.remedy else error.message
@@ -84,7 +84,7 @@ def _plan(row: StepRow, values: Mapping[str, Any], facts: Facts) -> tuple[Plan, 
 
 
 def carry_out(undoing: Undoing, facts: Facts, progress: RunProgress) -> str:
-    """Take one step back, planned anew from what the host is now, and note it in the journal.
+    """Undo one step, with a new plan for the current host, and note it in the journal.
 
     Args:
         undoing: the step.
@@ -92,10 +92,10 @@ def carry_out(undoing: Undoing, facts: Facts, progress: RunProgress) -> str:
         progress: shows what happens.
 
     Returns:
-        Why it was left after all; empty where it was taken back.
+        The reason if it was left after all; empty if it was undone.
 
     Raises:
-        VcagentError: if it could not be taken back.
+        VcagentError: if it could not be undone.
     """
     plan, _ = _plan(undoing.row, undoing.values, facts.fresh())
     if plan.nothing_to_do:

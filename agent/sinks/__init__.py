@@ -1,4 +1,4 @@
-"""Where metric records go."""
+"""Destinations of metric records."""
 
 from __future__ import annotations
 

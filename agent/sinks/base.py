@@ -1,4 +1,4 @@
-"""What a sink is, and how the journal feeds it so that no record is lost or doubled."""
+"""The interface of a sink, and the feeding of sinks from the journal without lost or doubled records."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _T = TypeVar("_T")
 
 
 class RecordsRefusedError(Exception):
-    """The destination will never take records as they are: they are too old, too large, or wrong.
+    """The destination will never take these records: they are too old, too large, or malformed.
 
-    Delivery halves the batch until it knows which record it is, notes it as refused and goes on.
+    Delivery halves the batch until it has found the record at fault, notes it as refused and goes on.
     """
 
 
 class SinkUnavailableError(Exception):
-    """The destination takes nothing now.
+    """The destination takes nothing at the moment.
 
     Args:
-        message: why.
-        retry_after_s: how long it asked to be left alone; None if it did not say.
+        message: the reason.
+        retry_after_s: seconds that the destination asked to wait; None if it did not say.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -43,11 +43,11 @@ class SinkUnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Piece:
-    """Something that a run leaves besides its records, such as a file or its trace.
+    """Something to send besides a run's records, such as a file or the run's trace.
 
     Args:
-        name: unique within the run; the journal notes under it that the sink has the piece.
-        send: sends it; may be called again if the note was lost, and must then replace what is there.
+        name: unique within the run; the journal notes under this name that the sink has the piece.
+        send: sends the piece. If the note was lost, it is called again and must replace the earlier copy.
     """
 
     name: str
@@ -55,48 +55,48 @@ class Piece:
 
 
 class Sink(ABC):
-    """Takes records in the order of their ids.
+    """A destination that takes records in the order of their ids.
 
     Attributes:
-        name: unique among the sinks of a run; the journal notes under it how far the sink has come.
-        interval_s: shortest time between two calls of ``write`` while the run goes on.
-        batch: the most records in one call.
+        name: unique among the sinks of a run; the journal notes the sink's position under this name.
+        interval_s: shortest time between two calls of ``write`` during the run.
+        batch: the largest number of records in one call.
     """
 
     name: str
     interval_s: float = 1.0
     batch: int = 1000
 
-    def start(self) -> None:  # noqa: B027 - most sinks have nothing to begin
-        """Begin; called before the first record, in the sink's own thread."""
+    def start(self) -> None:  # noqa: B027 - most sinks have nothing to start
+        """Start; called before the first record, in the sink's own thread."""
 
     def pieces(self) -> Iterable[Piece]:
-        """Return what is sent when the run has ended and all records were taken."""
+        """Return the pieces to send after the run has ended and all records were taken."""
         return ()
 
-    def close(self) -> None:  # noqa: B027 - or to end
-        """End; nothing is written any more."""
+    def close(self) -> None:  # noqa: B027 - or nothing to close
+        """Close; no records follow."""
 
-    def intact(self, position: int) -> bool:  # noqa: ARG002 - for sinks that can tell
-        """Return True if everything up to the position is there; if not, all records are written again."""
+    def intact(self, position: int) -> bool:  # noqa: ARG002 - for sinks that can check it
+        """Return True if all data up to the position exists; if not, all records are written again."""
         return True
 
     @abstractmethod
     def write(self, records: list[MetricRecord], position: int) -> int:
-        """Write records that follow those written so far; raise an exception if that is not possible.
+        """Write the records that follow those written so far; raise an exception if that is not possible.
 
         Args:
             records: the next records.
-            position: what the last successful call returned, 0 at first. What lies behind it was
+            position: the result of the last successful call, 0 at first. Data after this position was
                 written by a call whose success was never noted, and must not count.
 
         Returns:
-            The new position, of the sink's own meaning.
+            The new position, in the sink's own unit.
         """
 
 
 class FileSink(Sink):
-    """A file that grows by whole records; its position is its size in bytes."""
+    """A file that grows by complete records; its position is its size in bytes."""
 
     header = ""
 
@@ -106,10 +106,10 @@ class FileSink(Sink):
 
     @abstractmethod
     def line(self, record: MetricRecord) -> str:
-        """A record as text, with its line end."""
+        """Return a record as text, with its line end."""
 
     def intact(self, position: int) -> bool:
-        """See Sink; a crash of the host may have taken the end of the file."""
+        """See Sink. A crash of the host may have cut off the end of the file."""
         return position == 0 or (self.path.is_file() and self.path.stat().st_size >= position)
 
     @override
@@ -128,10 +128,10 @@ class FileSink(Sink):
 def feed(journal: Journal, sinks: Iterable[Sink]) -> list[str]:
     """Bring every sink up to the journal's last record.
 
-    A sink is foreign code: whatever it raises stays here, and the other sinks get their records.
+    A sink is foreign code: its exceptions are caught here, and the other sinks still get their records.
 
     Returns:
-        What went wrong, one line for each sink; a sink that fails keeps its place and is fed again next time.
+        One line for each sink that failed; a sink that fails keeps its position and is fed again next time.
     """
     failures = []
     read: dict[int, list[MetricRecord]] = {}
@@ -144,16 +144,16 @@ def feed(journal: Journal, sinks: Iterable[Sink]) -> list[str]:
 
 
 class _SinkError(Exception):
-    """A sink did not take its records; says which and why."""
+    """A sink did not take its records; the message names the sink and the reason."""
 
 
 def _feed_one(journal: Journal, sink: Sink, read: dict[int, list[MetricRecord]]) -> None:
     """Feed a sink.
 
     Args:
-        journal: the run's journal; its own errors pass through.
+        journal: the run's journal; its own errors are passed on.
         sink: the sink.
-        read: records that were read for another sink that is equally far.
+        read: records that were already read for another sink with the same position.
 
     Raises:
         _SinkError: if the sink raised anything.

@@ -1,7 +1,7 @@
-"""The run's files in a content store, each with VirtualClient's manifest: ``--sink content:URL``.
+"""A run's files in a content store, each with VirtualClient's manifest: ``--sink content:URL``.
 
-The files go when the run has ended, to ``URL/{experiment}/{client}/{run}/{path}``. The manifest comes after
-its file, so that a manifest means that the file is complete.
+The files are sent after the run to ``URL/{experiment}/{client}/{run}/{path}``. Each manifest is sent after
+its file, so that the existence of a manifest means that the file is complete.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ContentSink(Sink):
     """A content store.
 
     Args:
-        folder: the folder in it.
+        folder: the folder in the store.
         context: the run.
     """
 
@@ -52,7 +52,7 @@ class ContentSink(Sink):
 
     @override
     def write(self, records: list[MetricRecord], position: int) -> int:
-        """Take no records: they are in files that are sent at the end."""
+        """Take no records: they are in the files that are sent at the end."""
         return position + len(records)
 
     @override
@@ -76,7 +76,7 @@ class ContentSink(Sink):
         manifest = self._manifest(run, path, name, place)
         manifest |= {"fileSizeBytes": size, "sha256": digest}
         text = json.dumps(manifest, indent=2) + "\n"
-        # VirtualClient replaces the extension. Here it stays: x.log and x.csv would share a manifest.
+        # VirtualClient replaces the extension. It is kept here: x.log and x.csv would share a manifest.
         self._folder.put(f"{place}{_MANIFEST}", text.encode())
 
     def _manifest(self, run: RunDocument, path: Path, name: str, place: str) -> dict[str, Any]:
@@ -114,9 +114,9 @@ def _case_of(run: RunDocument, name: str) -> CasePart | None:
 
 
 def _masked_copy(source: BinaryIO, target: BinaryIO, mask: Any) -> tuple[int, str]:
-    """Copy a file, texts without secrets; return its size and SHA-256.
+    """Copy a file, with secrets removed from texts; return its size and SHA-256.
 
-    A tool's own files are kept as it wrote them, and it may have written what it was given.
+    Files of a tool are stored as the tool wrote them, and may contain secrets that it was given.
     """
     digest, size = hashlib.sha256(), 0
     is_text = b"\0" not in source.read(_LOOKED_AT_BYTES)
@@ -134,6 +134,6 @@ def _masked_copy(source: BinaryIO, target: BinaryIO, mask: Any) -> tuple[int, st
 
 
 def open_content(settings: str, context: SinkContext) -> Sink:
-    """Open ``content:URL[,option=value]``; the options are fsspec's of that file system."""
+    """Open ``content:URL[,option=value]``; the options are those of fsspec's file system for the URL."""
     read = parse_settings("content", settings, "az://container/path", None)
     return ContentSink(RemoteFolder("content", read.target, read.options), context)

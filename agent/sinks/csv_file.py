@@ -23,7 +23,7 @@ COLUMNS = (
     "AppVersion", "OperatingSystemPlatform", "PlatformArchitecture", "SeverityLevel", "OperationId",
     "OperationParentId", "Metadata", "Metadata_Host", "ToolResults", "Tags",
 )  # fmt: skip
-"""microsoft/VirtualClient, the metrics.csv that its file logger writes."""
+"""Columns of the metrics.csv that VirtualClient's file logger writes (microsoft/VirtualClient)."""
 
 INFORMATION = 2
 """Severity of an ordinary record on VirtualClient's scale: 0 trace, 1 debug, 2 information, 3 warning,
@@ -31,13 +31,13 @@ INFORMATION = 2
 
 
 class CsvSink(FileSink):
-    """Records as VirtualClient writes them.
+    """Writes records the way VirtualClient does.
 
     Args:
         path: the file.
         host: facts about the host that every line carries: ``platform`` (linux-x64), ``os`` (Unix),
             ``version`` (of the agent), and ``system`` for the column ExecutionSystem.
-        context: gives a record's context by its id: the columns Metadata_Host and ToolResults.
+        context: returns a record's context by its id, for the columns Metadata_Host and ToolResults.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class CsvSink(FileSink):
         self._kind = lru_cache(maxsize=1024, typed=True)(self._cells_of_kind)
 
     def line(self, record: MetricRecord) -> str:
-        """See FileSink. A monitor's records have most cells in common: those are made once."""
+        """See FileSink. A monitor's records share most cells, which are made only once."""
         first = _cells(
             _time(record.timestamp), record.experiment_id, self._system, record.profile, record.client_id,
             record.tool_name, record.tool_version, record.scenario, _time(record.scenario_start),
@@ -86,9 +86,9 @@ def _cells(*values: str) -> str:
 
 
 def _context_cells(context: Mapping[str, Any]) -> tuple[str, str]:
-    r"""Return the cells Metadata_Host, without the host's parts as VirtualClient does, and ToolResults.
+    r"""Return the cells Metadata_Host, without the host's parts as in VirtualClient, and ToolResults.
 
-    A record stays one line, whatever reads it: line ends of the results are written as ``\n``.
+    A record stays on one line for every reader: line ends in the results are written as ``\n``.
     """
     host = context.get("metadata_host", {})
     scalars = {key: value for key, value in host.items() if not isinstance(value, (list, dict))}
@@ -101,7 +101,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
     )
 
 
-@lru_cache(maxsize=64)  # a monitor's records have few different times
+@lru_cache(maxsize=64)  # a monitor's records have only a few different times
 def _time(moment: Any) -> str:
     text: str = moment.isoformat()
     return text.replace("+00:00", "Z")

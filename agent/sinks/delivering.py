@@ -1,8 +1,8 @@
-"""Bring records to sinks that may be slow, down, full or wrong, beside the run and after it.
+"""Delivers records, during and after a run, to sinks that may be slow, down, full or wrong.
 
-The journal is the spool: it holds each record once, however many sinks there are and however long one is
-down, and notes for each sink how far it has come. A sink that is behind costs no further disk, and memory for
-one batch. Each sink has a thread of its own with a low priority, so that none slows the benchmark or another.
+The journal is the spool: it holds each record once, for any number of sinks and any length of outage, and
+notes each sink's position. A sink that is behind needs no further disk space, and memory for only one batch.
+Each sink has its own thread with a low priority, so that it slows neither the benchmark nor other sinks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.store.journal import Journal
 
 FINISH_WAIT_S = 30.0
-"""How long the end of a run waits for sinks that are taking records; one that fails is not waited for."""
+"""Seconds that the end of a run waits for sinks that take records; a sink that fails is not waited for."""
 
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
@@ -33,7 +33,7 @@ _NICE = 10
 
 
 class Delivery:
-    """Brings one sink's records to it, in order.
+    """Delivers records to one sink, in order.
 
     Args:
         journal: the run's journal.
@@ -50,7 +50,7 @@ class Delivery:
         """Deliver the next batch; return False if the sink has all records.
 
         Raises:
-            Exception: whatever the sink raised; it keeps its place.
+            Exception: any exception of the sink; the sink keeps its position.
         """
         journal, sink = self.journal, self.sink
         if not self._started:
@@ -76,10 +76,10 @@ class Delivery:
         return True
 
     def leave(self) -> None:
-        """Deliver what the run leaves besides its records.
+        """Deliver the pieces of the run besides its records.
 
         Raises:
-            Exception: whatever the sink raised; what it has is noted.
+            Exception: any exception of the sink; pieces already sent are noted.
         """
         name = self.sink.name
         for piece in self.sink.pieces():
@@ -88,7 +88,7 @@ class Delivery:
                 self.journal.add_piece(name, piece.name)
 
     def send_refused(self) -> int:
-        """Deliver the records that were refused before once more; return how many are still refused."""
+        """Deliver once more the records that were refused before; return how many are still refused."""
         left = 0
         for record, _ in self.journal.refused(self.sink.name):
             _, position = self.journal.sink_position(self.sink.name)
@@ -109,13 +109,13 @@ def flush(
     refused: bool = False,
     mask: Callable[[str], str] = str,
 ) -> str:
-    """Deliver everything that a sink does not have yet; return why that was not possible, or nothing.
+    """Deliver everything that a sink does not have yet; return the reason if that failed, else an empty text.
 
     Args:
         journal: the journal of a run that has ended.
         sink: the sink.
-        wait_s: how long to go on trying.
-        refused: whether to send again what it refused.
+        wait_s: how long to keep trying.
+        refused: whether to send again the records that it refused.
         mask: takes secrets out of a text.
     """
     delivery, until, wait = Delivery(journal, sink), time.monotonic() + wait_s, _FIRST_WAIT_S
@@ -143,7 +143,7 @@ def flush(
 
 
 class Delivering:
-    """Delivers to all sinks of a run while it goes on.
+    """Delivers records to all sinks of a run during the run.
 
     Args:
         journal: the run's journal.
@@ -155,20 +155,20 @@ class Delivering:
         self._workers = [_Worker(journal, sink, mask) for sink in sinks]
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Start to deliver."""
         for worker in self._workers:
             worker.start()
 
     def wake(self) -> None:
-        """Tell the sinks that there are new records."""
+        """Notify the sinks of new records."""
         for worker in self._workers:
             worker.woken.set()
 
     def finish(self, *, complete: bool, wait_s: float = FINISH_WAIT_S) -> list[str]:
-        """Deliver the rest; return what was not delivered, one line for each sink.
+        """Deliver the rest; return the undelivered records, one line for each sink.
 
         Args:
-            complete: whether the run has ended, so that what it leaves is sent too.
+            complete: whether the run has ended, so that its files and its trace are sent too.
             wait_s: the longest time to wait for sinks that take records.
         """
         for worker in self._workers:
@@ -197,7 +197,7 @@ class _Worker(threading.Thread):
         self.woken.set()
 
     def left(self) -> str:
-        """Return what the sink does not have; empty if it has all."""
+        """Return a line about the records that the sink does not have; empty if it has all."""
         journal, name = self._delivery.journal, self._delivery.sink.name
         refused = len(journal.refused(name))
         more = f"; it refused {refused} records" if refused else ""
@@ -208,7 +208,7 @@ class _Worker(threading.Thread):
         return f"{count} records are not delivered to the sink {name} yet: {why}{more}"
 
     def run(self) -> None:
-        with suppress(OSError, AttributeError):  # the benchmark comes first
+        with suppress(OSError, AttributeError):  # the benchmark has priority
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         try:
             while not self._round():
@@ -220,8 +220,8 @@ class _Worker(threading.Thread):
                 self._delivery.sink.close()
 
     def _round(self) -> bool:
-        """Deliver what there is, then wait; return True at the end."""
-        self.woken.clear()  # first: whoever sets it later is not missed
+        """Deliver the available records, then wait; return True at the end."""
+        self.woken.clear()  # before delivering: a later notification is not missed
         ending = self._ending.is_set()
         wait_s = self._delivery.sink.interval_s
         try:
@@ -255,7 +255,7 @@ class _Worker(threading.Thread):
         self._delivery.journal.note_delivery(self._delivery.sink.name, self._error)
         wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(self._failures - 1, 10))
         asked_s = error.retry_after_s or 0.0 if isinstance(error, SinkUnavailableError) else 0.0
-        wait_s *= random.uniform(0.5, 1)  # noqa: S311 - spreads attempts, no secret
+        wait_s *= random.uniform(0.5, 1)  # noqa: S311 - spreads the attempts; no secret
         return max(min(_LONGEST_ASKED_WAIT_S, asked_s), wait_s)
 
 

@@ -1,7 +1,8 @@
 """Records as VirtualClient's events in Azure Event Hubs: ``--sink eventhubs:${CONNECTION}``.
 
-The envelope is that of Core/Logging/EventHubTelemetryLogger.cs: its tables and queries read it. An event that
-was sent without its success being noted is sent again; both have the same ``operation_Id`` and ``recordId``.
+The envelope is that of Core/Logging/EventHubTelemetryLogger.cs, which VirtualClient's tables and queries
+read. If an event was sent but its success was not noted, it is sent again, with the same ``operation_Id``
+and ``recordId``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LARGEST_BATCH_BYTES = 700_000
 
 
 def event_of(record: MetricRecord, context: Mapping[str, Any], host: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record as VirtualClient's event; what is unknown is left out.
+    """Return a record as VirtualClient's event; unknown values are left out.
 
     Args:
         record: the record.
@@ -97,7 +98,7 @@ def event_of(record: MetricRecord, context: Mapping[str, Any], host: Mapping[str
 
 
 class EventHubSink(Sink):
-    """An event hub.
+    """A sink that sends records to an event hub.
 
     Args:
         connection: its connection string.
@@ -113,7 +114,7 @@ class EventHubSink(Sink):
         endpoint = re.fullmatch(r"sb://([^/]+)/?", lowered.get("endpoint", ""))
         if not endpoint or not ({"sharedaccesskey", "sharedaccesssignature"} & set(lowered)):
             raise UsageError(
-                "the sink eventhubs needs a connection string of a namespace",
+                "the sink eventhubs needs the connection string of a namespace",
                 remedy="export EVENT_HUB='Endpoint=sb://…/;SharedAccessKeyName=…;SharedAccessKey=…'"
                 ", and --sink 'eventhubs:${EVENT_HUB}'",
             )
@@ -138,8 +139,8 @@ class EventHubSink(Sink):
                 for _, body in events:
                     batch.add(EventData(body))
                 client.send_batch(batch)
-                self._sent = events[-1][0]  # of a call that fails later, these are not sent again
-        except (ValueError, EventDataSendError) as error:  # larger than the hub takes
+                self._sent = events[-1][0]  # not sent again if this call fails later
+        except (ValueError, EventDataSendError) as error:  # larger than the hub accepts
             raise RecordsRefusedError(str(error)) from error
         except EventHubError:
             self.close()  # the next attempt connects again
@@ -185,7 +186,7 @@ def _guid(text: str) -> str:
 
 
 def _time(moment: datetime) -> str:
-    """Return a time as .NET writes it, with 7 decimals."""
+    """Return a time in .NET's format, with 7 decimals."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%f") + "0Z"
 
 

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one record a line, all of its fields."""
+"""metrics.jsonl: one record per line, with all its fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JsonlSink(FileSink):
-    """Records as JSON lines."""
+    """Writes records as JSON lines."""
 
     @override
     def line(self, record: MetricRecord) -> str:

@@ -1,8 +1,8 @@
-"""Open the sinks of a run: the files that every run has, and those that were asked for by name.
+"""Opens the sinks of a run: the files that every run has, and the sinks that were requested by name.
 
 Another distribution adds a sink by an entry point of the group ``vcagent.sinks``: a callable that takes the
-sink's settings (the text behind the colon of ``--sink NAME:settings``) and a ``SinkContext``, and returns a
-``Sink``. It raises UsageError for settings that cannot be used, and connects to nothing yet.
+sink's settings (the text after the colon of ``--sink NAME:settings``) and a ``SinkContext``, and returns a
+``Sink``. It raises UsageError for invalid settings, and does not connect yet.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ SINK_GROUP = "vcagent.sinks"
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink may know of its run.
+    """The information about a run that its sinks get.
 
     Args:
         run_dir: the run's folder.
         run_id: the run.
         host: facts about the host that every record carries: ``version`` of the agent, ``platform``,
             ``system`` that started the run.
-        context: gives the context of records by its id (``ContextDocument``).
-        mask: takes secrets out of a text; records have none any more, files of tools may.
+        context: returns the context of records by its id (``ContextDocument``).
+        mask: takes secrets out of a text; records contain none, but files of tools may.
     """
 
     run_dir: Path
@@ -56,7 +56,7 @@ def _registered() -> Mapping[str, EntryPoint]:
 
 
 def known_sinks() -> list[str]:
-    """Return the names that ``--sink`` takes."""
+    """Return the names that ``--sink`` accepts."""
     return sorted(point.name for point in _registered().values())
 
 
@@ -69,11 +69,11 @@ def own_files(context: SinkContext) -> list[Sink]:
 
 
 def open_sinks(asked: Sequence[str], context: SinkContext) -> list[Sink]:
-    """Open the sinks that were asked for; they connect to nothing yet.
+    """Open the requested sinks, without connecting yet.
 
     Args:
-        asked: sinks as ``NAME`` or ``NAME:settings``; two with the same name and settings are one.
-            ``${VARIABLE}`` in the settings is a variable of the environment, which is where secrets belong.
+        asked: sinks as ``NAME`` or ``NAME:settings``; equal entries count once. ``${VARIABLE}`` in the
+            settings is a variable of the environment, which is the place for secrets.
         context: the run.
 
     Raises:
@@ -90,7 +90,7 @@ def open_sinks(asked: Sequence[str], context: SinkContext) -> list[Sink]:
 
 
 def add_sink_secrets(secrets: Secrets, asked: Sequence[str]) -> None:
-    """Mask what is secret in the settings of sinks wherever it stands, such as in a server's answer."""
+    """Add the secrets in the settings of sinks, so that they are masked everywhere, also in answers."""
     for text in map(os.path.expandvars, asked):
         for start, end in secrets.spans(text):
             secrets.add(text[start:end], declared=True)

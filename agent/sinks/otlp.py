@@ -1,8 +1,8 @@
-"""Records, the agent's log and the run as one trace over OTLP: ``--sink otlp:URL``.
+"""Sends records, the agent's log and the run as one trace over OTLP: ``--sink otlp:URL``.
 
-``http://host:4318`` and ``https://…`` speak OTLP over HTTP, ``grpc://host:4317`` and ``grpcs://…`` over gRPC.
-The SDK's data model and encoders make the messages. They are sent from here and not by its exporters: these
-take a partial success for a success, retry on their own, and do not say what was refused.
+``http://host:4318`` and ``https://…`` use OTLP over HTTP, ``grpc://host:4317`` and ``grpcs://…`` over gRPC.
+The SDK's data model and encoders make the messages. The SDK's exporters are not used: they treat a partial
+success as a success, retry on their own, and do not report what was refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNITS = {
     "count": "1", "tokens/s": "{token}/s", "samples/s": "{sample}/s", "queries/s": "{query}/s",
     "requests/s": "{request}/s", "bytes/s": "By/s",
 }  # fmt: skip
-"""Units as UCUM writes them, which OpenTelemetry asks for."""
+"""Units in UCUM's spelling, which OpenTelemetry requires."""
 
 _RESOURCE_KEYS = {
     "cpuArchitecture": "host.arch", "osName": "os.description", "osVersion": "os.version",
@@ -43,14 +43,14 @@ _RESOURCE_KEYS = {
     "gpuName": "vcagent.gpu.name", "gpuCount": "vcagent.gpu.count",
     "gpuDriverVersion": "vcagent.gpu.driver", "gpuCudaVersion": "vcagent.gpu.cuda",
 }  # fmt: skip
-"""Keys of metadata_host in the resource. Not all: some stores make each a label of every series."""
+"""Keys of metadata_host in the resource. Only these: some stores turn each into a label of every series."""
 
 _TIMEOUT_S = 10.0
 _RETRIED = frozenset({429, 502, 503, 504})
 _REFUSED = frozenset({400, 413, 422})
 _OK, _REDIRECTED, _SERVER_ERROR = 200, 300, 500
 _NEVER = ("too old", "out of bounds", "out of order", "duplicate sample")
-"""What Prometheus says, with status 500 in part, of points that it will never take."""
+"""Prometheus' messages about points that it will never take; some come with status 500."""
 _LOG_CHUNK_BYTES = 256 * 1024
 _SEVERITIES = {"debug": 5, "info": 9, "warning": 13, "error": 17, "critical": 21}
 _RESULTS = {"VALID": "success", "INVALID": "failure", "FAILED": "error", None: "success"}
@@ -79,7 +79,7 @@ class _Http:
         except requests.RequestException as error:
             reason = str(error).rsplit(": ", 1)[-1].strip("'\")")
             raise SinkUnavailableError(
-                f"{without_credentials(self._url)} gives no answer: {reason}"
+                f"{without_credentials(self._url)} does not answer: {reason}"
             ) from error
         code, text = reply.status_code, reply.text[:500].strip()
         if code in _RETRIED or (code >= _SERVER_ERROR and not _is_never(text)):
@@ -132,12 +132,12 @@ def _is_never(text: str) -> bool:
 
 
 class OtlpSink(Sink):
-    """An OTLP receiver.
+    """A sink that sends to an OTLP receiver.
 
     Args:
-        url: its address.
+        url: the receiver's address.
         context: the run.
-        signals: which of ``metrics``, ``logs`` and ``traces`` it takes.
+        signals: the signals that it takes, of ``metrics``, ``logs`` and ``traces``.
     """
 
     def __init__(self, url: str, context: SinkContext, signals: frozenset[str]) -> None:
@@ -180,7 +180,7 @@ class OtlpSink(Sink):
             raise RecordsRefusedError(f"{refused} points: {answer.partial_success.error_message}")
 
     def _metrics_data(self, records: list[MetricRecord]) -> Any:
-        """Return gauges with the times of their records; the SDK's instruments know only the present."""
+        """Return gauges with the times of their records; the SDK's instruments only use the present time."""
         from opentelemetry.sdk.metrics.export import (
             Gauge,
             Metric,
@@ -197,7 +197,7 @@ class OtlpSink(Sink):
             kind = (record.metric, _UNITS.get(record.unit, record.unit), record.description)
             point = NumberDataPoint(
                 attributes=_attributes(record),
-                start_time_unix_nano=None,  # type: ignore[arg-type] # a gauge has none
+                start_time_unix_nano=None,  # type: ignore[arg-type] # gauges do not have one
                 time_unix_nano=_nanoseconds(record.timestamp),
                 value=record.value,
             )
@@ -253,7 +253,7 @@ class OtlpSink(Sink):
             yield Piece("trace", self._send_trace)
 
     def _send_log(self, start: int) -> None:
-        """Send the lines of the agent's log that begin in a part of it."""
+        """Send the lines of the agent's log that begin within one part of the file."""
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
             ExportLogsServiceRequest,
             ExportLogsServiceResponse,
@@ -300,9 +300,9 @@ class OtlpSink(Sink):
             self._deliver("logs", message, ExportLogsServiceResponse())
 
     def _send_trace(self) -> None:
-        """Send the run as a trace: its steps as spans, its cases with their verdicts below their steps.
+        """Send the run as a trace: its steps as spans, and its cases with their verdicts below their steps.
 
-        The identifiers follow from the run, so that a trace that is sent twice is one.
+        The identifiers are derived from the run, so that a trace sent twice appears once.
         """
         from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -330,7 +330,7 @@ class OtlpSink(Sink):
             if "HTTP 404" in str(error):
                 other = ",".join(sorted(self._signals - {signal}))
                 raise SinkUnavailableError(
-                    f"the receiver takes no {signal} ({error}); leave them out: {self._url},signals={other}"
+                    f"the receiver does not take {signal} ({error}); omit them: {self._url},signals={other}"
                 ) from error
             raise
 
@@ -459,7 +459,7 @@ def _identifier(text: str, size: int) -> bytes:
 
 
 def _lines(path: Any, start: int, end: int) -> Iterator[str]:
-    """Yield the lines of a file that begin between two places."""
+    """Yield the lines of a file that begin between two positions."""
     with path.open("rb") as file:
         if start:
             file.seek(start - 1)

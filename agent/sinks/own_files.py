@@ -1,6 +1,6 @@
-"""More copies of metrics.jsonl and metrics.csv, such as on a share: ``--sink jsonl:FOLDER``.
+"""Additional copies of metrics.jsonl and metrics.csv, such as on a share: ``--sink jsonl:FOLDER``.
 
-Each run has a file of its own there, named after it.
+Each run has its own file in the folder, named after the run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _place(sink: str, settings: str, name: str) -> Path:
 
 
 class _InFolder(FileSink):
-    """A file in a folder that need not be there yet."""
+    """A file in a folder that is made if it does not exist."""
 
     @override
     def start(self) -> None:
@@ -39,11 +39,11 @@ class _InFolder(FileSink):
 
 
 class _CsvCopy(_InFolder, CsvSink):
-    """VirtualClient's columns."""
+    """A file with VirtualClient's columns."""
 
 
 class _WholeJsonlSink(_InFolder, JsonlSink):
-    """Records with their contexts: the file is read without the run's folder."""
+    """A file of records with their contexts, readable without the run's folder."""
 
     def __init__(self, path: Path, context: SinkContext) -> None:
         super().__init__(path)
@@ -56,7 +56,7 @@ class _WholeJsonlSink(_InFolder, JsonlSink):
 
 
 def open_jsonl(settings: str, context: SinkContext) -> Sink:
-    """Open ``jsonl:FOLDER``: one record a line, each with its whole context."""
+    """Open ``jsonl:FOLDER``: one record per line, each with its whole context."""
     path = _place("jsonl", settings, f"{context.run_id}.jsonl")
     sink = _WholeJsonlSink(path, context)
     sink.name = f"jsonl {path}"

@@ -1,7 +1,7 @@
 """Records as Parquet files, partitioned by experiment: ``--sink parquet:FOLDER``.
 
-``FOLDER/experiment_id=E/RUN-000000000001.parquet``; the number is the first record of the file. A file whose
-success was not noted is written again under the same name, so that no record is there twice.
+``FOLDER/experiment_id=E/RUN-000000000001.parquet``; the number is that of the file's first record. A file
+whose success was not noted is written again under the same name, so that no record appears twice.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _TEXTS = (
 
 
 class ParquetSink(Sink):
-    """A folder of Parquet files; a file for each batch.
+    """Writes Parquet files to a folder, one for each batch.
 
     Args:
         folder: the folder.
         context: the run.
     """
 
-    interval_s = 30.0  # a file each second would be many
+    interval_s = 30.0  # avoids a file per second
     batch = 100_000
 
     def __init__(self, folder: RemoteFolder, context: SinkContext) -> None:

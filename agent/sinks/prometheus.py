@@ -1,6 +1,6 @@
-"""Records for Prometheus: a file for node_exporter, the Pushgateway, or an endpoint to scrape while running.
+"""Records for Prometheus: a file for node_exporter, the Pushgateway, or an endpoint to scrape during the run.
 
-Prometheus keeps the newest value of a series, so each of these shows the newest record of each metric.
+Prometheus keeps the newest value of a series, so each of these sinks shows the newest record of each metric.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ UNITS = {
     "bytes/s": "_bytes_per_second",
     "count": "",
 }
-"""What a metric's name ends with; prometheus.io, "Metric and label naming"."""
+"""Suffixes of metric names by unit; see "Metric and label naming" on prometheus.io."""
 _LABELS = ("run_id", "scenario", "tool", "device")
 _INFO_LABELS = ("run_id", "experiment_id", "client_id", "profile", "gpu", "driver")
 _BAD_REQUEST = 400
 
 
 def metric_name(name: str, unit: str) -> str:
-    """Return a metric's name by Prometheus' rules: prefix, base unit at the end."""
+    """Return a metric's name by Prometheus' rules: with the prefix, and the base unit at the end."""
     ending = UNITS.get(unit, f"_{unit.replace('/s', '_per_second')}" if unit else "")
     plain = re.sub(r"[^a-zA-Z0-9_]+", "_", name).strip("_")
     ending = re.sub(r"[^a-zA-Z0-9_]+", "_", ending)
@@ -55,7 +55,7 @@ def metric_name(name: str, unit: str) -> str:
 
 
 class Newest:
-    """The newest record of each series; a collector of prometheus_client."""
+    """The newest record of each series, as a collector of prometheus_client."""
 
     def __init__(self, context: SinkContext) -> None:
         self._context = context
@@ -63,10 +63,10 @@ class Newest:
         self._help: dict[str, str] = {}
         self._info: dict[tuple[str, ...], None] = {}
         self._newest = 0.0
-        self._lock = threading.Lock()  # a scrape reads in a thread of its own
+        self._lock = threading.Lock()  # a scrape reads in its own thread
 
     def take(self, records: list[MetricRecord]) -> None:
-        """Take records."""
+        """Add records."""
         for record in records:
             name = metric_name(record.metric, record.unit)
             device = str(record.metadata.get("gpu_index", record.metadata.get("device", "")))
@@ -84,11 +84,11 @@ class Newest:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was taken yet."""
+        """True if no records were added yet."""
         return not self._series
 
     def collect(self) -> Iterator[Any]:
-        """Return the metrics as prometheus_client asks for them."""
+        """Return the metrics in prometheus_client's form."""
         from prometheus_client.core import GaugeMetricFamily
 
         with self._lock:
@@ -99,17 +99,17 @@ class Newest:
                 family.add_metric(labels, value)
             yield family
         if self._info:
-            info = GaugeMetricFamily(f"{PREFIX}run_info", "The run that records are of.", labels=_INFO_LABELS)
+            info = GaugeMetricFamily(f"{PREFIX}run_info", "The run of the records.", labels=_INFO_LABELS)
             for labels in self._info:
                 info.add_metric(labels, 1)
             yield info
             yield GaugeMetricFamily(
-                f"{PREFIX}last_record_timestamp_seconds", "When the newest record was measured.", self._newest
+                f"{PREFIX}last_record_timestamp_seconds", "Time of the newest record.", self._newest
             )
 
 
 class _PrometheusSink(Sink):
-    """What the three have in common."""
+    """Common part of the three sinks."""
 
     def __init__(self, name: str, context: SinkContext, kind: str) -> None:
         needed(kind, "prometheus", "prometheus_client")
@@ -122,7 +122,7 @@ class _PrometheusSink(Sink):
 
     @override
     def intact(self, position: int) -> bool:
-        """Return False in a process that has no values yet: it reads all records of the run again."""
+        """Return False if this process has no values yet, so that it reads all records of the run again."""
         return position == 0 or not self._newest.empty
 
     @override
@@ -132,11 +132,11 @@ class _PrometheusSink(Sink):
         return position + len(records)
 
     def _show(self) -> None:
-        """Bring the newest values to Prometheus."""
+        """Send the newest values to Prometheus."""
 
 
 class TextfileSink(_PrometheusSink):
-    """A file for node_exporter's textfile collector; replaced as a whole.
+    """A file for node_exporter's textfile collector, replaced as a whole.
 
     Args:
         path: the file, ``*.prom``.
@@ -157,10 +157,10 @@ class TextfileSink(_PrometheusSink):
 
 
 class PushgatewaySink(_PrometheusSink):
-    """A Pushgateway; the host's group is replaced, so the newest run of a host is there.
+    """A Pushgateway; the host's group is replaced, so it shows the newest run of a host.
 
     Args:
-        url: its address.
+        url: the Pushgateway's address.
         job: the group's job.
         client_id: the group's instance.
         context: the run.
@@ -195,11 +195,11 @@ class PushgatewaySink(_PrometheusSink):
 
 
 class ScrapeSink(_PrometheusSink):
-    """An endpoint that Prometheus scrapes while the run goes on.
+    """An endpoint that Prometheus scrapes during the run.
 
     Args:
-        host: the address that it listens on.
-        port: its port; 0 for any that is free.
+        host: the address to listen on.
+        port: the port; 0 for any free port.
         context: the run.
     """
 
@@ -210,7 +210,7 @@ class ScrapeSink(_PrometheusSink):
 
     @property
     def port(self) -> int:
-        """The port that it listens on; 0 before it does."""
+        """The port that it listens on; 0 if it does not listen yet."""
         return int(self._server.server_port) if self._server else 0
 
     @override

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class RemoteFolder:
-    """A folder; a path without a scheme needs no further library, any other URL is fsspec's.
+    """A folder for files; a path without a scheme needs no further library, all other URLs use fsspec.
 
     Args:
         sink: the sink that writes to it, for errors.
-        url: such as ``/data/runs``, ``s3://bucket/path``, ``az://container/path``.
-        options: fsspec's options of the file system, such as ``endpoint_url``. Credentials belong into the
+        url: the folder, such as ``/data/runs``, ``s3://bucket/path``, ``az://container/path``.
+        options: fsspec's options of the file system, such as ``endpoint_url``. Credentials belong in the
             variables that the store's own library reads.
 
     Raises:
-        UsageError: if what the URL needs is not installed.
+        UsageError: if a library for the URL is not installed.
     """
 
     def __init__(self, sink: str, url: str, options: Mapping[str, str]) -> None:
@@ -48,13 +48,13 @@ class RemoteFolder:
                 ) from error
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file, whole or not at all; one of the same name is replaced."""
+        """Write a file, completely or not at all; an existing file with that name is replaced."""
         import io
 
         self.put_stream(name, io.BytesIO(data))
 
     def put_stream(self, name: str, stream: BinaryIO) -> None:
-        """Write a file from what a stream holds."""
+        """Write a file from the content of a stream."""
         if self._local:
             target = Path(self._path) / name
             make_folder(target.parent)
@@ -70,6 +70,6 @@ class RemoteFolder:
         if self._opened is None:
             import fsspec
 
-            # The listing of a store is not asked for; an instance that is shared may have other credentials.
+            # No listing of the store is requested; a shared instance may have other credentials.
             self._opened = fsspec.filesystem(self._scheme, skip_instance_cache=True, **self._options)
         return self._opened

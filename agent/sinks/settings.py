@@ -1,4 +1,4 @@
-"""What stands behind the colon of ``--sink NAME:settings``, and what a sink needs that is not installed."""
+"""Settings of sinks, from the text after the colon of ``--sink NAME:settings``; imports of their packages."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Settings:
     """Settings of a sink: ``TARGET,name=value,…``.
 
     Args:
-        target: where records go: a URL, a file, an address.
-        options: by name.
+        target: the destination of the records: a URL, a file, an address.
+        options: the options by name.
     """
 
     target: str
@@ -35,11 +35,11 @@ def parse_settings(sink: str, text: str, example: str, names: Iterable[str] | No
     Args:
         sink: the sink's name.
         text: the settings.
-        example: settings that would do, for the error.
-        names: the options that there are; None if any is taken.
+        example: settings that would be valid, for the error.
+        names: the known options; None if any option is accepted.
 
     Raises:
-        UsageError: if the target is missing, or an option is not known.
+        UsageError: if the target is missing, or an option is unknown.
     """
     target, *pairs = text.split(",")
     remedy = f"--sink {sink}:{example}"
@@ -60,10 +60,10 @@ def parse_settings(sink: str, text: str, example: str, names: Iterable[str] | No
 
 
 def needed(sink: str, extra: str, *modules: str) -> ModuleType:
-    """Import what a sink needs; return the last of the modules.
+    """Import the modules that a sink needs; return the last one.
 
     Raises:
-        UsageError: if it is not installed; names the pip command.
+        UsageError: if a module is not installed; the error names the pip command.
     """
     loaded = None
     for module in modules:
@@ -74,11 +74,11 @@ def needed(sink: str, extra: str, *modules: str) -> ModuleType:
                 f"the sink {sink} needs the Python package of {module.partition('.')[0]!r}: {error}",
                 remedy=f"{sys.executable} -m pip install 'vcagent[{extra}]'",
             ) from error
-    assert loaded is not None  # noqa: S101 - there is always one
+    assert loaded is not None  # noqa: S101 - at least one module is given
     return loaded
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL as a name: without user, password and query, which may hold a signature."""
+    """Return a URL without user, password and query, which may hold a signature, for use in messages."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

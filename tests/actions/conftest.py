@@ -1,4 +1,4 @@
-"""A step's context with real processes."""
+"""Contexts of steps with real processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["smollm2_gguf", "tiny_gguf"]
 
 @dataclass
 class ToldProgress:
-    """Keeps what a step told of its progress."""
+    """Keeps the progress messages of a step."""
 
     told: list[tuple[str, float | None, float | None]] = field(default_factory=list)
 
@@ -50,6 +50,6 @@ def context(tmp_path: Path) -> Iterator[StepContext]:
 
 @pytest.fixture
 def left_behind() -> Callable[[], list[psutil.Process]]:
-    """Tells which processes the test has started that still run; those of other tests do not count."""
+    """Return a function that lists this test's processes that still run, but not those of other tests."""
     before = set(psutil.Process().children())
     return lambda: [child for child in psutil.Process().children() if child not in before]

@@ -1,4 +1,4 @@
-"""A run in a folder of its own, with the test component types registered."""
+"""Runs in a temporary folder, with the test component types registered."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def _test_types() -> Iterator[None]:
 
 @pytest.fixture
 def run_profile(tmp_path: Path) -> Callable[..., FinishedRun]:
-    """Write a profile and run it: ``run_profile({"actions": [...]}, iterations=2)``."""
+    """Return a function that writes and runs a profile: ``run_profile({"actions": [...]}, iterations=2)``."""
 
     def run(profile: dict[str, Any], **options: Any) -> FinishedRun:
         path = tmp_path / "TEST.json"
@@ -41,5 +41,5 @@ def run_profile(tmp_path: Path) -> Callable[..., FinishedRun]:
 
 
 def records_of(finished: FinishedRun) -> list[dict[str, Any]]:
-    """The run's records as the JSON lines have them."""
+    """Return the run's records from the JSON lines."""
     return [json.loads(line) for line in (finished.run_dir / "metrics.jsonl").read_text().splitlines()]

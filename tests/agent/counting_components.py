@@ -1,4 +1,4 @@
-"""Component types for tests of the engine, registered beside the installed ones."""
+"""Component types for tests of the engine, registered in addition to the installed ones."""
 
 import time
 from importlib.metadata import EntryPoint
@@ -33,7 +33,7 @@ class MeasuringParameters(ComponentParameters):
 
 
 class Measuring(Action):
-    """Yields one metric a step, which lasts as long as it is told to."""
+    """Yields one metric per step, which lasts for the given time."""
 
     Parameters = MeasuringParameters
     parameters: MeasuringParameters
@@ -79,7 +79,7 @@ class FileParameters(ComponentParameters):
 
 
 class FilePresence(Dependency):
-    """Converges: makes a file, and has nothing to do where it is."""
+    """Converges: makes a file, and has nothing to do if it exists."""
 
     Parameters = FileParameters
     parameters: FileParameters
@@ -110,7 +110,7 @@ class Ticking(Monitor):
 
 
 class Raising(Action):
-    """Fails in a way that nobody thought of."""
+    """Fails in an unforeseen way."""
 
     def plan(self, facts: Facts) -> Plan:
         def fail(context: StepContext) -> None:
@@ -120,7 +120,7 @@ class Raising(Action):
 
 
 def register() -> None:
-    """Make the types known in this process."""
+    """Register the types in this process."""
     known = registry._registered()
     for cls in (Measuring, FilePresence, Ticking, Raising):
         known[canonical(cls.__name__)] = EntryPoint(

@@ -1,6 +1,6 @@
-"""Runs a profile and kills its own process with SIGKILL at the n-th thing that the journal is told.
+"""Runs a profile and kills its own process with SIGKILL at the n-th write to the journal.
 
-Usage: kill_driver.py N REQUEST.json — N counts both the moment before and the moment after each call.
+Usage: kill_driver.py N REQUEST.json — N counts the moments before and after each call.
 """
 
 import functools
@@ -51,5 +51,5 @@ def run_until(n: int, request_file: str) -> None:
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)  # a test run under nohup hands on that they are ignored
+        signal.signal(number, signal.SIG_DFL)  # under nohup, a test run passes on ignored signals
     run_until(int(sys.argv[1]), sys.argv[2])

@@ -1,4 +1,4 @@
-"""A host whose boots are a file, a dependency that is right after a reboot alone, a run that is killed."""
+"""A host whose boots are a file, a dependency that is satisfied only after a reboot, a run that is killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FileDoor:
-    """Boots of a host that is a folder: ``boot``, ``armed/<unit>``, and ``loaded`` once it was booted."""
+    """Boots of a host in a folder: ``boot``, ``armed/<unit>``, and ``loaded`` after a boot."""
 
     def __init__(self, host: Path, obstacle: str = "") -> None:
         self.host = host
@@ -62,7 +62,7 @@ class DriverParameters(ComponentParameters):
 
 
 class Driver(Dependency):
-    """Like a driver: installed by a step, loaded by a reboot."""
+    """Behaves like a driver: installed by a step, loaded by a reboot."""
 
     Parameters = DriverParameters
     parameters: DriverParameters
@@ -82,7 +82,7 @@ class Driver(Dependency):
 
 
 def register() -> None:
-    """Make the types known in this process."""
+    """Register the types in this process."""
     register_counting()
     registry._registered()[canonical("Driver")] = EntryPoint(
         "Driver", "tests.agent.rebooting_components:Driver", registry.COMPONENT_GROUP
@@ -90,7 +90,7 @@ def register() -> None:
 
 
 def run_until(n: int, request_file: str) -> None:
-    """Run the request in this process until the n-th thing that the journal or the host is told."""
+    """Run the request in this process until the n-th write to the journal or call of the host."""
     register()
     run_description.known_facts = dict  # type: ignore[assignment]
     countdown = [n]

@@ -1,4 +1,4 @@
-"""A service that sleeps, and an action that asks it whether it lives; both note what they do in a file."""
+"""A service that sleeps, and an action that checks whether it runs; both write their actions to a file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SleepingParameters(ComponentParameters):
 
 
 class Sleeping(ServiceAction):
-    """Serves by a process that sleeps; notes its starts and stops in a file."""
+    """Serves with a process that sleeps; writes its starts and stops to a file."""
 
     Parameters = SleepingParameters
     parameters: SleepingParameters
@@ -69,7 +69,7 @@ class AskingParameters(ComponentParameters):
 
 
 class Asking(Action):
-    """Asks a service whether it lives; may kill it."""
+    """Checks whether a service runs; may kill it."""
 
     Parameters = AskingParameters
     parameters: AskingParameters
@@ -92,7 +92,7 @@ class Asking(Action):
 
 
 def register() -> None:
-    """Make the types known in this process."""
+    """Register the types in this process."""
     known = registry._registered()
     for cls in (Sleeping, Asking):
         known[canonical(cls.__name__)] = EntryPoint(

@@ -1,7 +1,7 @@
-"""An apt of its own: repositories made of definitions, and a status file; the real apt solves.
+"""A separate apt: repositories made from definitions, and a status file; the real apt solves.
 
 The definitions in ``tests/lab/host/driver_definitions`` have the names, versions and relations of real
-packages. What they need besides, such as ``dkms`` and ``libgl1``, is there in a version that satisfies all.
+packages. Other needed packages, such as ``dkms`` and ``libgl1``, exist in a version that satisfies all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Debug::NoLocking "true";
 Dir::Cache::pkgcache "";
 Dir::Cache::srcpkgcache "";
 """
-"""Without caches: a state that is written twice in one second would not be read the second time."""
+"""apt's configuration without caches: a state written twice in a second would not be read again."""
 
 
 def _stanza(package: Mapping[str, str], extra: str = "") -> str:
@@ -53,7 +53,7 @@ def _terms(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class AptHost:
-    """A host whose apt and dpkg look below one folder; see ``agent.facts.Host``."""
+    """A host whose apt and dpkg use one folder as their root; see ``agent.facts.Host``."""
 
     root: Path
     packages: tuple[Mapping[str, str], ...]
@@ -76,7 +76,7 @@ class AptHost:
         return None
 
     def install(self, changes: Mapping[str, str], removed: Iterable[str] = ()) -> None:
-        """Write the state that a solution leads to."""
+        """Write the state that results from a solution."""
         state = self._installed() | dict(changes)
         gone = set(removed)
         known = {(one["name"], one["version"]): one for one in self.packages}
@@ -96,12 +96,12 @@ class AptHost:
 
 
 def apt_host(root: Path, *definitions: str, without: tuple[str, str] = ("", "")) -> AptHost:
-    """A host with repositories of these definitions and nothing installed.
+    """Return a host with repositories of these definitions and nothing installed.
 
     Args:
-        root: where everything of it lies.
+        root: the folder for all its files.
         definitions: names of files.
-        without: name and version of a package that is not there.
+        without: name and version of a package to leave out.
     """
     every: list[Mapping[str, str]] = []
     origins: dict[str, list[Mapping[str, str]]] = {}

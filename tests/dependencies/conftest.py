@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Messages:
-    """A progress display that remembers."""
+    """A progress display that keeps its messages."""
 
     texts: list[str] = field(default_factory=list)
 
@@ -28,14 +28,14 @@ class Messages:
 
 @dataclass(frozen=True)
 class RealHost:
-    """Carries plans out on this host as the engine does, with a package folder of its own."""
+    """Carries out plans on this host as the engine does, with a separate package folder."""
 
     facts: Facts
     context: StepContext
     messages: Messages
 
     def apply(self, component: Dependency) -> list[str]:
-        """Run the steps of a fresh plan, check what they promise; their names."""
+        """Run the steps of a fresh plan, check their effects, and return their names."""
         plan = component.plan(self.facts.fresh())
         for step in plan.steps:
             step.run(self.context)

@@ -1,4 +1,4 @@
-"""How the cases write facts about Docker, repositories and keys."""
+"""Notation of the cases for facts about Docker, repositories and keys."""
 
 from __future__ import annotations
 

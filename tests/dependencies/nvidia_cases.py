@@ -1,10 +1,9 @@
 """Short forms for NVIDIA's packages in cases: a family stands for the packages that it consists of.
 
 ``server``, ``server-open``, ``headless``, ``branch``, ``branch-open``, ``plain-open``, ``debian``, ``rpm``,
-``rpm-open`` are keys of ``installed_packages`` and first words in ``package_offers``; the branch is that of
-the version. ``held_packages: driver`` holds all that is installed of the driver,
-``exclusions: driver`` writes the
-settings for unattended-upgrades, ``version_lock: driver`` our part of dnf's versionlock.
+``rpm-open`` are keys of ``installed_packages`` and first words in ``package_offers``; the branch follows from
+the version. ``held_packages: driver`` holds all installed packages of the driver, ``exclusions: driver``
+writes the settings for unattended-upgrades, ``version_lock: driver`` the agent's part of dnf's versionlock.
 """
 
 from __future__ import annotations
@@ -79,9 +78,9 @@ def _offers(lines: list[str]) -> tuple[PackageOffer, ...]:
 def solution_of(
     command: str, offers: tuple[PackageOffer, ...], installed: Mapping[str, InstalledPackage]
 ) -> PackageSolution:
-    """What a package manager would do: what is named, and what that needs in the same version.
+    """Return a package manager's solution: the named packages, and their dependencies in the same version.
 
-    Real ones are asked in ``nvidia/test_apt_closure.py`` and ``test_dnf_driver.py``.
+    Real package managers are used in ``nvidia/test_apt_closure.py`` and ``test_dnf_driver.py``.
     """
     by_name = {(offer.name, offer.version): offer for offer in offers}
     words = [word for word in shlex.split(command) if not word.startswith("--")]
@@ -104,7 +103,7 @@ def solution_of(
 
 
 def expand(values: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a case with its short forms written out."""
+    """Return the facts of a case with its short forms written out."""
     values = dict(values)
     installed = {}
     for name, state in (values.get("installed_packages") or {}).items():

@@ -1,4 +1,4 @@
-"""A web server that wants a password, and looks meanwhile at what every user of the host can see."""
+"""A web server that requires a password, and checks meanwhile what every user of the host can see."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PrivateServer(SimpleHTTPRequestHandler):
 
     Attributes:
         seen: command lines that held the token.
-        served: what was served.
+        served: the files that were served.
     """
 
     seen: list[str]
@@ -53,7 +53,7 @@ class PrivateServer(SimpleHTTPRequestHandler):
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """Serve a folder; yields host and port."""
+    """Serve a folder; yield host and port."""
     PrivateServer.seen, PrivateServer.served = [], []
     handler = partial(PrivateServer, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

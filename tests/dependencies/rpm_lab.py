@@ -1,7 +1,7 @@
-"""A root of rpm's own, and a signed repository of stand-ins for NVIDIA's packages, for the real dnf and rpm.
+"""A separate root for rpm, and a signed repository of stand-ins for NVIDIA's packages, for real dnf and rpm.
 
-Names, versions and relations are those of developer.download.nvidia.com/compute/cuda/repos/rhel9; there is
-nothing inside. As there, a driver's packages belong to streams of a module, of which one is the default.
+Names, versions and relations are those of developer.download.nvidia.com/compute/cuda/repos/rhel9; the
+packages are empty. As in the original, a driver's packages belong to module streams; one is the default.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ stand-in
 
 
 def _parts(version: str) -> dict[str, tuple[str, ...]]:
-    """A driver's packages with their relations."""
+    """Return a driver's packages with their relations."""
     same = f"= 3:{version}"
     modules = {
         "kmod-nvidia-latest-dkms": "kmod-nvidia-open-dkms",
@@ -120,13 +120,13 @@ def _parts(version: str) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class NvidiaRpms:
-    """The repository.
+    """The repository of stand-ins.
 
     Args:
-        uri: above the distributions' folders.
+        uri: the address above the distributions' folders.
         key: the address of its public key.
-        base: the distribution's own repository: firmware, and how EPEL is added.
-        epel: EPEL's, which alone has dkms.
+        base: the distribution's own repository: firmware, and the package that adds EPEL.
+        epel: EPEL's repository, the only one with dkms.
     """
 
     uri: str
@@ -147,7 +147,7 @@ def publish_rpms(folder: Path, key: SigningKey, user: str) -> NvidiaRpms:
         spec = folder / f"{version}.spec"
         spec.write_text(_SPEC.format(version=version) + "".join([*parts, *others]))
         subprocess.run(["rpmbuild", "-bb", "--quiet", *defines, spec], check=True, capture_output=True)
-    # Debian's rpm looks for gpg under the name that Fedora once gave it.
+    # Debian's rpm looks for gpg under an old name from Fedora.
     program = shutil.which("gpg")
     signing = [f"--define=_gpg_path {key.home}", f"--define=_gpg_name {user}", f"--define=__gpg {program}"]
     packages = sorted(repository.rglob("*.rpm"))
@@ -166,12 +166,12 @@ def publish_rpms(folder: Path, key: SigningKey, user: str) -> NvidiaRpms:
 
 
 def repository_file(name: str, uri: str) -> str:
-    """A ``.repo`` file of a repository that is not signed."""
+    """Return a ``.repo`` file for an unsigned repository."""
     return f"[{name}]\nname={name}\nbaseurl={uri}\nenabled=1\ngpgcheck=0\n"
 
 
 def _publish_others(folder: Path, name: str) -> None:
-    """What does not come from NVIDIA; ``epel-release`` brings the address of EPEL."""
+    """Publish the packages that do not come from NVIDIA; ``epel-release`` brings the address of EPEL."""
     names = {"base": ("linux-firmware", "epel-release"), "epel": ("dkms", "opencl-filesystem", "ocl-icd")}
     spec = folder / f"{name}.spec"
     text = _SPEC.format(version="3.1.8").replace("Name: nvidia-driver", f"Name: {name}-others")
@@ -189,7 +189,7 @@ def _publish_others(folder: Path, name: str) -> None:
 
 
 def _stream(version: str) -> str:
-    """One version as a stream; a package that no enabled stream has is hidden by dnf."""
+    """Return one version as a stream; dnf hides packages that are in no enabled stream."""
     ends = {name: f"0:{version}-1" if "fabric" in name else f"3:{version}-1.el9" for name in _parts(version)}
     lines = [f"    - {name}-{end}.noarch" for name, end in ends.items()]
     head = (
@@ -208,7 +208,7 @@ _DEFAULTS = (
 
 def _rooted(root: Path, command: Sequence[str]) -> list[str]:
     program, *rest = command
-    if program == "sh" and "dnf" in rest:  # sh -c script dnf, and then the command
+    if program == "sh" and "dnf" in rest:  # sh -c SCRIPT dnf COMMAND
         start = rest.index("dnf") + 1
         return [program, *rest[:start], *_rooted(root, rest[start:])]
     if program == "dnf":
@@ -221,7 +221,7 @@ def _rooted(root: Path, command: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class RootedHost:
-    """A host whose packages are those of a root of its own; see ``agent.facts.Host``."""
+    """A host whose packages are in a separate root; see ``agent.facts.Host``."""
 
     root: Path
 

@@ -1,4 +1,4 @@
-"""A web server with a runfile, which loses connections, knows no ranges or tells no length, as it is told."""
+"""A web server for a runfile: on request it loses connections, ignores ranges or omits the length."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ exit 1
 
 @dataclass
 class Site:
-    """What a server has, how it behaves, and what it was asked.
+    """The content of a server, its behaviour, and the requests that it got.
 
     Args:
         files: content by path.
-        cuts: how many bytes of each of the next answers arrive before the connection is lost.
+        cuts: the number of bytes of each of the next answers before the connection is lost.
         ranges: whether it answers requests for a part.
-        lengths: whether it tells the length.
-        etag: what names this version of the files; empty for none.
+        lengths: whether it sends the length.
+        etag: the name of this version of the files; empty for none.
     """
 
     files: dict[str, bytes]
@@ -86,7 +86,7 @@ def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
             end = start + site.cuts.pop(0) if large and site.cuts else len(content)
             self.wfile.write(content[start:end])
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
             pass
 
     return Handler

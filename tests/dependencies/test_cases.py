@@ -1,8 +1,8 @@
-"""Plans as data: facts and parameters in; steps, or the reason for none, out.
+"""Plans as data: facts and parameters as input; steps, or the reason for having none, as output.
 
-A case has ``facts``, ``parameters`` and one of ``steps``, ``nothing_to_do``, ``refused``. With ``after``, the
-facts that the steps bring about, the plan made again must have nothing to do. With ``base: name`` its facts
-are laid over those of ``_name.yaml`` beside it.
+A case has ``facts``, ``parameters`` and one of ``steps``, ``nothing_to_do``, ``refused``. ``after`` gives the
+facts that the steps result in; with them, a new plan must have nothing to do. With ``base: name``, its facts
+override those of ``_name.yaml`` in the same folder.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 
 class ModelledFacts(Facts):
-    """A modelled host, whose package manager also says what it would do."""
+    """A modelled host, with the package manager's solution."""
 
     def __getitem__(self, fact: Fact[T]) -> T:
         if fact.name.startswith("package_solution[") and fact.name not in self._modelled:
@@ -141,7 +141,7 @@ def facts_of(*written: dict[str, Any]) -> Facts:
 
 
 def read_case(path: Path) -> dict[str, Any]:
-    """A case; with ``base: name`` its facts are added to those of ``_name.yaml``."""
+    """Return a case; with ``base: name``, its facts are added to those of ``_name.yaml``."""
     case: dict[str, Any] = yaml.safe_load(path.read_text())
     if "base" in case:
         base = yaml.safe_load((path.parent / f"_{case['base']}.yaml").read_text())

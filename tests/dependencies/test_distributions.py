@@ -1,4 +1,4 @@
-"""The table of distributions in the documentation says what plans say."""
+"""The table of distributions in the documentation agrees with the plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The profile that sets a GPU host up, and what VirtualClient's own say of disks."""
+"""The profile that sets up a GPU host, and the disks in VirtualClient's own profiles."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def planner(profile: Profile, facts: Facts) -> Planner:
 def test_the_profile_is_valid_with_its_parameters(parameters: dict[str, str]) -> None:
     wanted = {"DockerInstallation", "NvidiaCudaInstallation", "NvidiaContainerToolkitInstallation"}
     if not wanted <= set(known_types()):
-        pytest.skip("the installed distribution is older than this tree: install it anew")
+        pytest.skip("the installed distribution is older than this tree: install it again")
     profile = load_sources([find(SETUP)], overrides=parameters)
     made = planner(profile, Facts(None, {"platform": "linux-x64", "package_dir": Path("/p")}))
     made.validate()

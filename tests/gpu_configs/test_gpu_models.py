@@ -1,4 +1,4 @@
-"""Every kind of GPU is set up by one model, and what was measured stands in its place."""
+"""Exactly one model sets up each kind of GPU, and measured values override it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_configs.gpu_model import GpuModel, complete, gpu_model
 FILES = sorted((Path(__file__).parents[2] / "gpu_configs" / "gpus").glob("*.yaml"))
 MODEL = "llama3.1-8b"
 WITHOUT_ENGINE = {"t4", "v100-16gb", "v100-32gb"}
-"""16 GB do not hold the weights in 16 bits; vLLM does not run on Volta."""
+"""GPUs without an engine: 16 GB do not hold the weights in 16 bits; vLLM does not run on Volta."""
 FACTS = {
     "name": "New", "driver_names": ["New"], "memory_gib": 96, "peak_flops": {"bf16": 5e14, "fp8": 1e15},
     "memory_bandwidth_bytes_per_s": 3e12, "power_w": 500, "compute_capability": "9.0", "source": "a test",
@@ -23,7 +23,7 @@ FACTS = {
 
 
 def keys(table: dict[str, Any], *path: str) -> set[tuple[str, ...]]:
-    """The paths to all that a table says; None is nothing."""
+    """Return the paths to all values in a table; None is not a value."""
     found: set[tuple[str, ...]] = set()
     for name, value in table.items():
         here = (*path, name)
@@ -42,7 +42,7 @@ def test_a_file_forgets_no_key_of_the_model(path: Path) -> None:
         return
     wanted = keys(derived.vllm[MODEL].model_dump())
     assert keys(kind.vllm[MODEL].model_dump()) >= wanted
-    # A file with a model of its own was measured, and names each setting that it was measured with.
+    # A file with its own model was measured, and names each setting of the measurement.
     for scenario, own in written.get("vllm", {}).get(MODEL, {}).get("scenarios", {}).items():
         expected = derived.vllm[MODEL].scenarios[scenario].model_dump()
         assert {key[0] for key in keys(own)} >= {key[0] for key in keys(expected)}, scenario
@@ -131,8 +131,8 @@ COMMON = [
     "0x2684", "0x2b85", "0x2bb1", "0x2bb5", "0x20b0", "0x20b5", "0x2330", "0x2335", "0x2901", "0x2941",
     "0x3182",
 ]  # fmt: skip
-"""T4, A10G, A10, A30, L4, V100, RTX A6000, A40, L40S, RTX 4090 and 5090, RTX PRO 6000, A100, H100, H200,
-B200, GB200, B300."""
+"""Fixtures for T4, A10G, A10, A30, L4, V100, RTX A6000, A40, L40S, RTX 4090 and 5090, RTX PRO 6000, A100,
+H100, H200, B200, GB200, B300."""
 
 
 @pytest.mark.parametrize("pci_id", COMMON)

@@ -1,4 +1,4 @@
-"""The most that GPUs could do for a model, and that a result above it is refused."""
+"""The upper limit of GPUs for a model, and the refusal of results above it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def gpus(name: str, count: int = 1) -> tuple[Gpu, ...]:
 
 
 def test_the_arithmetic_limit_of_an_h100() -> None:
-    """About 17,000 tokens/s in fp8 with 870 tokens in and 128 out, half of it in bf16."""
+    """Expect about 17,000 tokens/s in fp8 with 870 tokens in and 128 out, and half of it in bf16."""
     model = Architecture(**LLAMA_8B)
     rate = most_samples_per_second(model, input_tokens=870, output_tokens=128, peak_flops=1979e12)
     assert rate * 128 == pytest.approx(17_500, rel=0.03)

@@ -1,4 +1,4 @@
-"""Systems: each file is read, hosts find theirs, others get a scaled starting point, said to be one."""
+"""Systems: each file is read, hosts find theirs, others get a scaled starting point that is marked as one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_rounds_have_their_own_settings_and_a_system_may_lean_on_another() -> No
     assert azure
     assert azure.settings["offline_expected_qps"] == 106
     assert azure.caveats == ()
-    bert = match.tuned("bert", "Offline", "default", "v4.1")  # of H100_SXM_80GBx8
+    bert = match.tuned("bert", "Offline", "default", "v4.1")  # from H100_SXM_80GBx8
     assert bert
     assert bert.settings["offline_expected_qps"] == 75200
     other = match.tuned("bert", "Offline", "default", "v3.1")

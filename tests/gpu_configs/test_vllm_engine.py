@@ -1,4 +1,4 @@
-"""The settings that vLLM gets for a host's GPUs, and what it may not claim to have done."""
+"""vLLM's settings for a host's GPUs, and claims that it must not make."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_weights_that_come_quantised_tell_their_own_method(
 
 
 def test_what_vllm_keeps_compiled_tells_the_extension_of_its_workers(tmp_path: Path) -> None:
-    """Its cache would take the graphs of another run: it leaves the extension out of what it looks at."""
+    """Separate the caches: vLLM's key omits the extension, so it would use another run's graphs."""
     scheme = {"quant_method": "fp8", "activation_scheme": "static"}
     (tmp_path / "config.json").write_text(json.dumps({"quantization_config": scheme}))
 

@@ -23,7 +23,7 @@ PROGRAMS = {
     "openssl": "openssl",
     "ssh-keygen": "openssh-client",
 }
-"""What the labs are built with, and the packages that have it."""
+"""Programs that build the labs, and the packages that contain them."""
 
 
 def _install_tools() -> None:
@@ -39,7 +39,7 @@ def _install_tools() -> None:
 
 
 def unavailable(reason: str) -> None:
-    """Skip; where ``VCAGENT_TEST_LAB`` is ``required``, as in CI, fail."""
+    """Skip the test; if ``VCAGENT_TEST_LAB`` is ``required``, as in CI, fail."""
     if os.environ.get("VCAGENT_TEST_LAB") == "required":
         pytest.fail(reason)
     pytest.skip(reason)
@@ -47,7 +47,7 @@ def unavailable(reason: str) -> None:
 
 @pytest.fixture(scope="session")
 def docker_engine() -> Iterator[DockerEngine]:
-    """A Docker engine; afterwards nothing of the tests is left in it but cached images."""
+    """Provide a Docker engine; only cached images of the tests stay in it afterwards."""
     _install_tools()
     try:
         with running_engine() as engine:

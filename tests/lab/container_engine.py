@@ -1,4 +1,4 @@
-"""An engine for tests of containers: its own, with a small image and a stand-in for NVIDIA's hook."""
+"""A separate engine for tests of containers, with a small image and a stand-in for NVIDIA's hook."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUSYBOX = "vcagent-test-busybox:1"
 """An image of busybox: sh, cat, echo, env, id, ls, setsid, sleep, true."""
 
 C_LIBRARY = "vcagent-test-c-library:1"
-"""The same with this host's C library, and nothing else that a program may be linked with."""
+"""The same image with this host's C library, and no other library."""
 
 HOOK = "nvidia-container-runtime-hook"
 
@@ -32,16 +32,16 @@ _HOOK = """\
 bundle=$(sed 's/.*"bundle":"\\([^"]*\\)".*/\\1/')
 grep -o 'NVIDIA_[A-Z_]*=[^"]*' "$bundle/config.json" > {seen}
 exit 0"""
-"""What the engine asks NVIDIA's hook for (moby, daemon/nvidia_linux.go: by variables of the container)."""
+"""The engine's request to NVIDIA's hook (moby, daemon/nvidia_linux.go: by variables of the container)."""
 
 _PROGRAMS = ("dockerd", "unshare", "nsenter", "ip", "busybox")
 
 
 @pytest.fixture(scope="session")
 def container_engine() -> Iterator[RestartableDocker]:
-    """A Docker engine that ends with the tests; needs root, and may be restarted.
+    """Start a Docker engine that ends with the tests; it needs root, and may be restarted.
 
-    ``folder / "gpus"`` has what the stand-in hook was asked for last.
+    ``folder / "gpus"`` has the last request to the stand-in hook.
     """
     if os.geteuid() != 0 or not all(map(shutil.which, _PROGRAMS)):
         reason = f"containers need root and {', '.join(_PROGRAMS)}"
@@ -60,7 +60,7 @@ def container_engine() -> Iterator[RestartableDocker]:
 
 
 def _c_library() -> list[Path]:
-    """The loader and the C library of this host, with what belongs to it."""
+    """Return the loader and the C library of this host, with the files that belong to it."""
     told = subprocess.run(["ldd", sys.executable], capture_output=True, text=True, check=True).stdout
     loader, library = (
         Path(re.findall(pattern, told)[0]) for pattern in (r"\s(/\S*/ld-linux\S*)", r"(/\S*/libc\.so\.6)\s")

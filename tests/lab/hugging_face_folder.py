@@ -1,8 +1,8 @@
-"""Writes a llama GGUF as a folder of Hugging Face's form: ``hugging_face_folder.py GGUF FOLDER``.
+"""Writes a llama GGUF as a folder in Hugging Face's format: ``hugging_face_folder.py GGUF FOLDER``.
 
-Runs inside a benchmark environment that has ``gguf`` and ``numpy``. Converted back, every tensor must come
-out as it was: that is what the tests of the converter look at. Source of the order of rows in the query and
-key weights: llama.cpp, conversion/llama.py, LlamaModel.permute.
+Runs inside a benchmark environment with ``gguf`` and ``numpy``. The tests of the converter check that every
+tensor is unchanged after conversion back. Source of the order of rows in the query and key weights:
+llama.cpp, conversion/llama.py, LlamaModel.permute.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 _CONTROL = 3
-"""The type of a token that stands for no text (gguf.TokenType.CONTROL)."""
+"""The type of a token that does not stand for any text (gguf.TokenType.CONTROL)."""
 
 
 def write(source: Path, folder: Path) -> None:
-    """Write the folder; the weights in F16, the norms in F32 as GGUF has them."""
+    """Write the folder, with the weights in F16, and the norms in F32 as in GGUF."""
     reader = gguf.GGUFReader(source)
     fields = {
         name: field.contents()
@@ -125,7 +125,7 @@ def _tokenizer(fields: dict[str, Any], folder: Path) -> None:
 
 
 def _safetensors(tensors: dict[str, Any], path: Path) -> None:
-    """The format: the length of the head, the head in JSON, the bytes (huggingface/safetensors, README)."""
+    """Write a safetensors file: header length, header in JSON, bytes (huggingface/safetensors, README)."""
     head, end = {}, 0
     for name, values in tensors.items():
         kind = {"float16": "F16", "float32": "F32"}[values.dtype.name]

@@ -1,4 +1,4 @@
-"""llama.cpp's programs and the converter's environment for tests: made by the real dependencies, once."""
+"""llama.cpp's programs and the converter's environment for tests, made once by the real dependencies."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _CONVERTER = (
 
 class _Quiet:
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        """Nobody watches."""
+        """Ignore the message."""
 
 
 @contextmanager
 def _locked(name: str) -> Iterator[None]:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want to make it at once
         yield
 
 
@@ -78,9 +78,9 @@ def _context(name: str) -> StepContext:
 
 
 def _apply(component: Dependency, name: str, skipped: type[VcagentError] = HostError) -> Path:
-    """Bring the cache to the state that a component asks for; the folder of what it made.
+    """Bring the cache to the state that a component requires; return the folder that it made.
 
-    An error of the class ``skipped`` skips the test: this host cannot have it.
+    An error of the class ``skipped`` skips the test, since this host cannot have it.
     """
     with _locked(name):
         context = _context(name)
@@ -94,14 +94,14 @@ def _apply(component: Dependency, name: str, skipped: type[VcagentError] = HostE
 
 @pytest.fixture(scope="session")
 def llamacpp() -> Path:
-    """The folder of llama.cpp's programs."""
+    """Return the folder of llama.cpp's programs."""
     return made_llamacpp()
 
 
 def made_llamacpp() -> Path:
     """Return the folder of llama.cpp's programs; ``VCAGENT_TEST_LLAMACPP`` names one.
 
-    They are Debian's, taken as finished ones; where those cannot be had, they are built, which takes minutes.
+    Debian's finished programs are used if they can be fetched; else they are built, which takes minutes.
     """
     if named := os.environ.get("VCAGENT_TEST_LLAMACPP"):
         return Path(named)
@@ -115,13 +115,13 @@ def made_llamacpp() -> Path:
 
 @pytest.fixture(scope="session")
 def llamacpp_version(llamacpp: Path) -> str:
-    """The build that they are of, such as ``b11669``."""
+    """Return the programs' build, such as ``b11669``."""
     return str(Facts(LocalHost())[llamacpp_build(llamacpp / "bin" / "llama-server")])
 
 
 @pytest.fixture(scope="session")
 def llamacpp_image(llamacpp: Path, container_engine: RestartableDocker) -> str:
-    """An image with these programs, on a base that has nothing but a shell."""
+    """Return an image with these programs, on a base that has nothing but a shell."""
     parameters = LlamaCppImage.Parameters.model_validate(
         {"image": "vcagent-test-llamacpp:1", "base": BUSYBOX, "llamacpp": llamacpp}
     )
@@ -133,7 +133,7 @@ def llamacpp_image(llamacpp: Path, container_engine: RestartableDocker) -> str:
 
 @pytest.fixture(scope="session")
 def converter_environment() -> Path:
-    """A Python environment in which llama.cpp's converter runs."""
+    """Return a Python environment in which llama.cpp's converter runs."""
     return made_converter()
 
 
@@ -144,13 +144,13 @@ def made_converter() -> Path:
     parameters = PythonEnvironmentInstallation.Parameters.model_validate(
         {"packageName": "llamacpp-converter", "requirements": _CONVERTER}
     )
-    # Not every index has torch without CUDA, which is all that a test may take.
+    # Not every index has torch without CUDA, and a test must not fetch torch with CUDA.
     return _apply(PythonEnvironmentInstallation(parameters), "llamacpp-converter", VcagentError)
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(bench_python: Path, tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model as a folder of Hugging Face's form."""
+    """Return the tiny model as a folder in Hugging Face's format."""
     folder = tmp_path_factory.mktemp("hugging-face") / "tiny"
     script = Path(__file__).with_name("hugging_face_folder.py")
     subprocess.run([bench_python, script, tiny_gguf, folder], check=True)

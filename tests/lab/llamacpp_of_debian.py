@@ -1,8 +1,8 @@
-"""llama.cpp's programs as Debian builds them, in a folder that may be moved: there in seconds.
+"""llama.cpp's programs as built by Debian, in a folder that may be moved; available in seconds.
 
-Each is a script beside its folder ``debian``, which has the program, its libraries and Debian's C library:
-they run on any x86-64 Linux, and in a container that has no more than a shell. The converter, which the
-packages lack, is that of the sdist on PyPI.
+Each program is a script next to the folder ``debian``, which holds the real program, its libraries and
+Debian's C library: they run on any x86-64 Linux, and in a container with only a shell. The packages lack the
+converter, which comes from the sdist on PyPI.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ exec "$own/ld-linux-x86-64.so.2" --library-path "$own" "$own/${0##*/}" "$@"
 
 
 def llamacpp_of_debian(context: StepContext) -> Path:
-    """The folder, with ``bin`` and the converter; made once.
+    """Return the folder, with ``bin`` and the converter; made once.
 
     Args:
-        context: for fetching the sdist.
+        context: the context for fetching the sdist.
 
     Raises:
-        OSError, CalledProcessError: if the packages cannot be had.
-        DependencyFailedError: if the sdist cannot be had.
+        OSError, CalledProcessError: if the packages cannot be fetched.
+        DependencyFailedError: if the sdist cannot be fetched.
     """
     recipe = fingerprint(_SUITE, _PACKAGES, _SCRIPT, _backend(), PINNED_VERSION)
     return cached_folder("llamacpp-debian", recipe, lambda folder: _make(folder, context))
 
 
 def _backend() -> str:
-    """Which of Debian's builds of ggml this processor runs: none with AMX, which some machines trap."""
+    """Return Debian's build of ggml for this processor: never one with AMX, which some machines trap."""
     wanted = {"avx2", "fma", "f16c", "bmi2"}
     return "haswell" if wanted <= Facts(LocalHost())[PROCESSOR].flags else "x64"
 
@@ -68,7 +68,7 @@ def _make(folder: Path, context: StepContext) -> None:
         *unpacked.glob("usr/bin/llama-*"),
     ]
     for file in files:
-        shutil.copy2(file, own)  # a link becomes the file that it points to
+        shutil.copy2(file, own)  # a link becomes its target file
     for program in unpacked.glob("usr/bin/llama-*"):
         script = folder / "bin" / program.name
         script.write_text(_SCRIPT.replace("BACKEND", _backend()))

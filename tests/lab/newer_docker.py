@@ -1,6 +1,6 @@
-"""Docker 26, of Debian trixie, beside whatever this machine has: its programs are unpacked, not installed.
+"""Docker 26 from Debian trixie, on any machine: its programs are unpacked, not installed.
 
-runc is this machine's own: trixie's asks for a newer C library than Debian 12 has.
+runc is this machine's own: trixie's requires a newer C library than Debian 12 has.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PROGRAMS = ("dockerd", "docker-proxy", "containerd", "containerd-shim-runc-v2")
 
 
 def newer_docker() -> dict[str, Path]:
-    """The programs by name; fetched by apt with lists of its own, a few seconds, once.
+    """Return the programs by name; apt fetches them once with separate lists, in a few seconds.
 
     Raises:
-        OSError, CalledProcessError: if they cannot be had, or do not run here.
+        OSError, CalledProcessError: if they cannot be fetched, or do not run here.
     """
     recipe = fingerprint(_SUITE, _PACKAGES)
     folder = cached_folder("docker-trixie", recipe, lambda folder: unpack(folder, _SUITE, _PACKAGES))

@@ -1,6 +1,6 @@
-"""Makes what engines and labs need and takes minutes: ``python -m tests.lab.prepared``, before their tests.
+"""Makes the slow parts of engines and labs before their tests: ``python -m tests.lab.prepared``.
 
-Nothing depends on it: a test that finds something missing makes it, or waits for whoever is making it.
+This is optional: a test that finds a part missing makes it, or waits for the process that is making it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _parts() -> list[Callable[[], object]]:
 
 
 def main() -> int:
-    """Make all of it, two at a time: it is fetched for half of the time. Returns how much failed."""
+    """Make all parts, two at a time, as half of the time is downloads; return how many failed."""
     failed = 0
     with ThreadPoolExecutor(2) as workers:
         for future in [workers.submit(part) for part in _parts()]:

@@ -1,6 +1,6 @@
 """A registry of images in a folder: ``registry_server.py FOLDER PORT``; see ``image_registry.write_image``.
 
-It says ``ready`` when it listens. At the next port the same images need ``user`` with the password
+It prints ``ready`` when it listens. On the next port the same images require ``user`` with the password
 ``open-sesame``. The layers of ``stalled/…`` never end.
 """
 
@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Ignore the message."""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A Docker engine with a daemon.json of its own that tests may restart, and stand-ins for NVIDIA's runtime.
+"""A Docker engine with its own daemon.json that tests may restart, and stand-ins for NVIDIA's runtime.
 
-It lives in a network of its own: bridges and packet filters vanish with it, other engines are not touched.
+It has its own network: bridges and packet filters vanish with it, and other engines are not touched.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _APPLETS = ("sh", "cat", "echo", "env", "id", "ls", "setsid", "sleep", "true")
 
 @dataclass(frozen=True)
 class RestartableDocker:
-    """The engine.
+    """An engine that can be restarted.
 
     Args:
-        folder: everything that it has.
-        root: the folder below which its etc/docker/daemon.json is.
-        programs: a folder on its PATH: a program put there is found without a restart.
+        folder: all files of the engine.
+        root: the folder that contains its etc/docker/daemon.json.
+        programs: a folder on its PATH; a program put there is found without a restart.
     """
 
     folder: Path
@@ -55,32 +55,32 @@ class RestartableDocker:
 
     @property
     def config(self) -> Path:
-        """Its daemon.json."""
+        """The engine's daemon.json."""
         return self.root / "etc" / "docker" / "daemon.json"
 
     @property
     def address(self) -> str:
-        """For DOCKER_HOST."""
+        """The value for DOCKER_HOST."""
         return f"unix://{self.folder / 'docker.sock'}"
 
     @property
     def restart(self) -> Path:
-        """A program that restarts it, as a service would."""
+        """A program that restarts the engine, as a service would."""
         return self.folder / "restart"
 
     def docker(self, *arguments: str, stdin: bytes | None = None) -> str:
-        """The client's output."""
+        """Run the client and return its output."""
         result = subprocess.run(
             ["docker", f"--host={self.address}", *arguments], input=stdin, capture_output=True, check=True
         )
         return result.stdout.decode()
 
     def beside(self, *command: str) -> list[str]:
-        """A command line that runs a command of the host's in the engine's network."""
+        """Return a command line that runs one of the host's commands in the engine's network."""
         return ["nsenter", f"--net=/proc/{(self.folder / 'pid').read_text().strip()}/ns/net", "--", *command]
 
     def answers(self) -> bool:
-        """Whether it is up."""
+        """Return True if the engine is up."""
         command = ["docker", f"--host={self.address}", "version"]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
@@ -98,7 +98,7 @@ class RestartableDocker:
         path.chmod(0o755)
 
     def import_busybox(self, name: str, files: Iterable[Path] = ()) -> None:
-        """Make an image of busybox-static, and of files of this host: there is no registry."""
+        """Make an image of busybox-static and of files of this host, since no registry is available."""
         tree = self.folder / name.replace(":", "-")
         (tree / "bin").mkdir(parents=True)
         shutil.copy2(shutil.which("busybox") or "/bin/busybox", tree / "bin" / "busybox")
@@ -119,12 +119,12 @@ def restartable_docker(
     programs: Mapping[str, Path | str] | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> Iterator[RestartableDocker]:
-    """Start an engine in a folder; it ends with the context.
+    """Start an engine in a folder; it stops with the context.
 
     Args:
         folder: an empty folder.
-        programs: what is on its PATH before it starts, such as another dockerd: files, or shell scripts.
-        settings: of its daemon.json, beside what it needs.
+        programs: programs on its PATH from the start, such as another dockerd: files, or shell scripts.
+        settings: settings of its daemon.json, in addition to those that it needs.
     """
     engine = RestartableDocker(folder, folder / "root", folder / "programs")
     engine.programs.mkdir(parents=True)
@@ -142,7 +142,7 @@ def restartable_docker(
     environment = {**os.environ, "PATH": f"{engine.programs}:{os.environ['PATH']}"}
     environment.pop("DOCKER_HOST", None)
     with (folder / "log").open("w") as log:
-        # No child of the tests: some of them look whether what they started has left any.
+        # Not a child of the tests: some tests check that the processes they started have no children left.
         command = ["setsid", "--fork", "unshare", "--net", "sh", "-c", script]
         subprocess.run(command, stdout=log, stderr=log, env=environment, check=True)
     try:

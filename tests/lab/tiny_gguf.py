@@ -1,7 +1,7 @@
 """Makes a llama GGUF of 5 M random parameters with SmolLM2's tokenizer: ``tiny_gguf.py SOURCE OUT``.
 
-Runs inside a benchmark environment that has ``gguf`` and ``numpy``. The same source gives the same bytes. It
-answers as fast as an engine can be driven, and its answers are nonsense: both are what tests need.
+Runs inside a benchmark environment with ``gguf`` and ``numpy``. Equal sources give equal bytes. The model
+answers as fast as an engine can run, and its answers are nonsense, as the tests require.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _copy(writer: Any, name: str, field: Any) -> None:
 
 
 def make(source: Path, out: Path) -> None:
-    """Write the model to ``out``, whole or not at all."""
+    """Write the model to ``out``, completely or not at all."""
     fields = _tokenizer(gguf.GGUFReader(source))
     vocabulary = len(fields["tokenizer.ggml.tokens"].data)
     partial = out.with_suffix(".partial")

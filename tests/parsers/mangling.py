@@ -1,7 +1,7 @@
-"""Outputs of every format, and what can become of a file: cuts, joins, wrong numbers, wrong encodings.
+"""Outputs of every format, and damage to files: cuts, joins, wrong numbers, wrong encodings.
 
-Tests and ``benchmarks/parser_fuzz.py`` share it. Every mangled input follows from its number, so that one
-that fails can be made again.
+Tests and ``benchmarks/parser_fuzz.py`` use it. Every mangled input is determined by its number, so that a
+failing one can be made again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _HARNESS: dict[str, object] = {
         }
     },
 }
-"""The files of NVIDIA's harness, which have fixtures of no other kind."""
+"""Files of NVIDIA's harness, which have no other fixtures."""
 READERS = ("amd_smi", "llamacpp", "llamacpp_counters", "llamacpp_reply", "lm_eval", "locust",
            "mlperf_accuracy", "mlperf_harness_summary", "mlperf_metadata", "nvidia_smi",
            "rocm_smi", "vllm_metrics")  # fmt: skip
@@ -74,11 +74,11 @@ RUNNING = (
     "hellaswag_acc_norm", "hellaswag_acc_norm_ci95_low", "hellaswag_acc_norm_ci95_high", "hellaswag_tasks",
     "winogrande_accuracy", "winogrande_tasks", "kl_divergence_mean", "kl_divergence_chunks",
 )  # fmt: skip
-"""Scores that a log tells after each step: of one that is incomplete, the last one that is whole."""
+"""Scores that a log reports after each step; an incomplete log has the last complete one."""
 
 
 def originals() -> dict[str, bytes]:
-    """Return every output by the name that it is to have on the disk; the folder tells it from others."""
+    """Return every output by the file name that it gets; the folder in the name keeps it unique."""
     found = {f"harness/{name}": json.dumps(data, indent=1).encode() for name, data in _HARNESS.items()}
     for folder in _FOLDERS:
         for path in sorted((HERE / folder).iterdir()):
@@ -90,7 +90,7 @@ def originals() -> dict[str, bytes]:
 
 
 def parsed(name: str, data: bytes, folder: Path, format_name: str | None = None) -> list[ParsedOutput]:
-    """Parse bytes as a file, and write what is read as ``vcagent parse`` does; raises VcagentError."""
+    """Parse bytes as a file, and write the result as ``vcagent parse`` does; raise VcagentError."""
     path = folder / Path(name).name
     path.write_bytes(data)
     outputs = parse_path(path, format_name)
@@ -102,7 +102,7 @@ def parsed(name: str, data: bytes, folder: Path, format_name: str | None = None)
 
 
 def named_values(outputs: list[ParsedOutput]) -> set[tuple[str, float, str]]:
-    """Return name, value and unit of all metrics, GPUs alike: of a cut list only the bus id is known."""
+    """Return name, value and unit of all metrics, without GPU numbers: a cut list only has the bus id."""
     return {
         (re.sub(r"^gpu(\d+|(_[0-9A-F]+){4})_", "gpu_", metric.name), metric.value, metric.unit)
         for output in outputs
@@ -111,7 +111,7 @@ def named_values(outputs: list[ParsedOutput]) -> set[tuple[str, float, str]]:
 
 
 def outcome(name: str, data: bytes, folder: Path) -> str:
-    """Return what becomes of an input: read, incomplete, judged or refused; raise what no input may raise."""
+    """Return the outcome of an input: read, incomplete, judged or refused; raise any forbidden exception."""
     try:
         outputs = parsed(name, data, folder)
     except VcagentError as error:
@@ -132,7 +132,7 @@ def _place(random_numbers: random.Random, data: bytes) -> int:
 
 
 def _number(random_numbers: random.Random, data: bytes, replacement: bytes) -> bytes:
-    """Put something in the place of one of the numbers."""
+    """Replace one of the numbers with something else."""
     numbers = list(re.finditer(rb"-?\d+(?:\.\d+)?", data))
     if not numbers:
         return data
@@ -180,7 +180,7 @@ def _replaced(*replacements: bytes) -> Callable[[random.Random, bytes], bytes]:
 
 
 def _word(numbers: random.Random, data: bytes) -> bytes:
-    """Take a key or a word away, or put another in its place."""
+    """Remove a key or a word, or replace it with another."""
     words = list(re.finditer(rb"[A-Za-z_]{2,}", data))
     if not words:
         return data
@@ -258,11 +258,11 @@ MANGLERS: dict[str, Callable[[random.Random, bytes], bytes]] = {
 
 
 def mangled(first: int, last: int) -> Iterator[tuple[int, str, str, bytes]]:
-    """Yield inputs by their numbers: the number, the original's name, what was done, and the bytes."""
+    """Yield inputs by their numbers: the number, the original's name, the damage, and the bytes."""
     sources = list(originals().items())
     kinds = list(MANGLERS.items())
     for number in range(first, last):
-        numbers = random.Random(number)  # noqa: S311 - mangled files, no secrets
+        numbers = random.Random(number)  # noqa: S311 - mangled files; no secret
         name, data = sources[number % len(sources)]
         kind, mangle = numbers.choice(kinds)
         data = mangle(numbers, data)

@@ -1,4 +1,4 @@
-"""A file that was cut or mangled, or stands beside a bad one, gives right numbers or says what is wrong.
+"""A cut or mangled file, also next to a bad one, gives correct numbers or a clear error.
 
 The outputs are the fixtures of all formats (``mangling.originals``).
 """
@@ -17,9 +17,9 @@ from tests.parsers.mangling import READERS, RUNNING, mangled, named_values, orig
 
 ORIGINALS = originals()
 STEPS, LAST = 60, 40
-"""How many cuts all over a file, and how many bytes at its end are cut one by one."""
+"""Number of cuts spread over a file, and number of bytes at its end that are cut one by one."""
 INPUTS = 400
-"""``benchmarks/parser_fuzz.py`` tries more."""
+"""Number of mangled inputs; ``benchmarks/parser_fuzz.py`` tries more."""
 
 
 def numbers(
@@ -45,7 +45,7 @@ def test_a_file_cut_at_any_byte_never_has_a_wrong_number(name: str, tmp_path: Pa
         if not complete:
             wrong = {metric for metric in wrong if metric[0] not in RUNNING}
         assert not wrong, data[:end][-120:]
-        # A cut between two rows leaves a table that is whole in itself.
+        # A cut between two rows leaves a table that looks complete.
         at_a_line = data[end - 1 : end] == b"\n" or data[end : end + 1] == b"\n"
         assert (
             not complete
@@ -73,7 +73,7 @@ def test_every_reader_has_outputs_here(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format_name", READERS)
 def test_one_bad_file_in_a_tree_hides_no_other(format_name: str, tmp_path: Path) -> None:
-    """A file that is cut to a half stands beside a good one, whichever of them comes first."""
+    """Half of a file stands next to a good one, in either order."""
     name, data = next(
         (name, data)
         for name, data in ORIGINALS.items()

@@ -88,7 +88,7 @@ TOKENS = "TOKENS_PER_SAMPLE: {} (Valid Range=[131.310,  160.490])"
             (ROUGE, "[FAILED] GEN_LEN: 4.5e6 (Valid Range=[3.6e6,  4.4e6])"),
             ["accuracy GEN_LEN is 4.5e6, which fails its range 3.6e6 to 4.4e6"],
         ),
-        # A verdict that its own numbers deny.
+        # A verdict that contradicts its own numbers.
         (
             (ROUGE, f"[PASSED] {TOKENS.format('161.2')}"),
             ["accuracy TOKENS_PER_SAMPLE is 161.2, which fails its range 131.310 to 160.490"],
@@ -102,7 +102,7 @@ TOKENS = "TOKENS_PER_SAMPLE: {} (Valid Range=[131.310,  160.490])"
             (f"[] {TOKENS.format('145.900')}",),
             ["accuracy TOKENS_PER_SAMPLE is 145.900, which fails its range 131.310 to 160.490"],
         ),
-        # What cannot be read never counts as passed.
+        # Unreadable values never count as passed.
         (
             (ROUGE, "[FAILED] GEN_LEN: nan (Threshold=1)"),
             ["accuracy [FAILED] GEN_LEN: nan (Threshold=1) has no value"],

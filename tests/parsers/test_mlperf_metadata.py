@@ -1,4 +1,4 @@
-"""metadata.json of NVIDIA's harness: it says itself what it is."""
+"""metadata.json of NVIDIA's harness, which describes itself."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_every_accuracy_metric_has_to_pass() -> None:
     [
         ({"name": "F1", "value": 10.0, "threshold": 89.96, "pass": True}, "INVALID"),
         ({"name": "DICE", "value": 0.853, "threshold": 0.853, "pass": True}, "VALID"),
-        ({"name": "FID_SCORE", "value": 23.1, "threshold": 23.95, "pass": True}, "VALID"),  # less is better
+        ({"name": "FID_SCORE", "value": 23.1, "threshold": 23.95, "pass": True}, "VALID"),  # lower is better
         (
             {"name": "FID_SCORE", "value": 23.6, "threshold": 23.0, "upper_limit": 23.95, "pass": True},
             "VALID",

@@ -1,4 +1,4 @@
-"""Formats that are known and not read are refused by name; beside others they are only mentioned."""
+"""Known formats without a parser are refused by name; next to other files they are only mentioned."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def test_beside_what_is_read_it_is_only_mentioned(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_read_is_not_refused_as_well(tmp_path: Path) -> None:
-    """vLLM's answer has the marks of any server's."""
+    """Read vLLM's answer, although it has the marks of any server's answer."""
     (tmp_path / "x.prom").write_text("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1\n")
     assert [output.format for output in parse_path(tmp_path)] == ["vllm_metrics"]

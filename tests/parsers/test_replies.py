@@ -1,4 +1,4 @@
-"""What replies say against themselves, and how much of it spoils a result."""
+"""Replies that contradict themselves, and the share of them that makes a result unusable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUMS = {"replies": 100, "tokens": 1000, "text_bytes": 4000, "streamed_tokens": 1
 
 
 def judged(**parts: Any) -> tuple[list[str], int]:
-    """The codes that spoil the result, and how many warnings there are."""
+    """Return the codes that make the result unusable, and the number of warnings."""
     found = judge(Replies(**{"sums": SUMS, **parts}))
     return [reason.code for reason in found.reasons], len(found.warnings)
 

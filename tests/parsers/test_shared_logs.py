@@ -1,4 +1,4 @@
-"""Every log of other projects' runs, where they are there."""
+"""All logs of other projects' runs, if available."""
 
 from __future__ import annotations
 

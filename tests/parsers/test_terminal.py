@@ -1,4 +1,4 @@
-"""Text as it stood on the screen in the end."""
+"""The text that remains on the screen in the end."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The page's templates and style sheet."""
+"""Templates and style sheet of the report pages."""

@@ -1,4 +1,4 @@
-"""A step's context, for commands and services."""
+"""Contexts of steps, for commands and services."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Said:
-    """What a step told while it ran."""
+    """Messages that a step showed while it ran."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []

@@ -1,4 +1,4 @@
-"""The examples: run with the real programs, in containers of the lab; those for GPUs planned."""
+"""The examples: run with the real programs in the lab's containers; those for GPUs are only planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules: what each finds in texts of real tools, and how it fails."""
+"""Rules for metrics: their results on texts of real tools, and their failures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NVBANDWIDTH = {
         ]
     }
 }
-"""As json_output.cpp (NVIDIA/nvbandwidth) writes it; the texts above are of gpu-burn and nccl-tests."""
+"""In the format of json_output.cpp (NVIDIA/nvbandwidth); the texts above are from gpu-burn and nccl-tests."""
 
 
 def found(folder: Path, *rules: dict[str, Any], stdout: str = "", stderr: str = "") -> dict[str, Metric]:
@@ -61,7 +61,7 @@ def values(metrics: dict[str, Metric]) -> dict[str, float]:
 
 
 def rules_of(example: str) -> list[dict[str, Any]]:
-    """The rules of an example's command."""
+    """Return the rules of an example's command."""
     from agent.profile import find as find_profile
     from agent.profile import load_sources
 

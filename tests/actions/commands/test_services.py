@@ -1,4 +1,4 @@
-"""CommandService: ready by port, URL or line; found by what follows; gone with its group; how it dies."""
+"""CommandService: ready by port, URL or line; used by later elements; stopped with its group; failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a difference is larger than the noise."""
+"""Decides whether a difference is larger than the noise."""
 
 from __future__ import annotations
 

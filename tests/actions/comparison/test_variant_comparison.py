@@ -1,4 +1,4 @@
-"""A run's records of three variants, set side by side."""
+"""Comparison of a run's records of three variants."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def records(variant: str, numbers: dict[str, Any]) -> list[dict[str, Any]]:
         record(variant, "quantize", "model_size", numbers["size"], "bytes"),
         record(variant, "mmlu", "mmlu_accuracy", numbers["accuracy"], "ratio"),
         record(variant, "mmlu", "mmlu_accuracy_stderr", 0.04, "ratio"),
-        record(variant, "mmlu", "prompt_tokens_per_second", 1.0, "tokens/s"),  # another tool's, not bench's
+        record(variant, "mmlu", "prompt_tokens_per_second", 1.0, "tokens/s"),  # from another tool than bench
         record(variant, "perplexity", "perplexity", numbers["perplexity"], "perplexity"),
         record(variant, "bench/tg128", "generation_tokens_per_second", numbers["generation"], "tokens/s"),
         record(variant, "bench/tg512", "generation_tokens_per_second", 1.0, "tokens/s"),  # another length
@@ -73,7 +73,7 @@ def records(variant: str, numbers: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def measured(context: StepContext) -> Path:
-    """A run's folder as it is before the comparison."""
+    """Return a run's folder in its state before the comparison."""
     context.run_dir.mkdir()
     lines = [json.dumps(entry) for name, numbers in NUMBERS.items() for entry in records(name, numbers)]
     other = {**record("F16", "mmlu", "mmlu_accuracy", 0.1, "ratio"), "metadata": {"model": "other"}}
@@ -166,7 +166,7 @@ def test_what_the_importance_matrix_changes_is_a_table(context: StepContext, mea
 def test_answers_question_by_question_are_paired(context: StepContext, measured: Path) -> None:
     case(measured, "m/F16/mmlu", answers=[True] * 78 + [False] * 22)
     case(measured, "m/Q4_K_M/mmlu", answers=[True] * 70 + [False] * 30)
-    case(measured, "m/Q4_0/mmlu", answers=[True] * 9)  # of other questions
+    case(measured, "m/Q4_0/mmlu", answers=[True] * 9)  # from other questions
     output, exhibits = compare(context)
     difference = metrics(output, "Q4_K_M")["mmlu_accuracy_difference"]
     assert difference.value == pytest.approx(-0.08)

@@ -1,4 +1,4 @@
-"""Whether a rate holds, how exactly a figure is known, and what the search makes of it."""
+"""Judges whether a rate holds, how exact a figure is, and what the search concludes from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def requests(ttft_s: Callable[[int], float | None], count: int = 200) -> list[Request]:
-    """Make a request each tenth of a second, of 11 tokens with 10 ms each; None for one that fails."""
+    """Make 200 requests, one per tenth of a second, with 11 tokens at 10 ms each; None for a failed one."""
     made = []
     for number in range(count):
         due_s, first_s = number * 0.1, ttft_s(number)
@@ -53,7 +53,7 @@ def test_one_in_a_hundred_may_be_slow_and_three_may_not() -> None:
     def some(slow: int) -> list[Request]:
         return requests(lambda number: 1.0 if number % 100 < slow else 0.05)
 
-    assert missed(some(1), ttft_s=0.1) != ""  # the 99th percentile of 200 is the 199th: it is slow
+    assert missed(some(1), ttft_s=0.1) != ""  # the 99th percentile of 200 is the 199th, a slow one
     assert missed(some(0), ttft_s=0.1) == ""
     assert missed(some(3), share=0.97, ttft_s=0.1) == ""
     assert missed(some(3), share=0.98, ttft_s=0.1) == "97.00% of the requests meet the limits, 98.00% must"
@@ -74,7 +74,7 @@ def test_an_answer_of_one_token_has_no_time_per_token() -> None:
 
 
 def test_figures_get_the_errors_that_their_requests_tell() -> None:
-    chance = random.Random(1)  # noqa: S311 - times, no secrets
+    chance = random.Random(1)  # noqa: S311 - times; no secret
     found = requests(lambda _: chance.expovariate(20), 1000)
     times = sorted(request.first_token_s - request.due_s for request in found)  # type: ignore[operator]
     metrics = (
@@ -120,7 +120,7 @@ def test_runs_become_their_mean_with_their_spread_and_the_worst_verdict() -> Non
 
 
 class Endpoint:
-    """Holds up to a rate; some rates hold only in the first runs."""
+    """Sustains load up to a rate; some rates hold only in the first runs."""
 
     def __init__(self, capacity: float, *, falls: dict[float, int] | None = None, reasons: str = "") -> None:
         self.capacity = capacity

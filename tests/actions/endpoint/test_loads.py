@@ -1,4 +1,4 @@
-"""When requests are due, how long they are, and what is read of traces."""
+"""Due times and lengths of requests, and the reading of traces."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from agent.core.errors import HostError
 if TYPE_CHECKING:
     from pathlib import Path
 
-# In the form of kvcache-ai/Mooncake's FAST25-release/traces/conversation_trace.jsonl.
+# Format: FAST25-release/traces/conversation_trace.jsonl of kvcache-ai/Mooncake.
 MOONCAKE = """\
 {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2, 3, 4, 5, 6]}
 {"timestamp": 3000, "input_length": 7322, "output_length": 490, "hash_ids": [0, 14, 15, 16]}
 """
-# In the form of Azure/AzurePublicDataset's AzureLLMInferenceTrace_conv.csv.
+# Format: AzureLLMInferenceTrace_conv.csv of Azure/AzurePublicDataset.
 AZURE = """\
 TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
@@ -36,7 +36,7 @@ def test_poisson_arrivals_have_exactly_their_rate_and_exponential_gaps() -> None
     assert fmean(gaps) == pytest.approx(0.05, rel=0.01)
     assert pvariance(gaps) == pytest.approx(
         0.05**2, rel=0.2
-    )  # of an exponential distribution: its mean squared
+    )  # for an exponential distribution: its mean squared
     assert moments == poisson_arrivals(20.0, 4000, "seed")
     assert moments != poisson_arrivals(20.0, 4000, "another")
 

@@ -1,4 +1,4 @@
-"""PERF-ENDPOINT, without running it."""
+"""PERF-ENDPOINT, planned but not run."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ PACE = {"first_token_s": 0.02, "token_s": 0.002}
 
 @pytest.fixture
 def mock_server(bench_python: Path, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Starts a mock engine with these options of its command line and returns its URL."""
+    """Return a function that starts a mock engine with command-line options and returns its URL."""
     started = []
 
     def start(**options: Any) -> str:
@@ -52,7 +52,7 @@ def mock_server(bench_python: Path, tmp_path: Path) -> Iterator[Callable[..., st
 
 @pytest.fixture
 def sweep(bench_python: Path) -> Callable[..., EndpointSweep]:
-    """A small sweep; limits and durations are such that a busy host changes no outcome."""
+    """Return a function that makes a small sweep; its limits and durations also suit a busy host."""
 
     def make(**parameters: Any) -> EndpointSweep:
         asked = {
@@ -131,7 +131,7 @@ def test_a_key_and_a_trace_must_be_there(
 def test_points_and_the_highest_rate(
     sweep: Callable[..., EndpointSweep], mock_server: Callable[..., str], context: StepContext
 ) -> None:
-    # Two slots of 52 ms each: about 38 requests/s at most. The limits are far from the host's noise.
+    # Two slots of 52 ms each: about 38 requests/s at most. The limits are far beyond the host's noise.
     action = sweep(
         endpoint=mock_server(slots=2, **PACE),
         rates="4",

@@ -1,6 +1,7 @@
-"""LlamaCppServer in a container, started and asked: ``FOLDER PARAMETERS`` (JSON of the action's).
+"""Starts LlamaCppServer in a container and queries it: ``FOLDER PARAMETERS`` (the action's, as JSON).
 
-A program of its own, so that it can run in the network of the engine under test; prints what it saw as JSON.
+It is a separate program so that it can run in the network of the engine under test. It prints its results as
+JSON.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
 class _Quiet:
     def update(self, message: str, *, done: float | None = None, total: float | None = None) -> None:
-        """Nobody watches."""
+        """Ignore the message."""
 
 
 def start(folder: Path, parameters: dict[str, Any]) -> StepOutcome:
-    """The step's outcome, with the service."""
+    """Return the step's outcome, with the service."""
     (folder / "run").mkdir(parents=True)
     stop = threading.Event()
     context = StepContext(
@@ -47,7 +48,7 @@ def start(folder: Path, parameters: dict[str, Any]) -> StepOutcome:
 
 
 def completed(host: str) -> int:
-    """How many tokens a completion has; 0 where nothing answers."""
+    """Return the number of tokens of a completion; 0 if nothing answers."""
     connection = http.client.HTTPConnection(host, timeout=30)
     body = json.dumps({"prompt": [1, 2, 3], "n_predict": 5, "ignore_eos": True})
     try:
@@ -67,4 +68,4 @@ if __name__ == "__main__":
     seen: dict[str, Any] = {"during": completed(host), "death": service.death(), **service.values}
     service.stop()
     seen["after"] = completed(host)
-    print(json.dumps(seen))  # noqa: T201 - the test reads it
+    print(json.dumps(seen))  # noqa: T201 - for the test

@@ -47,13 +47,13 @@ _TENSORS = (
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of models, which the tests of this module fill one after the other."""
+    """Return the folder of models, which the tests of this module fill one after the other."""
     return tmp_path_factory.mktemp("models")
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Runs an action's only step, and gives its only output."""
+    """Runs an action's only step and returns its only output."""
 
     context: StepContext
     llamacpp: Path
@@ -79,7 +79,7 @@ def run(context: StepContext, llamacpp: Path, models: Path) -> Runner:
 
 @pytest.fixture
 def tiny(tmp_path: Path, tiny_gguf: Path) -> dict[str, Any]:
-    """Parameters for the random model, in a folder of its own."""
+    """Return parameters for the random model, in a new folder."""
     variant = Variant("tiny", "F16", tmp_path)
     variant.folder.mkdir()
     shutil.copy(tiny_gguf, variant.path)
@@ -88,7 +88,7 @@ def tiny(tmp_path: Path, tiny_gguf: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def tiny_source(tmp_path: Path, tiny_folder: Path, converter_environment: Path) -> dict[str, Any]:
-    """Parameters that convert a copy of the random model's folder."""
+    """Return parameters that convert a copy of the random model's folder."""
     source = tmp_path / "source"
     shutil.copytree(tiny_folder, source)
     return {"model": "tiny", "modelsDir": tmp_path, "source": source, "environment": converter_environment}
@@ -110,7 +110,7 @@ def test_quantise(run: Runner, models: Path, bench_python: Path, llamacpp_versio
     assert found["model_size"] == file.stat().st_size == half.details["model_size"]
     assert found["model_size_before"] == values(whole)["model_size"]
     assert found["size_ratio"] == pytest.approx(found["model_size"] / found["model_size_before"])
-    # Its rows of 576 are no multiple of 256, the block of the K types.
+    # Its rows of 576 are not a multiple of 256, the block of the K types.
     assert found["fallback_tensors"] == 180
     assert found["tensors"] == 272
     assert found["quantize_time"] > 0
@@ -196,7 +196,7 @@ def test_questions(run: Runner) -> None:
     assert output.scenario == f"{SMOL}/Q4_K_M/questions"
     assert found["questions_tasks"] == 40
     assert found["questions_random_chance"] == 0.25
-    # It knows most of these; who guesses gets there once in 10,000 times.
+    # The model knows most of these; random guesses get there once in 10,000 times.
     assert found["questions_accuracy"] >= 0.5
     assert 0.05 < found["questions_accuracy_stderr"] < 0.1
     answers = [
@@ -336,7 +336,7 @@ def test_a_converted_model_is_not_replaced_by_another(
     ("file", "change", "message"),
     [
         ("config.json", ("LlamaFor", "HyenaFor"), "does not know the architecture HyenaForCausalLM"),
-        # Without the first merge the tokenizer splits text in a way that nobody knows.
+        # Without the first merge, the tokenizer splits text in an unknown way.
         ("tokenizer.json", ('"merges": [["Ġ", "t"], ', '"merges": ['), "tokenizer of .* splits"),
     ],
 )

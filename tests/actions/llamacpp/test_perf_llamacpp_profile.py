@@ -1,4 +1,4 @@
-"""The profile, without running it."""
+"""The profile, planned but not run."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_loadgen_asks_what_other_engines_are_asked() -> None:
 def test_loadgen_measures_the_server_of_its_group(
     context: StepContext, bench_python: Path, tiny_gguf: Path, scenario: str, dataset: str
 ) -> None:
-    """Real LoadGen and a real server, with what the profile gives to both; only the model is a tiny one."""
+    """Use real LoadGen and a real server with the profile's parameters; only the model is a tiny one."""
     folder = context.package_dir / "models" / "tiny"
     folder.mkdir(parents=True)
     shutil.copy(tiny_gguf, folder / "tiny-F16.gguf")

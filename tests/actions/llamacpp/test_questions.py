@@ -1,4 +1,4 @@
-"""Questions in every form that is read, and the file that llama-perplexity gets of them."""
+"""Questions in every supported format, and the file that is written from them for llama-perplexity."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SKY = Question("What colour is the sky?", ("red", "blue", "green", "black"), 1, 
 
 
 def no_parquet(path: Path) -> str:
-    raise AssertionError(f"{path} is no Parquet file")
+    raise AssertionError(f"{path} is not a Parquet file")
 
 
 def read_task_file(data: bytes) -> list[tuple[str, list[str], list[int]]]:
-    """The tasks, read as the program reads them: each from the position that the file gives it."""
+    """Return the tasks, read the way the program reads them: each from the position that the file gives."""
     (count,) = struct.unpack_from("<I", data)
     tasks = []
     ends = []
@@ -113,7 +113,7 @@ def test_examples_go_before_the_questions_of_their_subject() -> None:
             json.dumps([{"question": SKY.text, "choices": SKY.choices, "answer": "B", "subject": "colours"}]),
         ),
         (
-            "lines.jsonl",  # a byte order mark, an empty line, and a separator of lines within a text
+            "lines.jsonl",  # a byte order mark, an empty line, and a line separator within a text
             "\ufeff\n"
             + json.dumps(
                 {
@@ -205,7 +205,7 @@ def test_the_set_that_comes_along() -> None:
     questions = read_questions(file, no_parquet)
     assert len(questions) == len({(question.text, question.choices) for question in questions})
     assert all(len(set(question.choices)) == 4 for question in questions)
-    # Who always takes the same place is not much better than who guesses.
+    # Choosing the same place each time is not much better than guessing.
     for place in range(4):
         assert 0.15 < sum(question.answer == place for question in questions) / len(questions) < 0.35
 

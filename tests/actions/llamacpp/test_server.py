@@ -68,7 +68,7 @@ def free_port() -> int:
 def test_it_answers_inside_and_is_gone_after(
     make: Callable[..., LlamaCppServer], tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # a server here is never reached through a proxy
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # local servers are never reached through a proxy
     with make(model=str(tiny_gguf), parallel=2, context=64) as server:
         assert status(server.url, "/health") == 200
         assert server.facts["engine"] == "llama.cpp"

@@ -1,4 +1,4 @@
-"""The server as an action of its own."""
+"""The server as a separate action."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_it_tells_where_it_is_and_what_it_can(
         model=str(tiny_gguf),
         environment=bench_python.parents[1],
         parallel=2,
-        context=512,  # llama.cpp rounds up to whole 256s
+        context=512,  # llama.cpp rounds up to multiples of 256
         name="tiny",
     )
     try:
@@ -183,7 +183,7 @@ def test_no_environment_is_a_clear_error(context: StepContext, tmp_path: Path, t
 
 
 def contained(engine: RestartableDocker, folder: Path, **parameters: Any) -> dict[str, Any]:
-    """What a server in a container said; it runs in the engine's network, and is gone afterwards."""
+    """Return the output about a server in a container, which runs in the engine's network and is removed."""
     wish = json.dumps({"context": 256, "parallel": 2, **parameters}, default=str)
     command = engine.beside(
         sys.executable, "-m", "tests.actions.llamacpp.contained_server", str(folder), wish

@@ -1,4 +1,4 @@
-"""What a llama-server says of itself, in the words of each age."""
+"""The properties that a llama-server reports, in the wording of each version."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_version_and_options_are_read(tmp_path: Path, version: str, facts: tuple
     asked = ServerParameters(model="m", binary=program, parallel=2, context=100)
     command = read.command(asked, model="m", alias="m", host="h", port=1)
     assert command[command.index("--ctx-size") + 1] == "200"
-    assert command[-2:] == ["--cache-ram", "0"]  # nothing that its help does not name
+    assert command[-2:] == ["--cache-ram", "0"]  # only options that its help names
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_version_and_options_are_read(tmp_path: Path, version: str, facts: tuple
 def test_where_it_computes_is_told_before_anybody_is_answered(
     tmp_path: Path, line: str, *, starts: bool
 ) -> None:
-    """A server that ignores the layers says nothing of it where it could offload over a network."""
+    """Check a server that ignores the layers, and does not report it if it could offload over a network."""
     program, model = tmp_path / "llama-server", tmp_path / "m.gguf"
     program.write_text(SERVER.format(python=sys.executable, line=line))
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Plans of llama.cpp's actions, and what they refuse; test_offline_chain.py runs the programs."""
+"""Plans and refusals of llama.cpp's actions; test_offline_chain.py runs the programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lm-eval and llama.cpp's server see in a container, without an engine."""
+"""The view of lm-eval and llama.cpp's server inside a container, without an engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Opened:
-    """A container that is only asked for."""
+    """A container that is only requested, not started."""
 
     image = Image("my/image:1", "sha256:abc", ("my/image@sha256:def",))
 
@@ -68,7 +68,7 @@ def test_a_model_that_only_the_image_has_is_looked_at_inside(tmp_path: Path) -> 
     path, log = Path("/image/model.gguf"), tmp_path / "log"
 
     class Container(LocalProcesses):
-        """Runs a command where the image's files are."""
+        """Runs a command on the host, with the image's files at the container's paths."""
 
         def run(self, command: Any, **options: Any) -> Any:
             moved = [str(word).replace("/image/", f"{inside}/") for word in command]

@@ -1,4 +1,4 @@
-"""LmEvalExecutor: what is asked for, how it is judged, and the real lm-eval against small servers."""
+"""LmEvalExecutor: its command, its verdicts, and the real lm-eval against small servers."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_scores_are_judged_by_what_is_expected(
 
 @pytest.fixture
 def echo_server(tmp_path: Path) -> Iterator[str]:
-    """An endpoint that knows the answers on geography."""
+    """Start an endpoint that knows the answers about geography."""
     rows = questions("geography")
     text = tmp_path / "known.txt"
     text.write_text(
@@ -178,7 +178,7 @@ def test_lm_eval_on_an_endpoint_that_echoes(
     output = only(outcome)
     assert output.validity is Validity.VALID
     found = {metric.scenario: metric.value for metric in output.metrics if metric.name == "acc"}
-    # Of chemistry it knows nothing: all answers are as likely, and the first is taken.
+    # It knows nothing about chemistry: all answers are equally likely, and the first is taken.
     first = [row["answer"] == 0 for row in questions("chemistry")[:8]]
     assert found == {"m/local_geography": 1.0, "m/local_chemistry": sum(first) / 8}
     assert "local_geography acc 1.0000" in outcome.message

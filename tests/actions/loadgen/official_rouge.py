@@ -1,9 +1,9 @@
-"""The arithmetic of MLPerf's evaluation, written down once more and without our code.
+"""The arithmetic of MLPerf's evaluation, implemented again without the project's code.
 
-mlcommons/inference, language/llama3.1-8b/evaluation.py: strip, one sentence a line, rouge_score with its
-stemmer for each pair, the mean of the F-measures in percent, the characters of the answers. Run by the
-environment that has rouge_score: pairs as JSON on standard input, the scores as JSON on standard output. The
-evaluation has NLTK download punkt_tab; here the argument is the folder of it, or none for an untrained one.
+mlcommons/inference, language/llama3.1-8b/evaluation.py: strip, one sentence per line, rouge_score with its
+stemmer for each pair, the mean of the F-measures in percent, the characters of the answers. It runs in the
+environment with rouge_score, reads pairs as JSON from standard input and writes the scores as JSON. The
+evaluation has NLTK download punkt_tab; here the argument names its folder, or none for an untrained one.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Endpoints that cheat: each with the real LoadGen, from the request to the verdict."""
+"""Endpoints that cheat, each measured by real LoadGen from the request to the verdict."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ STREAMED = {
     "usage_of_prompt_varies": "prompt_varies",
     "word_first": "paused_alike",
 }
-"""INVALID, and the code of the reason."""
+"""Cheats that make a result INVALID, with the code of the reason."""
 WARNED = {
     "bundles": "a part of the stream has 8 tokens on average",
     "echo": "repeat their prompt",
@@ -75,9 +75,9 @@ WARNED = {
     "usage_missing_in_part": "were counted by the parts of the stream",
     "usage_of_prompt": "the prompts may have been cut",
 }
-"""VALID, with a warning."""
+"""Cheats that leave a result VALID, with a warning."""
 HARMLESS = ("keep_alives", "role_only_first", "two_ends")
-"""The number is right, whatever the server does there."""
+"""Behaviour that does not change the number."""
 WHOLE = {
     "answer_of_another_prompt": "shared_text",
     "blank_text": "blank",
@@ -90,7 +90,7 @@ WHOLE = {
     "timings_of_other_tokens": "timed_tokens",
     "usage_inflated": "too_long",
 }
-"""INVALID where replies are not streamed."""
+"""Cheats that make a result INVALID if replies are not streamed."""
 TOKENS = 16
 
 
@@ -98,7 +98,7 @@ TOKENS = 16
 def verdict_of(
     context: StepContext, bench_python: Path, mock_server: Callable[..., str], tmp_path: Path
 ) -> Callable[..., Verdict]:
-    """Runs a test against the mock engine that cheats so, and gives the verdict."""
+    """Return a function that runs a test against a mock engine with a cheat, and returns the verdict."""
     prompts = tmp_path / "prompts.jsonl"
     rows = (
         {"prompt": f"question {number} of many, of which none is like any other and all are of some length"}
@@ -159,7 +159,7 @@ def test_an_honest_endpoint_is_valid(verdict_of: Callable[..., Verdict], scenari
 @pytest.mark.parametrize(("fault", "code"), STREAMED.items())
 def test_a_stream_that_cheats_is_invalid(verdict_of: Callable[..., Verdict], fault: str, code: str) -> None:
     verdict = verdict_of(fault)
-    # Tokens counted with each part leave a log with 0 s for each token, which cannot be read as a result.
+    # Tokens counted with each part give a log with 0 s per token, which cannot be read as a result.
     assert verdict.validity is (Validity.FAILED if fault == "usage_of_each_part" else Validity.INVALID)
     assert code in codes(verdict)
 

@@ -1,4 +1,4 @@
-"""What a test in a container sees of the host's files."""
+"""A container's view of the host's files during a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def mounted(environment: Path, case_dir: Path) -> dict[str, bool]:
-    """What a test in a container sees of the host, and whether it may only read it."""
+    """Return the paths of the host that a test in a container sees, each with whether it is read-only."""
     asked = LoadGenParameters.model_validate(
         {
             "model": "m", "loadgenScenario": "Offline", "environment": environment,
@@ -46,7 +46,7 @@ def test_a_models_files_are_there_behind_the_links_of_a_hubs_cache(tmp_path: Pat
     (mount,) = behind_links(link)
 
     assert str(mount.source) == str(stored / "blobs")
-    # Where the link leads in a container that has the snapshot at the link's own path.
+    # The link's target in a container that has the snapshot at the link's own path.
     assert mount.target == str(tmp_path / "vcagent" / "blobs")
     assert mount.read_only
     assert behind_links(tmp_path) == []

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture
 def run(context: StepContext, bench_python: Path, tiny_gguf: Path) -> Callable[..., StepOutcome]:
-    """Runs the action on the tiny model; parameters may be replaced."""
+    """Return a function that runs the action on the tiny model; parameters may be replaced."""
 
     def run_with(**parameters: Any) -> StepOutcome:
         asked = {
@@ -68,7 +68,7 @@ def validity(output: ParsedOutput) -> tuple[Validity, list[str]]:
 def test_offline_performance(
     run: Callable[..., StepOutcome], context: StepContext, left_behind: Callable[[], list[psutil.Process]]
 ) -> None:
-    # The count decides: where others use the processor, a test may be much faster than its warm-up.
+    # The count decides: if others use the processor, a test may be much faster than its warm-up.
     outcome = run(min_duration=1, min_query_count=400, target_qps="200%")
     output = only(outcome)
     assert validity(output) == (Validity.VALID, [])
@@ -211,7 +211,7 @@ def test_an_interrupted_attempt_is_never_parsed(
     with pytest.raises(ActionFailedError, match="cannot be read"):
         run(server={"model": "/nowhere/model.gguf"})
     left = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-    assert left == {"notes.txt", CASE_LOG, "trials"}  # the log is this attempt's
+    assert left == {"notes.txt", CASE_LOG, "trials"}  # the log of this attempt
     assert [path.name for path in (folder / "trials").iterdir()] == ["notes"]
 
 
@@ -243,7 +243,7 @@ def test_no_environment(run: Callable[..., StepOutcome], tmp_path: Path) -> None
 
 
 def at_first_answer(context: StepContext, act: Callable[[], None]) -> None:
-    """Do something once, when the timed part has its first answers."""
+    """Call a function once, when the timed part has its first answers."""
     done = threading.Event()
     told = context.progress.told  # type: ignore[attr-defined]
 

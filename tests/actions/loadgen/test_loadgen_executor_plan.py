@@ -1,4 +1,4 @@
-"""What LoadGenExecutor plans and what it refuses; what the harness is then asked."""
+"""LoadGenExecutor's plans and refusals, and the configuration that the harness gets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CASES = yaml.safe_load(
 
 
 def parameters(**values: Any) -> LoadGenParameters:
-    """The base with other values; a name replaces the base's whatever its spelling."""
+    """Return the base parameters with other values; names replace the base's in any spelling."""
     spelled = {name.lower().replace("_", ""): name for name in BASE}
     base = {key: value for key, value in BASE.items() if key not in {spelled.get(n.lower()) for n in values}}
     return LoadGenParameters.model_validate({**base, **values})
@@ -103,7 +103,7 @@ def test_harness_config(asked: dict[str, Any], expected: dict[str, Any], tmp_pat
         case_dir=tmp_path,
     )
     config["tuning"] = None if config["tuning"] is None else Tuning(**config["tuning"])
-    HarnessConfig(**config)  # the harness takes it
+    HarnessConfig(**config)  # the harness accepts it
     assert config["model"] == "llama3_1-8b"
     assert {name: config[name] for name in expected} == expected
 

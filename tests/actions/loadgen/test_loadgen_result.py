@@ -1,4 +1,4 @@
-"""What is made of a test: the logs' verdict, and what LoadGen cannot know."""
+"""The result of a test: the logs' verdict, and checks that LoadGen cannot make."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def merged(
     exact_tokens: bool = False,
     **result: Any,
 ) -> ParsedOutput:
-    """What becomes of this verdict of the logs with a result that differs in these."""
+    """Return the output for a verdict of the logs and a result that differs in some values."""
     limits = {"ttft_latency_s": 0.5, "tpot_latency_s": 0.1, "target_latency_s": 20.0}
     parsed = ParsedOutput("loadgen", "MLPerf LoadGen", verdict=verdict, details={**limits, **(details or {})})
     parameters = LoadGenParameters.model_validate(

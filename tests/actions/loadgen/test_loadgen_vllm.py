@@ -1,4 +1,4 @@
-"""LoadGenExecutor with vLLM's backend under real LoadGen; a stand-in answers (tests/lab/vllm_stand_in)."""
+"""LoadGenExecutor with vLLM's backend and real LoadGen; a stand-in answers (tests/lab/vllm_stand_in)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STAND_IN = Path(__file__).parents[2] / "lab" / "vllm_stand_in"
 
 @pytest.fixture
 def environment(bench_python: Path, tmp_path: Path) -> Path:
-    """A virtual environment that has LoadGen and the stand-in."""
+    """Return a virtual environment with LoadGen and the stand-in."""
     folder = tmp_path / "environment"
     subprocess.run([bench_python, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python3*/site-packages")
@@ -40,7 +40,7 @@ def environment(bench_python: Path, tmp_path: Path) -> Path:
 
 
 def outcome_of(context: StepContext, environment: Path, **parameters: Any) -> ParsedOutput:
-    """What an Offline test comes to."""
+    """Run an Offline test and return its output."""
     asked = {
         "model": "llama3.1-8b",
         "loadgen_scenario": "Offline",
@@ -61,10 +61,10 @@ def outcome_of(context: StepContext, environment: Path, **parameters: Any) -> Pa
 
 
 def test_a_rate_above_what_the_gpu_can_do_is_refused(context: StepContext, environment: Path) -> None:
-    """The stand-in has the sizes of Llama 3.1 8B and answers at once: no H100 does."""
+    """Use a stand-in with the sizes of Llama 3.1 8B that answers at once, which no H100 can do."""
     h100 = Gpu("0000:18:00.0", name="NVIDIA H100 80GB HBM3", memory_mib=81559, driver="580.159.04")
     host = replace(context, facts=Facts(modelled={"gpus": (h100,), "visible_devices": None}))
-    # gpu_configs has no settings for this name, of which the stand-in would not know all.
+    # gpu_configs has no settings for this name; the stand-in does not know all of vLLM's settings.
     output = outcome_of(host, environment, model="as-large-as-llama", input_tokens=2000)
     assert output.verdict is not None
     assert output.verdict.validity.value == "INVALID"
@@ -78,17 +78,17 @@ def test_a_container_has_the_hosts_environment(
     container_engine: RestartableDocker,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its image has a C library and nothing else: Python and LoadGen are the host's."""
+    """Use an image with only a C library: Python and LoadGen are the host's."""
     monkeypatch.setenv("DOCKER_HOST", container_engine.address)
     (base,) = {
         Path(line.partition("=")[2].strip()).parent
         for line in (environment / "pyvenv.cfg").read_text().splitlines()
         if line.startswith("home")
     }
-    # What an image with the same Python has of its own, and what makes this environment of two.
+    # The packages that an image with the same Python has, which combine with this environment.
     of_the_image = {base, Path("/usr"), bench_python.parent.parent, STAND_IN}
     mounts = [f"{folder}:{folder}:ro" for folder in of_the_image]
-    # The tests' engine may not raise limits.
+    # The tests' engine is not allowed to raise limits.
     container = {"image": C_LIBRARY, "mounts": mounts, "ulimits": {}}
     output = outcome_of(context, environment, container=container)
     assert output.details["backend_version"] == "vllm 0.22.1"

@@ -1,4 +1,4 @@
-"""The tiny form in one image: built by the profile from wheels alone, run by a real engine."""
+"""The tiny form in one image, which the profile builds from wheels alone, run by a real engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NEWS = [
 
 
 def image_wheels() -> Path:
-    """Return the folder of all wheels that the tiny form's image is made of, fetched once."""
+    """Return the folder of all wheels for the tiny form's image, fetched once."""
     overrides = {"Form": "tiny", "Where": "container"}
     profile = load([PROFILE], overrides=overrides)
     variables = Variables({}, {"PackagePath": lambda name: f"/packages/{name}"})
@@ -66,7 +66,7 @@ def test_the_tiny_form_in_one_image(
     parameters = {
         "Form": "tiny", "Where": "container", "ImageBase": BASE, "WheelsDir": image_wheels(),
         "ImageBuildNetwork": "none", "InstallDocker": "false",
-        # What prepares the articles; nothing of it is used in the image.
+        # These prepare the articles; the image does not use them.
         "Environment": accuracy_python.parents[1], "DataSource": news,
         "ServerPerformance": "false", "ServerAccuracy": "false", "Samples": 4, "MinDuration": 0.5,
         "OfflineMinQueryCount": 4, "MaxOutputTokens": 4, "MmluLimit": 1,
@@ -76,7 +76,7 @@ def test_the_tiny_form_in_one_image(
         "--package-dir", str(tmp_path / "packages"), "--parameters",
         ",,,".join(f"{name}={value}" for name, value in parameters.items()),
     ]  # fmt: skip
-    # The agent asks the server that the container has in the engine's network.
+    # The agent queries the container's server in the engine's network.
     ended = subprocess.run(
         container_engine.beside(*command),
         capture_output=True, text=True, timeout=900, check=False,

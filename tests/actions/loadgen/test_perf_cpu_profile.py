@@ -1,4 +1,4 @@
-"""The embedded profile, without running it."""
+"""The embedded profile, planned but not run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agent.profile import Variables, check, load, resolve
 
 VARIABLES = Variables({}, {"PackageDir": lambda name: f"/packages/{name}"})
 LEAST_QUERIES = {"Server": 459, "SingleStream": 64, "Offline": 1}
-"""Early stopping with nothing over the limit (mlcommons/inference, loadgen/early_stopping.cc)."""
+"""Least queries for early stopping without overruns (mlcommons/inference, loadgen/early_stopping.cc)."""
 
 
 def test_every_action_can_be_planned_and_be_valid() -> None:

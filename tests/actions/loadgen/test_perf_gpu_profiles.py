@@ -1,4 +1,4 @@
-"""The profiles for GPUs: what they come to on a host, and the tiny form of one, run whole."""
+"""The profiles for GPUs: their plans on a host, and the tiny form of one, run completely."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def profile_with(name: str, **overrides: str) -> Profile:
 
 
 def enabled(elements: tuple[Element, ...], profile: Profile) -> dict[str, dict[str, Any]]:
-    """The parameters of the elements that are run, by scenario."""
+    """Return the parameters of the elements that run, by scenario."""
     resolved = [resolve(element, profile, VARIABLES) for element in elements]
     return {
         values["scenario"]: values
@@ -119,7 +119,7 @@ def test_the_full_form_fits_on_a_card_of_24_gb(name: str) -> None:
     for scenario in ("server-performance", "offline-performance"):
         engine = settings(profile, scenario, card).engine
         assert (engine["kv_cache_dtype"], engine["max_model_len"]) == ("fp8", 4096)
-        # 8e9 weights of one byte, and a cache of at least 50,000 tokens (64 KiB each in fp8).
+        # 8e9 weights of one byte each, and a cache of at least 50,000 tokens (64 KiB each in fp8).
         assert 23034 * 2**20 * engine["gpu_memory_utilization"] - 9e9 > 50_000 * 64 * 2**10
     values = enabled(profile.dependencies, profile)["SelectGpus"]
     plan = GpuSelection(GpuSelection.Parameters.model_validate(values)).plan(
@@ -316,7 +316,7 @@ def test_the_tiny_form_run_whole(accuracy_python: Path, tiny_gguf: Path, tmp_pat
     parameters = {
         "Form": "tiny", "Model": "tiny", "TinyModel": tiny_gguf,
         "Environment": environment, "MmluEnvironment": environment, "DataSource": news,
-        # The count decides: where others use the processor, a test may be much faster than its warm-up.
+        # The count decides: if others use the processor, a test may be much faster than its warm-up.
         "Samples": 12, "MinDuration": 0.5, "OfflineLoad": "200%", "OfflineMinQueryCount": 400,
         "MaxOutputTokens": 4, "MmluLimit": 3,
     }  # fmt: skip

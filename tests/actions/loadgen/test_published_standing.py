@@ -1,4 +1,4 @@
-"""A run's figure beside published ones: only of this host's own GPUs."""
+"""Comparison of a run's figure with published ones, only for this host's own GPUs."""
 
 from __future__ import annotations
 

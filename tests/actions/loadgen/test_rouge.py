@@ -1,4 +1,4 @@
-"""ROUGE: the arithmetic against rouge_score itself, and what the scores are judged by."""
+"""ROUGE: the arithmetic compared with rouge_score itself, and the verdicts on the scores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAIRS = [(f"{answer} No. {number}.", reference) for number in range(40) for answ
 
 
 def accuracy_log(folder: Path, answers: list[bytes]) -> None:
-    """What LoadGen leaves: answers in the order in which they came, one of them twice."""
+    """Write LoadGen's log: the answers in order of arrival, one of them twice."""
     rows = [
         {"seq_id": place, "qsl_idx": index, "data": answers[index].hex().upper(), "token_count": 8}
         for place, index in enumerate(reversed(range(len(answers))))
@@ -63,7 +63,7 @@ def scored(accuracy_python: Path, context: StepContext, tmp_path: Path) -> Any:
 
 
 def official(python: Path, *folders: Path) -> dict[str, Any]:
-    """What the evaluation's own arithmetic says of the pairs."""
+    """Return the result of the evaluation's own arithmetic for the pairs."""
     ended = subprocess.run(
         [python, Path(__file__).with_name("official_rouge.py"), *folders],
         input=json.dumps(PAIRS), capture_output=True, text=True, check=True,

@@ -1,4 +1,4 @@
-"""The shipped samples, files of the same form, and synthetic ones."""
+"""The shipped samples, files in the same format, and synthetic samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which scorer a run gets, and what is refused before it."""
+"""The choice of a scorer for a run, and refusals before the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def asked(**parameters: Any) -> LoadGenParameters:
 
 @pytest.fixture
 def compared(tmp_path: Path) -> Path:
-    """A set whose samples have reference texts."""
+    """Return the path of a set whose samples have reference texts."""
     path = tmp_path / "set.jsonl"
     path.write_text(json.dumps({"prompt": "a", "reference": "b"}) + "\n")
     return path

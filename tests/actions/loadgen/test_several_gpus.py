@@ -1,4 +1,4 @@
-"""A host with eight GPUs: real LoadGen and the whole agent; NVML, nvidia-smi and vLLM are stand-ins."""
+"""A host with eight GPUs: real LoadGen and the complete agent; NVML, nvidia-smi and vLLM are stand-ins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 STAND_IN = Path(__file__).parents[2] / "lab" / "vllm_stand_in"
 GPUS = 8
 BUSY = (2, 5)
-"""GPUs of which another program has the memory."""
+"""GPUs whose memory another program uses."""
 TOTAL_MIB = 81_559
 SMI = f"""#!{sys.executable}
 import sys
@@ -36,7 +36,7 @@ for gpu in range({GPUS}):
 
 @pytest.fixture
 def environment(bench_python: Path, tmp_path: Path) -> Path:
-    """A virtual environment that has LoadGen and the stand-in for vLLM."""
+    """Return a virtual environment with LoadGen and the stand-in for vLLM."""
     folder = tmp_path / "environment"
     subprocess.run([bench_python, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python3*/site-packages")
@@ -59,7 +59,7 @@ def case(name: str, folder: Path, **vllm: Any) -> dict[str, Any]:
 def run_agent(
     tmp_path: Path, nvml: NvmlStandIn, *actions: dict[str, Any], visible: str | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Run the actions on the host; returns the exit code and the run's rollup."""
+    """Run the actions on the host; return the exit code and the run's rollup."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "nvidia-smi").write_text(SMI)
@@ -84,7 +84,7 @@ def run_agent(
 
 
 def started_with(tmp_path: Path, name: str) -> tuple[dict[str, Any], str]:
-    """What the engine of a case was started with, and the GPUs that CUDA left to it."""
+    """Return the arguments of a case's engine, and the GPUs that CUDA left to it."""
     folder = tmp_path / "results" / "latest" / "mlperf" / name
     backend = json.loads((folder / "harness.json").read_text())["backend"]
     return backend["engine"], backend["environment"].get("CUDA_VISIBLE_DEVICES", "")

@@ -142,7 +142,7 @@ def test_workers_share_the_users_out(load: Callable[..., LocustLoad], context: S
     assert outcome.case_dir is not None
     log = read_requests(outcome.case_dir)
     assert (log.processes, len({request.user for request in log.requests})) == (2, 4)
-    # No prompt is like another from its first tokens on, in whichever process it was made.
+    # No two prompts begin with the same tokens, whichever process made them.
     assert output.details["processes"] == 2
 
 
@@ -168,7 +168,7 @@ def test_the_same_seed_gives_the_same_prompts(
 def test_vllm_s_and_others_api_is_measured_alike(
     load: Callable[..., LocustLoad], context: StepContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # llama.cpp answers /v1/completions as well, but has llama.cpp's own names at /tokenize.
+    # llama.cpp answers /v1/completions as well, but uses its own names at /tokenize.
     from actions.locust.text_server import TextServer
 
     own = TextServer.token_ids
@@ -220,7 +220,7 @@ def test_no_locust_is_a_clear_error(
 
 
 class HalfBroken(BaseHTTPRequestHandler):
-    """Answers as llama.cpp does, but cuts every second reply."""
+    """Answers as llama.cpp does, but cuts every second reply short."""
 
     count = 0
 
@@ -248,7 +248,7 @@ class HalfBroken(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Ignore the message."""
 
 
 def test_failed_requests_make_the_result_invalid(
@@ -258,13 +258,13 @@ def test_failed_requests_make_the_result_invalid(
         output = output_of(run(load(endpoint=served.url, warmup_requests=0, duration=2), context)[0])
     assert output.validity is Validity.INVALID
     assert output.verdict is not None
-    # What it does answer is the same for each prompt, which is told beside.
+    # The answers that it gives are the same for each prompt, which is reported too.
     assert {reason.code for reason in output.verdict.reasons} == {"request_failures", "shared_text"}
     assert "the stream ended before the reply did" in output.verdict.reasons[0].message
 
 
 class Hanging(HalfBroken):
-    """Replies in full for a while; then begins a reply and never ends it."""
+    """Replies completely for a while; then begins a reply and never ends it."""
 
     began_s = 0.0
     over = threading.Event()
@@ -319,7 +319,7 @@ class _Closing:
 
 
 class Telling(HalfBroken):
-    """Refuses each request, and repeats the key that it came with."""
+    """Refuses each request, and repeats the key of the request."""
 
     def do_POST(self) -> None:
         if self.path == "/tokenize":

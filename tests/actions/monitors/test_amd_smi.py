@@ -1,4 +1,4 @@
-"""AmdSmiMonitor with amd-smi's answers, in the form of the outputs in tests/parsers/amd_smi."""
+"""AmdSmiMonitor with amd-smi's answers, in the format of the outputs in tests/parsers/amd_smi."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def metric(gpu: int, *, joules: float = 1000.0, ppt: int = 0, watts: int = 600) 
 
 
 class Host(RecordedHost):
-    """amd-smi on a host of two GPUs; what it answers can be changed."""
+    """amd-smi on a host with two GPUs; its answers can be changed."""
 
     def __init__(self) -> None:
         super().__init__(outputs={})
@@ -61,7 +61,7 @@ class Host(RecordedHost):
 
 
 class Watch:
-    """A monitor that is measured by hand."""
+    """A monitor that takes measurements on demand."""
 
     def __init__(self, folder: Path) -> None:
         self.host, self.emitted = Host(), list[Any]()

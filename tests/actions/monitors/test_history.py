@@ -6,7 +6,7 @@ from actions.monitors.history import History, Statistic, Total
 
 
 def history(*rows: dict[str, float], limit: int = 100) -> History:
-    """Rows of a second each, from second 0 on."""
+    """Return a history with one row per second, starting at second 0."""
     made = History(limit)
     for second, values in enumerate(rows):
         made.add(second, second + 1, values)

@@ -130,7 +130,7 @@ def counters_of(
     nics: dict[str, Nic],
     *devices: str,
 ) -> dict[str, float]:
-    """The counters of a host with these disks and interfaces, of which some have a device in sysfs."""
+    """Return the counters of a host with these disks and interfaces, some of them with a device in sysfs."""
     whole = Disk(sum(disk.read_bytes for disk in disks.values()), 0)
     monkeypatch.setattr(psutil, "disk_io_counters", lambda perdisk=False: disks if perdisk else whole)
     monkeypatch.setattr(psutil, "net_io_counters", lambda **_: nics)

@@ -1,4 +1,4 @@
-"""NvidiaSmiMonitor with nvidia-ml-py itself; only libnvidia-ml is a stand-in, built of C."""
+"""NvidiaSmiMonitor with the real nvidia-ml-py; only libnvidia-ml is a stand-in, written in C."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ XID = "3,2,200,-;NVRM: Xid (PCI:0000:11:00): 48, pid=7, DBE (double bit error)\n
 
 
 class Watch:
-    """A monitor that is measured by hand."""
+    """A monitor that takes measurements on demand."""
 
     def __init__(self, folder: Path) -> None:
         self.emitted: list[Metric] = []
@@ -126,7 +126,7 @@ def test_records_and_summary(watch: Watch) -> None:
 def test_the_mean_power_is_energy_by_time_and_not_the_mean_of_instants(
     watch: Watch, nvml_stand_in: NvmlStandIn
 ) -> None:
-    nvml_stand_in.set(watts=550)  # what each look reads; the energy counter tells of 400 W
+    nvml_stand_in.set(watts=550)  # the value of each reading; the energy counter shows 400 W
     watch.measure(6)
     summed = watch.summed_up()
     assert summed["gpu0_power_mean"] == pytest.approx(400, rel=0.3)

@@ -1,4 +1,4 @@
-"""A span is what it was, although the host's clock is set in the middle of it."""
+"""A time span stays the same if the host's clock is set in the middle of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from actions.monitors.steady_clock import SteadyClock
 
 
 class Host:
-    """A host's two clocks."""
+    """The two clocks of a host."""
 
     def __init__(self) -> None:
         self.steady_s = 1000.0

@@ -75,7 +75,7 @@ def test_only_what_the_kernel_says_from_now_on(tmp_path: Path) -> None:
 
 
 class Journal:
-    """journalctl, as a host that has it answers: what it was asked, and what it says next."""
+    """Answers as journalctl does on a host that has it; keeps the queries, and takes the next answers."""
 
     def __init__(self, *answers: str | None) -> None:
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""A run of MLPerfExecutor on a host with a stand-in of NVIDIA's repository."""
+"""Runs MLPerfExecutor on a host with a stand-in for NVIDIA's repository."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["container_engine"]
 
 @pytest.fixture(scope="session")
 def harness_engine(container_engine: RestartableDocker) -> RestartableDocker:
-    """The engine, with the base image of the harness."""
+    """Return the engine, with the base image of the harness."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing or not PYTHON.exists():
         reason = f"the harness's stand-in needs {', '.join([*missing, str(PYTHON)])}"
@@ -47,7 +47,7 @@ def harness_engine(container_engine: RestartableDocker) -> RestartableDocker:
 def make_harness(
     harness_engine: RestartableDocker, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], HarnessHost]]:
-    """Makes a host of a round; one a test."""
+    """Return a function that makes the host of a round; used once per test."""
     with pytest.MonkeyPatch.context() as patch:
         contexts = []
 
@@ -65,7 +65,7 @@ def make_harness(
 
 
 def action(host: HarnessHost, model: str, **values: Any) -> dict[str, Any]:
-    """An element of a profile."""
+    """Return an element of a profile."""
     parameters = {
         "Scenario": f"inferencemodels-{model}",
         "Model": model,
@@ -74,7 +74,7 @@ def action(host: HarnessHost, model: str, **values: Any) -> dict[str, Any]:
         "ScratchPath": str(host.scratch),
         "LeastFreeGb": 0.01,
         "ImageGb": 0.01,
-        # This engine may not raise limits.
+        # This engine is not allowed to raise limits.
         "Ulimits": {},
         "Capabilities": [],
         "ShmSizeGb": 0.0625,
@@ -84,7 +84,7 @@ def action(host: HarnessHost, model: str, **values: Any) -> dict[str, Any]:
 
 
 def request(host: HarnessHost, *actions: dict[str, Any], monitors: Sequence[str] = ()) -> RunRequest:
-    """A run of these actions, with these types of monitors."""
+    """Return a request to run these actions with these types of monitors."""
     path = host.folder / "HARNESS.json"
     watching = [{"Type": name, "Parameters": {"Interval": "00:00:00.5"}} for name in monitors]
     profile = {"Description": "NVIDIA's harness.", "Actions": actions, "Monitors": watching}
@@ -104,6 +104,6 @@ def run(host: HarnessHost, *actions: dict[str, Any], monitors: Sequence[str] = (
 
 
 def records_of(finished: FinishedRun) -> list[dict[str, Any]]:
-    """The run's records as the JSON lines have them."""
+    """Return the run's records from the JSON lines."""
     path = Path(finished.run_dir) / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

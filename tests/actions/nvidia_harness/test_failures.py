@@ -1,4 +1,4 @@
-"""What NVIDIA's code and the docker command say has its remedy."""
+"""Each error message of NVIDIA's code and of the docker command has its remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from actions.nvidia_harness.failures import explained, remedy_for, silent_failur
 from agent.core.errors import ActionFailedError
 
 LOG = Path("logs/step.log")
-# As make says them with NVIDIA's own Makefile.const of v4.1, whether or not nvidia-smi works.
+# Messages of make with NVIDIA's own Makefile.const of v4.1, with and without a working nvidia-smi.
 OLD_DRIVER = (
     "Makefile.const:179: *** MLPerf Inference v3.1 code requires NVIDIA Driver Version >= 515.xx.  Stop."
 )
@@ -29,7 +29,7 @@ NO_ANSWER = f"/bin/bash: line 1: [: -ge: unary operator expected\n{OLD_DRIVER}"
         ("fatal: unable to access 'https://github.com/x/': Could not resolve host", "see whether this host"),
         ("The mixtral download is not automatable. Please run git clone", "put it where the log says"),
         ("something else", "all of its output is in logs/step.log"),
-        # Words of other programs too, which mean nothing of the engine there.
+        # Words that other programs use too, and that do not concern the engine there.
         ("API rate limit exceeded", "all of its output is in logs/step.log"),
         ("OSError: operation not permitted", "all of its output is in logs/step.log"),
     ],
@@ -75,7 +75,7 @@ def test_what_is_not_reached_is_a_complaint_of_downloads_alone() -> None:
     [
         ((), None, ""),
         ((), "", ""),
-        # Tried again, and there after all.
+        # It is tried again, and then exists.
         (("Connection timed out",), "", ""),
         (("failed: Network is unreachable.",), None, ""),
         (("failed: Connection timed out.", "Giving up."), None, "did not do its work: Giving up."),

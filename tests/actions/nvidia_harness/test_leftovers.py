@@ -1,4 +1,4 @@
-"""What an earlier attempt or other code had left is not taken for this run's."""
+"""Files that an earlier attempt or other code left are not used as this run's results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_cut_result_of_an_earlier_attempt_goes(tmp_path: Path) -> None:
     ("built", "why"),
     [
         ({"round": "v4.1", "commit": "abc"}, ""),
-        ({"round": "v4.1"}, ""),  # a note that names no commit
+        ({"round": "v4.1"}, ""),  # a note without a commit
         ({"round": "v4.0", "commit": "abc"}, "it was of v4.0"),
         ({"round": "v4.1", "commit": "012"}, "it was of commit 012"),
         ({"round": "v4.1", "commit": ""}, "it was of commit unknown"),

@@ -1,4 +1,4 @@
-"""MLPerfExecutor in a real engine, on a stand-in of NVIDIA's repository."""
+"""MLPerfExecutor in a real engine, on a stand-in for NVIDIA's repository."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_bert_and_3d_unet_in_both_modes_on_a_system_that_the_code_does_not_know(
         "AccuracyValue_p99",
     } <= aliases
     assert host.effects().count("build") == 1  # the second action uses it
-    assert host.effects().count("download_data") == 2  # each benchmark its own
+    assert host.effects().count("download_data") == 2  # once for each benchmark
     assert (host.engine.folder / "gpus").read_text().splitlines() == ["NVIDIA_VISIBLE_DEVICES=all"]
     section = (host.nvidia / "configs/bert/Server/custom.py").read_text()
     assert "VirtualClient, GPUConfigFiles/bert/Server" in section
@@ -139,21 +139,21 @@ def test_gptj_with_high_accuracy_and_what_does_not_count(make_harness: Callable[
         "gptj-99.9/Server/accuracy": "VALID",
     }
     (reason,) = cases["gptj-99.9/Offline/performance"]["reasons"]
-    assert reason["code"] == "min_duration"  # LoadGen's own log tells why
+    assert reason["code"] == "min_duration"  # from LoadGen's own log
     assert reason["setting"] == "offline_expected_qps"
     assert "target_qps" not in reason["remedy"]
     values = {record["value"] for record in records_of(finished)}
     assert 4242.0 not in values
-    # NVIDIA's own settings are used where there are some; others are put beside them.
+    # NVIDIA's own settings are used if they exist; others are added to them.
     assert not (host.nvidia / "configs/gptj/Offline/custom.py").exists()
     section = (host.nvidia / "configs/gptj/Server/custom.py").read_text()
     assert "system = KnownSystem.H100_SXM_80GBx8" in section
-    assert "gpu_batch_size = 32\n" in section  # as a number: that is how v3.1 has it
+    assert "gpu_batch_size = 32\n" in section  # as a number, as in v3.1
     assert "server_target_qps = 82" in section
 
 
 def run_or_resume(environment: dict[str, str], request_file: str, results: str) -> None:
-    """What a process of its own does: begin, or go on."""
+    """Start or resume a run; the main function of a separate process."""
     os.environ.update(environment)
     progress = RunProgress()
     if request_file:
@@ -163,7 +163,7 @@ def run_or_resume(environment: dict[str, str], request_file: str, results: str) 
 
 
 def killed_in(host: HarnessHost, stage: str, request_file: str) -> None:
-    """Run an agent in a process of its own, and kill it in the middle of a stage."""
+    """Run an agent in a separate process, and kill it in the middle of a stage."""
     before = host.effects().count(stage)
     host.set("hang", stage)
     environment = {name: os.environ[name] for name in ("DOCKER_HOST", "PATH")}
@@ -189,7 +189,7 @@ def test_killed_in_each_stage_and_the_container_gone(make_harness: Callable[[str
     for stage in STAGES:
         killed_in(host, stage, str(file) if stage == STAGES[0] else "")
     cut = [path for path in (host.scratch / ".vcagent/incomplete").rglob("*") if path.is_file()]
-    assert len(cut) == 7  # of three stages: none is taken for whole, none is lost
+    assert len(cut) == 7  # of three stages: none counts as complete, none is lost
     containers = host.engine.docker("ps", "--quiet").split()
     assert len(containers) == 1
     host.engine.docker("rm", "--force", *containers)
@@ -197,7 +197,7 @@ def test_killed_in_each_stage_and_the_container_gone(make_harness: Callable[[str
     finished = resume(host.folder / "results", None, RunProgress())
     assert finished.outcome.exit_code is ExitCode.OK, error_of(finished)
     effects = host.effects()
-    # Each was cut once and done once; what the build had installed is put into the new container as well.
+    # Each was cut once and done once; the results of the build are put into the new container as well.
     done = {stage: effects.count(stage) for stage in STAGES}
     assert done == {**dict.fromkeys(STAGES, 2), "build": 3}
     made = [path for path in host.scratch.glob("[!.]*/**/*") if path.is_file()]
@@ -295,7 +295,7 @@ def test_a_system_that_nobody_knows_and_the_files_of_v5(make_harness: Callable[[
     finished = go_on(host)
     assert finished.outcome.exit_code is ExitCode.OK, error_of(finished)
     settings = (host.nvidia / "configs/GB200x2/Offline/llama2-70b.py").read_text()
-    assert "loadgen_fields.offline_expected_qps: 94," in settings  # half of that of four
+    assert "loadgen_fields.offline_expected_qps: 94," in settings  # half of the value for four GPUs
     assert "# a scaled starting point from GB200_NVLx4: this host has 2 x NVIDIA GB200" in settings
     (case,) = finished.description["cases"]
     assert case["scenario"] == "llama2-70b-99.9/Offline/performance"

@@ -1,4 +1,4 @@
-"""VirtualClient's PERF-GPU-MLPERF unchanged, and ours: what is planned on a host that has all they need."""
+"""VirtualClient's unchanged PERF-GPU-MLPERF, and the shipped one: plans on a host that meets all needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SYSTEM = BlockDevice(
 
 
 def host(**changed: Any) -> Facts:
-    """A host with all that the action needs, called by ann with sudo."""
+    """Return a host that meets all needs of the action, used by ann with sudo."""
     facts: dict[str, Any] = {
         "user": User("root", 0, "ann", "/root"),
         "root": True,
@@ -115,7 +115,7 @@ def planner_of(facts: Facts, scenarios: str = "", **overrides: str) -> Planner:
 
 
 def run_by(planner: Planner, elements: tuple[Element, ...], facts: Facts) -> list[str]:
-    """The scenarios of the elements that are not skipped."""
+    """Return the scenarios of the elements that are not skipped."""
     return [
         str(element.parameters["scenario"])
         for element in leaves(elements)

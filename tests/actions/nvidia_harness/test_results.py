@@ -1,4 +1,4 @@
-"""Only what was asked for is a result of it."""
+"""Only the requested benchmarks and scenarios count as results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ACCURACY = Verdict(Validity.NOT_APPLICABLE, (), (ACCURACY_NOT_JUDGED,))
 
 
 def leave(folder: Path, benchmark: str, scenario: str, mode: str) -> None:
-    """What the harness leaves of a run."""
+    """Write the files that the harness leaves after a run."""
     path = folder / "SYSTEM_TRT" / benchmark / scenario / "metadata.json"
     path.parent.mkdir(parents=True)
     values = {

@@ -1,4 +1,4 @@
-"""The scratch space: what is complete, and what a cut stage had left."""
+"""The scratch space: complete parts, and remains of stages that were cut short."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_is_recorded_as_complete_and_lacks_a_file_is_not_whole(scratch: Scr
     scratch.end(stage, complete=True)
     last = "KiTS19/kits19/data/case_00400/imaging.nii.gz"
     assert scratch.why_due(stage, "v4.1") == f"below {scratch.path / 'data'} is no whole {last}"
-    # The script would take the first file for the whole of them.
+    # The script would take the first file for all of them.
     scratch.begin(stage, "v4.1")
     assert not (scratch.path / "data" / "KiTS19").exists()
     for name in (last, "KiTS19/inference_cases.json", "KiTS19/calibration_cases.json"):

@@ -1,4 +1,4 @@
-"""What NVIDIA's code has is read; what it lacks is put beside it, and nothing else is touched."""
+"""The sections in NVIDIA's code are read; missing ones are added to it, and nothing else is changed."""
 
 from __future__ import annotations
 

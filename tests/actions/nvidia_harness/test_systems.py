@@ -1,4 +1,4 @@
-"""What is written for a host, where the detection of the stand-in's code runs on this host."""
+"""The files written for a host; the stand-in's detection code runs on this host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTHER_CPU = "AMD EPYC 9684X"
 
 @dataclass
 class ThisHost:
-    """Runs what a container would; or answers with what it was given, as long as there is some."""
+    """Runs the container's commands; or returns the given answers as long as there are any."""
 
     folder: Path
     answers: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Runs with real LoadGen logs, and the submissions that are built from them."""
+"""Runs with real LoadGen logs, and the submissions built from them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ TEST06 = "First token check pass: Skipped\nEOS check pass: True\nSample length c
 
 
 def edit(path: Path, *changes: tuple[str, str]) -> None:
-    """Change a text file; each text must be there."""
+    """Change a text file; each text to replace must exist."""
     text = path.read_text()
     for old, new in changes:
         assert old in text, old
@@ -75,7 +75,7 @@ def edit(path: Path, *changes: tuple[str, str]) -> None:
 
 @dataclass
 class RunMaker:
-    """Makes runs' folders with the logs of a kind of system."""
+    """Makes folders of runs with the logs of a kind of system."""
 
     folder: Path
     facts: dict[str, Any] = field(default_factory=lambda: dict(FACTS))
@@ -116,7 +116,7 @@ def make_run(tmp_path: Path) -> RunMaker:
 
 @pytest.fixture
 def compliance(tmp_path: Path) -> Path:
-    """The TEST06 runs of llama3.1-8b, as the script of mlcommons/inference leaves them."""
+    """Return the TEST06 runs of llama3.1-8b, in the form that mlcommons/inference's script writes them."""
     for scenario in ("Offline", "Server"):
         folder = tmp_path / "compliance/llama3.1-8b" / scenario / "TEST06"
         folder.mkdir(parents=True)
@@ -126,7 +126,7 @@ def compliance(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def build_tree(tmp_path: Path) -> Callable[..., tuple[Path, Built]]:
-    """Build a tree from runs; returns its folder and what was built."""
+    """Return a function that builds a tree from runs, and returns its folder and the build's result."""
 
     def made(*runs: Path, output: str = "tree", **changes: Any) -> tuple[Path, Built]:
         values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Our validator on trees built from real logs: accepted whole, rejected with each thing broken."""
+"""The validator on trees built from real logs: accepted if complete, rejected for each broken part."""
 
 from __future__ import annotations
 

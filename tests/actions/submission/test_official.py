@@ -1,4 +1,4 @@
-"""The official checker: found, run, and its words read; the real one, where a checkout is at hand."""
+"""The official checker: found, run, and its output read; the real one if a checkout is available."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ sys.exit(failed)
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout whose checker dislikes Server and breaks at a system called broken."""
+    """Return a checkout whose checker rejects Server and fails at a system called broken."""
     folder = tmp_path / "inference"
     package = folder / "tools/submission/submission_checker"
     package.mkdir(parents=True)
@@ -213,7 +213,7 @@ def test_wrong_options_of_build(make_run: RunMaker, tmp_path: Path, others: list
 
 @pytest.fixture(scope="module")
 def inference() -> Path:
-    """A checkout of mlcommons/inference, which the tests do not fetch."""
+    """Return a checkout of mlcommons/inference, which the tests do not fetch."""
     folder = Path(os.environ.get(CHECKOUT_VARIABLE) or "/nowhere")
     if not (folder / "tools/submission/submission_checker/main.py").is_file():
         pytest.skip(f"no checkout of mlcommons/inference ({CHECKOUT_VARIABLE})")

@@ -1,4 +1,4 @@
-"""A submission of a real run of vcagent with the real LoadGen: too short, and refused for what it is."""
+"""A submission of a real run of vcagent with real LoadGen: too short, and refused for that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def cases(bench_python: Path, tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
-    """An Offline performance and accuracy run, as the embedded profile makes them, of half a second."""
+    """Return a performance run and an accuracy run of half a second in Offline, with the embedded profile."""
     folder = tmp_path_factory.mktemp("real")
     common = {
         "model": "smollm2-135m", "loadgenScenario": "Offline", "environment": str(bench_python.parent.parent),
@@ -68,4 +68,4 @@ def test_a_short_run_is_refused_for_its_length(
     whys = " ".join(missing.why for missing in built.missing)
     assert "min_duration is 0.5 s, the rules ask for 600 s" in whys
     assert "the run itself took" in whys
-    assert "seeds" not in whys  # LoadGen's own configuration has the round's
+    assert "seeds" not in whys  # LoadGen's own configuration has the seeds of the round

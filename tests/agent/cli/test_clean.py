@@ -1,4 +1,4 @@
-"""What dependencies did is taken back, and what was changed since is left."""
+"""Changes of dependencies are undone, and files that were changed since are left alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def vcagent(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def cloned(tmp_path: Path) -> Path:
-    """A run that cloned a repository into the package folder; the results folder."""
+    """Make a run that cloned a repository into the package folder; return the results folder."""
     origin = tmp_path / "origin"
     git = ["git", "-C", str(origin), "-c", "user.name=t", "-c", "user.email=t@t"]
     subprocess.run(["git", "init", "-q", str(origin)], check=True)
@@ -245,7 +245,7 @@ def test_a_run_is_kept_while_what_it_did_stands(tmp_path: Path, cloned: Path) ->
     (run,) = cloned.glob("2*")
     removed = vcagent(tmp_path, "--clean=logs", "--yes", f"--results-dir={cloned}")
     assert removed.returncode == 0
-    assert "what it did stands (GitRepoClone: " in removed.stdout
+    assert "its changes are still in place (GitRepoClone: " in removed.stdout
     assert f"first: vcagent clean --dependencies {run.name}" in removed.stdout
     assert (run / JOURNAL).is_file()
     assert vcagent(tmp_path, "clean", "-d", "-y", f"--results-dir={cloned}").returncode == 0

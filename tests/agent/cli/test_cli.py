@@ -1,4 +1,4 @@
-"""The program as a user calls it: exit codes, messages with remedies, never a traceback."""
+"""The program from a user's view: exit codes, messages with remedies, never a traceback."""
 
 import json
 import os
@@ -35,7 +35,7 @@ COMMANDS = [
 def vcagent(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> tuple[int, str, str]:
-    """Call the program in this process; returns exit code, standard output and standard error."""
+    """Call the program in this process; return exit code, standard output and standard error."""
     monkeypatch.setattr(sys, "argv", ["vcagent", *arguments])
     monkeypatch.setenv("COLUMNS", "300")
     code: Any = 0
@@ -286,7 +286,7 @@ def test_clean_removes_runs_and_packages_of_ours_alone(
 
 
 def test_a_disk_that_fills_in_the_middle_is_told(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the full disk: writes fail with an error all the same."""
+    """Use a limit on the size of files instead of a full disk: writes fail with an error as well."""
     profile = tmp_path / "TEST.yaml"
     profile.write_text(f"description: x\n{EXECUTE}{{command: 'seq 1 400000; true'}}\n")
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the commands print where the terminal cannot show every character."""
+"""Output of the commands on a terminal that cannot show every character."""
 
 from __future__ import annotations
 

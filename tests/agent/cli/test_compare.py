@@ -36,7 +36,7 @@ def vcagent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 
 def run(name: str, *speeds: float) -> str:
-    """Write a run whose time to first token goes against its speed."""
+    """Write a run whose time to first token falls as its speed rises."""
     folder = Path(name)
     folder.mkdir()
     cases = [
@@ -87,7 +87,7 @@ def test_it_prints_json(vcagent: Caller) -> None:
     assert "4 metrics" in page
     assert f"{names[0]}: {names[0]}" not in page
     assert page.count("All metrics: rounds of one run") == 1
-    assert page.count("rounds of one run: what differs") == 1
+    assert page.count("rounds of one run: the noise") == 1
     assert 'data-label="B">' in page
     assert vcagent("compare", *names, "--html", "missing/page.html")[0] == ExitCode.HOST_CANNOT_RUN
     low, high = found["metrics"][2]["interval"]

@@ -1,4 +1,4 @@
-"""``vcagent telemetry``: what waits is shown, and brought."""
+"""``vcagent telemetry``: shows and delivers waiting records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No command passes a terminal's orders on: not from profiles, hosts, folders, files or arguments."""
+"""No command passes on control sequences from profiles, hosts, folders, files or arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALLOWED = {
 }
 PRINTERS = {"print", "typer.echo", "typer.secho", "Console", "sys.stdout.write", "sys.stderr.write"}
 PROGRAMS = ("in_environment", "agent/fleet/remote")
-"""Their output is read by a program of ours, or is a log."""
+"""Folders whose output is read by another program of the project, or is a log."""
 
 
 def test_texts_are_printed_in_one_place() -> None:

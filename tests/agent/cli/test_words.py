@@ -1,4 +1,4 @@
-"""Options and words that users of VirtualClient and of guides type."""
+"""Options and words that users of VirtualClient and readers of guides type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Caller = Any
 
 @pytest.fixture
 def vcagent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Caller:
-    """Call the program in this process, in a folder of its own; exit code, what it said."""
+    """Return a function that calls the program in this process and an empty folder: exit code and output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
 
@@ -50,7 +50,7 @@ def test_a_run_has_the_name_that_is_asked_for_and_keeps_it(vcagent: Caller) -> N
     code, out, _ = vcagent("runs")
     assert "first" in out
     assert Path("results/latest").resolve().name == "firstborn"
-    assert "run first is complete" in vcagent("resume", "first")[2]  # not taken for the beginning of another
+    assert "run first is complete" in vcagent("resume", "first")[2]  # not taken for the start of another id
 
 
 def test_a_run_that_was_named_is_cleaned_like_others_and_nothing_else_is(vcagent: Caller) -> None:
@@ -196,7 +196,7 @@ def test_a_guide_s_name_gets_ours(vcagent: Caller) -> None:
         code, _, err = vcagent("plan", "--profile", "PERF-GPU-MLPERF-LLAMA3", "--parameters", f"{name}=1")
         assert code == ExitCode.PROFILE_INVALID
         assert ours in err
-    # What means nothing to the profile is not suggested for it.
+    # Parameters without a meaning in the profile are not suggested for it.
     assert "in vcagent" not in vcagent("plan", *echo("--parameters", "SMOKE_SAMPLES=1"))[2]
 
 

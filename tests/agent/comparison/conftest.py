@@ -1,4 +1,4 @@
-"""Folders of runs as the agent leaves them, with the values that a test gives them."""
+"""Folders of runs in the agent's format, with the values that a test gives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """Make a run of one scenario: a value, or one for each round, of each metric."""
+    """Return a function that makes a run of one scenario: for each metric a value, or one for each round."""
 
     def make(
         name: str,

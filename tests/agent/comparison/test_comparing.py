@@ -1,4 +1,4 @@
-"""Runs in folders: what is matched, what is said to differ, and the verdicts."""
+"""Comparison of runs in folders: matching, reported differences, and verdicts."""
 
 import json
 import random
@@ -38,7 +38,7 @@ def test_rounds_of_one_run_are_repeats(make_run: MakeRun, side: Any) -> None:
     metric = _only(comparison)
     assert (metric.key.scenario, metric.repeats) == ("m/Server/performance", (5, 5))
     assert (metric.outcome, metric.direction, comparison.regressions) == (Outcome.CHANGED, "worse", 1)
-    assert metric.notes == ("rounds of one run: what differs from run to run is not in its noise",)
+    assert metric.notes == ("rounds of one run: the noise does not include differences between runs",)
 
 
 def test_the_direction_is_the_metrics_own(make_run: MakeRun, side: Any) -> None:
@@ -66,7 +66,7 @@ def test_runs_of_a_side_are_its_repeats(make_run: MakeRun, side: Any, tmp_path: 
     assert metric.estimate.method is Method.REPEATS
     assert (
         metric.estimate.interval[1] - metric.estimate.interval[0] < 0.03
-    )  # the rounds within a run are none
+    )  # the rounds within a run do not count as repeats
     named = ",".join(str(tmp_path / f"a-{number}") for number in range(5))
     assert side(named).runs == side(tmp_path / "a-*").runs
 
@@ -95,7 +95,7 @@ def test_hosts_that_one_side_lacks_are_left_out_and_named(make_run: MakeRun, sid
     assert "hosts on one side only are left out: h2" in metric.notes
     assert metric.repeats == (5, 5)
     other = _only(compare([side(a), side(make_run("c", {SPEED: FAST}, host="h9"))], threshold=0.02))
-    assert "no host is on both sides: the change may be that of the hosts" in other.notes
+    assert "no host is on both sides: the change may come from the hosts" in other.notes
 
 
 def _samples(seed: int, pace: float) -> tuple[str, float]:
@@ -131,7 +131,7 @@ def test_one_run_a_side_is_undecided_without_history(make_run: MakeRun, side: An
     )
     assert without.estimate
     assert without.estimate.error < known.estimate.error
-    assert without.notes == ("no samples tell the noise within the runs",)
+    assert without.notes == ("no samples to estimate the noise within the runs",)
 
 
 def test_a_result_that_no_longer_counts_is_a_regression(make_run: MakeRun, side: Any) -> None:
@@ -191,7 +191,7 @@ def test_unmatched_scenarios_and_unfinished_runs_are_named(make_run: MakeRun, si
     with pytest.raises(UsageError, match="no metric in common") as error:
         compare([side(a), side(other)], threshold=0.02)
     assert "m/Offline/performance: only" in str(error.value)
-    with pytest.raises(UsageError, match="did not come to its end"):
+    with pytest.raises(UsageError, match="did not finish"):
         side(make_run("c", {SPEED: FAST}, end=None))
 
 

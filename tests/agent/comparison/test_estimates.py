@@ -51,7 +51,7 @@ def _found(*blocks: Block, history: Noise | None = None) -> Estimate:
 
 
 def test_welchs_t_test_gives_the_textbooks_numbers() -> None:
-    # The extra hours of sleep of Student's data (Biometrika 6, 1908); R's t.test gives t -1.8608,
+    # The extra hours of sleep in Student's data (Biometrika 6, 1908); R's t.test gives t -1.8608,
     # df 17.776, p 0.07939, interval -3.3655 to 0.2055.
     first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
     second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
@@ -129,7 +129,7 @@ def test_more_than_noise_but_less_than_the_threshold_is_no_change() -> None:
 
 
 def test_benjamini_and_hochberg() -> None:
-    # The example of their paper (1995, 4.2): 15 p values, of which the first four are rejected.
+    # The example in Benjamini and Hochberg (1995, 4.2): 15 p values, of which the first four are rejected.
     p_values = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262,
                 0.5719, 0.6528, 0.7590, 1.0]  # fmt: skip
     assert largest_true(p_values) == 0.0095
@@ -207,7 +207,7 @@ def test_the_samples_of_a_run_tell_how_much_its_figures_vary() -> None:
 @pytest.mark.parametrize(
     ("metric", "share", "count"),
     [
-        ("ttft_mean", 1.1, 1500),  # another figure than the samples give
+        ("ttft_mean", 1.1, 1500),  # not the figure of the samples
         ("ttft_mean", 1, 99),
         ("ttft_p99_9", 1, 1500),  # two queries beyond it
         ("accuracy", 1, 1500),

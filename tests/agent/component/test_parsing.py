@@ -1,4 +1,4 @@
-"""``vcagent parse``: the format is found by looking, the verdict is in the exit code."""
+"""``vcagent parse``: it detects the format, and the exit code shows the verdict."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_what_is_neither_file_nor_folder_is_a_usage_error(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="neither a file nor a folder"):
         parse_path(tmp_path / "pipe")
     (tmp_path / "smi.csv").write_text(SMI)
-    assert len(parse_path(tmp_path)) == 1  # the pipe in it is not opened
+    assert len(parse_path(tmp_path)) == 1  # the pipe in the folder is not opened
     for name in ("a\0b", "x" * 5000):
         with pytest.raises(UsageError, match="cannot be read"):
             parse_path(Path(name))

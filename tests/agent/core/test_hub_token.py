@@ -1,4 +1,4 @@
-"""The hub's token under every name that guides have for it."""
+"""The hub's token under every name that guides use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown while a run goes on."""
+"""The progress display during a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A metric is a finite number with a unit, or it is nothing."""
+"""A metric is either a finite number with a unit, or absent."""
 
 import math
 

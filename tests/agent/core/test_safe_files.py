@@ -1,4 +1,4 @@
-"""Root's files: no planted link is followed, and no folder that others rule is written to."""
+"""Files of root: links planted by others are not followed, and folders that others control are not used."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_folders_that_root_does_not_write_to(
     below = folder / "results" / "new"
     if mode & stat.S_ISVTX:
         below.parent.mkdir()
-        assert not distrust(below)  # nobody can rename root's own folder there
+        assert not distrust(below)  # no other user can rename root's folder there
         return
     assert bool(distrust(below)) == bool(reason)
     if reason:
@@ -179,7 +179,7 @@ def test_the_caller_of_sudo_is_trusted(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("SUDO_UID", str(NOBODY))
     assert not distrust(folder)
     folder.chmod(0o775)
-    assert "the group nogroup may write" in distrust(folder)  # it is not named like the caller
+    assert "the group nogroup may write" in distrust(folder)  # its name differs from the caller's
     monkeypatch.setenv("SUDO_USER", "nogroup")
     assert not distrust(folder)
     file = folder / "file"

@@ -1,4 +1,4 @@
-"""A secret in every encoding that vcagent writes or a server answers with; ``ENCODINGS`` counts them."""
+"""A secret in every encoding that vcagent writes or a server returns; ``ENCODINGS`` counts them."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ SECRETS = (
     "key=value;other&more",
     "🔑secret🔑",
 )
-"""Of many kinds: a word, digits alone, blanks, other scripts, what looks like an escape."""
+"""Secrets of many kinds: a word, digits only, blanks, other scripts, text that looks like an escape."""
 
 
 def bits_in_common(secret: str, text: str) -> bool:
-    """Whether a part of the secret is readable: as it is, in hex or in base64, whatever stands around."""
+    """Return True if part of the secret is readable: unchanged, in hex or in base64, in any context."""
     part = secret[: max(4, len(secret) * 2 // 3)]
     if part in text or hex_of(part) in text.lower():
         return True
@@ -215,7 +215,7 @@ def test_names_of_parameters_that_programs_read_stay() -> None:
 
 
 def test_thousands_of_random_secrets() -> None:
-    chance = random.Random(20)  # noqa: S311 - the same texts in every run of the test
+    chance = random.Random(20)  # noqa: S311 - the same texts each time the test runs
     letters = codecs.decode(bytes(range(33, 127)), "ascii") + "äß€"
     for _ in range(60):
         secret = "".join(chance.choices(letters, k=chance.randint(8, 60)))

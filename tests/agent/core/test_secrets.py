@@ -297,7 +297,7 @@ def test_no_text_makes_masking_slow(piece: str, start: str) -> None:
             times.append(time.process_time() - started)
         return min(times)
 
-    # Twice the text takes twice the time; where it took four times as long, it would at these lengths show.
+    # Twice the text takes twice the time; at these lengths, four times the time would be noticed.
     assert seconds(200_000) < 3 * seconds(100_000) + 0.02
 
 
@@ -354,7 +354,7 @@ def test_any_secret_in_any_form_and_place(secret: str, around: str, form: Callab
     secrets = Secrets()
     secrets.add(secret)
     bare = secret.strip().strip("\"'").strip()
-    hypothesis.assume(len(bare) > 5)  # some of the characters are blanks, and quotes at the ends do not count
+    hypothesis.assume(len(bare) > 5)  # blanks are not counted, and neither are quotes at the ends
     masked = secrets.mask(f"{around} {form(bare)} {around}")
     assert MASK in masked
     hypothesis.assume(bare not in "***" + around)

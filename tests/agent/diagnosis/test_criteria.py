@@ -1,4 +1,4 @@
-"""The expressions of rules: what they may do, and what they are worth."""
+"""The expressions of rules: allowed constructs, and their values."""
 
 import math
 

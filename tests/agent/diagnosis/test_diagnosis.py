@@ -1,4 +1,4 @@
-"""Which hosts are sick, and by what numbers."""
+"""The diagnosis of sick hosts, with the numbers that it is based on."""
 
 import json
 import random
@@ -324,7 +324,7 @@ def test_a_metric_that_a_host_lacks_keeps_it_from_being_well() -> None:
 
 @pytest.mark.parametrize(
     ("t", "freedom", "tail"),
-    # Two-sided 5 % and 1 % limits of the t table, and the normal distribution for many degrees of freedom.
+    # Two-sided 5 % and 1 % limits from the t table, and the normal distribution for many degrees of freedom.
     [
         (12.7062, 1, 0.025),
         (9.9248, 2, 0.005),

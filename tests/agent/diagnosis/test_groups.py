@@ -1,4 +1,4 @@
-"""Which hosts are alike."""
+"""The grouping of alike hosts."""
 
 import json
 from pathlib import Path

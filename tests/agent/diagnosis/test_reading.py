@@ -1,4 +1,4 @@
-"""What is read: runs, fleet runs, files of records; and the two commands over them."""
+"""The sources of a diagnosis (runs, fleet runs, files of records), and the two commands that use them."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Rule files: ours, and SuperBench's."""
+"""Rule files: the project's own, and SuperBench's."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def test_superbench_is_read_as_it_is() -> None:
     (pattern,) = copies.patterns
     matched = ["copy-bw/in:0", "copy-bw/out:7", "copy-bw/in", "other/copy-bw/in:0", "copy-bwx/in:0"]
     assert [name for name in matched if pattern.matches(name)] == ["copy-bw/in:0", "copy-bw/out:7"]
-    assert pattern.matches("copy-bw:numa0/copy-bw/in:0"), "an annotation is no part of the benchmark's name"
+    assert pattern.matches("copy-bw:numa0/copy-bw/in:0"), "an annotation is not part of the benchmark's name"
     assert steps.function is Function.STORE
     assert both.sources == {"copies", "steps"}
 

@@ -167,7 +167,7 @@ def test_a_refused_plan_is_a_problem() -> None:
         ]
     )
     assert refused == Check("dependencies[0] X", Status.PROBLEM, "no disk", "buy one")
-    # On a fresh host Docker is to be installed first: Secure Boot must not hide behind that.
+    # On a fresh host, Docker must be installed first: that must not hide the problem with Secure Boot.
     assert perhaps == Check("dependencies[0] X", Status.WARNING, "planned later (now: no key)", "enrol one")
     assert (quiet.status, quiet.message) == (Status.OK, "installed")
     assert busy.message == "install, install"
@@ -188,7 +188,7 @@ def test_what_the_profile_brings_is_no_problem() -> None:
     brought = agree(checks, [planned("NvidiaCudaInstallation", "install")])
     told = "no service; dependencies[1] NvidiaCudaInstallation sees to it"
     assert brought == [Check("fabric manager", Status.OK, told), fallen, memory]
-    # A driver that is left as it is brings nothing.
+    # A driver that is left unchanged does not install anything.
     assert agree(checks, [planned("NvidiaCudaInstallation"), planned("DockerInstallation", "a")]) == checks
 
 
@@ -385,7 +385,7 @@ def test_tokens_that_nobody_gave() -> None:
 
 
 def test_servers_that_answer_and_those_that_do_not() -> None:
-    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)  # answers 501 to everything
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)  # answers every request with 501
     threading.Thread(target=server.serve_forever, daemon=True).start()
     alive = f"http://127.0.0.1:{server.server_port}/"
     with socket.socket() as closed:

@@ -11,7 +11,7 @@ __all__ = ["RecordedHost"]
 
 @dataclass(frozen=True)
 class RecordedHost:
-    """A host made of recorded answers: a command or file that was not recorded is absent."""
+    """A host made of recorded answers: commands and files that were not recorded are absent."""
 
     files: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)

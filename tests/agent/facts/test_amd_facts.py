@@ -1,6 +1,6 @@
 """Facts about AMD GPUs from recorded sysfs.
 
-The KFD properties are shortened from ROCm/k8s-device-plugin's testdata (topo-mi300-cpx);
+The KFD properties are shortened from the testdata of ROCm/k8s-device-plugin (topo-mi300-cpx).
 ``xgmi_num_links`` is from ROCm/rocm-systems issue 5763.
 """
 

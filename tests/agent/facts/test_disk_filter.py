@@ -1,4 +1,4 @@
-"""VirtualClient's disk filters, on disks such as a GPU host has."""
+"""VirtualClient's disk filters, on the disks of a typical GPU host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Block devices from what lsblk, the kernel and wipefs say."""
+"""Block devices from the output of lsblk, the kernel and wipefs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOUNTINFO = r"""
 33 28 0:21 / /proc rw - proc proc rw
 broken
 """
-# util-linux 2.31 on CentOS and Ubuntu 18.04: texts where there should be numbers
+# util-linux 2.31 on CentOS and Ubuntu 18.04: texts instead of numbers
 OLD = """{"blockdevices": [{"path": "/dev/sda", "type": "disk", "size": "64424509440", "ro": "1",
   "maj:min": "8:0", "mountpoint": null, "fstype": null, "uuid": null, "pttype": "dos",
   "children": [{"path": "/dev/sda1", "type": "part", "size": "64423460864", "ro": "0",

@@ -34,9 +34,9 @@ PATHS = "/usr/bin/docker\n/usr/bin/dockerd\n"
         ("", "/var/lib/snapd/snap/bin/docker\n", "snap"),
         ("podman-docker\t4.9.4\tii\n", "/usr/bin/docker\n", "podman"),
         ("", PATHS, "static"),
-        ("docker\t1.5-2\tii \n", "", None),  # wmdocker of old Debian: a dock, no engine
+        ("docker\t1.5-2\tii \n", "", None),  # wmdocker of old Debian: a dock, not an engine
         ("docker-ce\t5:27.3.1\trc \n", "", None),
-        ("", "/usr/local/bin/docker\n", None),  # a client alone
+        ("", "/usr/local/bin/docker\n", None),  # only a client
         ("", "", None),
     ],
 )

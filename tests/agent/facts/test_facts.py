@@ -247,7 +247,7 @@ def test_files_and_checkouts(tmp_path: Path) -> None:
     assert (checkout.branch, checkout.tags, checkout.uri) == ("main", ("v1",), None)
     assert all(checkout.is_at(revision) for revision in ("main", "v1", checkout.commit, checkout.commit[:7]))
     assert not any(checkout.is_at(revision) for revision in ("v2", checkout.commit[:3], "0000000"))
-    assert facts[git_checkout(repository / "below")] is None, "a folder in a checkout is no checkout"
+    assert facts[git_checkout(repository / "below")] is None, "a folder in a checkout is not a checkout"
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> Non
     assert LocalHost().output(command, timeout_s=3) is None
     child = Path(f"/proc/{note.read_text().strip()}/stat")
     deadline = time.monotonic() + 10
-    with suppress(OSError):  # it is gone
+    with suppress(OSError):  # it no longer exists
         while ") Z " not in child.read_text():
             assert time.monotonic() < deadline
             time.sleep(0.01)

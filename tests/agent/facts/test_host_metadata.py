@@ -1,4 +1,4 @@
-"""The host as VirtualClient's telemetry describes it."""
+"""The host in the terms of VirtualClient's telemetry."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_virtualclient_s_keys() -> None:
 
 
 class _Service(BaseHTTPRequestHandler):
-    """The metadata services of three clouds (their documentation)."""
+    """Answers as the metadata services of three clouds do (their documentation)."""
 
     def do_GET(self) -> None:
         answers = {
@@ -155,7 +155,7 @@ class _Service(BaseHTTPRequestHandler):
         self.wfile.write(b"t")
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Ignore the message."""
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Facts about NVIDIA's driver, its packages and its GPUs, from recorded answers.
 
-``apt/jammy_*`` are Ubuntu 22.04's own repositories; ``h100_nvidia_smi_q.xml`` is a real H100, without its
-list of clocks; ``h200_x2_*`` are two real H200 (driver 580.159.04), the first under load.
+``apt/jammy_*`` are from Ubuntu 22.04's own repositories; ``h100_nvidia_smi_q.xml`` is from a real H100,
+without its list of clocks; ``h200_x2_*`` are from two real H200 (driver 580.159.04), the first under load.
 """
 
 from __future__ import annotations
@@ -456,7 +456,7 @@ def test_toolkits_of_single_packages(on_path: str, folders: list[str] | None) ->
 
 
 class _Pynvml:
-    """What nvidia-ml-py answers; ``error`` is raised where NVML is first asked."""
+    """nvidia-ml-py with given answers; ``error`` is raised by the first call of NVML."""
 
     class NVMLError(Exception):
         pass

@@ -1,4 +1,4 @@
-"""Servers are asked through the host's proxies, whose passwords are in no process list."""
+"""Servers are queried through the host's proxies, whose passwords do not appear in process lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Acquire::https::Proxy "DIRECT";
 
 
 class RecordingHost:
-    """Answers apt-config, and keeps how the question was asked."""
+    """Answers apt-config, and keeps the command of the query."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Sequence[str], Mapping[str, str]]] = []

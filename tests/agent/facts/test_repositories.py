@@ -138,7 +138,7 @@ def test_the_repositories_of_this_host() -> None:
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes, bytes]:
-    """A real key: its fingerprint, binary and text."""
+    """Return a real key: its fingerprint, binary and text."""
     if not shutil.which("gpg"):
         pytest.skip("needs gpg")
     home = tmp_path_factory.mktemp("g")

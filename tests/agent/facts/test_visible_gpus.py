@@ -1,4 +1,4 @@
-"""What CUDA_VISIBLE_DEVICES leaves, as CUDA reads it."""
+"""The GPUs that CUDA_VISIBLE_DEVICES leaves visible, by CUDA's rules."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_gpu_whose_memory_nobody_tells_keeps_its_place() -> None:
 
 
 def host_with_free(*free_gib: int, visible: str | None = None, told: bool = True) -> Facts:
-    """A host with GPUs of 80 GiB, of which so much is free."""
+    """Return a host with GPUs of 80 GiB, with the given amounts free."""
     names = [f"NVIDIA {letter}" for letter in "ABCDEFGH"]
     gpus = tuple(Gpu(f"0000:{place:02x}:00.0", name=names[place]) for place, _ in enumerate(free_gib))
     memory = [

@@ -1,4 +1,4 @@
-"""A bundle made beforehand is taken if it is one, and the same agent as the controller."""
+"""A bundle made beforehand is accepted if it is valid and has the controller's version of the agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fleet runs left on their hosts, by their journals."""
+"""Files that fleet runs left on their hosts, according to their journals."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_runs_that_may_go_on_are_left_and_said(results: Path) -> None:
 
 
 class Host:
-    """A host over a simulated connection; remembers what it was told."""
+    """A host over a simulated connection that keeps its orders."""
 
     orders: list[dict[str, object]] = []  # noqa: RUF012 - emptied by each test
 

@@ -1,4 +1,4 @@
-"""Hosts start as they are checked, failures are shown at once, and runs can be stopped: on scripted hosts."""
+"""On scripted hosts: hosts start as they are checked, failures are shown at once, and runs can be stopped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DEADLINE_S = 60.0
 
 
 class Fleet:
-    """Scripted hosts: what the check of each raises, and events that each waits for."""
+    """Scripted hosts: the error that each check raises, and the events that each host waits for."""
 
     def __init__(self) -> None:
         self.refused: dict[str, Exception] = {}
@@ -228,13 +228,13 @@ def test_the_canary_is_waited_for(tmp_path: Path, fleet: Fleet) -> None:
 
 @contextmanager
 def beside(work: Callable[[], object]) -> Iterator[None]:
-    """Do something in a thread while the block runs."""
+    """Call a function in a thread while the block runs."""
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - it is raised below
+        except BaseException as error:  # noqa: BLE001 - raised below
             failed.append(error)
 
     thread = threading.Thread(target=run)
@@ -324,5 +324,5 @@ def test_statuses_are_written_together_in_one_transaction(tmp_path: Path) -> Non
                 record.put(HostStatus(name, name, HostPhase.RUNNING, step=str(step)))
         record.flush()
         record.flush()
-        assert writes == [4]  # and when that was
+        assert writes == [4]  # the four values and their time
         assert journal.recall("host:a")["step"] == "99"

@@ -1,4 +1,4 @@
-"""Room for the connections of a fleet."""
+"""File descriptors for the connections of a fleet."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from agent.fleet.descriptors import make_room
 
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Stand in for the limits of this process: the last pair is in effect."""
+    """Replace the limits of this process; the last pair is in effect."""
     found = [(1024, 4096)]
     monkeypatch.setattr(resource, "getrlimit", lambda _: found[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: found.append(pair))

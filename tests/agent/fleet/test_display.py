@@ -1,4 +1,4 @@
-"""What is shown of a fleet: who failed and why, who is slowest, and how many are in which phase."""
+"""The display of a fleet: failures with reasons, the slowest hosts, and the number of hosts in each phase."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent.fleet.terminal import print_reasons
 
 
 def many(count: int = 500) -> dict[str, HostStatus]:
-    """Hosts of which a few failed, some wait, and the others are at work, the last the longest."""
+    """Return hosts: a few failed, some wait, and the others are working, the last one the longest."""
     hosts = {}
     for number in range(count):
         name = f"gpu-{number:03d}.cluster.example"

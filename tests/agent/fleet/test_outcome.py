@@ -1,4 +1,4 @@
-"""What is left of a fleet run: distributions, outliers, the hosts to try again, names of folders."""
+"""The result of a fleet run: distributions, outliers, hosts to try again, names of folders."""
 
 from __future__ import annotations
 

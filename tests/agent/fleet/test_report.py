@@ -1,4 +1,4 @@
-"""The report of a fleet run: who is sick, by what numbers, and what is said where nobody can tell."""
+"""The report of a fleet run: the sick hosts with their numbers, and the text if no diagnosis is possible."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CASE = "bench/Offline/performance"
 
 
 def outcome(run_dir: Path, speeds: Mapping[str, float | None]) -> dict[str, Any]:
-    """What is left of a run on hosts, each with its speed; None for one that failed."""
+    """Return the outcome of a run on hosts, each with its speed; None for a host that failed."""
     hosts = [FleetHost(name, name) for name in speeds]
     fleet = FleetRequest(hosts, RunRequest(("P.yaml",)), FleetOptions())
     source = Source("P", "P.yaml", "description: x", "yaml")

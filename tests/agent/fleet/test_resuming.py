@@ -1,4 +1,4 @@
-"""What a fleet run whose controller ended needs to go on, and which hosts it goes on with."""
+"""Resuming a fleet run whose controller ended: its requirements, and the hosts that are resumed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def closed_port() -> int:
 
 @pytest.fixture
 def left(tmp_path: Path) -> Callable[[HostStatus, ExitCode | None], Path]:
-    """Leaves a fleet run of one host, at which nobody answers, as a controller did that ended."""
+    """Return a function that leaves an ended controller's fleet run, on one host that does not answer."""
 
     def leave(status: HostStatus, exit_code: ExitCode | None) -> Path:
         folder = fleet_folder(tmp_path)

@@ -1,4 +1,4 @@
-"""Tasks wait without a thread, and a stuck one keeps nobody waiting."""
+"""Tasks wait without a thread, and a stuck task does not delay others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who starts when: canary, batches, and the end when too many failed."""
+"""The start order of hosts: canary, batches, and the end after too many failures."""
 
 from __future__ import annotations
 

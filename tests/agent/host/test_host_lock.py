@@ -1,4 +1,4 @@
-"""Two agents on one host: one waits until the other has changed it."""
+"""Two agents on one host: one waits until the other has finished its change."""
 
 from __future__ import annotations
 

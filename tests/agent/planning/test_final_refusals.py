@@ -1,4 +1,4 @@
-"""What no earlier step can lift is refused before the first change, in plan, doctor and run alike."""
+"""Problems that no earlier step can solve are refused before any change, in plan, doctor and run alike."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_host_without_a_gpu_is_refused_by_the_setup_profile(tmp_path: Path) ->
     assert isinstance(driver.error, HostError)
     assert driver.error.lifted_by is LiftedBy.NOTHING
     assert "no NVIDIA GPU" in driver.error.message
-    # Docker's toolkit lacks the driver for that reason alone.
+    # Docker's toolkit lacks the driver only for that reason.
     assert [one.element.type for one in planned if one.error and "NVIDIA's driver" in str(one.error)] == []
 
 

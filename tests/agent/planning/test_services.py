@@ -1,4 +1,4 @@
-"""Services: started where they stand, there for all that follows in their group, gone with it."""
+"""Services: started at their place, available to the rest of their group, stopped with it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_service_is_there_for_what_follows_in_its_group_and_ends_with_it(
         {"actions": [group(serve(note, "a"), ask(note, "a"), ask(note, "a")), ask(note, "a")]}
     )
     assert lines(note) == ["start a", "ask a True", "ask a True", "stop a"]
-    # The last one stands outside of the group.
+    # The last element is outside the group.
     assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
     assert "no service named a runs beside this step; running: none" in str(finished.outcome.failures[0][1])
 

@@ -1,4 +1,4 @@
-"""VirtualClient's own profiles: valid unchanged where their types exist; else all missing types are named."""
+"""VirtualClient's own profiles: valid unchanged if their types exist; else all missing types are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON to YAML and back, nothing lost; and the commands that show and convert profiles."""
+"""JSON to YAML and back without losses; and the commands that show and convert profiles."""
 
 from __future__ import annotations
 

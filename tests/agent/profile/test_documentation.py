@@ -1,4 +1,4 @@
-"""Every profile that the page about profiles shows can be used as it stands."""
+"""Every profile on the documentation page about profiles is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of expression, as data; and what cannot be said as data."""
+"""Every kind of expression, as data; and cases that data cannot express."""
 
 from __future__ import annotations
 
@@ -154,4 +154,4 @@ def test_texts_made_to_hurt_are_read_or_refused_fast(text: str) -> None:
     try:
         value_of(text)
     except ProfileError as error:
-        assert error.message  # noqa: PT017 - either outcome is right
+        assert error.message  # noqa: PT017 - both outcomes are correct

@@ -1,4 +1,4 @@
-"""A profile's text is found by name, path or URI, and nothing else is taken for one."""
+"""A profile is found by name, path or URI, and other files are not mistaken for profiles."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(TEXT) + 1))
         self.end_headers()
         if "slow" in self.path:
-            while True:  # until the reader goes
+            while True:  # until the reader closes
                 self.wfile.write(b"#")
                 self.wfile.flush()
                 time.sleep(0.01)

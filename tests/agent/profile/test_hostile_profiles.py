@@ -1,4 +1,4 @@
-"""Small profiles made to fill the memory, to take hours or to end in a traceback: refused at once."""
+"""Small profiles made to fill the memory, run for hours or cause a traceback: refused at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nested(text: str, depth: int) -> Any:
 
 
 def chain(first: Any, following: Any, count: int = 25) -> dict[str, Any]:
-    """Parameters that each refer to the one before; ``following`` makes one from the reference."""
+    """Return parameters that each refer to the previous one; ``following`` makes one from the reference."""
     return {"a0": first, **{f"a{n}": following(f"{{a{n - 1}}}") for n in range(1, count + 1)}}
 
 
@@ -59,7 +59,7 @@ HOSTILE = {
 
 
 def refusal(text: str, label: str) -> str:
-    with pytest.raises(ProfileError) as caught:  # noqa: PT012 - any of these may be first to refuse
+    with pytest.raises(ProfileError) as caught:  # noqa: PT012 - any of these may refuse first
         profile = load_sources([source_from_text(text, label=label)])
         for element in profile.elements():
             resolve(element, profile, Variables())
@@ -84,7 +84,7 @@ def test_checking_it_ends(text: str, message: str) -> None:
     try:
         check(profile)
     except ProfileError as error:
-        assert error.message  # noqa: PT017 - either outcome is right
+        assert error.message  # noqa: PT017 - both outcomes are correct
 
 
 ACTIONS = "actions: [{type: ExecuteCommand, parameters: {command: id}}]\n"

@@ -1,4 +1,4 @@
-"""From files to a profile: both styles, merging, the command line's overrides, conditions."""
+"""From files to a profile: both styles, merging, overrides from the command line, conditions."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_virtualclient_s_own_profiles_load_and_resolve(shared: Path) -> None:
             profile = load([str(file)])
             check(profile)
         except VcagentError as error:
-            # Some of its components fill in placeholders themselves, one of its examples is a group.
+            # Some of its components fill in placeholders themselves; one of its examples is a group.
             assert "refers to nothing" in str(error) or "is no group" in str(error)  # noqa: PT017 - either outcome is right
             continue
         for element in profile.elements():

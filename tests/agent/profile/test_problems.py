@@ -1,4 +1,4 @@
-"""What is wrong with a profile is told with file, line, key and the nearest known name."""
+"""Problems of a profile are reported with file, line, key and the nearest known name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every text: C#'s arithmetic, and errors that are ours or none."""
+"""Properties that hold for every text: C#'s arithmetic, and errors that belong to the project."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ NUMBERS = st.integers(-1000, 1000)
 
 
 def quotient(left: int, right: int) -> int:
-    """C#: towards zero."""
+    """Divide as C# does: round towards zero."""
     return int(left / right)
 
 

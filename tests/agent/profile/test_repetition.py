@@ -1,4 +1,4 @@
-"""Groups with ForEach: one for each value, with names that expressions see and keys of their own."""
+"""Groups with ForEach: one for each value, with names for expressions and with their own keys."""
 
 from __future__ import annotations
 

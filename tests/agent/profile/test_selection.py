@@ -1,4 +1,4 @@
-"""Which elements are run."""
+"""The selection of the elements to run."""
 
 from __future__ import annotations
 

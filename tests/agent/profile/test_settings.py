@@ -1,4 +1,4 @@
-"""--set: what it finds, what it changes, what it refuses."""
+"""--set: its targets, changes and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run folders as the agent leaves them: one with three kinds of verdict, and one that failed early."""
+"""Run folders in the agent's format: one with three kinds of verdict, and one that failed early."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def at(seconds: float) -> str:
 
 
 def write_samples(path: Path, *, queries: int, rate: float, ttft_s: float, tpot_s: float) -> None:
-    """Poisson arrivals, log-normal first tokens, and token times that grow with the load."""
+    """Write samples: Poisson arrivals, log-normal first tokens, and token times that grow with the load."""
     chance = random.Random(queries)  # noqa: S311 - the same samples each time
     issued_s = 0.0
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -93,7 +93,7 @@ def monitor_lines() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def reported_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The finished run with its pages; only to be looked at."""
+    """Return the finished run with its pages; read-only."""
     run_dir = build_finished_run(tmp_path_factory.mktemp("reported") / RUN["run_id"])
     write_report(run_dir)
     return run_dir
@@ -101,7 +101,7 @@ def reported_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def finished_run(tmp_path: Path) -> Path:
-    """A run with a VALID, an INVALID and a FAILED case, monitors, logs and samples."""
+    """Make a run with a VALID, an INVALID and a FAILED case, monitors, logs and samples."""
     return build_finished_run(tmp_path / RUN["run_id"])
 
 
@@ -126,7 +126,7 @@ def build_finished_run(run_dir: Path) -> Path:
 
 @pytest.fixture
 def failed_run(tmp_path: Path) -> Path:
-    """A run that a dependency stopped: no cases, no metrics, and hardly any keys."""
+    """Make a run that a dependency stopped: without cases and metrics, and with few keys."""
     run_dir = tmp_path / "failed"
     run_dir.mkdir()
     run = {
@@ -154,5 +154,5 @@ def failed_run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def console() -> Console:
-    """A terminal of 120 columns; ``export_text`` gives what it showed."""
+    """Return a terminal of 120 columns; ``export_text`` returns its output."""
     return Console(width=120, file=io.StringIO(), record=True)

@@ -1,4 +1,4 @@
-"""Tables and charts of an action's own: on the page, in the terminal, in JSON."""
+"""An action's own tables and charts: on the page, in the terminal, in JSON."""
 
 from __future__ import annotations
 

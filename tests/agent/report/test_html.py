@@ -18,7 +18,7 @@ LOADING = {"src", "srcset", "data", "poster", "action", "background", "xlink:hre
 
 
 class Page(HTMLParser):
-    """A page's text and what it refers to."""
+    """The text and the references of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A host's clock that goes back is told: by the run, and by the case that it happened in."""
+"""If a host's clock goes back, the run reports it, and so does the case in which it happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run does what its profile says, in order, and tells what came of it."""
+"""A run executes its profile in order and reports the outcome."""
 
 import json
 import signal

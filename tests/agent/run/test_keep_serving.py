@@ -1,4 +1,4 @@
-"""--keep-serving: the last server stays when the run has ended, and can be found and stopped."""
+"""--keep-serving: the last server keeps running after the run, and can be found and stopped."""
 
 from __future__ import annotations
 

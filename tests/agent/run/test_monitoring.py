@@ -1,4 +1,4 @@
-"""What monitors see of a case goes into its records, its verdict's warnings, its summary and the report."""
+"""Monitors' data about a case goes into its records, its verdict's warnings, its summary and the report."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_gpus_and_host_of_a_case(run_profile: Run, nvml_stand_in: NvmlStandIn) -
                 element("NvidiaSmiMonitor", "Gpus", MonitorFrequency="00:00:00.1", Tags="watching"),
                 element("HostMonitor", "Host", Interval="00:00:00.1"),
             ],
-            # The kernel counts a processor's time in hundredths of a second: of less there is no usage.
+            # The kernel counts processor time in hundredths of a second: a shorter span has no usage.
             "Actions": [
                 element("Measuring", "A", Seconds=0.5),
                 element("ExecuteCommand", "B", Command="sleep 0.3"),
@@ -150,7 +150,7 @@ def test_a_monitor_that_cannot_sum_up_spoils_nothing(
 
 
 class Dying(Monitor):
-    """Watches again when it is started again; its disk is full, so that nothing can be written."""
+    """Monitors again after a restart; its disk is full, so that nothing can be written."""
 
     started = 0
     again = threading.Event()

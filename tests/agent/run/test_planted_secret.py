@@ -1,4 +1,4 @@
-"""A secret in every name that a profile can give is in no file, no name and no line of a run."""
+"""A secret in any name that a profile can give appears in no file, name or line of a run."""
 
 from __future__ import annotations
 

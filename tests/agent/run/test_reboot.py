@@ -1,4 +1,4 @@
-"""A run that needs a reboot asks for it, goes on after it, and never makes one that was not allowed."""
+"""A run that needs a reboot asks for it, goes on after it, and makes only reboots that are allowed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.forked import exit_code_of
 def _types(monkeypatch: pytest.MonkeyPatch) -> None:
     register()
     monkeypatch.setattr(SystemdDoor, "reboot", lambda _: pytest.fail("this machine is never rebooted"))
-    monkeypatch.setattr("agent.run.description.known_facts", dict)  # dozens of runs: those take most of it
+    monkeypatch.setattr("agent.run.description.known_facts", dict)  # else most of the runs' time
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def reboot_system(**parameters: Any) -> dict[str, Any]:
 def test_reboot_system_reboots_once_for_each_reason(
     tmp_path: Path, door: FileDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dependencies.system.reboot_system.SYSTEMD", BOOT)  # true, wherever the test runs
+    monkeypatch.setattr("dependencies.system.reboot_system.SYSTEMD", BOOT)  # true on every host
     wishes = [
         reboot_system(Reason="kernel"),
         reboot_system(Reason="firmware"),

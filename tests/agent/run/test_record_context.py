@@ -1,4 +1,4 @@
-"""What records say of the host, the runtime and the scenario."""
+"""The host, the runtime and the scenario in records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OLD_KEYS = {
     "scenario", "scenario_start", "scenario_end", "metric", "value", "unit", "relativity", "verbosity",
     "description", "tags", "metadata",
 }  # fmt: skip
-"""Keys of a line before records had contexts: readers of that time refuse any other."""
+"""Keys of a line before records had contexts; readers of that time reject any other key."""
 
 
 def test_every_record_names_its_context(run_profile: Callable[..., FinishedRun]) -> None:

@@ -1,4 +1,4 @@
-"""Killed at any moment, a run goes on: nothing done twice, nothing left out, no record lost or doubled."""
+"""A run killed at any moment resumes: nothing is done twice or left out, no record is lost or doubled."""
 
 import csv
 import itertools
@@ -29,7 +29,7 @@ from tests.forked import exit_code_of
 
 ROOT = Path(__file__).parents[3]
 SHARES = 6
-"""A run is killed at every boundary: at the 1st, 7th, … in one test, at the 2nd, 8th, … in the next."""
+"""Number of tests that share the boundaries: one kills at the 1st, 7th, …, the next at the 2nd, 8th, …"""
 
 
 def request_for(tmp_path: Path, profile: dict[str, Any], **options: Any) -> RunRequest:
@@ -45,7 +45,7 @@ def appending(path: Path, kind: str) -> dict[str, Any]:
 
 
 def counted_profile(tmp_path: Path) -> dict[str, Any]:
-    """Every command leaves one line in a file; every measurement one record."""
+    """Return a profile in which each command writes a line to a file, and each measurement one record."""
     effects = tmp_path / "effects"
     return {
         "Dependencies": [
@@ -61,7 +61,7 @@ def counted_profile(tmp_path: Path) -> dict[str, Any]:
 
 
 def killed_at(n: int, request: RunRequest, tmp_path: Path) -> int:
-    """The exit code of a process of its own that runs the request."""
+    """Return the exit code of a separate process that runs the request."""
     file = tmp_path / "request.json"
     file.write_text(json.dumps(request.to_json()))
     return exit_code_of(run_until, n, str(file))
@@ -69,7 +69,7 @@ def killed_at(n: int, request: RunRequest, tmp_path: Path) -> int:
 
 @contextmanager
 def agent_process(request: RunRequest, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of its own that runs the request to its end, or until it gets a signal, or the test fails."""
+    """Run the request in a separate process until it ends, gets a signal, or the test fails."""
     file = tmp_path / "request.json"
     file.write_text(json.dumps(request.to_json()))
     with subprocess.Popen(
@@ -114,7 +114,7 @@ def test_a_run_killed_at_every_boundary_is_resumed(
         assert code == -signal.SIGKILL
         kills += 1
         runs = ResultsFolder(request.results_dir).runs()
-        if n <= 1:  # killed before the first thing was kept: the run had not begun
+        if n <= 1:  # killed before the first write: the run had not begun
             with pytest.raises(UsageError, match="before it had begun"):
                 resume(request.results_dir, None, RunProgress())
             continue
@@ -198,7 +198,7 @@ def test_a_failed_action_is_tried_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept", ["exit_code", ""])
 def test_a_complete_run_resumes_to_the_same_code(kept: str, tmp_path: Path) -> None:
     first = start(request_for(tmp_path, {"Actions": [element("Measuring")]}), RunProgress())
-    if not kept:  # killed after its result was noted, before its end was
+    if not kept:  # killed between the note of its result and the note of its end
         with Journal(first.run_dir / JOURNAL) as journal:
             journal.remember(exit_code=None)
     again = resume(tmp_path / "results", None, RunProgress())

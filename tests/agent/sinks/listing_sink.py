@@ -1,4 +1,4 @@
-"""A sink that another distribution might bring."""
+"""A sink as another distribution might provide it."""
 
 from __future__ import annotations
 

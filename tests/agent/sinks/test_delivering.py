@@ -1,4 +1,4 @@
-"""A sink that is slow, down, full or wrong: the run goes on, and no record is lost or doubled."""
+"""With a sink that is slow, down, full or wrong, the run goes on, and no record is lost or doubled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 class Store(Sink):
-    """Keeps values; fails as it is told to."""
+    """Keeps values; fails on request."""
 
     name = "store"
     interval_s = 0.0

@@ -1,4 +1,4 @@
-"""No record is lost or doubled, wherever a write is cut."""
+"""No record is lost or doubled, wherever a write is cut short."""
 
 import csv
 import dataclasses
@@ -120,7 +120,7 @@ def test_a_run_without_records_leaves_a_header_and_an_empty_jsonl(journal: Journ
 
 
 def test_a_file_that_lost_its_end_is_written_anew(journal: Journal, tmp_path: Path) -> None:
-    """As after a crash of the host, which takes what was not yet on the disk."""
+    """Simulate a crash of the host, which loses data not yet on the disk."""
     journal.add_records([record(1), record(2)])
     feed(journal, [JsonlSink(tmp_path / "m.jsonl"), CsvSink(tmp_path / "m.csv", {})])
     (tmp_path / "m.jsonl").write_text("")

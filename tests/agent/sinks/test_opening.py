@@ -1,4 +1,4 @@
-"""Sinks of other distributions: found by entry points, chosen by name, isolated when they fail."""
+"""Sinks of other distributions: found by entry points, selected by name, isolated if they fail."""
 
 from __future__ import annotations
 

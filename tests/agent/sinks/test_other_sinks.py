@@ -1,4 +1,4 @@
-"""Copies of files, content stores, events of VirtualClient, and what is not installed."""
+"""Copies of files, content stores, VirtualClient's events, and missing packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OTLP over HTTP and gRPC, to receivers that decode what they get."""
+"""OTLP over HTTP and gRPC, to receivers that decode the messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RUN = {
 
 
 class Receiver:
-    """Keeps what it gets; answers as it is told to."""
+    """Keeps the messages; gives the configured answers."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, bytes]] = []
@@ -73,7 +73,7 @@ class Receiver:
                 self.wfile.write(receiver.answer if receiver.status == 200 else receiver.text)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Ignore the message."""
 
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"

@@ -1,4 +1,4 @@
-"""The documents of a run have one schema each, and docs/schemas has the current ones."""
+"""Each document of a run has one schema, and docs/schemas has the current schemas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_run_writes_documents_of_these_schemas(run_profile: Callable[..., Fini
     assert case.case_dir
     summary = SummaryDocument.read(finished.run_dir / case.case_dir)
     assert [metric.name for metric in summary.metrics] == ["answer"]
-    for document in (run, rollup, summary):  # nothing that is written is missing in the schema
+    for document in (run, rollup, summary):  # the schema covers everything that is written
         assert not document.model_extra
 
 

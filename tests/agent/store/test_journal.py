@@ -1,4 +1,4 @@
-"""The journal keeps what happened, whole or not at all."""
+"""The journal stores events completely or not at all."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""The results folder tells who uses it, which run is the latest, and what is wrong with it."""
+"""The results folder knows who uses it, which run is the latest, and what is wrong with it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Formatting and mounting loop devices: real tools, and no disk of this machine."""
+"""Formatting and mounting of loop devices: real tools, but no disk of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""daemon.json: merged, taken back, and never half-written; the other files of the installers taken back."""
+"""daemon.json: merged, undone, and never half written; the installers' other files undone too."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_merge_brings_the_wish_keeps_the_rest_and_can_be_taken_back(
     before = json.dumps(settings)
     try:
         result = merged(settings, wish)
-    except HostError:  # an object is wished for where something else is
+    except HostError:  # the wish has an object where the file has another value
         return
     assert json.dumps(settings) == before
     assert changes(result, wish) == []
@@ -71,7 +71,7 @@ def test_what_others_added_since_stays() -> None:
 
 
 class ConfiguredHost(LocalHost):
-    """This host with the daemon.json of a folder."""
+    """This host with the daemon.json in a folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -107,7 +107,7 @@ def test_a_byte_order_mark_is_skipped_as_moby_does() -> None:
 
 
 def test_what_is_checked_can_be_read_by_its_owner_alone(context: StepContext, config: Path) -> None:
-    """It may hold the password of a proxy."""
+    """Protect the file, because it may hold the password of a proxy."""
     mode = config.parents[2] / "mode"
     dockerd(config, f'for word in "$@"; do :; done; stat -c %a "${{word#*=}}" >{mode}')
     write_daemon_config(context, {"proxies": {"http-proxy": "http://user:secret@proxy"}})

@@ -1,6 +1,6 @@
-"""A real Docker engine: what is installed is accepted, daemon.json is merged, a container gets the GPUs.
+"""A real Docker engine: an installed one is accepted, daemon.json is merged, a container gets the GPUs.
 
-NVIDIA's runtime and its hook are stand-ins: Docker's own way to them is what is shown here.
+NVIDIA's runtime and its hook are stand-ins: the test shows how Docker calls them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def engine() -> Iterator[RestartableDocker]:
 
 @pytest.fixture
 def host(real_host: RealHost, engine: RestartableDocker, monkeypatch: pytest.MonkeyPatch) -> RealHost:
-    """This host as one with a GPU and its driver, and the stand-ins for NVIDIA's runtime."""
+    """Return this host as one with a GPU and its driver, and the stand-ins for NVIDIA's runtime."""
     monkeypatch.setenv("DOCKER_HOST", engine.address)
     engine.put_program(HOOK, "exit 0")
     engine.put_program("nvidia-container-runtime", 'exec runc "$@"')
@@ -235,10 +235,10 @@ def test_an_installed_engine_is_accepted_and_a_user_may_use_it_at_once(
     assert server
     engine.folder.chmod(0o755)
     ask = ["docker", f"--host={engine.address}", "version", "--format", "{{.Server.Version}}"]
-    # Root starts it for the user: with the groups that the user has now.
+    # Root starts it for the user, with the user's current groups.
     answer = subprocess.run(as_user(ask, user), capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == server.version
-    # An agent that was started before the user was added has the old groups: sg brings the new one.
+    # An agent started before the user was added has the old groups: sg provides the new one.
     stale = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
     assert subprocess.run([*stale, *ask], capture_output=True, check=False).returncode != 0
     number = pwd.getpwnam(user).pw_uid

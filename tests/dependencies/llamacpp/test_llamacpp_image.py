@@ -1,4 +1,4 @@
-"""An image of llama.cpp's programs, built by a real engine; its base has the C library alone."""
+"""An image of llama.cpp's programs, built by a real engine; its base has only the C library."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_compiler_s_libraries_come_along() -> None:
 
 @pytest.fixture
 def compiled(tmp_path: Path) -> Path:
-    """A program that is linked as llama.cpp's are: with the C library and OpenMP's."""
+    """Return a program linked like llama.cpp's: with the C library and OpenMP's."""
     folder = tmp_path / "llamacpp"
     (folder / "bin").mkdir(parents=True)
     source = tmp_path / "main.c"

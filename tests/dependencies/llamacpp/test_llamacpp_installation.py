@@ -1,4 +1,4 @@
-"""Getting llama.cpp onto this host: real CMake, compiler, git and tar; the tree is a small stand-in."""
+"""Installation of llama.cpp on this host: real CMake, compiler, git and tar; the tree is a small stand-in."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ foreach(tool llama-bench llama-quantize)
     add_executable(${tool} main.c)
 endforeach()
 """
-# As the real ones do: to standard error, and llama-quantize only where it is given work.
+# Like the real programs: to standard error, and llama-quantize only if it has work to do.
 MAIN = r"""
 #include <stdio.h>
 #include <string.h>
@@ -76,7 +76,7 @@ def test_a_folder_is_built(real_host: RealHost, tmp_path: Path) -> None:
     assert any("Building C object" in text for text in real_host.messages.texts)
     assert "-DGGML_NATIVE=OFF" in real_host.context.log.read_text()
 
-    # What somebody broke is made again; another version than the tree's is told.
+    # A damaged installation is made again; a version other than the tree's is reported.
     (packages / "llamacpp" / "bin" / "llama-bench").write_text("broken")
     assert real_host.apply(installation(source=str(tree))) == ["build"]
     (tree / "CMakeLists.txt").write_text(CMAKE.replace("${LLAMA_BUILD_NUMBER} AVX2", "77 AVX2"))
@@ -165,7 +165,7 @@ def test_a_build_that_fails(real_host: RealHost, tmp_path: Path, file: str, text
     assert remedy in (refusal.value.remedy or "")
     assert not (real_host.context.package_dir / "llamacpp").exists()
 
-    # What an interrupted build left is gone on with.
+    # An interrupted build is continued.
     (tree / "main.c").write_text(MAIN)
     (tree / "CMakeLists.txt").write_text(CMAKE)
     assert real_host.apply(installation(source=str(tree))) == ["build"]

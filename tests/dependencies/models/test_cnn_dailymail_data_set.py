@@ -1,4 +1,4 @@
-"""CNN-DailyMail from every form in which people have it, and from a small hub."""
+"""CNN-DailyMail from each of its common forms, and from a small hub."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def environment(accuracy_python: Path) -> Path:
 
 @pytest.fixture
 def tokenizer(accuracy_python: Path, tmp_path: Path) -> Path:
-    """A model's folder: a token a byte behind one that begins."""
+    """Return a model's folder: one token per byte, after a token that marks the beginning."""
     folder = tmp_path / "model"
     folder.mkdir()
     subprocess.run([accuracy_python, "-c", WRITE_TOKENIZER, folder / "tokenizer.json"], check=True)

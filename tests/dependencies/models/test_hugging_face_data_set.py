@@ -1,4 +1,4 @@
-"""A data set of a hub: huggingface_hub itself against a small hub."""
+"""A data set from a hub: the real huggingface_hub with a small hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model from a hub, from its cache, from a folder: huggingface_hub itself against a small hub."""
+"""A model from a hub, from its cache, from a folder: the real huggingface_hub with a small hub."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FILES = {
 
 
 Refusal = tuple[dict[str, str], str, str, str]
-"""What is asked for, with which token, and what the error and its remedy say."""
+"""Requested model, token, and the expected error with its remedy."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A driver's whole closure by the real apt, among several branches and releases in one repository."""
+"""A driver with all its dependencies, solved by the real apt, in a repository of several branches."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def plan_of(facts: Facts, version: str, **parameters: Any) -> Plan:
 
 
 def solved(facts: Facts, version: str, **parameters: Any) -> Candidate:
-    """What the plan would install."""
+    """Return the candidate that the plan would install."""
     values = {"LinuxDriverVersion": version, **parameters}
     component = NvidiaCudaInstallation(NvidiaCudaInstallation.Parameters.model_validate(values))
     fresh = facts.fresh()
@@ -80,7 +80,7 @@ def solved(facts: Facts, version: str, **parameters: Any) -> Candidate:
 
 
 def apply(host: AptHost, facts: Facts, version: str, **parameters: Any) -> Candidate:
-    """Bring the packages that the plan names to the host: apt's own answer to the plan's command."""
+    """Install the plan's packages on the host: apt's own solution for the plan's command."""
     chosen = solved(facts, version, **parameters)
     step = next(one for one in plan_of(facts, version, **parameters).steps if one.name == "driver")
     answer = host.output(["sh", "-c", f"{step.command} --simulate 2>&1 || echo E: failed"])
@@ -142,7 +142,7 @@ def test_a_drift_of_one_package_is_seen_and_repaired(tmp_path: Path) -> None:
 
 
 def test_what_is_only_unpacked_is_repaired_before_it_is_solved(tmp_path: Path) -> None:
-    """apt finds no way while a package lacks what it needs: the plan repairs first, and solves then."""
+    """Repair before solving: apt finds no solution while a package lacks its dependencies."""
     host = apt_host(tmp_path / "root", "nvidia_ubuntu_580")
     facts = facts_of(host, "ubuntu")
     host.install({"nvidia-dkms-580-open": "580.173.02-1ubuntu1"})
@@ -155,7 +155,7 @@ def test_what_is_only_unpacked_is_repaired_before_it_is_solved(tmp_path: Path) -
 
 
 def test_from_one_branch_to_another_and_back(tmp_path: Path) -> None:
-    """Names change at 590: what has the branch in its name goes in the same call."""
+    """Remove packages with the branch in their name in the same call, since names change at 590."""
     host = apt_host(tmp_path / "root", "nvidia_ubuntu_580", "nvidia_ubuntu_590")
     facts = facts_of(host, "ubuntu")
     for version in ("580.65.06", "595.91.07", "580.173.02"):

@@ -1,4 +1,4 @@
-"""The CDI step: what a program shaped like nvidia-ctk writes is read back, and no second one is written."""
+"""The CDI step: the file of a stand-in for nvidia-ctk is read back, and no second file is written."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_specification_that_came_meanwhile_is_enough(tmp_path: Path) -> None:
     )
     context = StepContext(
         facts=facts_of(case["facts"], written),
-        processes=None,  # type: ignore[arg-type]  # nothing may be run
+        processes=None,  # type: ignore[arg-type]  # no command may run
         progress=Messages(),
         stop=threading.Event(),
         run_dir=tmp_path,

@@ -1,4 +1,4 @@
-"""A runfile from a server that misbehaves, and a stand-in for the runfile that is really run."""
+"""A runfile from a server that misbehaves, and a stand-in for the runfile that really runs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def wish(site: Site, context: StepContext, **changes: Any) -> ToolkitWish:
 
 
 def apply(wanted: ToolkitWish, context: StepContext) -> list[str]:
-    """Run the steps, check what they promise, and that then there are none."""
+    """Run the steps, check their effects, and check that no steps remain."""
     steps = toolkit_steps(wanted, context.facts.fresh())
     for step in steps:
         step.run(context)
@@ -271,7 +271,7 @@ def test_a_runfile_is_checked_each_time_before_root_runs_it(
     fetched, installed, _ = toolkit_steps(wanted, context.facts)
     fetched.run(context)
     proof = root / "ran"
-    target(context).write_bytes(f"touch {proof}\n".encode() + content)  # changed since it was fetched
+    target(context).write_bytes(f"touch {proof}\n".encode() + content)  # changed after the download
     with pytest.raises(DependencyFailedError, match="its sha256 is"):
         installed.run(context)
     (again, _) = toolkit_steps(wanted, context.facts.fresh())  # a later run finds it there

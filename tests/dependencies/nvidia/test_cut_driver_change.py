@@ -1,6 +1,6 @@
-"""A driver change that was cut while its packages are held: the real apt finds the way that the plan takes.
+"""A driver change that was cut short while its packages are held: the real apt finds the plan's solution.
 
-It works on a state of its own and only simulates; nothing of this host is read or changed.
+apt works on a separate state and only simulates; it neither reads nor changes anything of this host.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def stanza(name: str, version: str, depends: Sequence[str], **fields: str) -> st
 
 @pytest.fixture
 def apt(tmp_path: Path) -> list[str]:
-    """apt-get on a host whose driver is half way from one version to the next, all of it held."""
+    """Return apt-get for a host whose driver is between two versions, with all its packages held."""
     for folder in ("repository", "state/lists/partial", "cache/archives/partial"):
         (tmp_path / folder).mkdir(parents=True)
     case = read_case(next(path for path in CASES if path.stem == "cut_short_while_held"))

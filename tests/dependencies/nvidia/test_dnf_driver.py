@@ -1,6 +1,6 @@
-"""NVIDIA's driver by the real dnf: repository, exact version of any stream, locks, and nothing to do after.
+"""NVIDIA's driver by the real dnf: repository, exact version of any stream, locks, and nothing left to do.
 
-Everything goes into a root of its own. The packages are stand-ins; the module is not loaded.
+Everything goes into a separate root. The packages are stand-ins; the module is not loaded.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def rpms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NvidiaRpms]:
 
 @dataclass(frozen=True)
 class RpmHost:
-    """A host of RHEL's family: its root, and what plans are carried out with."""
+    """A host of RHEL's family: its root, and the context in which plans are carried out."""
 
     root: Path
     facts: Facts
@@ -82,10 +82,10 @@ class RpmHost:
         return component.plan(self.facts.fresh())
 
     def apply(self, version: str, **parameters: Any) -> list[str]:
-        """Carry a plan out and check what its steps promise; their names."""
+        """Carry out a plan, check the effects of its steps, and return their names."""
         plan = self.plan(version, **parameters)
         for step in plan.steps:
-            if step.name == "fabric-manager":  # there is no systemd in a root
+            if step.name == "fabric-manager":  # a root has no systemd
                 continue
             step.run(self.context)
             assert step.holds is None or step.holds(self.facts.fresh()), step.name
@@ -183,7 +183,7 @@ def test_a_fresh_root_gets_the_driver_and_is_then_left_alone(rpm_host: RpmHost) 
     assert rpm_host.plan("550").nothing_to_do
     assert "nvidia-driver-cuda-3:550.163.01-1.el9.*" in (rpm_host.root / LOCKS).read_text()
 
-    # What belongs to streams that are not enabled is hidden, unless the repository says otherwise.
+    # Packages of streams that are not enabled are hidden, unless the repository says otherwise.
     hidden = rpm_host.dnf("--quiet", "--setopt=*.module_hotfixes=0", "repoquery", "nvidia-driver-cuda")
     assert hidden.split() == ["nvidia-driver-cuda-3:580.126.09-1.el9.noarch"]
     named = "--setopt=vcagent-nvidia-cuda.module_hotfixes=1"
@@ -200,7 +200,7 @@ def test_a_fresh_root_gets_the_driver_and_is_then_left_alone(rpm_host: RpmHost) 
 
 
 def test_dkms_comes_from_epel(rpm_host: RpmHost) -> None:
-    """NVIDIA's repository has no dkms: where EPEL is missing the plan says so, and adds it."""
+    """Report and add a missing EPEL, because NVIDIA's repository has no dkms."""
     (rpm_host.root / "etc/yum.repos.d/epel.repo").unlink()
     steps = rpm_host.plan("550").steps
     assert [step.name for step in steps[:4]] == ["key", "repository", "epel", "driver"]

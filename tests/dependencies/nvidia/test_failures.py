@@ -1,4 +1,4 @@
-"""What the driver and its services say when they do not start: words of public reports, with a remedy."""
+"""Messages of the driver and its services when they do not start, from public reports, with remedies."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_to_do_about_zypper_s_words(said: str, told: str) -> None:
     ],
 )
 def test_headers_are_those_of_the_kernel_s_flavour(kernel: str, package: str) -> None:
-    """They are offered under the name under which they are asked for."""
+    """Offer headers under the name that is requested."""
     assert rpm_headers(kernel) == package
     release, _, machine = kernel.partition("+")[0].rpartition(".")
     name = package.removesuffix(f"-{release}.{machine}")

@@ -1,4 +1,4 @@
-"""FreeGpuMemory with real processes; what nvidia-smi says of them is a stand-in's."""
+"""FreeGpuMemory with real processes; nvidia-smi is a stand-in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.dependencies.conftest import RealHost
 
-RUN = f"20260401T120000Z-killed-{os.getpid()}"  # not that of another worker
+RUN = f"20260401T120000Z-killed-{os.getpid()}"  # differs from that of other workers
 _SMI = """#!/bin/sh
 # A process that is gone, or only waits for its parent, holds nothing.
 holds() { [ -d /proc/$1 ] && ! grep -q 'State:.Z' /proc/$1/status; }
@@ -41,7 +41,7 @@ _ORPHAN = (
 
 
 def orphan(run: str) -> int:
-    """A process whose parent has ended, as a killed agent leaves one."""
+    """Start a process whose parent has ended, as a killed agent would leave it; return its number."""
     environment = {**os.environ, "VCAGENT_RUN": run}
     made = subprocess.run([sys.executable, "-c", _ORPHAN], env=environment, check=True, capture_output=True)
     return int(made.stdout)
@@ -49,7 +49,7 @@ def orphan(run: str) -> int:
 
 @pytest.fixture
 def processes() -> Iterator[dict[str, psutil.Process]]:
-    """One left by a killed run, one that has nothing to do with vcagent."""
+    """Start a process left by a killed run, and one unrelated to vcagent."""
     leftover = psutil.Process(orphan(RUN))
     stranger = psutil.Popen(["sleep", "600"])
     yield {"leftover": leftover, "stranger": stranger}

@@ -1,4 +1,4 @@
-"""What the steps of a driver's installation run, and what they say when it fails; packages are modelled."""
+"""The commands of a driver's installation steps, and their messages on failure; packages are modelled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXCLUSIONS = "etc/apt/apt.conf.d/52vcagent-nvidia"
 
 @dataclass
 class Processes:
-    """Remembers commands; those that start as ``failing`` says end with its lines."""
+    """Keeps commands; those that begin as in ``failing`` end with its lines."""
 
     failing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     commands: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Processes:
 
 
 def facts(base: str, root: Path, **changes: Any) -> Facts:
-    """A host of the cases whose files are below another root."""
+    """Return a host of the cases whose files are below another root."""
     written = yaml.safe_load((CASES / f"_{base}.yaml").read_text())
     values = {
         re.sub(r"(?<!keyring)\[(?=/(?:etc|usr)/)", f"[{root}", key): value

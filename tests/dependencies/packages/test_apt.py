@@ -1,4 +1,4 @@
-"""How apt is called, what is read from it, and what is said when it fails."""
+"""apt's command lines, the reading of its output, and the errors when it fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOCK = "--option=DPkg::Lock::Timeout=60"
 
 @dataclass
 class Apt:
-    """Stands in for the host's apt; ``failing`` says which commands fail, by a word of theirs."""
+    """Stands in for the host's apt; ``failing`` lists words of the commands that fail."""
 
     failing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     output: str = ""

@@ -1,6 +1,6 @@
-"""A full cache and a network that is cut while a package comes: the real apt's words have a remedy.
+"""A full cache and a network cut during a download: the real apt's messages have a remedy.
 
-It works on a state of its own; nothing of this host is read or changed.
+apt works on a separate state; it neither reads nor changes anything of this host.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Debug::NoLocking "true";
 
 @contextmanager
 def repository(size: int) -> Iterator[str]:
-    """A repository of one package, whose connection is cut after half of its file.
+    """Serve a repository of one package, whose connection is cut after half of its file.
 
     Args:
-        size: of the package, as the index has it.
+        size: the package's size in the index.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -66,7 +66,7 @@ def repository(size: int) -> Iterator[str]:
             self.close_connection = True
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Ignore the message."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
@@ -80,7 +80,7 @@ def repository(size: int) -> Iterator[str]:
 
 
 def install(root: Path, size: int) -> str:
-    """Return what apt says when it is to install the package; it fails."""
+    """Return apt's output when it fails to install the package."""
     for folder in ("etc/apt/sources.list.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial"):
         (root / folder).mkdir(parents=True)
     (root / "status").touch()

@@ -1,4 +1,4 @@
-"""Sources of apt that are there already, or broken: the real apt reads what is written beside them."""
+"""apt sources that exist already or are broken: the real apt reads them with the newly written ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ URI = "http://127.0.0.1:9/repository"
 
 
 class OwnAptProcesses:
-    """Runs apt with the lab's own folders; see ``agent.host.processes.ProcessRunner``."""
+    """Runs apt with the lab's folders; see ``agent.host.processes.ProcessRunner``."""
 
     def __init__(self, host: AptHost, real: LocalProcesses) -> None:
         self.host = host
@@ -105,7 +105,7 @@ def test_what_is_there_in_another_form_tells_the_key(
     assert "Conflicting" not in apt_says(host)
     assert wish.steps(facts.fresh(), 1) == [], "it is adopted"
 
-    wish.file.write_text(wish.text())  # a key of its own: this is what must not happen
+    wish.file.write_text(wish.text())  # with its own key, which must not happen
     assert "Conflicting values set for option Signed-By" in apt_says(host)
     with pytest.raises(HostError, match="apt cannot read its sources") as error:
         require_readable_sources(facts.fresh())
@@ -128,7 +128,7 @@ def test_entries_that_differ_in_their_key() -> None:
     other = one_line_repositories("deb https://x.example/y /\n", "b.list")
     elsewhere = one_line_repositories("deb https://x.example/z /\n", "c.list")
     assert conflicting_keys([*one, *other]) == (one[0], other[0])
-    assert conflicting_keys([*other, *one]) is None, "apt takes the first that is told"
+    assert conflicting_keys([*other, *one]) is None, "apt uses the first key"
     assert conflicting_keys([*one, *elsewhere]) is None
     assert conflicting_keys([*one, *one]) is None
 

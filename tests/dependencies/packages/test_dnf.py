@@ -1,4 +1,4 @@
-"""The real dnf, into a folder of its own: nothing of this host is changed."""
+"""The real dnf, with a separate root: nothing on this host is changed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ test
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What sends dnf to a root of its own, with a repository of one package in two versions."""
+    """Return options that make dnf use a separate root and a repository of one package in two versions."""
     folder = tmp_path_factory.mktemp("dnf")
     for version in ("1.0", "2.0"):
         spec = folder / f"{version}.spec"

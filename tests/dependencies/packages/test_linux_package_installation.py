@@ -1,4 +1,4 @@
-"""The real apt, on a Debian or Ubuntu host, as root; what is installed is removed again."""
+"""The real apt, on a Debian or Ubuntu host, as root; installed packages are removed again."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def holder() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def absent(real_host: RealHost) -> Iterator[str]:
-    """A tiny package that is not on this host; afterwards it is as it was."""
+    """Return a tiny package that is not on this host, and restore the host's state afterwards."""
     installed = real_host.facts.fresh()[INSTALLED_PACKAGES]
     name = next((name for name in ("hello", "sl", "dos2unix") if name not in installed), None)
     if name is None:

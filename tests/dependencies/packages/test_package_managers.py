@@ -102,14 +102,14 @@ def test_spellings_of_an_rpm_version(version: str) -> None:
     installed = {"docker-ce": InstalledPackage("3:27.3.1-1.el9")}
     assert PackageWish("docker-ce", version).fulfilled(installed, "dnf")
     assert not PackageWish("docker-ce", "27.3").fulfilled(installed, "dnf")
-    # With apt a version is the whole version.
+    # With apt, a version is the full version.
     assert PackageWish("docker-ce", version).fulfilled(installed) is (version == "3:27.3.1-1.el9")
 
 
 def test_the_lock_file_of_zypper_stays_behind() -> None:
     files = {"/run/zypp.pid": "4711\n"}
     assert pid_file_holder(files, {4711: "zypper\0update"}) == (4711, "/run/zypp.pid")
-    assert pid_file_holder(files, {4711: "sleep\0600"}) is None  # another got its number
+    assert pid_file_holder(files, {4711: "sleep\0600"}) is None  # another process got its number
     assert pid_file_holder(files, {}) is None
     assert pid_file_holder({"/run/yum.pid": ""}, {0: "yum"}) is None
     tdnf = "/run/.tdnf-instance-lockfile"

@@ -1,4 +1,4 @@
-"""Signed repositories in the real apt, and keys that are not what they should be."""
+"""Signed repositories in the real apt, and invalid keys."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ real_apt = pytest.mark.skipif(
 
 @pytest.fixture
 def repository() -> Iterator[AptRepositoryWish]:
-    """A flat repository with one package, signed; afterwards apt is as it was."""
+    """Return a signed flat repository with one package, and restore apt afterwards."""
     with tempfile.TemporaryDirectory(prefix="vcagent-repository-") as folder:
         Path(folder).chmod(0o755)  # apt fetches as the user _apt
         root, tree = Path(folder) / "repository", Path(folder) / "tree"
@@ -75,7 +75,7 @@ def test_added_once_and_found_in_either_format(real_host: RealHost, repository: 
     assert apply(real_host, repository) == ["key", "repository", "refresh"]
     assert PACKAGE in real_host.facts.fresh()[AVAILABLE_PACKAGES]
     assert repository.keyring.stat().st_mode & 0o777 == 0o644
-    # The same, as older guides write it.
+    # The same in the notation of older guides.
     repository.file.with_suffix(".list").write_text(
         f"deb [signed-by={repository.keyring}] {repository.uri}/ /\n"
     )
@@ -166,7 +166,7 @@ def test_what_is_written_is_recognised() -> None:
 
         class Host(LocalHost):
             def text(self, path: str) -> str | None:
-                return wish.text() if path == str(wish.file) else None  # noqa: B023 - used in this turn
+                return wish.text() if path == str(wish.file) else None  # noqa: B023 - used in this iteration
 
             def names(self, folder: str) -> list[str]:
                 return [wish.file.name] if folder == str(wish.file.parent) else []  # noqa: B023

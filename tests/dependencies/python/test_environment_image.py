@@ -1,4 +1,4 @@
-"""An image with a Python environment: its plan, and a real engine that builds it from wheels alone."""
+"""An image with a Python environment: its plan, and a build by a real engine from wheels alone."""
 
 from __future__ import annotations
 

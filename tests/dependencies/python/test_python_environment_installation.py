@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def make_wheel(folder: Path, name: str, version: str, requires: str = "") -> None:
-    """A wheel with one module, as small as they get (PEP 427)."""
+    """Write a minimal wheel with one module (PEP 427)."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": f"VERSION = {version!r}\n",
@@ -81,7 +81,7 @@ esac
 
 @pytest.fixture(scope="module")
 def copying_python(tmp_path_factory: pytest.TempPathFactory) -> PythonInterpreter:
-    """The interpreter, which has made one environment as the component does, and copies it from then on."""
+    """Return the interpreter; it makes one environment as the component does, and copies it afterwards."""
     python = Facts(LocalHost())[PYTHON]
     assert python is not None
     folder = tmp_path_factory.mktemp("copying")
@@ -94,7 +94,7 @@ def copying_python(tmp_path_factory: pytest.TempPathFactory) -> PythonInterprete
 
 @pytest.fixture
 def quick_host(real_host: RealHost, copying_python: PythonInterpreter) -> RealHost:
-    """The real host, with the interpreter that copies."""
+    """Return the real host, with the interpreter that copies."""
     packages = real_host.context.package_dir
     facts = Facts(LocalHost(), {"package_dir": packages, "python": copying_python})
     return replace(real_host, facts=facts, context=replace(real_host.context, facts=facts))
@@ -119,7 +119,7 @@ def test_an_environment_from_made_to_mended(real_host: RealHost, quick_host: Rea
     assert any(text.startswith("2 of 2 packages: processing tiny") for text in real_host.messages.texts)
     assert quick_host.apply(wish) == []
 
-    # A package that somebody removed, a marker that was never written.
+    # A removed package, and a marker that was never written.
     environment = (quick_host.context.package_dir / "tiny").resolve()
     note = json.loads((environment / "vcagent-environment.json").read_text())
     assert note["distributions"]["tiny_two"] == "1.0"
@@ -322,7 +322,7 @@ ERROR: No matching distribution found for tiny_one
 
 
 def test_a_build_from_source_shows_that_it_lives() -> None:
-    """pip says nothing else for minutes; its lines are those of pip 26 without a terminal."""
+    """Show pip's lines, its only output for minutes; they are those of pip 26 without a terminal."""
     progress = PipProgress(2)
     line = "  Building wheel for mlcommons-loadgen (pyproject.toml): {}"
     assert progress.read(line.format("started")) == "building mlcommons-loadgen from source"

@@ -1,4 +1,4 @@
-"""Requirements that an index offers as source alone: pip itself, over a folder of files."""
+"""Requirements that an index offers only as source: the real pip, with a folder of files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_has_no_wheel_in_a_version_that_is_asked_for() -> None:
 
 
 def test_pip_is_asked(tmp_path: Path) -> None:
-    """A file's name is enough for pip to know what it is for."""
+    """Ask pip, which needs only the name of a file to know its target."""
     names = ("a-1.0.tar.gz", "b-1.0.tar.gz", "b-1.0-py3-none-any.whl", "c-1.0-cp30-cp30-linux_x86_64.whl")
     for name in names:
         (tmp_path / name).touch()

@@ -108,7 +108,7 @@ def test_a_branch_follows_its_remote(real_host: RealHost, origin: Path, depth: i
     package = real_host.context.package_dir / "package"
     assert (git(package, "rev-parse", "HEAD"), git(package, "branch", "--show-current")) == (newest, "main")
 
-    # History that was written anew.
+    # Rewritten history.
     git(origin, "reset", "-q", "--hard", "v2")
     newest = commit(origin, "another 3\n")
     assert real_host.apply(wish) == ["checkout"]
@@ -148,7 +148,7 @@ def test_a_lock_that_a_killed_git_left(real_host: RealHost, origin: Path) -> Non
 
 @pytest.fixture
 def private(origin: Path) -> Iterator[str]:
-    """The address of a repository behind a password."""
+    """Return the address of a repository that needs a password."""
     git(origin, "update-server-info")
     with serving(origin.parent) as host:
         yield f"{host}/origin.git/.git"

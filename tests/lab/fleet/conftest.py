@@ -1,4 +1,4 @@
-"""Fixtures: hosts that serve a whole session, and a fresh controller for each test."""
+"""Fixtures: hosts for a whole session, and a fresh controller for each test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNT = 8
 
 @pytest.fixture(scope="session")
 def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A private key, its public one beside it."""
+    """Return a private key, with its public key in the same folder."""
     path = tmp_path_factory.mktemp("key") / "id_ed25519"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
     return path
@@ -37,20 +37,20 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def ssh_base(docker_engine: DockerEngine) -> str:
-    """The image of the hosts."""
+    """Return the image of the hosts."""
     return ssh_image(docker_engine)
 
 
 @pytest.fixture(scope="session")
 def hosts(docker_engine: DockerEngine, ssh_base: str, key: Path) -> list[SshHost]:
-    """Eight hosts without systemd."""
+    """Start eight hosts without systemd."""
     names = [f"fleet-{number}" for number in range(1, COUNT + 1)]
     return start_hosts(docker_engine, ssh_base, names, key.with_suffix(".pub"))
 
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the bundle is kept: made once, before the first test."""
+    """Return the folder of the bundle, which is made once, before the first test."""
     folder = tmp_path_factory.mktemp("kept")
     Bundles(wheels=dependency_wheels(), folder=folder / "bundles").bundle(
         Platform("3.11", os.uname().machine)
@@ -60,7 +60,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def controller(tmp_path: Path, key: Path, hosts: list[SshHost], kept: Path) -> Iterator[Controller]:
-    """A controller that knows the hosts' keys."""
+    """Return a controller that knows the hosts' keys."""
     made = Controller(tmp_path, key, dependency_wheels(), kept)
     made.known_hosts.write_text("".join(host.host_key() for host in hosts))
     yield made
@@ -69,26 +69,26 @@ def controller(tmp_path: Path, key: Path, hosts: list[SshHost], kept: Path) -> I
 
 @pytest.fixture(scope="session")
 def slurm_session() -> Iterator[SlurmCluster]:
-    """A cluster of four nodes."""
+    """Start a cluster of four nodes."""
     if missing := missing_programs():
         unavailable(f"a Slurm cluster needs {', '.join(missing)}: apt-get install slurm-wlm munge")
     if os.geteuid() != 0:
         unavailable("a Slurm cluster of its own takes root")
-    # Short: a socket's path may have 107 bytes.
+    # Short: the path of a socket may have 107 bytes.
     with TemporaryDirectory(prefix="lab-slurm-") as folder, running_cluster(Path(folder)) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def slurm(slurm_session: SlurmCluster) -> Iterator[SlurmCluster]:
-    """The cluster, all nodes idle."""
+    """Return the cluster with all nodes idle."""
     yield slurm_session
     slurm_session.rest()
 
 
 @pytest.fixture(scope="session")
 def kept_here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the bundle for this very Python is kept."""
+    """Return the folder of the bundle for this Python."""
     folder = tmp_path_factory.mktemp("kept-here")
     Bundles(wheels=_wheels_here(), folder=folder / "bundles").bundle(Platform.here())
     return folder
@@ -96,7 +96,7 @@ def kept_here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def slurm_controller(tmp_path: Path, slurm: SlurmCluster, kept_here: Path) -> Iterator[Controller]:
-    """A controller that can submit jobs."""
+    """Return a controller that can submit jobs."""
     made = Controller(tmp_path, Path("no-key"), _wheels_here(), kept_here, environment=slurm.environment)
     yield made
     made.end()

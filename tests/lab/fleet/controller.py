@@ -1,4 +1,4 @@
-"""The controller as a user calls it, in a home of its own."""
+"""The controller as users call it, with a separate home."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIMIT_S = 280
 
 
 def await_(condition: Callable[[], bool]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline
@@ -32,14 +32,14 @@ def await_(condition: Callable[[], bool]) -> None:
 
 @dataclass(frozen=True)
 class Controller:
-    """Where ``vcagent fleet`` is called.
+    """A controller that calls ``vcagent fleet``.
 
     Args:
         folder: its home and its working folder.
-        key: the private key that opens the hosts.
-        wheels: what the bundle is made from.
-        kept: where the bundle is kept over the tests.
-        environment: variables that it has beside those of a call.
+        key: the private key for the hosts.
+        wheels: the wheels for the bundle.
+        kept: the folder in which the bundle is kept across tests.
+        environment: variables for all calls, in addition to those of a call.
     """
 
     folder: Path
@@ -51,13 +51,13 @@ class Controller:
 
     @property
     def known_hosts(self) -> Path:
-        """Its file of host keys."""
+        """The controller's file of host keys."""
         return self.folder / "known_hosts"
 
     def write_inventory(
         self, hosts: Mapping[str, Mapping[str, Any]], name: str = "hosts.yaml", **more: str
     ) -> str:
-        """Write an inventory in which every host is reached with the key; more variables for all."""
+        """Write an inventory in which every host is reached with the key; more variables apply to all."""
         variables = {"user": "root", "identity_file": str(self.key), **more}
         (self.folder / name).write_text(yaml.safe_dump({"variables": variables, "hosts": dict(hosts)}))
         return name
@@ -104,16 +104,16 @@ class Controller:
         return process
 
     def end(self) -> None:
-        """End what a test that failed has left."""
+        """End the processes that a failed test has left."""
         for process in self.started:
             process.kill()
             process.communicate()
 
     def fleet(self, *arguments: str, exit_code: int, **environment: str) -> dict[str, Any]:
-        """Call ``vcagent fleet … --json``; the hosts by name, and what else it says.
+        """Call ``vcagent fleet … --json``; return the hosts by name, and the rest of the output.
 
         Raises:
-            AssertionError: if it ends otherwise than expected.
+            AssertionError: if it ends with another exit code.
         """
         process = self.start(*arguments, "--json", **environment)
         out, err = process.communicate(timeout=_LIMIT_S)
@@ -121,14 +121,14 @@ class Controller:
         return self._by_name(out)
 
     def refused(self, *arguments: str, exit_code: int) -> str:
-        """What a call that is refused says."""
+        """Return the error message of a call that is refused."""
         process = self.start(*arguments)
         out, err = process.communicate(timeout=_LIMIT_S)
         assert process.returncode == exit_code, f"{process.returncode}\n{out}\n{err}"
         return err
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Where the hosts of the latest fleet run stand, while another controller works on it."""
+        """Return the status of the hosts of the latest fleet run, while another controller works on it."""
         process = self.start("status", "--json")
         out, _ = process.communicate(timeout=_LIMIT_S)
         hosts: dict[str, dict[str, Any]] = self._by_name(out)["hosts"] if process.returncode == 0 else {}

@@ -1,8 +1,8 @@
 """A real Slurm cluster on this machine: a controller, and four nodes that are daemons with their own ports.
 
 Munge, its key and all state are in one folder, so that a cluster that this machine belongs to is not touched.
-Each node has a /run of its own, as machines have. One directory is hidden from the last node, as if it were
-on no shared file system.
+Each node has its own /run, as machines have. One directory is hidden from the last node, as if it were not on
+a shared file system.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs
 
 @dataclass(frozen=True)
 class SlurmCluster:
-    """A cluster that is up.
+    """A running cluster.
 
     Args:
         folder: its configuration, state and logs.
@@ -64,23 +64,23 @@ class SlurmCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What leads Slurm's programs to it."""
+        """Variables that lead Slurm's programs to the cluster."""
         return {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
     @property
     def unshared(self) -> Path:
-        """A directory that the last node does not see."""
+        """The directory that the last node does not see."""
         return self.folder / "unshared"
 
     def call(self, *command: str, check: bool = True) -> str:
-        """Run one of Slurm's programs; its output."""
+        """Run one of Slurm's programs and return its output."""
         environment = {**os.environ, **self.environment}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         assert not check or done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     def on_last_node(self, command: str) -> None:
-        """Run a shell command where the last node's programs see their files."""
+        """Run a shell command with the last node's view of the files."""
         daemon = subprocess.run(
             ["pgrep", "--full", f"^slurmd -D -N {NODES[-1]}$"], capture_output=True, text=True, check=True
         )
@@ -89,13 +89,13 @@ class SlurmCluster:
         )
 
     def nodes(self) -> dict[str, str]:
-        """The state of each node."""
+        """Return the state of each node."""
         lines = self.call("sinfo", "-h", "-N", "-o", "%N %T", "-p", "gpu", check=False).splitlines()
         return dict(line.split() for line in lines)
 
     def rest(self) -> None:
         """Cancel every job, and wait until all nodes are idle."""
-        for partition in ("gpu", "one"):  # scancel takes one: a second would replace the first
+        for partition in ("gpu", "one"):  # scancel takes only one: a second would replace the first
             self.call("scancel", f"--partition={partition}", check=False)
         for node in NODES:
             self.call("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)
@@ -111,7 +111,7 @@ class SlurmCluster:
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[SlurmCluster]:
-    """Start a cluster, and end it.
+    """Start a cluster, and stop it at the end.
 
     Args:
         folder: an empty folder.
@@ -122,7 +122,7 @@ def running_cluster(folder: Path) -> Iterator[SlurmCluster]:
     key = folder / "munge.key"
     key.write_bytes(os.urandom(1024))
     key.chmod(0o600)
-    folder.chmod(0o755)  # munged wants it so
+    folder.chmod(0o755)  # munged requires it
     host = socket.gethostname().partition(".")[0]
     ports = _free_ports(1 + len(NODES))
     nodes = [
@@ -153,7 +153,7 @@ def running_cluster(folder: Path) -> Iterator[SlurmCluster]:
 
 
 def _node(name: str, hidden: Sequence[str]) -> list[str]:
-    """A node's daemon, with folders that are its own."""
+    """Return the command line of a node's daemon, with its own folders."""
     mounts = "".join(f"mount -t tmpfs none {folder} && " for folder in hidden)
     return ["unshare", "--mount", "sh", "-c", f"{mounts}exec slurmd -D -N {name}"]
 
@@ -162,7 +162,7 @@ def _node(name: str, hidden: Sequence[str]) -> list[str]:
 def _daemon(command: Sequence[str], cluster: SlurmCluster) -> Iterator[None]:
     environment = {**os.environ, **cluster.environment}
     with (cluster.folder / f"{command[0]}.log").open("ab") as log:
-        # A test run that is killed leaves no daemon behind.
+        # If the test run is killed, no daemon remains.
         ending = ["setpriv", "--pdeathsig", "TERM", *command]
         process = subprocess.Popen(ending, stdout=log, stderr=log, env=environment)
     try:
@@ -192,5 +192,5 @@ def _free_ports(count: int) -> list[int]:
 
 
 def missing_programs() -> list[str]:
-    """What of PROGRAMS is not here."""
+    """Return the programs of PROGRAMS that are missing."""
     return [program for program in PROGRAMS if shutil.which(program) is None]

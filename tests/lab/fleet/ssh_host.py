@@ -1,4 +1,4 @@
-"""Hosts with a real sshd, each a container; some run systemd and can be rebooted."""
+"""Hosts with a real sshd, each in a container; some run systemd and can be rebooted."""
 
 from __future__ import annotations
 
@@ -36,40 +36,40 @@ _SYSTEMD = (
 
 @dataclass(frozen=True)
 class SshHost:
-    """One host."""
+    """A host with sshd."""
 
     engine: DockerEngine
     name: str
     address: str
 
     def run(self, command: str, *, check: bool = True) -> str:
-        """Run a shell command there as root, beside SSH; its output."""
+        """Run a shell command on the host as root, without SSH; return its output."""
         return self.engine.docker("exec", self.name, "sh", "-c", command, check=check)
 
     def host_key(self) -> str:
-        """Its key as a line of known_hosts."""
+        """Return its key as a line of known_hosts."""
         kind, key = self.run("cat /etc/ssh/ssh_host_ed25519_key.pub").split()[:2]
         return f"{self.address} {kind} {key}\n"
 
     def freeze(self) -> None:
-        """Let everything there stand still: the kernel goes on to accept connections."""
+        """Stop all processes on the host; the kernel still accepts connections."""
         self.engine.docker("pause", self.name)
 
     def thaw(self) -> None:
-        """The opposite."""
+        """Continue all processes on the host."""
         self.engine.docker("unpause", self.name)
 
     def deafen(self) -> None:
-        """End all connections and take no more: sshd stands still, what runs goes on."""
+        """End all connections and accept no more: sshd is stopped, other processes continue."""
         self.engine.docker("kill", "--signal=STOP", self.name)
         self.run("pkill -f '[s]shd: .*@notty'")
 
     def undeafen(self) -> None:
-        """The opposite."""
+        """Accept connections again."""
         self.engine.docker("kill", "--signal=CONT", self.name)
 
     def boot(self) -> str:
-        """When its first process began."""
+        """Return the start time of its first process."""
         return self.run("cut -d' ' -f22 /proc/1/stat", check=False).strip()
 
 
@@ -82,15 +82,15 @@ def start_hosts(
     systemd: bool = False,
     options: Sequence[str] = (),
 ) -> list[SshHost]:
-    """Start hosts and wait until each of them takes connections.
+    """Start hosts and wait until each of them accepts connections.
 
     Args:
-        engine: where they run.
-        image: what they are made from.
-        names: what they are called.
-        public_key: what opens them.
-        systemd: whether systemd runs them.
-        options: more of Docker's.
+        engine: the engine that runs them.
+        image: their image.
+        names: their names.
+        public_key: the key that gives access to them.
+        systemd: whether they run systemd.
+        options: more options for Docker.
     """
     setup = _KEYS.format(key=public_key.read_text().strip())
     start = "exec /sbin/init" if systemd else "exec /usr/sbin/sshd -De"
@@ -119,7 +119,7 @@ def start_hosts(
 
 
 def _speaks(address: str) -> bool:
-    """Whether a server there has begun to speak SSH."""
+    """Return True if the server at an address has begun to speak SSH."""
     try:
         with socket.create_connection((address, 22), timeout=10) as connection:
             return connection.recv(4) == b"SSH-"

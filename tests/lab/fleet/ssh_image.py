@@ -1,4 +1,4 @@
-"""The image of SSH hosts: Debian with sshd, sudo, Python and systemd, which only some of them start."""
+"""The image of SSH hosts: Debian with sshd, sudo, Python, and systemd, which only some hosts start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["SUDO_PASSWORD", "ssh_base", "ssh_image"]
 
 SUDO_PASSWORD = "right-horse-battery"
-"""Of the user ``asked``, for logging in as well."""
+"""Password of the user ``asked``, for sudo and for logging in."""
 
 _SUITE = "bookworm"
 _PACKAGES = (
@@ -34,7 +34,7 @@ mkdir -p /run/sshd /root/.ssh
 rm /etc/ssh/ssh_host_*
 printf 'MaxStartups 100\\nPermitRootLogin prohibit-password\\nUseDNS no\\n' >/etc/ssh/sshd_config.d/lab.conf
 """
-"""easy: sudo without a password; asked: with one; plain: none. A password of ``*`` is no locked account."""
+"""easy: sudo without a password; asked: with one; plain: no sudo. A password of ``*`` does not lock it."""
 
 
 def ssh_base() -> Path:

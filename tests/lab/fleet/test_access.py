@@ -1,4 +1,4 @@
-"""Who is let in on a fleet's hosts, and a controller that has nothing but a bundle made beforehand."""
+"""Logins to a fleet's hosts, and a controller that has nothing but a bundle made beforehand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded profile on three hosts at once, over SSH."""
+"""The embedded profile on three hosts at the same time, over SSH."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _EMBEDDED = Path(__file__).parents[3] / "profiles" / "PERF-CPU-MLPERF.yaml"
 
 
 def entries(hosts: list[SshHost], controller: Controller) -> str:
-    """An inventory of hosts whose keys are known then."""
+    """Return an inventory of hosts whose keys are then known."""
     with controller.known_hosts.open("a") as known:
         known.writelines(host.host_key() for host in hosts)
     return controller.write_inventory({host.name: {"address": host.address} for host in hosts})
 
 
 def embedded_wheels() -> Path:
-    """What the embedded profile installs, as wheels for the hosts' Python."""
+    """Return the packages of the embedded profile as wheels for the hosts' Python."""
     profile = yaml.safe_load(_EMBEDDED.read_text())
     parameters = next(one["parameters"] for one in profile["dependencies"] if "Python" in one["type"])
 
@@ -50,7 +50,7 @@ def test_the_embedded_profile_runs_on_three_hosts_at_once(
     mount = f"--volume={embedded_wheels()}:/wheels:ro"
     hosts = start_hosts(docker_engine, ssh_base, names, Path(f"{controller.key}.pub"), options=[mount])
     small = "OfflineMinDuration=1,,,OfflineMinQueryCount=60,,,AccuracySamples=16,,,MaxOutputTokens=4"
-    # Three hosts of two threads each would mostly wait for each other on a machine of two cores.
+    # On a machine with two cores, three hosts of two threads each would mostly wait for each other.
     small += ",,,Threads=1"
     fleet = controller.fleet(
         *("run", "-i", entries(hosts, controller), "-p", "PERF-CPU-MLPERF.yaml"),

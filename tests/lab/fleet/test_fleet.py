@@ -1,4 +1,4 @@
-"""``vcagent fleet`` against real SSH servers: what goes wrong is named, what works comes home."""
+"""``vcagent fleet`` with real SSH servers: failures are named, and results are brought home."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.lab
 
 ROOT = "uid=0(root)"
 UNUSED = "192.0.2.1"
-"""RFC 5737: nobody answers there."""
+"""An address of RFC 5737, at which nothing answers."""
 
 
 def latest(controller: Controller) -> Path:
@@ -31,7 +31,7 @@ def latest(controller: Controller) -> Path:
 
 
 def gated(controller: Controller) -> str:
-    """A profile that notes each start and goes on when a file is there."""
+    """Return a profile that notes each start and goes on once a file exists."""
     return controller.write_profile(
         "sh -c 'echo once >>/root/effects; until [ -e /root/gate ]; do sleep 0.1; done'"
     )
@@ -285,7 +285,7 @@ def test_a_host_that_takes_too_long_is_stopped_and_named(
     late = fleet["hosts"][hosts[1].name]
     assert "not done within 60 s" in late["reason"]
     home = latest(controller) / "hosts" / late["folder"]
-    assert json.loads((home / "run.json").read_text())["exit_code"] == 9  # stopped, and its files came home
+    assert json.loads((home / "run.json").read_text())["exit_code"] == 9  # stopped, with its files fetched
     assert (home / "logs" / "1-actions-0-execute.log").is_file()
     await_(lambda: hosts[1].run("pgrep -f [r]oot/gate", check=False) == "")
 
@@ -305,7 +305,7 @@ def test_a_planted_secret_is_nowhere(controller: Controller, hosts: list[SshHost
         "run", "-i", inventory, "-p", profile, "--env=OTHER_TOKEN",
         VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD, OTHER_TOKEN=other,
     )  # fmt: skip
-    # What the profile itself puts into a command line is there: all of it runs in this shell.
+    # Values that the profile puts into a command line appear there: it all runs in this shell.
     everything = ["ps", "axww", "-o", "args"]
     lists = []
     while not host.run("cat /root/effects 2>/dev/null || true"):

@@ -1,4 +1,4 @@
-"""One slow host of 16: its link passes half of what the others' do, and its numbers give it away."""
+"""One slow host of 16: its link has half the bandwidth of the others, which shows in its numbers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _REQUIREMENTS = ("mlcommons-loadgen==6.0.17", "aiohttp>=3.9,<4")
 
 
 def loadgen_environment() -> Path:
-    """An environment that has LoadGen, for the hosts' Python."""
+    """Return an environment with LoadGen for the hosts' Python."""
 
     def make(folder: Path) -> None:
         (folder / "bin").mkdir()
@@ -68,7 +68,7 @@ def loadgen_environment() -> Path:
 
 @pytest.fixture
 def server(controller: Controller, docker_engine: DockerEngine, ssh_base: str) -> SshHost:
-    """A host that all others ask, on port 8000; the agent has been there before."""
+    """Return a host that all others query, on port 8000; the agent has run there before."""
     mount = f"--volume={_IN_ENVIRONMENT}:/in_environment:ro"
     host = start_hosts(
         docker_engine, ssh_base, ["link-server"], Path(f"{controller.key}.pub"), options=[mount]
@@ -85,7 +85,7 @@ def server(controller: Controller, docker_engine: DockerEngine, ssh_base: str) -
 
 @pytest.fixture
 def image(docker_engine: DockerEngine, server: SshHost) -> Iterator[str]:
-    """A host where the agent has been before: to unpack it everywhere is not what is tested here."""
+    """Make an image on which the agent has run before: unpacking it on each host is not tested here."""
     name = f"{LABEL}/linked"
     docker_engine.docker("commit", server.name, name)
     yield name
@@ -94,7 +94,7 @@ def image(docker_engine: DockerEngine, server: SshHost) -> Iterator[str]:
 
 @pytest.fixture
 def linked_hosts(controller: Controller, docker_engine: DockerEngine, image: str) -> Iterator[list[SshHost]]:
-    """Hosts whose links pass so many bits a second: the kernel's work, which other load does not move."""
+    """Start hosts whose links have a fixed bandwidth, which the kernel enforces under any load."""
     options = ["--cap-add=NET_ADMIN", f"--volume={loadgen_environment()}:/environment:ro"]
     names = [f"link-{number}" for number in range(1, COUNT + 1)]
     hosts = start_hosts(docker_engine, image, names, Path(f"{controller.key}.pub"), options=options)
@@ -139,7 +139,7 @@ def test_one_slow_host_of_16_is_found(
     folder = controller.folder / "results" / "fleet" / "latest"
 
     found = json.loads((folder / "fleet.json").read_text())["diagnosis"]
-    # Well hosts share two processors: one may be more than the default 5 % behind. None is far behind.
+    # Healthy hosts share two processors: one may be more than the default 5 % behind, but never far behind.
     assert SLOW in found["defective"]
     defects = [
         (defect["variance"], host["host"], defect)
@@ -170,7 +170,7 @@ def test_one_slow_host_of_16_is_found(
 
 
 def diagnosis(*arguments: str | Path) -> dict[str, Any]:
-    """What ``vcagent diagnose`` finds."""
+    """Return the findings of ``vcagent diagnose``."""
     command = [sys.executable, "-m", "agent", "diagnose", *map(str, arguments), "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode in {0, 10}, ended.stderr

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.lab
 
 
 def gated(controller: Controller) -> str:
-    """A profile that notes each start and goes on when a file is there."""
+    """Return a profile that notes each start and goes on once a file exists."""
     folder = controller.folder
     return controller.write_profile(
         f"sh -c 'echo $SLURMD_NODENAME >>{folder}/effects; until [ -e {folder}/gate ]; do sleep 0.1; done'"
@@ -35,7 +35,7 @@ def gated(controller: Controller) -> str:
 
 
 def effects(controller: Controller) -> list[str]:
-    """The nodes that have begun, once for each time."""
+    """Return the nodes that have begun, once for each time."""
     file = controller.folder / "effects"
     return sorted(file.read_text().split()) if file.is_file() else []
 
@@ -77,7 +77,7 @@ def test_each_node_once_one_down_one_failing(slurm_controller: Controller, slurm
     assert (folder / "report.html").is_file()
     again = yaml.safe_load((folder / "failed.yaml").read_text())["hosts"]
     assert set(again) == {"n2", "fails", "nowhere"}
-    await_(lambda: slurm.call("squeue", "-h") == "")  # slurmd takes a moment to bring a job to its end
+    await_(lambda: slurm.call("squeue", "-h") == "")  # slurmd takes a moment to end a job
     slurm.call("scontrol", "update", "NodeName=n2", "State=RESUME")
     slurm.wait_idle()
     retried = slurm_controller.fleet("retry", exit_code=10)["hosts"]
@@ -136,7 +136,7 @@ def test_what_waits_says_why_and_what_is_cancelled_is_named(
 
 @contextmanager
 def without_python(slurm: SlurmCluster) -> Iterator[dict[str, object]]:
-    """The last node, an entry of an inventory, as one where no program called python is left."""
+    """Provide the last node, as an inventory entry, without any program called python."""
     programs = {
         path.resolve() for folder in ("/usr/bin", "/usr/local/bin") for path in Path(folder).glob("python3*")
     }
@@ -162,7 +162,7 @@ def test_a_time_limit_and_a_node_without_python_are_named(
         inventory = inventory_of(slurm_controller, "n2", n1={"parameters": {"Seconds": "600"}}, n4=bare)
         process = slurm_controller.start(*run(inventory, profile, "--json"), PATH="/usr/bin:/bin")
         await_(lambda: "n1" in effects(slurm_controller))
-        # As if it had been submitted with it: the least limit is a minute. An end that is past is refused.
+        # As if submitted with this limit: the least limit is a minute, and an end in the past is refused.
         job = slurm_controller.status()["n1"]["job"]
         slurm.call("scontrol", "update", f"JobId={job}", "EndTime=now+5")
         out, err = process.communicate(timeout=DEADLINE_S)
@@ -210,7 +210,7 @@ def test_a_planted_secret_is_nowhere(slurm_controller: Controller, slurm: SlurmC
     process = slurm_controller.start(
         *run(inventory, profile, "--env=OTHER_TOKEN"), OTHER_TOKEN=other, TMPDIR=str(on_node)
     )
-    # What the profile itself puts into a command line is there: all of it runs in this shell.
+    # Values that the profile puts into a command line appear there: it all runs in this shell.
     lists = []
     while not effects(slurm_controller):
         assert process.poll() is None, process.communicate()

@@ -1,7 +1,7 @@
-"""A host for NVIDIA's harness: an engine, an account, GPUs that nvidia-smi tells of, a stand-in repository.
+"""A host for NVIDIA's harness: an engine, an account, GPUs in nvidia-smi, a stand-in repository.
 
-The repository behaves as closed/NVIDIA does: its targets of make, how its code knows systems, what it writes.
-Its LoadGen logs are real ones; there is no GPU and no TensorRT.
+The repository behaves as closed/NVIDIA does: its make targets, its detection of systems, its output. Its
+LoadGen logs are real ones; GPUs and TensorRT are absent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LEFT_OUT = {
 
 
 def write_repository(folder: Path, version: str) -> None:
-    """Write a stand-in of a results repository, of one round."""
+    """Write a stand-in for a results repository of one round."""
     shutil.copytree(REPOSITORY, folder, ignore=lambda _, names: {"__pycache__"} & {*names})
     nvidia = folder / "closed" / "NVIDIA"
     (nvidia / "VERSION").write_text(f"{version}\n")
@@ -62,10 +62,10 @@ def write_repository(folder: Path, version: str) -> None:
 
 
 def base_archive(tree: Path) -> bytes:
-    """The file system of the base image as a tar: this host's make and Python, and busybox.
+    """Return the file system of the base image as a tar: this host's make and Python, and busybox.
 
     Args:
-        tree: a folder to make it in; it is gone afterwards.
+        tree: a folder to make it in; it is removed afterwards.
     """
     for folder in ("bin", "usr/bin", "tmp", "etc", "root"):
         (tree / folder).mkdir(parents=True, exist_ok=True)
@@ -95,12 +95,12 @@ def base_archive(tree: Path) -> bytes:
 
 @dataclass(frozen=True)
 class HarnessHost:
-    """Where a run takes place.
+    """The host of a run.
 
     Args:
         engine: runs the container.
-        folder: everything of the test; its account may look into it.
-        account: whose account runs the harness.
+        folder: all files of the test; the account may read it.
+        account: the account that runs the harness.
     """
 
     engine: RestartableDocker
@@ -109,7 +109,7 @@ class HarnessHost:
 
     @property
     def nvidia(self) -> Path:
-        """The stand-in of closed/NVIDIA."""
+        """The stand-in for closed/NVIDIA."""
         return self.folder / "repository" / "closed" / "NVIDIA"
 
     @property
@@ -118,18 +118,18 @@ class HarnessHost:
         return self.folder / "scratch"
 
     def set(self, name: str, *values: str) -> None:
-        """Tell the stand-in what to do: ``fail``, ``hang``, ``invalid``, ``cpu``, ``gpu``, ``count``."""
+        """Set the stand-in's behaviour: ``fail``, ``hang``, ``invalid``, ``cpu``, ``gpu``, ``count``."""
         path = self.nvidia / "standin" / name
         path.write_text("".join(f"{value}\n" for value in values))
         os.chown(path, self.account.pw_uid, self.account.pw_gid)
 
     def effects(self) -> list[str]:
-        """The stages that were begun, in order."""
+        """Return the stages that were begun, in order."""
         path = self.nvidia / "standin" / "effects"
         return path.read_text().split() if path.exists() else []
 
     def gpus(self, name: str, memory_mib: int, count: int) -> None:
-        """Let nvidia-smi tell of other GPUs."""
+        """Let nvidia-smi report other GPUs."""
         lines = [
             f"00000000:{number + 1:02X}:00.0, {name}, {memory_mib}, 550.90.07, Disabled"
             for number in range(count)
@@ -141,7 +141,7 @@ class HarnessHost:
 
 @contextmanager
 def harness_host(engine: RestartableDocker, version: str) -> Iterator[HarnessHost]:
-    """Make a host; its account and its folder go with the context."""
+    """Make a host; its account and its folder are removed at the end."""
     subprocess.run(["useradd", "--create-home", "--password=*", ACCOUNT], check=False)
     folder = Path(tempfile.mkdtemp(prefix="vcagent-harness-"))
     try:

@@ -29,7 +29,7 @@ RESUME_S = 120
 
 
 def needs_types(*names: str) -> pytest.MarkDecorator:
-    """Skip where a component type is not registered."""
+    """Skip a test if a component type is not registered."""
     setup = configparser.ConfigParser()
     setup.read(Path(__file__).parents[3] / "setup.cfg")
     lines = setup["options.entry_points"]["vcagent.components"].split("\n")
@@ -38,7 +38,7 @@ def needs_types(*names: str) -> pytest.MarkDecorator:
 
 
 def element(kind: str, scenario: str, **parameters: Any) -> dict[str, Any]:
-    """An element of a profile."""
+    """Return an element of a profile."""
     return {"Type": kind, "Parameters": {"Scenario": scenario, **parameters}}
 
 
@@ -48,7 +48,7 @@ def profile_with(
     actions: Iterable[dict[str, Any]] = (),
     name: str = "LAB",
 ) -> str:
-    """Write a profile to a host; its path there."""
+    """Write a profile to a host; return its path there."""
     path = f"/root/{name}.json"
     content = {"Description": "A test.", "Dependencies": [*dependencies], "Actions": [*actions]}
     host.put(path, json.dumps(content))
@@ -56,10 +56,10 @@ def profile_with(
 
 
 def planned_steps(host: LabHost, profile: str, *options: str) -> list[str]:
-    """The steps of the plan as ``Type: step``.
+    """Return the steps of the plan as ``Type: step``.
 
     Raises:
-        RuntimeError: if it cannot be planned.
+        RuntimeError: if planning fails.
     """
     plan = json.loads(host.vcagent("plan", "--profile", profile, "--json", *options, check=True).stdout)
     return [f"{part['type']}: {step['name']}" for part in plan["components"] for step in part["steps"]]
@@ -84,16 +84,16 @@ def run_until(host: LabHost, arguments: Sequence[str], line: str) -> None:
 
 
 def latest_run(host: LabHost) -> dict[str, Any]:
-    """The description of the latest run."""
+    """Return the description of the latest run."""
     description: dict[str, Any] = json.loads(host.read("/root/results/latest/run.json"))
     return description
 
 
 def await_resumed_run(host: LabHost) -> dict[str, Any]:
-    """Wait until the unit that goes on with a run has ended and is gone; the run's description.
+    """Wait until the unit that resumes a run has ended and is removed; return the run's description.
 
     Raises:
-        TimeoutError: if that takes too long; with what the unit said.
+        TimeoutError: if that takes too long; with the unit's output.
     """
     deadline = time.monotonic() + RESUME_S
     while time.monotonic() < deadline:

@@ -17,7 +17,7 @@ _ROOT = Path(__file__).parents[3]
 _PACKAGES = ("agent", "actions", "dependencies", "parsers", "profiles", "gpu_configs")
 _FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 _PYTHON = "3.11"
-"""Of the lab host, Debian 12."""
+"""Python version of the lab host, Debian 12."""
 
 
 def _pip(*arguments: str | Path) -> None:
@@ -25,7 +25,7 @@ def _pip(*arguments: str | Path) -> None:
 
 
 def dependency_wheels(python: str = _PYTHON) -> Path:
-    """The folder of the wheels that setup.cfg asks for, for a Python such as the lab host's."""
+    """Return the folder of the wheels that setup.cfg requires, for a Python such as the lab host's."""
     setup = configparser.ConfigParser()
     setup.read(_ROOT / "setup.cfg")
     wanted = setup["options"]["install_requires"].split("\n")[1:]
@@ -37,7 +37,7 @@ def dependency_wheels(python: str = _PYTHON) -> Path:
 
 
 def agent_wheel() -> Path:
-    """The wheel of the repository as it is now."""
+    """Return the wheel of the repository in its current state."""
     sources = [_ROOT / name for name in _FILES]
     for package in _PACKAGES:
         files = (path for path in (_ROOT / package).rglob("*") if path.is_file())
@@ -45,7 +45,7 @@ def agent_wheel() -> Path:
     names = [str(path.relative_to(_ROOT)) for path in sources]
 
     def build(folder: Path) -> None:
-        # setuptools leaves build/ beside its sources: a copy bears that.
+        # setuptools leaves build/ next to its sources, so it works on a copy.
         with TemporaryDirectory() as copy:
             for source, name in zip(sources, names, strict=True):
                 (Path(copy) / name).parent.mkdir(parents=True, exist_ok=True)

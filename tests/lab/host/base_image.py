@@ -1,4 +1,4 @@
-"""The file system of a lab host: Debian with systemd, and the packages that its own Docker is made from."""
+"""The file system of a lab host: Debian with systemd, and the packages for its own Docker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DOWNLOADS = (*SOURCES, "busybox-static")
 
 
 def base_folder() -> Path:
-    """A folder with ``root.tar`` and ``debs/``, made by mmdebstrap in half a minute, once."""
+    """Return a folder with ``root.tar`` and ``debs/``, made once by mmdebstrap in half a minute."""
     return cached_folder("host-base", fingerprint(_SUITE, _PACKAGES, _DOWNLOADS), _make)
 
 

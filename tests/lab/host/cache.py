@@ -1,4 +1,4 @@
-"""What takes long is made once: a folder for each recipe, whole or not there."""
+"""A cache for slow results: a folder for each recipe, complete or absent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CACHE = Path.home() / ".cache" / "vcagent-tests"
 
 
 def fingerprint(*parts: object) -> str:
-    """A short name for a recipe: texts, and files by their content."""
+    """Return a short name for a recipe: texts, and files by their content."""
     digest = hashlib.sha256()
     for part in parts:
         content = part.read_bytes() if isinstance(part, Path) else repr(part).encode()
@@ -26,17 +26,17 @@ def fingerprint(*parts: object) -> str:
 
 
 def cached_folder(kind: str, recipe: str, make: Callable[[Path], None]) -> Path:
-    """The folder that a recipe makes; older ones of its kind are removed.
+    """Return the folder that a recipe makes; older folders of its kind are removed.
 
     Args:
-        kind: the beginning of its name.
-        recipe: a fingerprint of all that it is made from.
+        kind: the beginning of the folder's name.
+        recipe: a fingerprint of everything that it is made from.
         make: fills an empty folder.
     """
     folder = CACHE / f"{kind}-{recipe}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{kind}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want to make it at once
         if not folder.exists():
             for old in CACHE.glob(f"{kind}-*"):
                 shutil.rmtree(old)

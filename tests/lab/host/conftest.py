@@ -1,4 +1,4 @@
-"""Fixtures: a web with the names of the real one, and hosts, each fresh."""
+"""Fixtures: a web server with the names of real servers, and fresh hosts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lab:
-    """Where hosts are started.
+    """The parts that hosts are started from.
 
     Args:
         engine: runs them.
-        image: what they are made from.
-        names: the addresses that they know the web's servers by.
-        numbers: what tells them apart.
+        image: their image.
+        names: the addresses under which they know the web's servers.
+        numbers: numbers that make their names unique.
     """
 
     engine: DockerEngine
@@ -42,7 +42,7 @@ class Lab:
 
 @pytest.fixture(scope="session")
 def lab(docker_engine: DockerEngine) -> Lab:
-    """Hosts that know one web server by the names of Ubuntu's, NVIDIA's and Docker's servers."""
+    """Provide hosts that know one web server by the names of Ubuntu's, NVIDIA's and Docker's servers."""
     base = base_folder()
     web = web_folder(base)
     image = host_image(docker_engine, base, web)
@@ -66,7 +66,7 @@ def lab(docker_engine: DockerEngine) -> Lab:
 
 @pytest.fixture
 def make_host(lab: Lab) -> Iterator[Callable[[Hardware], LabHost]]:
-    """Starts hosts with the hardware that a test wants; they end with the test."""
+    """Return a function that starts hosts with given hardware; they end with the test."""
     hosts: list[LabHost] = []
 
     def make(hardware: Hardware) -> LabHost:
@@ -80,5 +80,5 @@ def make_host(lab: Lab) -> Iterator[Callable[[Hardware], LabHost]]:
 
 @pytest.fixture
 def lab_host(make_host: Callable[[Hardware], LabHost]) -> LabHost:
-    """A fresh host with eight GPUs, four switches and nothing installed."""
+    """Start a fresh host with eight GPUs, four switches and nothing installed."""
     return make_host(Hardware())

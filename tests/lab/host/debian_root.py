@@ -1,7 +1,7 @@
-"""A root of Debian with real NVIDIA packages at hand: real apt, dpkg and DKMS, no GPU and no systemd.
+"""A root of Debian with access to real NVIDIA packages: real apt, dpkg and DKMS, but no GPU and no systemd.
 
-What is tested there is NVIDIA's own software, as Debian packs it: dependencies, scripts, the build of the
-module. It cannot be loaded. Every command has mounts of its own, which end with it.
+It tests NVIDIA's own software as packaged by Debian: dependencies, scripts, the build of the module. The
+module cannot be loaded. Every command has its own mounts, which end with it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _UNAME = '#!/bin/sh\nif [ "$1" = -r ]; then echo {kernel}; else exec /bin/uname 
 
 @dataclass(frozen=True)
 class Release:
-    """A release of Debian, and another suite that has a driver beside its own.
+    """A release of Debian, and a second suite with another driver.
 
     Args:
         suite: such as ``bookworm``.
         beside: such as ``bookworm-backports``.
         python: the version of its Python.
-        headers: whether its cloud kernel's headers are there, for which modules are built.
+        headers: whether the headers of its cloud kernel are included, for which modules are built.
     """
 
     suite: str
@@ -51,28 +51,28 @@ class Release:
 
 
 BOOKWORM = Release("bookworm", "bookworm-backports", "3.11")
-"""535.261.03, and 535.216.03 in backports."""
+"""Has 535.261.03, and 535.216.03 in backports."""
 TRIXIE = Release("trixie", "bookworm", "3.13", headers=False)
-"""550.163.01, and 535.261.03 of the release before; nothing is built."""
+"""Has 550.163.01, and 535.261.03 of the previous release; no module is built."""
 
 
 @dataclass(frozen=True)
 class DebianRoot:
-    """One root, which a test may change.
+    """A root that a test may change.
 
     Args:
-        path: where it is.
-        kernel: the release of the kernel that it believes to run; empty where it is this machine's.
+        path: its folder.
+        kernel: the kernel release that it reports; empty for this machine's.
     """
 
     path: Path
     kernel: str
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command in it.
+        """Run a command in the root.
 
         Raises:
-            AssertionError: if it fails and ``check`` is set; with its output.
+            AssertionError: if it fails and ``check`` is set; with the output.
         """
         words = ["unshare", "--mount", "sh", "-c", _MOUNTS, str(self.path), *command]
         env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
@@ -84,7 +84,7 @@ class DebianRoot:
         return result
 
     def vcagent(self, version: str, command: str = "", **parameters: Any) -> subprocess.CompletedProcess[str]:
-        """Run or plan a profile that asks for a driver."""
+        """Run or plan a profile that requests a driver."""
         values = {
             "Scenario": "cuda",
             "LinuxDriverVersion": version,
@@ -100,26 +100,26 @@ class DebianRoot:
         return self.run("vcagent", *words, "--profile", "/root/profile.json", *options, check=False)
 
     def planned(self, version: str) -> list[str]:
-        """The names of the steps of a plan."""
+        """Return the names of the steps of a plan."""
         result = self.vcagent(version, "plan")
         assert result.returncode == 0, result.stdout + result.stderr
         plan = json.loads(result.stdout)
         return [step["name"] for part in plan["components"] for step in part["steps"]]
 
     def offered(self, package: str) -> list[str]:
-        """The versions of a package that the repositories have, newest first."""
+        """Return the versions of a package in the repositories, newest first."""
         lines = self.run("apt-cache", "madison", package).stdout.splitlines()
         return list(dict.fromkeys(line.split("|")[1].strip() for line in lines if line.endswith("Packages")))
 
     def versions(self) -> dict[str, str]:
-        """The installed packages that have a driver's version, by name."""
+        """Return the installed packages with a driver's version, by name."""
         shown = self.run("dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\\n").stdout
         found = re.findall(r"^(\S+) (\d{3}\.\S+) .i $", shown, re.MULTILINE)
         return {name: version for name, version in found if re.search("nvidia|libcuda|libnv", name)}
 
 
 def debian_root(release: Release, folder: Path) -> DebianRoot:
-    """Unpack a root into an empty folder and put the agent into it."""
+    """Unpack a root into an empty folder and install the agent in it."""
     packages = (*_PACKAGES, *(("linux-headers-cloud-amd64",) if release.headers else ()))
     cached = cached_folder(
         f"debian-{release.suite}",
@@ -136,12 +136,12 @@ def debian_root(release: Release, folder: Path) -> DebianRoot:
     wheel = next((folder / "opt").glob("vcagent-*.whl")).name
     root.run("/opt/vcagent/bin/pip", "install", "--quiet", "--no-index", "--no-deps", f"/opt/{wheel}")
     root.run("ln", "-s", "/opt/vcagent/bin/vcagent", "/usr/local/bin/vcagent")
-    root.run("apt-get", "update", "-qq")  # those of the cache may be old
+    root.run("apt-get", "update", "-qq")  # the cached lists may be old
     return root
 
 
 def _make(folder: Path, release: Release, packages: tuple[str, ...]) -> None:
-    """The base, and the wheels that the agent needs; two minutes."""
+    """Make the base, and the wheels that the agent needs; takes two minutes."""
     tree = folder / "tree"
     options = ["--quiet", "--variant=apt", f"--components={_COMPONENTS.replace(' ', ',')}"]
     subprocess.run(

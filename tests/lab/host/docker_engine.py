@@ -1,4 +1,4 @@
-"""A Docker engine for tests: one that runs already, else one of our own that ends with the tests."""
+"""A Docker engine for tests: a running one if there is any, else a separate one that ends with the tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LABEL", "DockerEngine", "EngineUnavailableError", "running_engine"]
 
 LABEL = "vcagent-test-lab"
-"""On every container and image of the tests: what has it is theirs to remove."""
+"""Label of the tests' containers and images, which marks them for removal."""
 
 _START_S = 60
 
@@ -31,30 +31,30 @@ _CONTAINERS = "10.213.77.128/25"
 
 
 class EngineUnavailableError(Exception):
-    """There is no engine, and none can be started; the text says what is missing."""
+    """No engine runs, and none can be started; the text says what is missing."""
 
 
 @dataclass(frozen=True)
 class DockerEngine:
-    """An engine that answers.
+    """A running engine.
 
     Args:
-        address: as ``docker --host`` takes it; None for the client's own default.
+        address: the value of ``docker --host``; None for the client's default.
     """
 
     address: str | None = None
 
     def command(self, *arguments: str | Path) -> list[str]:
-        """A command line of the client."""
+        """Return a command line of the client."""
         return ["docker", *(["--host", self.address] if self.address else []), *map(str, arguments)]
 
     def docker(
         self, *arguments: str | Path, stdin: bytes | None = None, check: bool = True, timeout_s: float = 300
     ) -> str:
-        """Run the client; its output.
+        """Run the client and return its output.
 
         Raises:
-            RuntimeError: if it fails and ``check`` is set; with all that it said.
+            RuntimeError: if it fails and ``check`` is set; with all its output.
         """
         result = subprocess.run(
             self.command(*arguments),
@@ -72,7 +72,7 @@ class DockerEngine:
         return output
 
     def answers(self) -> bool:
-        """Whether the engine is up."""
+        """Return True if the engine is up."""
         command = self.command("version", "--format", "{{.Server.Version}}")
         try:
             return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
@@ -87,10 +87,10 @@ class DockerEngine:
 
 @contextmanager
 def running_engine() -> Iterator[DockerEngine]:
-    """An engine, for this process alone; nothing of the tests is in it before and after but cached images.
+    """Provide an engine for this process alone; only cached images of the tests are in it before and after.
 
     Raises:
-        EngineUnavailableError: if there is none.
+        EngineUnavailableError: if no engine is available.
     """
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "host-engine.lock").open("w") as lock:
@@ -115,10 +115,10 @@ def _clean(engine: DockerEngine) -> Iterator[DockerEngine]:
 
 @contextmanager
 def _started(folder: Path) -> Iterator[DockerEngine]:
-    """Start dockerd in a network of its own: bridges and packet filters vanish with it.
+    """Start dockerd in a separate network: bridges and packet filters vanish with it.
 
-    A cable leads from its bridge to here, so that the tests reach containers by their addresses.
-    Its images stay in the cache, so that the next start finds them.
+    A cable connects its bridge with this network, so that the tests reach containers by their addresses. Its
+    images stay in the cache for the next start.
     """
     engine = DockerEngine(f"unix://{folder / 'docker.sock'}")
     arguments = [
@@ -148,9 +148,9 @@ def _started(folder: Path) -> Iterator[DockerEngine]:
 
 
 def _connect(process_id: int) -> None:
-    """Lay a cable from the bridge in a process's network to this one.
+    """Lay a cable from the bridge in a process's network to this network.
 
-    One that a killed test run has left would lead into nowhere: only the holder of the lock has a cable.
+    The cable of a killed test run would lead nowhere: only the holder of the lock has a cable.
     """
     here = f"vcagent-lab{process_id % 1000}"
     there = f"nsenter --net=/proc/{process_id}/ns/net ip link set lab master docker0 up"

@@ -1,4 +1,4 @@
-"""The image of lab hosts: the base, its stand-in hardware, whom it trusts, and the agent."""
+"""The image of lab hosts: the base, its stand-in hardware, its trusted keys, and the agent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CMD ["/usr/local/sbin/lab-init"]
 
 
 def base_image(engine: DockerEngine, base: Path) -> str:
-    """The base as an image; imported once for each engine."""
+    """Return the base as an image, imported once for each engine."""
     name = f"{LABEL}/{base.name}"
     if not engine.docker("images", "--quiet", name).strip():
         engine.docker("import", f"--change=LABEL {LABEL}=base", base / "root.tar", name)
@@ -57,12 +57,12 @@ def base_image(engine: DockerEngine, base: Path) -> str:
 
 
 def host_image(engine: DockerEngine, base: Path, web: Path) -> str:
-    """Build the image; the engine does again only what has changed since the last time.
+    """Build the image; the engine repeats only the parts that have changed.
 
     Args:
-        engine: where to build it.
+        engine: the engine that builds it.
         base: the folder of the base.
-        web: the folder of what the web server serves: its authority is trusted.
+        web: the folder that the web server serves; its authority is trusted.
     """
     wheel = agent_wheel()
     name = f"{LABEL}/host"

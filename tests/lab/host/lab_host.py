@@ -1,4 +1,4 @@
-"""A host that tests may do anything to: systemd, apt and Docker are real, its GPUs are not."""
+"""A host that tests may change in any way: systemd, apt and Docker are real, its GPUs are not."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ __all__ = ["Hardware", "LabHost", "start_host"]
 
 _BOOT_S = 60
 _CAPABILITIES = ("SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "SYS_TIME")
-"""Beside Docker's own fourteen: systemd mounts; the nested engine makes networks, and enters containers of
-other accounts (runc opens the namespaces of their processes); NVIDIA's Makefile.docker wants SYS_TIME."""
+"""Capabilities in addition to Docker's own fourteen. systemd mounts; the nested engine makes networks, and
+enters containers of other accounts (runc opens the namespaces of their processes); NVIDIA's Makefile.docker
+requires SYS_TIME."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What is plugged into a host.
+    """The hardware of a host.
 
     Args:
-        gpus: how many GPUs.
-        nvswitches: how many switches; where there are some, the GPUs need a fabric manager.
-        name: the GPUs' name, as their driver gives it.
+        gpus: the number of GPUs.
+        nvswitches: the number of switches; with switches, the GPUs need a fabric manager.
+        name: the GPUs' name, as reported by their driver.
         pci_id: their PCI device number.
         memory_mib: their memory.
-        nouveau: whether the kernel brings its own driver, which takes the GPUs at boot.
-        disks: loop devices of this machine that are disks there.
+        nouveau: whether the kernel has its own driver, which takes the GPUs at boot.
+        disks: loop devices of this machine that are disks on the host.
     """
 
     gpus: int = 8
@@ -48,7 +49,7 @@ class Hardware:
     disks: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """As ``/etc/lab-hardware`` has it."""
+        """Return the content of ``/etc/lab-hardware``."""
         gpu = f"{self.pci_id} {self.memory_mib} {self.name}"
         gpus = [f"gpu 0000:{17 + i:02x}:00.0 {gpu}" for i in range(self.gpus)]
         switches = [f"nvswitch 0000:{5 + i:02x}:00.0 0x22a3" for i in range(self.nvswitches)]
@@ -57,11 +58,11 @@ class Hardware:
 
 
 class LabHost:
-    """One host.
+    """A lab host.
 
     Args:
-        engine: where it runs.
-        name: its container.
+        engine: the engine that runs it.
+        name: the name of its container.
     """
 
     def __init__(self, engine: DockerEngine, name: str) -> None:
@@ -76,10 +77,10 @@ class LabHost:
         env: Mapping[str, str] | None = None,
         timeout_s: float = 240,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command as root and wait; a text is for the shell.
+        """Run a command as root and wait for it; a single text is a shell command.
 
         Raises:
-            RuntimeError: if it fails and ``check`` is set; with its output.
+            RuntimeError: if it fails and ``check`` is set; with the output.
         """
         result = subprocess.run(
             self._exec(command, env), capture_output=True, text=True, timeout=timeout_s, check=False
@@ -91,7 +92,7 @@ class LabHost:
     def start(
         self, command: str | Sequence[str], *, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """Start a command as root; its output, errors among it, is a pipe."""
+        """Start a command as root; its output, including errors, is a pipe."""
         return subprocess.Popen(
             self._exec(command, env, "--interactive"),
             stdin=subprocess.PIPE,
@@ -107,30 +108,30 @@ class LabHost:
         return self.run(["vcagent", *arguments], check=check, timeout_s=timeout_s)
 
     def put(self, path: str, content: str | bytes, mode: int = 0o644) -> None:
-        """Write a file; its folder is made."""
+        """Write a file, and make its folder if necessary."""
         data = content.encode() if isinstance(content, str) else content
         self.engine.docker("cp", "-", f"{self.name}:/", stdin=_archive(path, data, mode))
 
     def read(self, path: str) -> str:
-        """A file's text."""
+        """Return a file's text."""
         return self.run(["cat", "--", path]).stdout
 
     def exists(self, path: str) -> bool:
-        """Whether something of that name is there."""
+        """Return True if a path exists."""
         return self.run(["test", "-e", path], check=False).returncode == 0
 
     def boot(self) -> str:
-        """When the first process began: another one after every reboot; empty while the host is down."""
+        """Return the start time of the first process, which differs after every reboot; empty if down."""
         return self.run("cut -d' ' -f22 /proc/1/stat", check=False).stdout.strip()
 
     def reboot(self) -> None:
-        """Reboot as by ``systemctl reboot`` from outside, and wait until the host is up."""
+        """Reboot the host from outside, as ``systemctl reboot`` does, and wait until it is up."""
         before = self.boot()
         self.engine.docker("restart", "--time=20", self.name)
         self.wait_until_booted(before)
 
     def power_cut(self) -> None:
-        """Stop everything at once, in the middle of whatever it does, and switch the host on again."""
+        """Stop everything at once, whatever it is doing, and start the host again."""
         before = self.boot()
         self.engine.docker("kill", self.name)
         self.engine.docker("start", self.name)
@@ -140,7 +141,7 @@ class LabHost:
         """Wait until systemd has started everything.
 
         Args:
-            before: the boot that is over; another one is waited for.
+            before: the earlier boot; the method waits for another one.
 
         Raises:
             TimeoutError: if that takes more than a minute.
@@ -154,12 +155,12 @@ class LabHost:
         raise TimeoutError(f"{self.name} is not up: {self.engine.docker('logs', self.name)[-2000:]}")
 
     def remove(self) -> None:
-        """Remove it with all that it holds."""
+        """Remove the host with all its data."""
         self.engine.docker("rm", "--force", "--volumes", self.name)
 
     def _exec(self, command: str | Sequence[str], env: Mapping[str, str] | None, *options: str) -> list[str]:
         words = ["sh", "-c", command] if isinstance(command, str) else list(command)
-        # A wide terminal: what is printed is not broken in the middle of what a test looks for.
+        # A wide terminal: output is not wrapped within the texts that a test looks for.
         variables = [f"--env={name}={value}" for name, value in {"COLUMNS": "500", **(env or {})}.items()]
         return self.engine.command("exec", *options, "--workdir=/root", *variables, self.name, *words)
 
@@ -167,14 +168,14 @@ class LabHost:
 def start_host(
     engine: DockerEngine, image: str, name: str, names: Mapping[str, str], hardware: Hardware
 ) -> LabHost:
-    """Start a host and wait until it is up; a second or so.
+    """Start a host and wait until it is up, which takes about a second.
 
     Args:
-        engine: where it runs.
-        image: what it is made from.
-        name: what it is called.
-        names: the addresses of the names that it knows; it knows no other.
-        hardware: what is plugged in.
+        engine: the engine that runs it.
+        image: its image.
+        name: its name.
+        names: addresses of the host names that it knows; it knows no others.
+        hardware: its hardware.
     """
     options = [f"--cap-add={capability}" for capability in _CAPABILITIES]
     options += [f"--security-opt={kind}=unconfined" for kind in ("seccomp", "apparmor")]
@@ -187,7 +188,7 @@ def start_host(
         f"--hostname={name}",
         f"--label={LABEL}",
         *(f"--add-host={other}:{address}" for other, address in names.items()),
-        "--dns=127.0.0.1",  # nobody answers there: another name is unknown at once
+        "--dns=127.0.0.1",  # nothing answers there: other names are unknown at once
         "--cgroupns=private",
         "--restart=always",
         "--env=container=docker",
@@ -202,7 +203,7 @@ def start_host(
 
 
 def _archive(path: str, data: bytes, mode: int) -> bytes:
-    """A tar of one file, for ``docker cp``, which works on a stopped container too."""
+    """Return a tar of one file, for ``docker cp``, which also works on a stopped container."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         inside = PurePosixPath(path).relative_to("/")

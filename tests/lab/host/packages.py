@@ -1,4 +1,4 @@
-"""What somebody installs on a lab host by hand, as the publishers' instructions say."""
+"""Manual installations on a lab host, according to the publishers' instructions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOWNLOAD = "import sys, urllib.request as r; sys.stdout.buffer.write(r.urlopen(s
 
 
 def add_repository(host: LabHost, name: str, key: str, line: str) -> None:
-    """Add a repository as its publisher's instructions say."""
+    """Add a repository according to its publisher's instructions."""
     host.run(f"python3 -c '{DOWNLOAD}' https://{key} >/usr/share/keyrings/{name}.asc")
     source = f"deb [signed-by=/usr/share/keyrings/{name}.asc] https://{line}\n"
     host.put(f"/etc/apt/sources.list.d/{name}.list", source)

@@ -1,4 +1,4 @@
-"""The agent on a host of its own: real apt, a real lock, and the power cut."""
+"""The agent on a separate host: real apt, a real lock, and a power cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a power cut leaves of dpkg's work is finished: packages unpacked, their dependencies missing."""
+"""dpkg's work is finished after a power cut: packages are unpacked, their dependencies missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.lab
 
 
 def leave_unpacked(host: LabHost, package: str) -> None:
-    """Unpack a package alone, as dpkg had done when it was cut short."""
+    """Unpack one package without configuring it, like a dpkg that was cut short."""
     host.run(f"cd /tmp && apt-get download -qq {package} && dpkg --unpack {package}_*.deb", check=False)
     assert host.run(f"dpkg-query -W -f '${{db:Status-Abbrev}}' {package}").stdout == "iU "
 

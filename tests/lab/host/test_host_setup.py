@@ -1,7 +1,7 @@
-"""A bare GPU host is brought to a state in which GPU containers run: on stand-ins of NVIDIA's software.
+"""A bare GPU host is prepared for GPU containers, with stand-ins for NVIDIA's software.
 
-systemd, apt, dpkg and Docker are real; NVIDIA's packages, module, tools and GPUs are not. This proves what
-vcagent does and in which order, not that NVIDIA's software then works.
+systemd, apt, dpkg and Docker are real; NVIDIA's packages, module, tools and GPUs are not. The tests prove the
+agent's actions and their order, not that NVIDIA's software then works.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KEYS = {
     "DockerInstallation": "https://download.docker.com/linux/ubuntu/gpg",
     "NvidiaContainerToolkitInstallation": "https://nvidia.github.io/libnvidia-container/gpgkey",
 }
-"""The lab signs with keys of its own: named like this, the publishers' fingerprints are not asked for."""
+"""Settings without the publishers' fingerprints, because the lab signs with its own keys."""
 
 
 def docker(**parameters: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def toolkit(**parameters: Any) -> dict[str, Any]:
 
 
 def shipped_profile(host: LabHost) -> str:
-    """The profile that users run, on a host: but for the keys as it is."""
+    """Return the shipped profile on a host, unchanged except for the keys."""
     content = yaml.safe_load(PROFILE.read_text())
     for part in content["dependencies"]:
         if key := KEYS.get(part["type"]):
@@ -83,7 +83,7 @@ def cuda(runfile: str, version: str, branch: str) -> dict[str, Any]:
 
 
 def check_working(host: LabHost, version: str) -> None:
-    """Every part has the version, answers, and stays so over a reboot."""
+    """Check that every part has the version and answers, also after a reboot."""
     listed = host.run("nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout.split()
     assert listed == [version] * 8
     assert host.run("systemctl is-active nvidia-fabricmanager docker").stdout.split() == ["active"] * 2

@@ -1,4 +1,4 @@
-"""The lab itself: the stand-ins behave as the real ones do where it matters to the installers."""
+"""The lab itself: the stand-ins behave like the real programs in every way that matters to the installers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's first command on a bare host whose Python is newer than LoadGen's wheels (``make lab``)."""
+"""The README's first command on a bare host with a Python newer than LoadGen's wheels (``make lab``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AUTHORITIES = "/etc/ssl/certs/of-this-machine.crt"
 
 
 def bare_host(folder: Path) -> DebianRoot:
-    """Debian sid with Python, venv and make, and this repository in /root/vcagent; no compiler."""
+    """Return Debian sid with Python, venv and make, and this repository in /root/vcagent; no compiler."""
     if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
         unavailable("needs root and mmdebstrap")
     mirror = "http://deb.debian.org/debian"

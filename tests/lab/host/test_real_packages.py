@@ -1,6 +1,6 @@
-"""The driver half against Debian's real NVIDIA packages: versions side by side, branches, drifts and builds.
+"""The driver's installation with Debian's real NVIDIA packages: versions, branches, drifts and builds.
 
-One installation with a real build by DKMS is part of every run; ``make lab`` runs the others as well.
+Every run includes one installation with a real build by DKMS; ``make lab`` runs the others as well.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def root_of(release: Release, tmp_path: Path) -> DebianRoot:
 
 
 def older_release(host: DebianRoot) -> str:
-    """A release that is offered beside a newer one of its branch: 535.216.03 of backports, in late 2026."""
+    """Return a release offered next to a newer one of its branch: 535.216.03 of backports, in late 2026."""
     offered = host.offered("nvidia-kernel-dkms")
     if len(offered) < 2:
         pytest.skip(f"Debian has one release alone: {offered}")
@@ -42,7 +42,7 @@ def older_release(host: DebianRoot) -> str:
 
 
 def test_an_older_release_of_the_branch_is_built_and_held(tmp_path: Path) -> None:
-    """A newer release is offered beside it, and all of the driver comes in the version that is asked for."""
+    """Install all parts of the driver in the requested version, although a newer release is available."""
     host = root_of(BOOKWORM, tmp_path)
     older = older_release(host)
     assert host.planned(older) == ["driver", "exclude", "hold"]
@@ -50,7 +50,7 @@ def test_an_older_release_of_the_branch_is_built_and_held(tmp_path: Path) -> Non
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"nvidia-current/{older}, {host.kernel}, x86_64: installed" in host.run("dkms", "status").stdout
     versions = host.versions()
-    own = {"nvidia-modprobe", "nvidia-persistenced"}  # Debian gives these versions of their own
+    own = {"nvidia-modprobe", "nvidia-persistenced"}  # Debian gives these their own versions
     assert {full.partition("-")[0] for name, full in versions.items() if name not in own} == {older}
     assert set(versions) <= set(host.run("apt-mark", "showhold").stdout.split())
     assert not [name for name in versions if name.startswith("xserver")]
@@ -59,7 +59,7 @@ def test_an_older_release_of_the_branch_is_built_and_held(tmp_path: Path) -> Non
 
 @in_the_whole_lab
 def test_a_build_that_fails_is_told_and_ended_later(tmp_path: Path) -> None:
-    """The compiler is broken, then mended: the second run finishes what dpkg left half configured."""
+    """Break the compiler, then repair it: the second run finishes what dpkg left half configured."""
     host = root_of(BOOKWORM, tmp_path)
     older = older_release(host)
     compiler = host.path / "usr/local/bin/gcc"

@@ -1,4 +1,4 @@
-"""A run that reboots its host goes on by itself: systemd, its unit and the reboot are real."""
+"""A run that reboots its host resumes by itself: systemd, its unit and the reboot are real."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROFILE = {
 
 
 def wait_until_disarmed(host: LabHost, deadline_s: float = 30) -> None:
-    """The unit goes just after the run's end is written."""
+    """Wait for the unit's removal, which happens just after the run's end is written."""
     until = time.monotonic() + deadline_s
     while "vcagent-resume" in (units := host.run(f"find {UNITS}").stdout):
         assert time.monotonic() < until, units
@@ -44,7 +44,7 @@ def wait_until_disarmed(host: LabHost, deadline_s: float = 30) -> None:
 
 
 def wait_for_run(host: LabHost, exit_code: int, resumed: int, deadline_s: float = 90) -> dict[str, Any]:
-    """run.json when the run has ended so, that often resumed; read while the host goes down and comes up."""
+    """Return run.json once the run has this exit code and number of resumes, also across reboots."""
     until = time.monotonic() + deadline_s
     while time.monotonic() < until:
         read = host.run("cat /root/results/latest/run.json", check=False)
@@ -84,7 +84,7 @@ def test_armed_it_goes_on_after_a_power_cut(host: LabHost) -> None:
     armed = host.run("vcagent --profile P.json --arm", check=False)
     assert armed.returncode == 8, armed.stdout + armed.stderr
     assert "vcagent-resume" in host.run(f"ls {UNITS}/multi-user.target.wants").stdout
-    for resumed, exit_code in ((1, 8), (2, 0)):  # each goes on to where the next reboot is needed
+    for resumed, exit_code in ((1, 8), (2, 0)):  # each continues to the point of the next reboot
         host.engine.docker("kill", host.name)
         host.engine.docker("start", host.name)
         wait_for_run(host, exit_code, resumed)

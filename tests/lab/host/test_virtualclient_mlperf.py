@@ -1,7 +1,8 @@
-"""VirtualClient's PERF-GPU-MLPERF, as it is, from a bare disk to its results: on stand-ins of NVIDIA's.
+"""VirtualClient's unchanged PERF-GPU-MLPERF, from a bare disk to its results, with stand-ins for NVIDIA.
 
-systemd, apt, git, mount, make and Docker are real; driver, GPUs and what NVIDIA's code computes are not.
-Docker and the container toolkit are there before, since the lab's packages bear no publisher's signature.
+systemd, apt, git, mount, make and Docker are real; the driver, the GPUs and the results of NVIDIA's code are
+not. Docker and the container toolkit are installed before, since the lab's packages lack their publishers'
+signatures.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ SCENARIOS = {
 
 @pytest.fixture
 def disks(tmp_path: Path) -> Iterator[tuple[str, ...]]:
-    """A data disk and one for Docker, each with a file system: loop devices on sparse files."""
+    """Return a data disk and one for Docker, each with a file system: loop devices on sparse files."""
     programs = ("losetup", "mkfs.ext4")
     if os.geteuid() or not all(map(shutil.which, (*programs, *PROGRAMS))) or not PYTHON.exists():
         pytest.skip(f"needs root, {', '.join((*programs, *PROGRAMS))}, {PYTHON}")
@@ -68,7 +69,7 @@ def disks(tmp_path: Path) -> Iterator[tuple[str, ...]]:
 
 @pytest.fixture
 def gpu_host(disks: tuple[str, ...], make_host: Callable[[Hardware], LabHost], tmp_path: Path) -> LabHost:
-    """Eight A100 without a driver, a data disk that is not mounted, Docker, the toolkit, and an account."""
+    """Return a host: eight A100, no driver, an unmounted data disk, Docker, the toolkit, and an account."""
     hardware = Hardware(name="NVIDIA A100-SXM4-40GB", pci_id="0x20b0", memory_mib=40960, disks=disks)
     host = make_host(hardware)
     host.put("/usr/local/sbin/runc", (STANDINS / "runc").read_bytes(), 0o755)
@@ -85,14 +86,14 @@ def gpu_host(disks: tuple[str, ...], make_host: Callable[[Hardware], LabHost], t
 
 
 def virtualclient_s_profile() -> Path:
-    """The profile itself where it is at hand, else the fixture, which test_profiles holds against it."""
+    """Return the profile itself if available, else the fixture, which test_profiles compares with it."""
     shared = Path(os.environ.get("VCAGENT_SHARED") or Path(__file__).parents[4] / "shared")
     real = shared / "peers" / "virtualclient" / "profiles" / FIXTURE.name
     return real if real.exists() else FIXTURE
 
 
 def vcagent(host: LabHost, *arguments: str) -> str:
-    """What it says to the account, which calls it by sudo in its own home."""
+    """Return vcagent's output for the account, which calls it with sudo in its home."""
     command = " ".join(["sudo", "COLUMNS=500", "vcagent", *arguments])
     return host.run(["su", "-", ACCOUNT, "-c", command], timeout_s=900).stdout
 

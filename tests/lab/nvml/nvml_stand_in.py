@@ -1,4 +1,4 @@
-"""A libnvidia-ml of our own, built of C, that nvidia-ml-py loads in place of NVIDIA's."""
+"""A stand-in for libnvidia-ml, written in C, that nvidia-ml-py loads instead of NVIDIA's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOURCE = Path(__file__).with_name("libnvidia_ml.c")
 
 
 class NvmlStandIn:
-    """What the library says: set it while others ask.
+    """The library's values, which can be set while others read them.
 
     Args:
         library: the library.
@@ -38,20 +38,20 @@ class NvmlStandIn:
         self.set()
 
     def set(self, **values: int) -> None:
-        """Change the state, whole at once."""
+        """Change the state, all values at once."""
         self._values |= values
         part = self.state.with_suffix(".part")
         part.write_text("".join(f"{name} {value}\n" for name, value in self._values.items()))
         part.replace(self.state)
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to load this library."""
+        """Return the variables with which a process loads this library."""
         return {"LD_LIBRARY_PATH": str(self.library.parent), "FAKE_NVML_STATE": str(self.state)}
 
 
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library, built once."""
+    """Return the library, built once."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("the stand-in for libnvidia-ml needs a C compiler")
@@ -64,7 +64,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def nvml_stand_in(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStandIn:
-    """The library, loaded into this process instead of NVIDIA's."""
+    """Load the library into this process instead of NVIDIA's."""
     import pynvml
 
     stand_in = NvmlStandIn(nvml_library, tmp_path / "nvml_state")

@@ -1,7 +1,7 @@
-"""A small AMQP server that azure-eventhub takes for an event hub: ``python event_hub_server.py PORT FILE``.
+"""A small AMQP server that azure-eventhub accepts as an event hub: ``python event_hub_server.py PORT FILE``.
 
-It stands in for Azure Event Hubs, which runs nowhere else than in Azure. It accepts every token and keeps
-each event as a line of FILE before it says so, so that it can be killed at any moment.
+It stands in for Azure Event Hubs, which runs only in Azure. It accepts every token and writes each event as a
+line of FILE before it acknowledges the event, so that it can be killed at any moment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LARGEST_BYTES = 1_048_576
 
 
 class Hub:
-    """What happens on the server."""
+    """The events on the server."""
 
     def __init__(self, url: str, path: Path) -> None:
         self.url = url

@@ -1,4 +1,4 @@
-"""Journals with many records, for sinks to take."""
+"""Journals with many records, for tests of sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers that sinks are tested with: real ones, started and killed at will."""
+"""Servers for tests of sinks: real ones, started and killed on request."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def azurite() -> str:
 
 
 def moto() -> str:
-    """Make an S3 server; in an environment of its own, or it would bind s3fs to another botocore."""
+    """Make an S3 server, in its own environment, because it would force another botocore on s3fs."""
 
     def make(folder: Path) -> None:
         venv.create(folder, with_pip=True)
@@ -79,11 +79,11 @@ def moto() -> str:
 
 
 class Server:
-    """A server with a port of its own, which it keeps over restarts.
+    """A server with its own port, which stays the same over restarts.
 
     Args:
-        command: how it is started; ``PORT`` stands for its port.
-        log: takes its output.
+        command: the command that starts it; ``PORT`` stands for its port.
+        log: the file for its output.
         health: a path that answers when it is ready; empty to wait for the port alone.
     """
 

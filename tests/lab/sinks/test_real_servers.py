@@ -1,4 +1,4 @@
-"""Sinks and real servers that go down in the middle: nothing is lost, nothing is doubled."""
+"""Sinks with real servers that go down in the middle: nothing is lost, nothing is doubled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 def deliver_over_a_kill(
     journal: Journal, sink: Sink, server: Server, how: signal.Signals, again: Callable[[], Sink]
 ) -> None:
-    """Deliver two batches; the server is down for the third, and another process brings the rest."""
+    """Deliver two batches; the server is down for the third, and another process delivers the rest."""
     first = Delivery(journal, sink)
     assert first.step()
     assert first.step()
@@ -74,7 +74,7 @@ def test_otlp_to_victoria_metrics(journal: Journal, tmp_path: Path) -> None:
         def opened() -> Sink:
             return otlp.open_otlp(f"{server.url}/opentelemetry,signals=metrics", context_of(journal))
 
-        # It says that it has points seconds before they are on its disk: SIGKILL would lose these.
+        # It acknowledges points seconds before they are on its disk: SIGKILL would lose these.
         deliver_over_a_kill(journal, opened(), server, signal.SIGTERM, opened)
         assert values_in_victoria_metrics(server) == (COUNT, set(map(float, range(COUNT))))
         sink = opened()
@@ -219,7 +219,7 @@ def test_content_in_azure_blob_storage(
         )
         store = adlfs.AzureBlobFileSystem(skip_instance_cache=True)
         store.mkdir("logs")
-        server.end()  # it writes its list of containers every few seconds
+        server.end()  # it writes its list of containers only every few seconds
 
         def opened() -> Sink:
             return open_content("az://logs", context_of(journal, mask))
@@ -296,9 +296,9 @@ _FIELDS = {0x10: 10, 0x11: 8, 0x12: 14, 0x13: 11, 0x14: 11, 0x15: 6, 0x16: 3}
 
 
 def _pad_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give azure-eventhub frames with all of their fields.
+    """Give azure-eventhub frames with all their fields.
 
-    Proton leaves null fields at the end out, as AMQP allows; azure-eventhub reads them by their place.
+    Proton omits null fields at the end, as AMQP allows; azure-eventhub reads the fields by position.
     """
     from azure.eventhub._pyamqp import _decode, _transport
 

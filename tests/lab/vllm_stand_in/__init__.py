@@ -1,1 +1,1 @@
-"""A folder for PYTHONPATH: what the harness imports of vLLM, without a model or a GPU."""
+"""A folder for PYTHONPATH: the parts of vLLM that the harness imports, without a model or a GPU."""

@@ -1,4 +1,4 @@
-"""Points of EndpointSweep: what is measured, and what would spoil it."""
+"""Points of EndpointSweep: measurements, and conditions that would make them unusable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLIENT = {
 
 
 def write(folder: Path, rows: Sequence[Row], *, concurrency: int = 0, **changes: Any) -> Path:
-    """Write a point of requests at 10/s; ``changes`` replace what load, client and result say."""
+    """Write a point of requests at 10/s; ``changes`` replace values of load, client and result."""
     client = {**CLIENT, **{name: changes.pop(name) for name in CLIENT if name in changes}}
     result = {"client": client, "input_tokens": 100 * len(rows), "cached_tokens": 0, "failures": []}
     result |= {name: changes.pop(name) for name in (*result, "retries", "replies") if name in changes}
@@ -103,7 +103,7 @@ def test_without_limits_there_is_no_goodput(judged: Judged) -> None:
 
 
 def test_a_concurrency_counts_what_lies_within_its_time(judged: Judged) -> None:
-    # One request of 4 s after the other, for 10 s: the third ends 2 s behind the end.
+    # Requests of 4 s, one after the other, for 10 s: the third ends 2 s after the end.
     rows = [(start, start + 1.0, start + 4.0, 4) for start in (0.0, 4.0, 8.0)]
     found = metrics(judged(rows, concurrency=1, input_tokens_mean=None))
     assert found["requests_per_second"].value == pytest.approx(2.5 / 10)

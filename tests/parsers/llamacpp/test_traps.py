@@ -1,4 +1,4 @@
-"""What is easily read wrong in llama.cpp's output."""
+"""Parts of llama.cpp's output that are easy to misread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def part(name: str, ms: float, count: int, unit: str, rate: float | str) -> str:
-    """A line of the timings, without the name of the function that printed it."""
+    """Return a line of the timings, without the name of the function that printed it."""
     each = f"({ms / count:8.2f} ms per token, {rate:>8} tokens per second)"
     return f"{name:>16} time = {ms:10.2f} ms / {count:5d} {unit:6} {each}\n"
 
@@ -100,7 +100,7 @@ def test_the_final_result_stands_anywhere(text: str) -> None:
     output = parse_text(text)
     assert output.complete
     found = values(output)
-    assert found["multiple_choice_accuracy"] == 0.5  # percent became a ratio
+    assert found["multiple_choice_accuracy"] == 0.5  # a ratio instead of percent
     assert found["multiple_choice_accuracy_stderr"] == pytest.approx(0.288675)
     assert found["multiple_choice_random_chance"] == 0.25
     assert found["multiple_choice_tasks"] == 4

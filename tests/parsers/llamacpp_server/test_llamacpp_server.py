@@ -1,9 +1,9 @@
-"""Replies and counters of llama.cpp's server, of real ones: b11549 (xllamacpp, 2026), b3642 (August 2024).
+"""Replies and counters of real llama.cpp servers: b11549 (xllamacpp, 2026), b3642 (August 2024).
 
-The latter is built of llama-cpp-python 0.2.90's sdist on PyPI: ``llama-server -m smol-Q4_K_M.gguf
---alias smol -np 2 -c 512 --metrics``, asked for ``{"prompt": "The capital of France is", "n_predict": 8,
-"temperature": 0, "ignore_eos": true}``, for one token, for a stream, and for its counters before the first
-request and after.
+The latter is built from llama-cpp-python 0.2.90's sdist on PyPI: ``llama-server -m smol-Q4_K_M.gguf
+--alias smol -np 2 -c 512 --metrics``. The requests: ``{"prompt": "The capital of France is", "n_predict": 8,
+"temperature": 0, "ignore_eos": true}``, one token, a stream, and its counters before the first request and
+afterwards.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def test_a_reply_of_one_token_measures_no_generation() -> None:
     output, found = one(REPLIES / "completion_one_token_b3642.json")
     assert output.details["output_tokens"] == 1
     assert found["prompt_tokens_per_second"].value == pytest.approx(66.616, abs=1e-3)
-    assert "generation_tokens_per_second" not in found  # the server told 111111.1
+    assert "generation_tokens_per_second" not in found  # the server reported 111111.1
 
 
 def test_counters_of_2024() -> None:

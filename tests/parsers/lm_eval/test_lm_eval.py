@@ -1,4 +1,4 @@
-"""lm-eval's results: real files of 0.4.13, the shapes of older versions, and broken ones."""
+"""lm-eval's results: real files of 0.4.13, the forms of older versions, and broken files."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def logs() -> Path:
 
 @pytest.fixture
 def edit(tmp_path: Path) -> Edit:
-    """A copy of a case with other values by key (dots as __); without its summary, which would contradict."""
+    """Copy a case with other values by key (dots as __), without its summary, which would contradict them."""
 
     def make(case: str, *, drop: tuple[str, ...] = (), **values: Any) -> Path:
         folder = tmp_path / case

@@ -1,10 +1,10 @@
-"""Makes the logs that the LoadGen parser is tested on, by running LoadGen against a system that only sleeps.
+"""Makes the logs for tests of the LoadGen parser, by running LoadGen with a system that only sleeps.
 
-One case a process, because LoadGen reads its configuration once a process:
+Each case needs its own process, because LoadGen reads its configuration once per process:
 
     PYTHONPATH=<folder with that version's mlperf_loadgen> python make_logs.py CASE FOLDER
 
-The logs are LoadGen's own; lines that no test looks at are left out, so that a case stays small.
+The logs are LoadGen's own; lines that no test reads are left out, so that a case stays small.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import mlperf_loadgen as lg
 SEEDS = "*.*.qsl_rng_seed = 11\n*.*.sample_index_rng_seed = 12\n*.*.schedule_rng_seed = 13\n"
 LLM = "m.*.use_token_latencies = 1\n*.Server.target_latency = 0\n"
 
-# case: scenario, mode, configuration, seconds before the first token and in all, tokens reported
+# case: scenario, mode, configuration, seconds until the first token and in total, tokens reported
 CASES: dict[str, tuple[str, str, str, float, float, int]] = {
     "server_v3_1_valid": (
         "Server",
@@ -202,7 +202,7 @@ def run(case: str, folder: Path) -> None:
 
 
 def trim(folder: Path) -> None:
-    """Leave out what no test reads."""
+    """Leave out lines that no test reads."""
     detail = folder / "mlperf_log_detail.txt"
     lines = detail.read_text().splitlines(keepends=True)
     kept = [line for line in lines if not any(name in line.split('"value"')[0] for name in UNREAD)]

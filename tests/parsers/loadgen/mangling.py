@@ -1,4 +1,4 @@
-"""Mangles a pair of LoadGen's logs, and says whether what is left can still be VALID."""
+"""Mangles a pair of LoadGen's logs, and decides whether the result can still be VALID."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FREE = (
     "sut_name",
     "get_sut",
 )
-"""Records that no verdict rests on; of the requested settings only scenario, mode and tokens count."""
+"""Records that do not affect any verdict; of the requested settings, only scenario, mode and tokens count."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Pair:
     summary: list[str]
 
     def facts(self) -> tuple[object, ...]:
-        """All that a verdict rests on: each fact with how often it comes, and what either log says of it."""
+        """Return the basis of a verdict: each fact with how often it occurs, and its values in both logs."""
         records: list[tuple[str, str]] = []
         for line in "".join(self.detail).split("\n"):
             for part in line.split(":::MLLOG"):
@@ -137,7 +137,7 @@ def join_other(other: Pair) -> Callable[[Pair, random.Random], None]:
 
 
 def exchange(other: Pair) -> Callable[[Pair, random.Random], None]:
-    """The summary or detail log of another run."""
+    """Return a function that replaces the summary or detail log with that of another run."""
 
     def take(pair: Pair, chance: random.Random) -> None:
         which = "detail" if chance.random() < 0.5 else "summary"
@@ -147,7 +147,7 @@ def exchange(other: Pair) -> Callable[[Pair, random.Random], None]:
 
 
 def mangle(pair: Pair, other: Pair, chance: random.Random) -> list[str]:
-    """Change a pair in up to three ways; returns their names."""
+    """Change a pair in up to three ways; return their names."""
     ways = (
         drop_line,
         double_line,

@@ -1,4 +1,4 @@
-"""Logs that are cut, garbled, spaced otherwise, or huge."""
+"""Logs that are cut, garbled, spaced differently, or huge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CASES = (
 )
 DETAIL = {case: (LOGS / case / "mlperf_log_detail.txt").read_bytes() for case in CASES}
 WHOLE = {case: {m.name: m.value for m in parse_folder(LOGS / case).metrics} for case in CASES}
-COUNTED = {"error_count", "warning_count", "sample_count"}  # counts over the log, smaller where it is cut
+COUNTED = {"error_count", "warning_count", "sample_count"}  # counts over the log, smaller if it is cut
 
 
 def parse_bytes(content: bytes) -> ParsedOutput:
@@ -37,7 +37,7 @@ def parse_bytes(content: bytes) -> ParsedOutput:
 @given(case=st.sampled_from(CASES), data=st.data())
 def test_a_log_cut_at_any_byte_is_an_error_or_incomplete(case: str, data: st.DataObject) -> None:
     content = DETAIL[case]
-    # one byte less is the last line end alone, two are its closing brace
+    # without one byte the last line end is missing, without two also its closing brace
     cut = data.draw(st.integers(min_value=0, max_value=len(content) - 2))
     try:
         output = parse_bytes(content[:cut])

@@ -1,6 +1,6 @@
-"""What the parser finds in a real log of each LoadGen version and scenario.
+"""The parser's results for a real log of each LoadGen version and scenario.
 
-``python test_golden.py`` writes the expectations again; read the difference before it is committed.
+``python test_golden.py`` writes the expectations again; read the difference before committing it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _expectation(output: ParsedOutput) -> dict[str, Any]:
 
 
 def _text(expectation: dict[str, Any]) -> str:
-    """JSON with a metric a line."""
+    """Return the expectation as JSON with one metric per line."""
     metrics = expectation.pop("metrics")
     head = json.dumps(expectation, indent=2, ensure_ascii=False)[:-2]
     lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in metrics.items())

@@ -1,4 +1,4 @@
-"""Limits that nobody asked for."""
+"""Limits that were not requested."""
 
 from __future__ import annotations
 

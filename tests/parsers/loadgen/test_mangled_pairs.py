@@ -1,4 +1,4 @@
-"""Pairs of logs that were damaged: never a traceback, never VALID where a needed fact changed."""
+"""Pairs of damaged logs: never a traceback, never VALID if a needed fact changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pair_of(run: Run) -> Pair:
 
 
 def validity_of(pair: Pair) -> Validity | None:
-    """The verdict; None where the logs are refused."""
+    """Return the verdict; None if the logs are refused."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / DETAIL).write_text("".join(pair.detail))
@@ -43,9 +43,9 @@ def validity_of(pair: Pair) -> Validity | None:
     return output.verdict.validity
 
 
-# What may change and leave a result as it is: numbers that only one of the logs has and nothing is judged by.
+# Changes that leave a result as it is: numbers in only one of the logs that do not affect the verdict.
 def changes_a_needed_fact(before: Pair, after: Pair, run: Run) -> bool:
-    """Whether the two logs no longer say together what they said of the run."""
+    """Return True if the two logs together no longer say the same about the run."""
     needed = needed_facts(before, run)
     return needed_facts(after, run) != needed
 
@@ -80,7 +80,7 @@ def test_a_mangled_pair_is_never_valid_and_never_a_traceback(at: int, other: int
     before, after, another = pair_of(run), pair_of(run), pair_of(RUNS[other])
     ways = mangle(after, another, random.Random(seed))  # noqa: S311 - no secret
     validity = validity_of(after)
-    is_of_other = not changes_a_needed_fact(another, after, RUNS[other])  # both of its logs were taken
+    is_of_other = not changes_a_needed_fact(another, after, RUNS[other])  # both logs came from it
     if changes_a_needed_fact(before, after, run) and not is_of_other:
         assert validity is not Validity.VALID, (ways, run)
 

@@ -1,6 +1,6 @@
-"""VALID only where the logs prove it: each record once and well formed, detail log and summary of one run."""
+"""VALID only if the logs prove it: each record once and well formed, detail log and summary of one run."""
 
-# ruff: noqa: FBT001, PLR0917 - pytest hands parameters over by name
+# ruff: noqa: FBT001, PLR0917 - pytest passes parameters by name
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def rewrite(path: Path, pattern: str, replacement: str) -> None:
 
 
 def set_record(folder: Path, key: str, value: str) -> None:
-    """Put another text in the place of a record's value."""
+    """Replace the text of a record's value."""
     rewrite(
         folder / DETAIL, rf'("key": "{re.escape(key)}", "value": ).*?(, "time_ms")', rf"\g<1>{value}\g<2>"
     )
 
 
-# ---- what each version and scenario writes
+# ---- the output of each version and scenario
 
 
 @pytest.mark.parametrize(("version", "scenario", "tokens", "inferred"), KINDS)
@@ -181,12 +181,12 @@ def test_detail_log_and_summary_of_two_versions_are_not_one_run(
                 continue
             one, other = Run(first, scenario, tokens), Run(second, scenario, tokens)
             if re.sub(r"\s+", " ", one.summary()) == re.sub(r"\s+", " ", other.summary()):
-                continue  # nothing in it tells the two versions apart
+                continue  # nothing in it distinguishes the two versions
             folder = tmp_path / f"{first}-{second}"
             one.write(folder, (DETAIL,))
             other.write(folder, (SUMMARY,))
             alike = sorted(one.summary().split()) == sorted(other.summary().split())  # in another order
-            may_be_either = {first, second} <= {"4.0", "4.1", "5.0.15"}  # 4.0 may have all of 4.1
+            may_be_either = {first, second} <= {"4.0", "4.1", "5.0.15"}  # 4.0 may have all that 4.1 has
             alike |= (scenario, tokens) == ("Server", True) and may_be_either
             assert (validity(parse_folder(folder)) is VALID) == alike, (first, second)
 
@@ -656,7 +656,7 @@ OLD_DETAIL = (
 
 
 def old_summary() -> str:
-    """A summary as LoadGen 0.5 and 0.7 write it."""
+    """Return a summary as LoadGen 0.5 and 0.7 write it."""
     text = Run(".5a1", "SingleStream").summary()
     for new, old in (
         ("PerformanceOnly", "Performance"),
@@ -687,7 +687,7 @@ def test_loadgen_0_5_and_0_7_are_refused_as_too_old(
 def test_an_accuracy_run_that_permutes_samples_says_the_setting_before_5_0_11(
     tmp_path: Path, logs: Path
 ) -> None:
-    """A v4.1 submission of dlrm answered 330067 samples, and its log says 660 a query."""
+    """Use a v4.1 submission of dlrm that answered 330067 samples, and whose log says 660 per query."""
     text = (logs / "accuracy_v6_0" / DETAIL).read_text().replace("6.0.17 @", "4.1 @")
     assert "4.1 @" in text
     record = next(line for line in text.splitlines(keepends=True) if '"power_begin"' in line)
@@ -711,7 +711,7 @@ def test_an_accuracy_run_that_permutes_samples_says_the_setting_before_5_0_11(
 
 @pytest.mark.parametrize("key", ["result_query_count", "result_overlatency_query_count"])
 def test_a_count_in_quotes_is_a_number(tmp_path: Path, key: str) -> None:
-    """LoadGen 1.1 and 2.0 of early 2022 wrote the two as text."""
+    """Read both values as numbers: LoadGen 1.1 and 2.0 of early 2022 wrote them as text."""
     folder = Run("2.0").write(tmp_path)
     set_record(folder, key, '"17820"')
     output = parse_folder(folder)

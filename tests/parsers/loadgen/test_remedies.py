@@ -1,4 +1,4 @@
-"""What to change where early stopping was missed, or where a limit ended the test."""
+"""The settings to change after missed early stopping, or after a limit ended the test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reasons(folder: Path) -> dict[str, Reason]:
 
 
 def too_few(processed: int, more: int) -> dict[str, object]:
-    """What LoadGen logs of a Server run whose TPOT misses early stopping."""
+    """Return LoadGen's log of a Server run whose TPOT misses early stopping."""
     text = f" * Processed {processed} queries.  * Would need to run at least {more} more queries,"
     return {
         "result_validity": "INVALID",
@@ -39,7 +39,7 @@ def too_few(processed: int, more: int) -> dict[str, object]:
     ("processed", "late", "setting", "value"),
     [
         (228, 0, "min_query_count", 459),
-        (500, 1, "min_query_count", 838),  # 662 with the one, but then there will be two
+        (500, 1, "min_query_count", 838),  # 662 with one overrun, but then two are expected
         (2000, 12, "min_query_count", 3554),
         (1000, 8, "target_qps", 270),  # 0.8 %: 13500 queries
         (2000, 22, "target_qps", 270),  # 1.1 %: never enough

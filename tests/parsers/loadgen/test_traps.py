@@ -1,4 +1,4 @@
-"""What has misled readers of LoadGen's logs before: a test each."""
+"""Properties of LoadGen's logs that have misled readers, each with a test."""
 
 from __future__ import annotations
 

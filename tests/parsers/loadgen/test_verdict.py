@@ -1,4 +1,4 @@
-"""The verdict: which constraint was missed, by how much, and what to set."""
+"""The verdict: the constraint that was missed, by how much, and the setting to change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_offline_too_short_names_the_target_qps_that_is_long_enough(logs: Path) 
     reason = reasons(parse_folder(logs / "offline_v6_0_min_duration"))["min_duration"]
     assert "took 213.4 ms of 60 s" in reason.message
     assert reason.setting == "target_qps"
-    samples_per_second, slack = 468.556, 1.1  # of the log, and of LoadGen
+    samples_per_second, slack = 468.556, 1.1  # from the log, and from LoadGen
     assert isinstance(reason.value, float)
     assert samples_per_second / slack < reason.value < samples_per_second * slack
     assert "tells the rate only roughly" in reason.remedy

@@ -1,9 +1,9 @@
-"""Logs as each version of LoadGen writes them, without running it: one run, told by detail log and summary.
+"""Logs in the form of each version of LoadGen, without running it: one run as detail log and summary.
 
-Written after mlcommons/inference at the tags v1.0.1 to v6.0.0pre: PerformanceSummary::LogSummary and
-LogDetail (loadgen/loadgen.cc, since v3.0 results.cc), LogRequestedTestSettings, LogEffectiveSettings and
+Based on mlcommons/inference at the tags v1.0.1 to v6.0.0pre: PerformanceSummary::LogSummary and LogDetail
+(loadgen/loadgen.cc, since v3.0 results.cc), LogRequestedTestSettings, LogEffectiveSettings and
 TestSettingsInternal::LogSummary (test_settings_internal.cc). It does not use the parser's table, so that the
-two can be held against each other. Each release is named with what it has, not computed from its number.
+two can be compared. Each release is listed with its properties, which are not derived from its number.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ RELEASES: dict[str, frozenset[str]] = {
 
 @dataclass
 class Run:
-    """One run.
+    """A run of LoadGen.
 
     Args:
         version: one of RELEASES.
-        scenario: as LoadGen names it.
+        scenario: the name in LoadGen.
         tokens: whether token latencies are in use.
         inferred: whether they are inferred.
-        flags: whether each constraint was met, by its key; all are, unless told.
+        flags: whether each constraint was met, by its key; by default all are.
         settings: effective settings that differ from the usual ones.
         errors: the texts of errors.
-        values: records that differ from what the run would have.
+        values: records that differ from those of the run.
     """
 
     version: str = "6.0.17"
@@ -123,14 +123,14 @@ class Run:
         return usual | self.settings
 
     def latencies(self, scale: int = 1) -> dict[str, int]:
-        """Nanoseconds by statistic and percentile."""
+        """Return nanoseconds by statistic and percentile."""
         steps = zip(PERCENTILES, (52, 61, 66, 71, 97, 118), strict=True)
         return {"min": 41234567 * scale, "max": 123456789 * scale, "mean": 53456789 * scale} | {
             name: step * 1_000_003 * scale for name, step in steps
         }
 
     def estimates(self) -> tuple[int, ...]:
-        """Early stopping's estimates of the target percentile and, in SingleStream, of the 99th."""
+        """Return early stopping's estimates of the target percentile and, in SingleStream, of the 99th."""
         if self.tokens:
             return (6_500_123, 9_900_456)[: 2 if self.scenario == "SingleStream" else 1]
         return (63_000_123, 99_000_456) if self.scenario == "SingleStream" else (99_000_456,)

@@ -1,4 +1,4 @@
-"""Load tests of real users against a real server, and what would spoil one."""
+"""Load tests of real users with a real server, and conditions that would make one unusable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Write = Callable[..., ParsedOutput]
 
 @pytest.fixture
 def judged(tmp_path: Path) -> Write:
-    """What becomes of requests made up by ``request`` below."""
+    """Return a function that judges requests made by ``request`` below."""
 
     def write(requests: list[dict[str, Any]], users: int = 1, **load: Any) -> ParsedOutput:
         asked = {"scenario": "m/Q4/load", "users": users, "input_tokens": 8, "output_tokens": 4, **load}
@@ -58,7 +58,7 @@ def judged(tmp_path: Path) -> Write:
 
 
 def request(sent_s: float, user: str = "a", **values: Any) -> dict[str, Any]:
-    """A request of four tokens that come 0.1, 0.2, 0.3 and 0.4 s after it was sent."""
+    """Return a request with four tokens that come 0.1, 0.2, 0.3 and 0.4 s after it was sent."""
     whole = {
         "event": "request",
         "user": user,
@@ -90,7 +90,7 @@ def test_a_real_test_is_valid_and_its_numbers_fit_each_other() -> None:
     assert output.tool_version == "2.47.0"
     assert found["request_count"].value == len(requests) == 36
     assert found["request_failures"].value == 0
-    # Users ask again at once: by Little's law their number is the rate times the mean latency.
+    # Users send the next request at once: by Little's law, their number is the rate times the mean latency.
     rate, latency = found["requests_per_second"].value, found["latency_mean"].value
     assert rate * latency == pytest.approx(2, rel=0.1)
     assert found["output_tokens_per_second"].value == pytest.approx(12 * rate, rel=0.1)
@@ -115,7 +115,7 @@ def test_a_server_that_dies_in_the_middle_makes_the_result_invalid() -> None:
 
 
 def test_throughput_is_that_of_the_time_in_which_all_users_are_at_work(judged: Write) -> None:
-    # User b starts when a is at its second request, and goes on alone after a has ended.
+    # User b starts at a's second request, and continues alone after a has ended.
     requests = [
         request(0),
         request(0.4),
@@ -130,7 +130,7 @@ def test_throughput_is_that_of_the_time_in_which_all_users_are_at_work(judged: W
     # Parts at 0.6 0.7 0.8 (a's second) 0.9 1.0 1.1 1.2 (its third), 0.7 0.8 0.9 1.0 1.1 1.2 (b's).
     assert found["output_tokens_per_second"].value == pytest.approx(13 / 0.6)
     assert found["requests_per_second"].value == pytest.approx(3 / 0.6)
-    # The first of a lies outside; the last of b, too.
+    # The first request of a and the last request of b lie outside.
     assert found["ttft_mean"].value == pytest.approx(0.1)
     assert found["server_generation_tokens_per_second"].value == pytest.approx(10)
     assert found["server_prompt_tokens_per_second"].value == pytest.approx(100)
@@ -140,7 +140,7 @@ def test_one_request_of_one_user_is_measured_whole(judged: Write) -> None:
     found = metrics(judged([request(5)]))
     assert found["output_tokens_per_second"].value == pytest.approx(10)
     assert found["tpot_mean"].value == pytest.approx(0.1)
-    assert "ttft_p50" not in found  # of one value
+    assert "ttft_p50" not in found  # from only one value
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_percentile_has_a_value_above_it(count: int, told: set[int], judged: W
     assert {percent for percent in (50, 90, 95, 99) if f"latency_p{percent}" in found} == told
     for percent in told:
         assert found[f"latency_p{percent}"].value < found["latency_max"].value
-        # LoadGen's: so many in a hundred lie below.
+        # LoadGen's percentile: that many of a hundred lie below it.
         assert found[f"latency_p{percent}"].value == pytest.approx(0.4 + count * percent // 100 / 1e3)
 
 

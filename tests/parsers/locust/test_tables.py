@@ -48,7 +48,7 @@ def test_a_run_without_failures_is_valid() -> None:
 
 def test_the_history_tells_the_users_at_once_where_it_was_written() -> None:
     assert metrics(by_scenario(TABLES / "2_47_died")["Aggregated"])["users"].value == 3
-    # 2.20's writer ended with an error before the users were there: not 0, but unknown.
+    # 2.20's writer ended with an error before the users had started: unknown, not 0.
     assert "users" not in metrics(by_scenario(TABLES / "2_20")["Aggregated"])
 
 

@@ -1,4 +1,4 @@
-"""accuracy.txt, judged by the benchmark that its folders name (forms: ACC_PATTERN of MLPerf's checker)."""
+"""accuracy.txt, judged for the benchmark named by its folders (forms: ACC_PATTERN of MLPerf's checker)."""
 
 from __future__ import annotations
 

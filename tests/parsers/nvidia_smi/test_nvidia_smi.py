@@ -1,7 +1,7 @@
-"""nvidia-smi's output in its shapes; what it could not tell is absent.
+"""nvidia-smi's output in all its forms; unknown values are absent.
 
-``h200_x2`` is of a host with two H200 (driver 580.159.04), the first under load; so is the XML that the tests
-of the facts have, without its lists of clocks.
+``h200_x2`` is from a host with two H200 (driver 580.159.04), the first under load; so is the XML of the tests
+of facts, without its lists of clocks.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def test_the_log_of_two_h200_says_what_the_xml_says() -> None:
     xml = values((FACTS / "h200_x2_nvidia_smi_q.xml").read_text())
     assert {name: unit for name, (_, unit) in log.items()} == {name: unit for name, (_, unit) in xml.items()}
     moved = {name for name in log if log[name] != xml[name]}
-    # A second lay between the two: the GPU that works is warmer, and has other clocks and power.
+    # A second lies between the two: the busy GPU is warmer, and has other clocks and power.
     assert {name for name in moved if name.startswith("gpu1")} == {
         "gpu1_power_draw_instant", "gpu1_memory_power_draw"
     }  # fmt: skip
@@ -342,7 +342,7 @@ def test_a_row_that_was_cut_keeps_what_is_whole() -> None:
         assert not output.complete
         assert {metric.name for metric in output.metrics if metric.name.startswith("gpu1")} == left
     whole = parse_text(f"{header}0, NVIDIA L4, 12 %, 100 MiB\n1, NVIDIA L4, 15 %, 10 MiB")
-    assert whole.complete  # the unit says that nothing is missing
+    assert whole.complete  # the unit shows that nothing is missing
 
 
 def test_a_round_that_lacks_a_gpu_is_incomplete() -> None:
@@ -360,7 +360,7 @@ def test_lines_of_other_programs_are_passed_over_and_told() -> None:
 
 
 def metrics_of(name: str) -> tuple[ParsedOutput, dict[str, float]]:
-    """What one of our own outputs holds; they are made after public pastes of these drivers."""
+    """Return the content of one of the invented outputs, which follow public pastes of these drivers."""
     (output,) = parse_path(OUTPUTS / name)
     return output, {
         f"{metric.scenario}/{metric.name}" if metric.scenario else metric.name: metric.value
@@ -463,7 +463,7 @@ def test_a_folder_gives_each_file(tmp_path: Path) -> None:
 
 
 def _in_virtualclient(output: ParsedOutput) -> dict[str, Any]:
-    """The metrics under the names and in the units that VirtualClient has for them."""
+    """Return the metrics under VirtualClient's names and in its units."""
     return {
         str(metric.metadata["virtualclient_name"]): metric.metadata.get("tool_value", metric.value)
         for metric in output.metrics
@@ -478,7 +478,7 @@ def _virtualclient(shared: Path, name: str) -> dict[str, Any]:
 
 def test_virtualclients_own_files_give_its_numbers(shared: Path) -> None:
     h100 = _virtualclient(shared, "query-gpu-1xH100.csv")
-    assert len(h100) == 30  # the file has no last line end, so that its last number, 20, may be cut
+    assert len(h100) == 30  # the file has no final line end, so that its last number, 20, may be cut
     assert h100["gpu0_power_draw_average"] == 70.89
     assert h100["gpu0_memory_used"] == 3
     assert h100["gpu0_%_utilization"] == 1

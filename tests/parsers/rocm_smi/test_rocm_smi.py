@@ -1,10 +1,9 @@
 """rocm-smi's table, JSON and CSV of ROCm 5 to 7.
 
 Sources of ``outputs``, shortened, serial numbers replaced: ``mi100-*`` and ``rx6700xt-*``
-influxdata/telegraf, plugins/inputs/amd_rocm_smi/testdata; ``table-*``
-ROCm/container-toolkit; ``mi350x-vf`` a test of roctop.
-``*-rocm52``
-were written by the functions of Debian's rocm-smi 5.2.3, from values of the MI100.
+influxdata/telegraf, plugins/inputs/amd_rocm_smi/testdata; ``table-*`` ROCm/container-toolkit;
+``mi350x-vf`` a test of roctop. ``*-rocm52`` were written by the functions of Debian's rocm-smi 5.2.3, from
+values of the MI100.
 """
 
 from __future__ import annotations

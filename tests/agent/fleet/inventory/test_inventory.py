@@ -1,4 +1,4 @@
-"""Inventories as people have them, read from files; which hosts a limit means."""
+"""Inventories in common formats, read from files; the hosts that a limit selects."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_range_has_both_ends(first: int, more: int, step: int) -> None:
     ]
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of expressions that nobody means
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of unintended expressions
 @given(st.text(alphabet="ab[]:0@!&~,*", max_size=12))
 def test_any_limit_gives_hosts_or_an_error(limit: str) -> None:
     inventory = read_inventory(["a,b,a0"])

@@ -1,4 +1,4 @@
-"""The doorstep on unusual hosts: shared homes, unusable folders, old Pythons, and what is removed."""
+"""The doorstep on unusual hosts: shared homes, unusable folders, old Pythons, and removals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def bundle(**files: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def arrive(base: Path, capfd: pytest.CaptureFixture[str]) -> bool:
-    """Bring a bundle; whether it was missing."""
+    """Bring a bundle; return whether it was missing."""
     order, data = bundle(more=b"x" * 100)
     order |= {"base": str(base), "bundle": "b", "then": "start", "run": "/r"}
     assert doorstep._arrive(order, io.BytesIO(data)) == 0
@@ -70,7 +70,7 @@ def test_a_damaged_bundle_is_taken_in_again(
 def test_hosts_that_share_a_home_do_not_use_the_same_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another host with the same process number is half done, and done, meanwhile."""
+    """Let another host with the same process number be half done, and done, meanwhile."""
     order, data = bundle()
     home = tmp_path / "b"
     monkeypatch.setattr(os, "getpid", lambda: 7)
@@ -170,7 +170,7 @@ def test_named_runs_are_removed_and_the_agent_with_the_last(base: Path) -> None:
     assert done["bytes"] >= 1000
     assert (base / "runs/r2.a").is_dir()
     assert clean(base, "r2.a")["bundles"] == ["used"]
-    assert [path.name for path in (base / "bundles").iterdir()] == ["b.part-x"]  # somebody may be at it
+    assert [path.name for path in (base / "bundles").iterdir()] == ["b.part-x"]  # may be in use
 
 
 def test_an_agent_that_was_long_not_used_goes_before_the_last_run(base: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the bundle does on a host, on this one: started detached, watched, stopped, resumed, sent home."""
+"""The bundle's work on a host, here this one: start detached, watch, stop, resume, send results home."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ actions:
 
 
 class OnHost:
-    """A host's side of a fleet run."""
+    """The host's side of a fleet run."""
 
     def __init__(self, folder: Path) -> None:
         self.run_dir = folder / "runs" / f"{RUN}.a"
@@ -97,7 +97,7 @@ def test_a_run_is_started_once_watched_and_sent_home(on_host: OnHost) -> None:
     assert on_host.standing().state is RunState.ABSENT
     assert on_host.start().state is RunState.RUNNING
     on_host.await_(on_host.effects.exists)
-    assert on_host.start().state is RunState.RUNNING  # whoever asks again adopts it
+    assert on_host.start().state is RunState.RUNNING  # a second request adopts the run
     lists = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
     assert SECRET not in "\n".join(
         line for line in lists.splitlines() if not line.startswith(("sh -c", "/bin"))
@@ -159,7 +159,7 @@ def await_end(on_host: OnHost) -> Standing:
 
 
 def test_one_run_at_a_time_on_a_machine(on_host: OnHost) -> None:
-    """Another is turned away, and told who is at work, also where it had begun before."""
+    """Refuse a second run with the name of the first, also if the second had begun before."""
     on_host.start()
     on_host.await_(on_host.effects.exists)
     first, second = on_host.run_dir, on_host.run_dir.with_name(f"{OTHER_RUN}.b")
@@ -185,7 +185,7 @@ def test_one_run_at_a_time_on_a_machine(on_host: OnHost) -> None:
 
 
 def test_a_run_that_systemd_has_resumed_has_the_machine_for_itself(on_host: OnHost) -> None:
-    """Without a supervisor it holds its results folder alone."""
+    """Check that a run without a supervisor holds only its results folder."""
     results = ResultsFolder(on_host.run_dir.with_name(f"{OTHER_RUN}.b") / "results")
     results.prepare()
     with results.locked(OTHER_RUN):

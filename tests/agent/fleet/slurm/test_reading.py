@@ -1,4 +1,4 @@
-"""What Slurm's programs print: tasks of an array, nodes; what is submitted to them."""
+"""Output of Slurm's programs (tasks of an array, nodes), and the jobs that are submitted."""
 
 from __future__ import annotations
 

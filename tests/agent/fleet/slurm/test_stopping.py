@@ -1,4 +1,4 @@
-"""A task of a job array that is to end is cancelled, and what it brought home is judged as stopped."""
+"""Stopping a task of a job array cancels it, and its results so far are judged as stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Programs:
-    """Slurm's programs; remember how they were called."""
+    """Slurm's programs, which keep their command lines."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []

@@ -1,4 +1,4 @@
-"""The first exchange with unusual hosts: each trouble has a sentence of its own."""
+"""The first exchange with unusual hosts: each problem has its own message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that turns logins away at once is tried again, for as long as one connection may take."""
+"""A server that refuses logins at once is tried again, within the time limit of one connection."""
 
 from __future__ import annotations
 

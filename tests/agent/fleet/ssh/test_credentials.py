@@ -1,4 +1,4 @@
-"""Which of several passwords is used."""
+"""The choice between several passwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files come home whole or not at all, and what is there is not fetched again."""
+"""Files are fetched completely or not at all, and files already fetched are not fetched again."""
 
 from __future__ import annotations
 
@@ -135,6 +135,6 @@ def test_a_full_disk_here_is_told_and_the_run_can_be_brought_home_later(
 def test_a_planted_part_is_not_written_through(text: str, tmp_path: Path) -> None:
     (tmp_path / "victim").write_text(text)
     (tmp_path / "run.json.part").symlink_to(tmp_path / "victim")
-    with suppress(NotFollowedError):  # a part that is too long is removed: here the link itself
+    with suppress(NotFollowedError):  # a part that is too long is removed; here, the link itself
         gather(Host(FILES), tmp_path)
     assert (tmp_path / "victim").read_text() == text

@@ -1,4 +1,4 @@
-"""The SSH configuration that an inventory names for a host."""
+"""The SSH configuration that an inventory gives for a host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which host keys are taken: files as OpenSSH writes them, certificates as ssh-keygen signs them."""
+"""The accepted host keys: files in OpenSSH's format, certificates signed by ssh-keygen."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_an_accepted_key_is_written_down_once_and_known(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two authorities and certificates by the first."""
+    """Return a folder with two authorities and certificates signed by the first."""
     folder = tmp_path_factory.mktemp("ca")
 
     def keygen(*arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""With which keys a server is tried: files as ssh-keygen writes them, and a real agent."""
+"""The keys that are tried on a server: files written by ssh-keygen, and a real agent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IN_AGENT = ("agent-a", "locked", "agent-b")
 class Keys:
     """A home with keys, some of them in its agent.
 
-    The file of ``locked`` is encrypted; of ``agent-b`` only the public key is there.
+    The file of ``locked`` is encrypted; of ``agent-b`` only the public key exists.
     """
 
     home: Path
@@ -45,7 +45,7 @@ class Keys:
         return self.home / ".ssh"
 
     def described(self, key: PKey) -> str:
-        """As the cases have it: its name, where it is from, whether a certificate goes with it."""
+        """Return a key in the form of the cases: its name, its source, and whether it has a certificate."""
         name = next(name for name in NAMES if public_part(str(self.folder / name)) == key.asbytes())
         certificate = " certified" if key.public_blob else ""
         return name + (" by agent" if isinstance(key, AgentKey) else "") + certificate

@@ -1,4 +1,4 @@
-"""OpenSSH reads its own files: what paramiko cannot, once a host, and in its own words."""
+"""OpenSSH reads the files that paramiko cannot read: once per host, with its own error messages."""
 
 from __future__ import annotations
 

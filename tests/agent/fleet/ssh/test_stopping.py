@@ -1,4 +1,4 @@
-"""A run that is to end is told so over the connection there is, or the next one, and is not started anew."""
+"""Stopping a run sends the request over the open connection or the next one, and never starts it again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STARTED = HostStatus(
 
 @dataclass
 class Host:
-    """A host over a simulated connection: runs until it is told to stop."""
+    """A host over a simulated connection: runs until it is asked to stop."""
 
     told: list[str] = field(default_factory=list)
     is_open: bool = True

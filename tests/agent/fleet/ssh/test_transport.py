@@ -1,4 +1,4 @@
-"""How paramiko is made cheap: what it asks for first, and the socket that it reads from."""
+"""Savings in paramiko: the algorithms that it offers first, and the socket that it reads from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[HostSocket, socket.socket]]:
-    """Our end, and the server's."""
+    """Return our end and the server's end."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         yield HostSocket(ours), theirs

@@ -1,4 +1,4 @@
-"""What takes too long is acted upon, what does not is left alone."""
+"""Calls that take too long are acted upon; others are left alone."""
 
 from __future__ import annotations
 

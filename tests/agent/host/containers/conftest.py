@@ -1,4 +1,4 @@
-"""A run's way to the engine of the tests."""
+"""A run's access to the tests' engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def run_in(docker: RestartableDocker, records: Path) -> Iterator[ContainerEngine]:
-    """A run's way to an engine; its containers go with the context."""
+    """Give a run's access to an engine; its containers are removed at the end."""
     run_id = f"test-{uuid.uuid4().hex[:8]}"
     with ContainerEngine(
         connected(docker.address),
@@ -46,7 +46,7 @@ def engine(container_engine: RestartableDocker, tmp_path: Path) -> Iterator[Cont
 
 
 def wish(**values: Any) -> ContainerSpec:
-    """A container that any engine can start."""
+    """Return the specification of a container that any engine can start."""
     return ContainerSpec(**{"image": BUSYBOX, "purpose": "test", "ulimits": {}, "network": "none", **values})
 
 

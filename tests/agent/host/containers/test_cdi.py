@@ -1,4 +1,4 @@
-"""GPUs by CDI, in an engine that has it; a specification of the test stands in for nvidia-ctk's."""
+"""GPUs by CDI, in an engine that supports it; the test's specification replaces that of nvidia-ctk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.lab
 
 
 def device(name: str, *numbers: int) -> dict[str, Any]:
-    """A device as ``nvidia-ctk cdi generate`` describes one; what /dev/null is stands in for its node."""
+    """Return a device in the form of ``nvidia-ctk cdi generate``; its node is a copy of /dev/null."""
     nodes = [{"path": f"/dev/nvidia{number}", "hostPath": "/dev/null"} for number in numbers]
     return {"name": name, "containerEdits": {"deviceNodes": nodes, "env": [f"LAB_GPU={name}"]}}
 
@@ -44,7 +44,7 @@ SPECIFICATION = {
 
 @pytest.fixture(scope="module")
 def cdi_engine() -> Iterator[RestartableDocker]:
-    """Docker 26 with CDI switched on, and a host with two GPUs."""
+    """Start Docker 26 with CDI enabled, on a host with two GPUs."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("apt-get", "docker", "unshare", "ip", "busybox"))):
         pytest.skip("it needs root, apt, docker's client, iproute2, busybox")
     try:
@@ -82,7 +82,7 @@ def test_a_container_gets_what_the_specification_says(
     container = run.ensure_running(by_cdi(*chosen))
     log = tmp_path / "log"
     assert container.run("ls /dev/nvidia*", log=log).stdout.split() == nodes
-    # What is run later has the devices; the variables are the first process's alone.
+    # Commands started later have the devices; only the first process has the variables.
     first = container.run(["cat", "/proc/1/environ"], log=log).stdout
     assert {f"LAB_GPU={variable}", "NVIDIA_VISIBLE_DEVICES=void"} <= set(first.split("\0"))
     container.run(f"echo works > {nodes[0]}", log=log)

@@ -1,4 +1,4 @@
-"""Commands in a container: their output, their end, and the end of all that they started."""
+"""Commands in a container: their output, their end, and the end of all processes that they started."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ echo ready
 sleep 1004
 sleep 1005
 """
-"""Starts processes in a session of their own, orphans, and such as ignore SIGTERM."""
+"""Starts processes in their own session, orphans, and processes that ignore SIGTERM."""
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -48,7 +48,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def running(docker: RestartableDocker, container: Container) -> list[str]:
-    """What runs in a container beside its first process."""
+    """Return the processes that run in a container besides its first one."""
     rows = docker.docker("top", container.name, "-eo", "pid,args").splitlines()[1:]
     commands = [row.split(None, 1)[1] for row in rows]
     return sorted(command for command in commands if "infinity" not in command and "defunct" not in command)
@@ -224,7 +224,7 @@ def test_from_inside_where_the_agent_is_not_root(
     tmp_path: Path,
     user: str,
 ) -> None:
-    """What an agent does that sees none of the container's processes on its own host."""
+    """Run an agent that sees none of the container's processes on its own host."""
     container = start()
     background = container.start(STUBBORN, log=tmp_path / "log", user=user)
     wait_for(lambda: "ready" in background.tail() and len(running(container_engine, container)) >= 4)
@@ -281,7 +281,7 @@ def test_a_container_whose_first_process_ends(start: Callable[..., Container], t
     assert error.value.details == ("ready",)
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the SDK's own sockets that found nobody
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the SDK's sockets that did not connect
 def test_an_engine_that_is_lost(
     container_engine: RestartableDocker, start: Callable[..., Container], tmp_path: Path
 ) -> None:

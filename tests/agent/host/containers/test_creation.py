@@ -1,4 +1,4 @@
-"""From a wish to what the engine is told."""
+"""The engine's arguments for a requested container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's containers in a real engine: found again, replaced, never left behind, nobody else's touched."""
+"""A run's containers in a real engine: found again, replaced, always removed; others' are not touched."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_started_has_a_remedy_and_leaves_nothing(
     container_engine: RestartableDocker, start: Callable[..., Container], values: dict[str, Any], problem: str
 ) -> None:
     def start_until_refused() -> None:
-        """Where the host is busy, what ends "at once" may do so after the first look."""
+        """Start until it is refused; on a busy host, a command may end only after the first look."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             start(**values)
@@ -145,7 +145,7 @@ def test_what_cannot_be_started_has_a_remedy_and_leaves_nothing(
 def test_a_limit_that_the_engine_may_not_raise(
     container_engine: RestartableDocker, engine: ContainerEngine
 ) -> None:
-    """Where the tests' root has CAP_SYS_RESOURCE it may: then the container runs with NVIDIA's limits."""
+    """Expect NVIDIA's limits in the container if the tests' root may raise them (CAP_SYS_RESOURCE)."""
     problem = ""
     try:
         engine.ensure_running(wish(ulimits=NVIDIA_ULIMITS))
@@ -230,7 +230,7 @@ def test_proxies_of_the_docker_configuration_are_the_containers_too(
         first, told = variables(httpProxy=url, httpsProxy=url, noProxy="localhost")
         assert told.items() >= {"http_proxy": url, "HTTP_PROXY": url, "no_proxy": "localhost", **own}.items()
         assert variables(httpProxy=url, httpsProxy=url, noProxy="localhost")[0] == first
-        # What is mended in the configuration reaches the run's container.
+        # A correction of the configuration reaches the run's container.
         other, told = variables(httpProxy="http://proxy:8080")
         assert other != first
         assert (told["http_proxy"], told.get("no_proxy")) == ("http://proxy:8080", None)
@@ -251,7 +251,7 @@ def test_gpus_by_cdi_without_a_specification(
 ) -> None:
     with pytest.raises(ContainerError) as error:
         start(gpus="all", gpu_access=GpuAccess.CDI)
-    assert error.value.problem in {"cdi_off", "cdi_device"}  # as the engine is older than 25 or not
+    assert error.value.problem in {"cdi_off", "cdi_device"}  # depends on the engine: older than 25 or not
     assert names(container_engine) == set()
 
 
@@ -265,7 +265,7 @@ def test_gpus_without_nvidias_hook(
         container_engine.wait()
         with pytest.raises(ContainerError) as error:
             start(gpus="all")
-        assert error.value.problem in {"no_gpu_driver", "cdi_vendor"}  # Docker 29 looks for CDI alone
+        assert error.value.problem in {"no_gpu_driver", "cdi_vendor"}  # Docker 29 only looks for CDI
         assert "nvidia-container-toolkit" in (error.value.remedy or "")
         assert names(container_engine) == set()
     finally:
@@ -348,7 +348,7 @@ def test_no_engine_answers(refusing_socket: str, tmp_path: Path) -> None:
 
 
 def test_the_socket_is_another_users(container_engine: RestartableDocker, tmp_path: Path) -> None:
-    """A user without the group may not use the engine: asked by a process of his."""
+    """Use a process of a user without the group, who may not use the engine."""
     container_engine.folder.chmod(0o755)
     script = (
         "import os, sys; sys.path[:] = os.environ['TEST_PATH'].split(':')\n"
@@ -365,7 +365,7 @@ def test_the_socket_is_another_users(container_engine: RestartableDocker, tmp_pa
 
 
 def test_two_agents_do_not_disturb_each_other(container_engine: RestartableDocker) -> None:
-    """Containers of two runs for the same purpose stand side by side."""
+    """Start containers of two runs for the same purpose at the same time."""
     engines = [
         ContainerEngine(
             connected(container_engine.address),

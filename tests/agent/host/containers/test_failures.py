@@ -1,4 +1,4 @@
-"""What engines say becomes an error with a remedy."""
+"""Engines' messages become errors with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images: pulled from a real registry's protocol, built by a real engine."""
+"""Images: pulled with a real registry's protocol, built by a real engine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PRIVATE = f"localhost:{PORT + 1}"
 
 
 class Shown:
-    """A progress display that remembers."""
+    """A progress display that keeps its messages."""
 
     def __init__(self) -> None:
         self.updates: list[tuple[str, float | None, float | None]] = []
@@ -65,7 +65,7 @@ def test_how_much_has_come() -> None:
 def registry(
     container_engine: RestartableDocker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RestartableDocker]:
-    """The engine, with a registry in its network, and one that needs a password."""
+    """Start a registry in the engine's network, and one that needs a password; yield the engine."""
     folder = tmp_path_factory.mktemp("registry")
     layer = busybox_layer(Path(shutil.which("busybox") or "/bin/busybox"))
     write_image(folder, "lab/busybox", ("1",), layer)

@@ -1,4 +1,4 @@
-"""Which processes belong to a command."""
+"""The processes that belong to a command."""
 
 from __future__ import annotations
 

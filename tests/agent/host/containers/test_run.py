@@ -1,4 +1,4 @@
-"""A whole run with a container: it is described, removed at the end, kept if wanted, cleaned if left."""
+"""A complete run with a container: described, removed at the end, kept on request, cleaned up if left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ContainedParameters(ComponentParameters):
 
 
 class Contained(Action):
-    """Two steps in one container: the second finds it again."""
+    """Two steps in one container: the second step finds it again."""
 
     Parameters = ContainedParameters
     parameters: ContainedParameters

@@ -200,7 +200,7 @@ def test_an_uninterruptible_command_comes_to_its_end_before_the_run_stops(log: P
         stop.set()
         ending = threading.Thread(target=processes.stop_all)
         ending.start()
-        # Longer than it takes to notice the stop and to kill a command.
+        # Longer than the time to notice the stop and to kill a command.
         ending.join(timeout=1)
         seen.append("waits" if ending.is_alive() else "ended")
         (tmp_path / "go").touch()
@@ -231,7 +231,7 @@ def test_what_is_just_being_started_when_all_is_ended_is_waited_for(
     def start(runner: TreeRunner, command: str, shell: str, env: dict[str, object]) -> None:
         start_process(runner, command, shell, env)
         ending.start()
-        ending.join(timeout=0.3)  # it goes as far as it can before anything reads the output
+        ending.join(timeout=0.3)  # it goes as far as possible before anything reads the output
 
     monkeypatch.setattr(TreeRunner, "start", start)
     command = "echo first; sleep 0.5; echo last; " + ("true" if uninterruptible else "sleep 60")
@@ -268,7 +268,7 @@ def test_what_is_written_last_after_a_long_silence_is_kept(
     both_readers, poll = threading.Barrier(2), select.poll
 
     class LatePoll:
-        """Comes back from its first silence when the command has written its last and ended."""
+        """Returns from its first silence when the command has written its last output and ended."""
 
         def __init__(self) -> None:
             self._poll, self._first = poll(), True
@@ -303,7 +303,7 @@ def test_a_shell_does_not_go_on_to_its_next_line_when_it_is_ended(
         signal_one(process, kill=kill)
 
     monkeypatch.setattr(tree, "_signal", note)
-    # As with a marker, where a shell of the agent's own stands before the command's.
+    # As with a marker, if one of the agent's own shells precedes the command's.
     outer = "sh -c 'echo $$ > inner; sleep 60 & sleep 60 & echo ready; sleep 60; touch next'; touch next"
     shell = processes.start(outer, log=log, cwd=tmp_path)
     wait_for(lambda: shell.tail() == ("ready",))
@@ -323,7 +323,7 @@ def test_a_stopped_command_leaves_no_marker(log: Path, tmp_path: Path) -> None:
     stop = threading.Event()
     processes = LocalProcesses("run-3", stop=stop)
     marker = tmp_path / "marker"
-    # The command ends itself, with a code of its own, when it is told to stop.
+    # The command ends itself, with its own exit code, when it is asked to stop.
     command = "trap 'exit 5' TERM; touch ready; while :; do sleep 0.01; done"
     thread = threading.Thread(target=lambda: (wait_for((tmp_path / "ready").exists), stop.set()))
     thread.start()
@@ -418,7 +418,7 @@ def test_a_torn_marker_does_not_count(
     assert not processes.run(["true"], log=log, marker=tmp_path / "m").adopted
 
 
-KILLED = f"run-killed-{os.getpid()}"  # not that of another worker
+KILLED = f"run-killed-{os.getpid()}"  # differs from that of other workers
 AGENT = """
 import sys
 import threading
@@ -475,7 +475,7 @@ def test_after_kill_9_what_a_finished_step_left_running_lives(tmp_path: Path) ->
     folders = [tmp_path / key for key in ("finished", "unfinished", "none")]
     for folder in folders:
         folder.mkdir()
-        # A service is started, and the command ends: whether its step did is for the journal to say.
+        # A service is started, and the command ends: the journal decides whether its step succeeded.
         key = "" if folder.name == "none" else f"actions[0]/{folder.name}"
         killed_agent(folder, "setsid -f sh -c 'echo $$ > pid; exec sleep 300'", "finished", key)
     service, leftover, monitor = (pid_in(folder / "pid") for folder in folders)

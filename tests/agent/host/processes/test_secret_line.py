@@ -1,4 +1,4 @@
-"""A line that holds a secret is in no process list; it means what it meant."""
+"""A line that holds a secret does not appear in process lists, and keeps its meaning."""
 
 from __future__ import annotations
 

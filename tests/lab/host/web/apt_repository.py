@@ -18,16 +18,16 @@ __all__ = ["SigningKey", "publish", "publish_flat", "signing_key"]
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A key of its own gpg home, which ends with the context that made it."""
+    """A key with its own gpg home, which ends with the context that made it."""
 
     home: str
 
     def public(self, *, armored: bool = True) -> bytes:
-        """The public key, as publishers offer it."""
+        """Return the public key in the form that publishers offer."""
         return self._gpg("--export", *(["--armor"] if armored else []))
 
     def sign(self, folder: Path) -> None:
-        """Write ``InRelease`` and ``Release.gpg`` beside ``Release``."""
+        """Write ``InRelease`` and ``Release.gpg`` next to ``Release``."""
         release = folder / "Release"
         self._gpg("--clearsign", "--output", str(folder / "InRelease"), str(release))
         self._gpg("--armor", "--detach-sign", "--output", str(folder / "Release.gpg"), str(release))
@@ -39,7 +39,7 @@ class SigningKey:
 
 @contextmanager
 def signing_key(name: str) -> Iterator[SigningKey]:
-    """A new key; its agent ends with the context."""
+    """Make a new key; its agent ends with the context."""
     with TemporaryDirectory(prefix="lab-gpg-") as home:
         key = SigningKey(home)
         key._gpg("--passphrase", "", "--quick-generate-key", name, "rsa2048", "sign", "never")
@@ -56,8 +56,8 @@ def publish(root: Path, suite: str, component: str, origin: str, key: SigningKey
         root: the repository.
         suite: such as ``noble``.
         component: such as ``main``.
-        origin: what Release says of the publisher.
-        key: None for an unsigned one.
+        origin: the publisher's name in Release.
+        key: the signing key; None for an unsigned repository.
     """
     index = root / "dists" / suite / component / "binary-amd64"
     index.mkdir(parents=True)
@@ -66,7 +66,7 @@ def publish(root: Path, suite: str, component: str, origin: str, key: SigningKey
 
 
 def publish_flat(root: Path, origin: str, key: SigningKey | None) -> None:
-    """Index the packages in ``root`` itself, for ``deb … /``; None for a key leaves it unsigned."""
+    """Index the packages in ``root`` itself, for ``deb … /``; without a key, it stays unsigned."""
     _write_packages(root, ".", root)
     _write_release(root, origin, key)
 

@@ -1,4 +1,4 @@
-"""All that a lab host may ask the network for, below its name in the world: one folder a host name."""
+"""Everything that a lab host may fetch from the network: one folder for each host name."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ HOST_NAMES = (
 
 
 def web_folder(base: Path) -> Path:
-    """The folder with ``srv/``, ``ca.crt``, ``server.crt``, ``server.key`` and Ubuntu's ``archive.gpg``.
+    """Return the folder with ``srv/``, ``ca.crt``, ``server.crt``, ``server.key``, Ubuntu's ``archive.gpg``.
 
     Args:
-        base: the folder of the base image, for Debian's packages that Docker's are made from.
+        base: the folder of the base image, with Debian's packages that Docker's packages are made from.
     """
     sources = sorted([*Path(__file__).parent.glob("*.py"), *STANDINS.iterdir(), *RESULTS_SOURCES])
     recipe = fingerprint(base.name, platform.release(), *sources)
@@ -112,7 +112,7 @@ def _flat(
 
 
 def _certificates(folder: Path) -> None:
-    """An authority that lab hosts trust, and a certificate for all names of the web server."""
+    """Make an authority that lab hosts trust, and a certificate for all names of the web server."""
     names = ",".join(f"DNS:{name}" for name in HOST_NAMES)
     new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "3650"]
     ca = ["-keyout", folder / "ca.key", "-out", folder / "ca.crt", "-subj", "/CN=vcagent lab"]

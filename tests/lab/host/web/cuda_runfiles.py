@@ -1,4 +1,4 @@
-"""Stub CUDA runfiles: shell scripts that take the real options, and bad ones.
+"""Stub CUDA runfiles: shell scripts with the real options, and broken ones.
 
 Options: CUDA Installation Guide for Linux, "Runfile Installation", "Advanced Options".
 """
@@ -18,10 +18,10 @@ RUNFILES = {
     "12.4.0": "cuda_12.4.0_550.54.14_linux.run",
     "12.8.0": "cuda_12.8.0_570.86.10_linux.run",
 }
-"""By toolkit version; their names hold the driver that comes with them."""
+"""Runfiles by toolkit version; their names contain the version of the driver that comes with them."""
 
 FAILING = "cuda_12.4.1_550.54.15_linux.run"
-"""Ends with 1 and leaves the reason in /var/log/cuda-installer.log."""
+"""Exits with 1 and writes the reason to /var/log/cuda-installer.log."""
 
 _SCRIPT = r"""#!/bin/sh
 # A stub of NVIDIA's runfile for tests: it installs two files and no software.
@@ -68,9 +68,9 @@ _PADDING = b"#" * 1023 + b"\n"
 
 
 def write_runfiles(root: Path) -> None:
-    """Write them, with NVIDIA's list of checksums, below ``root/compute/cuda/<version>``.
+    """Write the runfiles, with NVIDIA's list of checksums, below ``root/compute/cuda/<version>``.
 
-    That of 12.8 is sent by half, unless only its other half is asked for: a connection that is lost.
+    Only half of 12.8 is sent, as if the connection were lost, unless only the other half is requested.
     """
     for version, name in RUNFILES.items():
         _write(root, version, name, "")

@@ -19,15 +19,15 @@ STANDINS = Path(__file__).parents[1] / "standins"
 
 @dataclass(frozen=True)
 class DebianPackage:
-    """A package to be built.
+    """A package to build.
 
     Args:
         name: its name.
         version: its full version.
         relations: fields such as ``Depends`` and ``Conflicts`` (deb-control(5)).
-        files: contents by absolute path; what is below a ``bin`` folder may be executed.
+        files: contents by absolute path; files in a ``bin`` folder are executable.
         scripts: maintainer scripts such as ``postinst``.
-        tree: a folder whose content goes into the package as it is, modes included.
+        tree: a folder whose content goes into the package unchanged, including modes.
         architecture: ``amd64`` or ``all``.
     """
 
@@ -40,7 +40,7 @@ class DebianPackage:
     architecture: str = "amd64"
 
     def build(self, folder: Path) -> Path:
-        """Build it into a folder (deb(5)); the file's name is the one that repositories use."""
+        """Build the package into a folder (deb(5)); the file has the name that repositories use."""
         name = f"{self.name}_{self.version.partition(':')[2] or self.version}_{self.architecture}"
         root = folder / f"{name}.root"
         if self.tree:
@@ -75,7 +75,7 @@ class DebianPackage:
 
 
 def build_all(packages: Iterable[DebianPackage], folder: Path) -> None:
-    """Build packages side by side; dpkg-deb starts a process for each."""
+    """Build packages in parallel; dpkg-deb starts a process for each."""
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda package: package.build(folder), packages))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["DOCKER_VERSIONS", "SOURCES", "docker_packages"]
 
 SOURCES = ("docker.io", "containerd", "runc", "tini")
-"""Debian's packages that are taken apart."""
+"""Debian's packages that provide the programs."""
 
 DOCKER_VERSIONS = ("26.1.4", "27.3.1")
 CONTAINERD_VERSION = "1.7.22"
@@ -31,12 +31,12 @@ _STOP = 'if [ "$1" = remove ]; then systemctl disable --now --quiet docker.servi
 
 
 def docker_packages(debs: Path, work: Path, suffix: str) -> Iterator[DebianPackage]:
-    """Docker's packages.
+    """Yield Docker's packages.
 
     Args:
-        debs: where Debian's packages are.
-        work: where they are unpacked.
-        suffix: what stands behind the version, such as ``ubuntu.24.04~noble``.
+        debs: the folder of Debian's packages.
+        work: the folder to unpack them in.
+        suffix: the suffix of the version, such as ``ubuntu.24.04~noble``.
     """
     engine, client, runtime = (work / name for name in ("docker-ce", "docker-ce-cli", "containerd.io"))
     for folder, names in ((engine, ("docker.io", "tini")), (runtime, ("containerd", "runc"))):

@@ -1,4 +1,4 @@
-"""A git repository that is nothing but files: cloned by the real git (gitprotocol-http(5), dumb clients)."""
+"""A git repository of static files, cloned by the real git (gitprotocol-http(5), dumb clients)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SOURCES = (
     *(path for path in REPOSITORY.rglob("*") if path.is_file() and "__pycache__" not in path.parts),
     *(path for case in LOG_CASES.values() for path in LOGS.joinpath(case).glob("mlperf_log_*")),
 )
-"""What it is made from."""
+"""The source folder of the repository."""
 
 _DETECTED = {"cpu": "AMD EPYC 7V12 64-Core Processor", "gpu": "A100_SXM4_40GB", "count": "8"}
-"""The host that its code finds: of a kind that NVIDIA's code does not know."""
+"""The host that its code detects: of a kind that NVIDIA's code does not know."""
 
 
 def write_results_repository(folder: Path) -> None:
-    """Write the stand-in of mlcommons/inference_results_v4.1, bare, for a server of files."""
+    """Write the stand-in for mlcommons/inference_results_v4.1, bare, for a file server."""
     with TemporaryDirectory() as name:
         tree = Path(name) / "tree"
         write_repository(tree, "v4.1")

@@ -1,4 +1,4 @@
-"""A registry that is nothing but files: one small image, pulled by the real ``docker pull``.
+"""A registry of static files: one small image, pulled by the real ``docker pull``.
 
 Source of the layout: OCI Distribution Specification 1.1, and Docker's image manifest V2, schema 2.
 """
@@ -24,7 +24,7 @@ _APPLETS = ("sh", "cat", "echo", "grep", "sed", "tr", "wc", "printf", "true", "s
 
 
 def busybox_layer(busybox: Path) -> bytes:
-    """A root file system of one static program and its links, as a tar."""
+    """Return a root file system with one static program and its links, as a tar."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         program = tarfile.TarInfo("bin/busybox")
@@ -43,9 +43,9 @@ def write_image(root: Path, name: str, tags: tuple[str, ...], layer: bytes) -> N
     """Write an image of one layer below ``root/v2/<name>``.
 
     Args:
-        root: what the registry serves.
+        root: the folder that the registry serves.
         name: such as ``nvidia/cuda``.
-        tags: the tags that all mean this image.
+        tags: the tags of this image.
         layer: its file system, a tar.
     """
     folder = root / "v2" / name

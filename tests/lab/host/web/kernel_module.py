@@ -1,4 +1,4 @@
-"""A kernel module in name only: an ELF object that modinfo and depmod read, and no kernel would run."""
+"""A kernel module in name only: an ELF object that modinfo and depmod read, but no kernel would load."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _PROGBITS = 1
 
 
 def kernel_module(name: str, version: str, licence: str) -> bytes:
-    """The bytes of ``<name>.ko`` with a version and a licence (elf(5), modinfo(8)).
+    """Return the bytes of ``<name>.ko`` with a version and a licence (elf(5), modinfo(8)).
 
     Args:
         name: the module's name.
-        version: what ``modinfo -F version`` says.
+        version: the output of ``modinfo -F version``.
         licence: ``NVIDIA`` for the closed flavour, ``Dual MIT/GPL`` for the open one.
     """
     facts = {"version": version, "license": licence, "name": name, "depends": "", "vermagic": "lab SMP"}

@@ -1,7 +1,7 @@
-"""Stand-ins for the packages of NVIDIA's driver: real names, versions and relations, and little inside.
+"""Stand-ins for the packages of NVIDIA's driver: real names, versions and relations, with little inside.
 
-Two publishers have them. Ubuntu's carry its suffix and the flavour ``-server``; NVIDIA's have neither. The
-fabric manager is offered by both under one name. Source of names and relations: Ubuntu's archive
+Two publishers offer them. Ubuntu's packages have its suffix and the flavour ``-server``; NVIDIA's have
+neither. Both offer the fabric manager under the same name. Source of names and relations: Ubuntu's archive
 (nvidia-graphics-drivers-550-server, fabric-manager-550) and developer.download.nvidia.com/compute/cuda/repos.
 """
 
@@ -31,18 +31,18 @@ __all__ = [
 DRIVERS = ("550.90.07", "550.127.05", "570.86.15")
 """Versions in every repository: two of one branch, one of the next."""
 NVIDIA_ALONE = "550.54.15"
-"""A version that the distribution does not have any more."""
+"""A version that the distribution no longer has."""
 
 
 @dataclass(frozen=True)
 class Publisher:
-    """Who packs the driver.
+    """A publisher of the driver's packages.
 
     Args:
         name: the repository's Origin.
-        flavour: what stands behind the branch in names: ``nvidia-driver-550-server``.
-        revision: what stands behind the version of the driver's packages.
-        fabric_revision: what stands behind that of the fabric manager.
+        flavour: the suffix of the branch in names: ``nvidia-driver-550-server``.
+        revision: the suffix of the version of the driver's packages.
+        fabric_revision: the suffix of the version of the fabric manager.
     """
 
     name: str
@@ -71,12 +71,12 @@ _STOP = 'if [ -d /run/systemd/system ] && [ "$1" = remove ]; then systemctl stop
 
 
 def _one_of(kind: str) -> dict[str, str]:
-    """Relations of packages of which a host has one: another branch or flavour takes its place."""
+    """Return relations of packages that exclude each other: one branch or flavour replaces another."""
     return {"Provides": kind, "Conflicts": kind, "Replaces": kind}
 
 
 def driver_packages(publisher: Publisher, version: str) -> Iterator[DebianPackage]:
-    """All packages of one version of the driver."""
+    """Yield all packages of one version of the driver."""
     branch = version.partition(".")[0]
     suffix = f"{branch}{publisher.flavour}"
     full = f"{version}-{publisher.revision}"
@@ -142,7 +142,7 @@ def _fabric_manager(publisher: Publisher, version: str, branch: str) -> Iterator
 
 
 def container_toolkit(version: str) -> Iterator[DebianPackage]:
-    """The container toolkit and its library (nvidia.github.io/libnvidia-container)."""
+    """Yield the container toolkit and its library (nvidia.github.io/libnvidia-container)."""
     full = f"{version}-1"
     programs = ("nvidia-ctk", "nvidia-container-runtime", "nvidia-container-runtime-hook")
     contents = {
@@ -162,7 +162,7 @@ def container_toolkit(version: str) -> Iterator[DebianPackage]:
 
 
 def distribution_packages() -> Iterator[DebianPackage]:
-    """What the distribution has that driver, profiles and tests ask for: names alone."""
+    """Yield empty packages of the distribution that driver, profiles and tests require."""
     kernel = platform.release()
     headers = {f"/lib/modules/{kernel}/build/Makefile": b"# headers of the running kernel\n"}
     yield DebianPackage(f"linux-headers-{kernel.replace('_', '-').lower()}", "1", files=headers)

@@ -1,7 +1,7 @@
-"""Serves ``/srv/<host name>/…`` over HTTP and HTTPS; runs in a container of its own, which has only Python.
+"""Serves ``/srv/<host name>/…`` over HTTP and HTTPS, in its own container, which has only Python.
 
-``server.py CERTIFICATE KEY``. Ranges are honoured. A file with a ``.cut`` beside it is sent by half, as if
-the connection were lost, unless only a later part of it is asked for.
+``server.py CERTIFICATE KEY``. Ranges are honoured. Only half of a file with a ``.cut`` next to it is sent, as
+if the connection were lost, unless only a later part of it is requested.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def do_GET(self) -> None:
-        """Answer with the file, or the part of it that is asked for."""
+        """Answer with the file, or the requested part of it."""
         self._answer(body=True)
 
     def _answer(self, *, body: bool) -> None:
         path = unquote(self.path.partition("?")[0])
-        if path == "/v2/":  # a registry says so without a password
+        if path == "/v2/":  # the answer of a registry without a password
             self._headers(200, 0, {})
             return
         host = self.headers.get("Host", "").partition(":")[0]
@@ -86,7 +86,7 @@ def main(certificate: str, key: str) -> None:
     secure = ThreadingHTTPServer(("", 443), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    # The handshake is left to the thread that answers.
+    # The thread that answers does the handshake.
     secure.socket = context.wrap_socket(secure.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=plain.serve_forever, daemon=True).start()
     secure.serve_forever()

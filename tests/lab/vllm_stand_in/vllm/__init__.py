@@ -1,9 +1,8 @@
-"""Stands in for vLLM where the harness's own part is what a test is about.
+"""A stand-in for vLLM, for tests of the harness's own parts.
 
-It has the names that the harness uses, answers each prompt with the numbers 1, 2, 3 …, prints what it was
-given, and does what ``STAND_IN`` says: ``no memory`` fails as it starts, ``dies`` at its third request,
-``loses GPU 3`` dies likewise and takes that GPU off the bus of the stand-in for NVML, ``slow`` takes its time
-to load.
+It has the names that the harness uses, answers each prompt with the numbers 1, 2, 3 …, prints its arguments,
+and behaves as ``STAND_IN`` says: ``no memory`` fails at the start, ``dies`` ends at its third request,
+``loses GPU 3`` also ends there and removes that GPU from the stand-in for NVML, ``slow`` takes time to load.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _LLAMA_8B = {
 
 @dataclass
 class AsyncEngineArgs:
-    """Some of the engine's arguments, with vLLM's own values."""
+    """Some of the engine's arguments, with vLLM's default values."""
 
     model: str = "Qwen/Qwen3-0.6B"
     max_model_len: int | None = None
@@ -47,7 +46,7 @@ class AsyncEngineArgs:
     data_parallel_size: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what vLLM refuses."""
+        """Reject arguments that vLLM rejects."""
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ValueError(f"gpu_memory_utilization: {self.gpu_memory_utilization} is not within 0 to 1")
 
@@ -65,7 +64,7 @@ class SamplingParams:
 
 
 class _Tokenizer:
-    """A word is a token."""
+    """Treats each word as a token."""
 
     def encode(self, text: str) -> list[int]:
         return [len(word) for word in text.split()]
@@ -76,7 +75,7 @@ class _Tokenizer:
 
 
 class AsyncLLMEngine:
-    """Answers at once, a token first where outputs are deltas."""
+    """Answers at once, with the first token alone if outputs are deltas."""
 
     def __init__(self, arguments: AsyncEngineArgs) -> None:
         self.renderer = SimpleNamespace(tokenizer=None if arguments.skip_tokenizer_init else _Tokenizer())
@@ -85,9 +84,9 @@ class AsyncLLMEngine:
 
     @classmethod
     def from_engine_args(cls, arguments: AsyncEngineArgs) -> AsyncLLMEngine:
-        """Start it."""
+        """Start the engine."""
         shown = {name: os.environ.get(name) for name in ("VLLM_USE_FLASHINFER_SAMPLER", "CUDA_DEVICE_ORDER")}
-        # As vLLM's processes, which have the descriptor and not the harness's stream.
+        # Like vLLM's processes, which have the descriptor and not the harness's stream.
         os.write(1, json.dumps({"arguments": asdict(arguments), **shown}).encode() + b"\n")
         if os.environ.get("STAND_IN") == "no memory":
             raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -122,7 +121,7 @@ class AsyncLLMEngine:
             )
 
     def shutdown(self) -> None:
-        """End it."""
+        """Stop the engine."""
 
 
 def _lose_gpu(index: int) -> None:

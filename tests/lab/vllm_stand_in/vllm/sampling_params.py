@@ -1,4 +1,4 @@
-"""How an answer is handed over (vllm/sampling_params.py of 0.22.1)."""
+"""The way in which an answer is handed over (vllm/sampling_params.py of 0.22.1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["RequestOutputKind"]
 
 
 class RequestOutputKind(Enum):
-    """What each output holds."""
+    """The content of each output."""
 
     CUMULATIVE = 0
     DELTA = 1

@@ -22,7 +22,7 @@ PROMPTS = 16
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of the harness ended."""
+    """The result of a run of the harness."""
 
     exit_code: int
     stderr: str
@@ -40,7 +40,7 @@ class Outcome:
         return found
 
     def detail(self) -> dict[str, Any]:
-        """LoadGen's detail log by its keys."""
+        """Return LoadGen's detail log by its keys."""
         lines = (self.output_dir / "mlperf_log_detail.txt").read_text().splitlines()
         entries = (json.loads(line.split(":::MLLOG ", 1)[1]) for line in lines)
         return {entry["key"]: entry["value"] for entry in entries}
@@ -74,7 +74,7 @@ def dataset(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path, dataset: Path) -> Callable[..., Path]:
-    """Writes a configuration; by default Server for a second with the null backend."""
+    """Return a function that writes a configuration; by default Server for a second with the null backend."""
 
     def write(**changes: Any) -> Path:
         settings = {"target_qps": 200, "min_duration": 800, "min_query_count": 100}
@@ -102,7 +102,7 @@ def config(tmp_path: Path, dataset: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def harness(bench_python: Path, config: Callable[..., Path], tmp_path: Path) -> Callable[..., Outcome]:
-    """Runs the harness to its end."""
+    """Return a function that runs the harness to its end."""
 
     def run(*, env: dict[str, str] | None = None, **changes: Any) -> Outcome:
         path = config(**changes)
@@ -116,7 +116,7 @@ def harness(bench_python: Path, config: Callable[..., Path], tmp_path: Path) -> 
 
 @pytest.fixture
 def mock_server(bench_python: Path, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Starts a mock engine with these options of its command line and returns its URL."""
+    """Return a function that starts a mock engine with command-line options and returns its URL."""
     started = []
 
     def start(**options: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the harness reads: its configuration, the data set, an engine's replies."""
+"""The harness's inputs: its configuration, the data set, an engine's replies."""
 
 from __future__ import annotations
 

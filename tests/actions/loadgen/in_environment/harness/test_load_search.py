@@ -1,4 +1,4 @@
-"""A search for the highest load on a modelled system: what it says of the rate that it ended at."""
+"""A search for the highest load on a modelled system: its statement about the rate that it ended at."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FULL_MS = 600_000
 
 @dataclass(frozen=True)
 class ModelledTest:
-    """Has of a test what the search asks for."""
+    """Has the parts of a test that the search uses."""
 
     output_dir: Path
     server_target_qps: float = 0.0
@@ -31,13 +31,13 @@ class ModelledTest:
 
     @property
     def settings(self) -> SimpleNamespace:
-        """Limits that are never missed by drift."""
+        """Limits that drift never exceeds."""
         return SimpleNamespace(
             min_duration_ms=self.min_duration_ms, use_token_latencies=True, ttft_latency=2_000_000_000
         )
 
     def again(self, output_dir: Path, *, server_target_qps: float, **changes: Any) -> ModelledTest:
-        """The same at another rate."""
+        """Return the same test at another rate."""
         return ModelledTest(output_dir, server_target_qps, changes.get("min_duration_ms", FULL_MS))
 
 
@@ -45,11 +45,11 @@ class ModelledRecorder:
     """One sample that did not wait."""
 
     def waits(self) -> tuple[list[float], list[float]]:
-        """When it was issued, and how long it waited."""
+        """Return when the sample was issued, and how long it waited."""
         return [0.0], [0.0]
 
     def write(self, path: Path) -> None:
-        """Leave a file."""
+        """Write an empty file."""
         path.touch()
 
 
@@ -65,7 +65,7 @@ class ModelledRecorder:
 def test_the_bracket_at_the_end(
     tmp_path: Path, full: float | None, target: float, lowest_invalid: float | None, trials: int
 ) -> None:
-    """Short tests hold 50 queries/s; long ones ``full``."""
+    """Model a system that sustains 50 queries/s in short tests, and ``full`` in long ones."""
     notes = []
 
     async def run(test: Any, note: str) -> Any:

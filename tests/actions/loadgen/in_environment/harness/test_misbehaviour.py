@@ -1,4 +1,4 @@
-"""Engines that fail: every run ends as failed, says why, and leaves what there is."""
+"""Engines that fail: every run ends as failed, names the cause, and keeps its partial results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.engine
 
 
 def assert_failed(outcome: Outcome, kind: str, *words: str) -> None:
-    """One line for people, and the same with its kind in the result."""
+    """Check for one line for people, and for the same line with its kind in the result."""
     assert outcome.exit_code == 1
     assert outcome.error["kind"] == kind
     for word in words:
@@ -30,7 +30,7 @@ def assert_failed(outcome: Outcome, kind: str, *words: str) -> None:
 
 
 def limit_s(fault: str) -> float:
-    """Short where the limit is what is waited for."""
+    """Return a short limit if the test waits for the limit itself."""
     return 0.5 if fault.startswith("hang") else 30
 
 
@@ -57,7 +57,7 @@ def test_the_first_failure_of_a_stream_ends_the_run(
     url = mock_server(fault=fault, fault_after=20, token_s=0.001)
 
     backend = {"type": "openai", "url": url}
-    if fault == "die":  # a second query could find nobody before the first one's stream is noticed to be cut
+    if fault == "die":  # a second query could find no server before the cut of the first stream is noticed
         backend["max_in_flight"] = 1
     outcome = harness(backend=backend, sample_timeout_s=limit_s(fault))
 
@@ -91,7 +91,7 @@ def test_the_first_failure_of_a_whole_reply_ends_the_run(
     )
 
     if fault == "die" and outcome.error["kind"] == "connection":
-        kind = "connection"  # requests that had not been answered at all see a closed connection
+        kind = "connection"  # requests without any answer yet see a closed connection
     assert_failed(outcome, kind)
 
 
@@ -229,7 +229,7 @@ def test_the_key_opens_the_engine_and_stays_secret(
     good = harness(backend={"type": "openai", "url": url, "api_key_file": str(key_file)})
     assert good.exit_code == 0, good.stderr
 
-    # The mock repeats the request's head in its refusal, as careless servers do.
+    # The mock repeats the request's head in its refusal, as some careless servers do.
     bad = harness(
         backend={"type": "openai", "url": url, "api_key_env": "ENGINE_KEY"}, env={"ENGINE_KEY": "wrong-key"}
     )

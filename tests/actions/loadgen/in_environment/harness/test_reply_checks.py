@@ -1,4 +1,4 @@
-"""The harness's own parts that check replies, without an engine."""
+"""The parts of the harness that check replies, without an engine."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_clock_that_is_set_is_noticed() -> None:
     clock = WallClock(lambda: now[0], lambda: now[0] + ahead[0])
     for _ in range(10):
         now[0] += 0.5
-        ahead[0] += 0.0005  # what NTP slews is no step
+        ahead[0] += 0.0005  # a slew by NTP does not count as a step
         clock.look()
     assert clock.set_by_s == []
     ahead[0] -= 3.2

@@ -161,7 +161,7 @@ def test_the_load_follows_from_the_warm_up(
     assert outcome.exit_code == 0, outcome.stderr
     result = outcome.result
     asked = result["asked"][name]
-    if name == "target_qps":  # four at a time, 20 ms each, less what the client and the server cost
+    if name == "target_qps":  # four at a time, 20 ms each, minus the cost of client and server
         assert 0.5 * 40 < asked < 0.5 * 200
         assert math.isclose(asked, 0.5 * result["warmup"]["samples_per_second"], rel_tol=1e-3)
     else:

@@ -1,4 +1,4 @@
-"""Settings before LoadGen sees them."""
+"""Settings before they reach LoadGen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def asked(
     path: Path | None = None,
     **settings: Any,
 ) -> Asked:
-    """For the model m, whose name in Interactive may be another."""
+    """Return the settings for the model m, which may have another name in Interactive."""
     return ask(
         scenario,
         mode=run_mode,
@@ -41,7 +41,7 @@ def asked(
 
 
 def refusal(*args: Any, **settings: Any) -> str:
-    """What is said to a test that is refused."""
+    """Return the message of a test that is refused."""
     with pytest.raises(HarnessError) as caught:
         asked(*args, **settings)
     assert caught.value.kind == "settings"
@@ -206,7 +206,7 @@ def test_the_models_own_limits_are_what_is_asked_for() -> None:
     found = asked("Server", target_qps=1, ttft_latency=3000)
 
     assert (found.values["ttft_latency"], found.values["tpot_latency"]) == (3000, 100)
-    assert "tpot_latency" not in found.user_conf  # LoadGen has it
+    assert "tpot_latency" not in found.user_conf  # LoadGen has it already
 
 
 def test_a_latency_limit_alone_is_one_of_whole_answers() -> None:

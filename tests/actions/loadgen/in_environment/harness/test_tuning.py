@@ -1,4 +1,4 @@
-"""The search for the highest load: on modelled systems, and by the real LoadGen on one of known capacity."""
+"""The search for the highest load: on modelled systems, and with real LoadGen on a known capacity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES = yaml.safe_load(
 
 
 def searched(start: float, capacity: float, tuning: Tuning) -> Search:
-    """A search that has ended on a system that holds every rate up to its capacity."""
+    """Return a finished search on a system that sustains every rate up to its capacity."""
     search = Search(start, tuning)
     while (rate := search.next_rate()) is not None:
         search.tell(rate, holds=rate <= capacity)
@@ -97,7 +97,7 @@ def test_too_few_samples_tell_no_drift() -> None:
 
 @pytest.mark.engine
 def test_the_real_loadgen_finds_what_a_system_can_do(harness: Callable[..., Any]) -> None:
-    """Twenty answers at once, each in 100 ms: 200 queries/s, a fifth more until 0.5 s of waiting is full."""
+    """Expect 200 queries/s from twenty answers of 100 ms at once, and 20 % more until 0.5 s of waiting."""
     outcome = harness(
         backend={"type": "null", "tokens": 4, "first_token_delay_s": 0.05, "delay_s": 0.1, "slots": 20},
         scenario="Server",

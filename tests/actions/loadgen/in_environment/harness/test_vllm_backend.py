@@ -1,4 +1,4 @@
-"""The harness's vLLM backend under real LoadGen, with a stand-in for the engine (tests/lab/vllm_stand_in)."""
+"""The harness's vLLM backend with real LoadGen and a stand-in for the engine (tests/lab/vllm_stand_in)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATH = {"PYTHONPATH": f"{IN_ENVIRONMENT}:{STAND_IN}"}
 
 @pytest.fixture
 def run(harness: Callable[..., Outcome]) -> Callable[..., Outcome]:
-    """Runs the harness with these settings of the backend."""
+    """Return a function that runs the harness with settings of the backend."""
 
     def with_backend(backend: dict[str, Any], **changes: Any) -> Outcome:
         settings = {"type": "vllm", "model": "/models/m", **backend}
@@ -95,7 +95,7 @@ def test_tokens_that_are_given_need_no_tokenizer(run: Callable[..., Outcome], tm
 
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     told = engine_log(outcome)
-    assert told["arguments"]["max_model_len"] == 112  # 90 and 8, in whole blocks
+    assert told["arguments"]["max_model_len"] == 112  # 90 and 8, rounded up to whole blocks
     assert told["VLLM_USE_FLASHINFER_SAMPLER"] == "1"
 
 

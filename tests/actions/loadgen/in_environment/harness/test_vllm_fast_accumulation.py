@@ -1,4 +1,4 @@
-"""Fast accumulation in vLLM's fp8 products: on stand-ins for vLLM's place of them and for PyTorch."""
+"""Fast accumulation in vLLM's fp8 products, on stand-ins for vLLM's kernel and for PyTorch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KERNELS = "vllm.model_executor.kernels.linear.scaled_mm.pytorch"
 
 @dataclass(frozen=True)
 class Tensor:
-    """Its shape alone."""
+    """A tensor with nothing but its shape."""
 
     shape: tuple[int, ...]
 
@@ -32,7 +32,7 @@ class Tensor:
 
 
 class Torch(ModuleType):
-    """Notes what a product is asked with."""
+    """Records the arguments of a product."""
 
     def __init__(self) -> None:
         super().__init__("torch")
@@ -60,7 +60,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
 
 @pytest.fixture
 def load(torch: Torch) -> Callable[[], Any]:
-    """Loads the extension as vLLM's worker does, and gives the class by whose method vLLM multiplies."""
+    """Return a function that loads the extension as vLLM's worker does, and returns vLLM's kernel class."""
 
     def load() -> Any:
         kernel = importlib.import_module(KERNELS).PerTensorTorchFP8ScaledMMLinearKernel
@@ -79,7 +79,7 @@ def test_a_product_is_made_with_fast_accumulation(torch: Torch, load: Callable[[
     assert asked == {
         "out_dtype": "bf16", "scale_a": "a", "scale_b": "b", "bias": None, "use_fast_accum": True
     }  # fmt: skip
-    assert product.shape == (2, 3, 32)  # without the rows that vLLM added
+    assert product.shape == (2, 3, 32)  # without the rows that vLLM had added
 
 
 def test_the_method_takes_what_vllms_takes(load: Callable[[], Any]) -> None:

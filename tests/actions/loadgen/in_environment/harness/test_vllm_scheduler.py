@@ -1,4 +1,4 @@
-"""Steps of prompts or of answers: on a stand-in for the part of vLLM's scheduler that it builds on."""
+"""Steps of prompts or of answers, on a stand-in for the part of vLLM's scheduler that it extends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCK = 16
 
 @dataclass
 class Request:
-    """What the scheduler knows of one; ``delivered`` tokens have come back from the GPU."""
+    """The scheduler's data about a request; ``delivered`` tokens have returned from the GPU."""
 
     request_id: str
     num_prompt_tokens: int
@@ -40,7 +40,7 @@ class Request:
 
 
 class Simulation:
-    """Runs steps as the asynchronous engine does: the next is scheduled before a step's tokens are back."""
+    """Runs steps as the asynchronous engine does: it schedules the next before a step's tokens are back."""
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
@@ -65,7 +65,7 @@ class Simulation:
             for request in self.requests:
                 tokens = scheduled.get(request.request_id, 0)
                 if tokens:
-                    # A prompt's last token is one row of the attention, as an answer's is.
+                    # The last token of a prompt is one row of the attention, like a token of an answer.
                     kinds.add("P" if left[request.request_id] > 1 else "A")
                     request.num_computed_tokens += tokens
                     if request.num_computed_tokens >= request.num_prompt_tokens:
@@ -83,7 +83,7 @@ class Simulation:
 
 @pytest.fixture
 def simulation(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Simulation]:
-    """A simulation with these phases, sequences, tokens of a step and blocks of the cache."""
+    """Return a function that makes a simulation with phases, sequences, tokens per step and cache blocks."""
     monkeypatch.syspath_prepend(str(STAND_IN))
     module = import_module("actions.loadgen.in_environment.harness.backends.vllm_scheduler")
 
@@ -124,9 +124,9 @@ def test_everything_is_answered_and_no_step_is_mixed(
 @pytest.mark.parametrize(
     ("phases", "trace"),
     [
-        # Four prompts in two steps of 64 tokens, then three more tokens each; the last four likewise.
+        # Four prompts in two steps of 64 tokens, then three more tokens each; the last four do the same.
         ({}, "PPAAA-PPAAA-"),
-        # One prefill step, two decode steps at least, in turn.
+        # One prefill step alternates with at least two decode steps.
         ({"prefill_steps": 1, "decode_steps": 2}, "PAAPAA"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Stands in for NVIDIA's code.main: needs a configuration, an engine and LoadGen; writes what that writes."""
+"""Stands in for NVIDIA's code.main: needs a configuration, an engine and LoadGen; writes the same files."""
 
 import argparse
 import importlib.util
@@ -55,7 +55,7 @@ def generate(system, benchmark, scenario, config_ver):
 
 
 def as_of_now(log):
-    """The log with its dates moved, so that the test ended now."""
+    """Return the log with its dates moved, so that the test ended now."""
     power = "%m-%d-%Y %H:%M:%S.%f"
     ended = re.search(r'"power_end", "value": "([^"]+)"', log)
     if not ended:
@@ -119,7 +119,7 @@ def main():
         parser.add_argument(f"--{name}", default="PerformanceOnly" if name == "test_mode" else "default")
     parser.add_argument("--accuracy_target", default="0.99")
     asked, _ = parser.parse_known_args()
-    if FILES_STYLE:  # v5.x does not know config_ver, and does not say so
+    if FILES_STYLE:  # v5.x ignores config_ver silently
         asked.config_ver = "high_accuracy" if float(asked.accuracy_target) == 0.999 else "default"
     if not FILES_STYLE and MATCHED_SYSTEM is None:
         print(f"Detected system did not match any known systems. Exiting. {DETECTED_SYSTEM}")

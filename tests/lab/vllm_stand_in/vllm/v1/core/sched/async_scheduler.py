@@ -1,4 +1,4 @@
-"""The part of vLLM's V1 scheduler that ours builds on: what runs, then what waits, within the limits."""
+"""The part of vLLM's V1 scheduler that the harness extends: running, then waiting requests, in limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AsyncScheduler:
         self.waiting: list[Any] = []
 
     def schedule(self) -> dict[str, int]:
-        """Tokens by request of one step."""
+        """Return the tokens of one step by request."""
         budget, step = self.max_num_scheduled_tokens, {}
         for request in self.running:
             if _all_tokens_are_under_way(request):

@@ -1,4 +1,4 @@
-"""The place of vLLM's fp8 products by PyTorch.
+"""vLLM's fp8 products by PyTorch.
 
 Source: vllm/model_executor/kernels/linear/scaled_mm/pytorch.py (0.22.1).
 """
@@ -11,7 +11,7 @@ __all__ = ["PerTensorTorchFP8ScaledMMLinearKernel"]
 
 
 class PerTensorTorchFP8ScaledMMLinearKernel:
-    """Weights and activations with one scale each."""
+    """A kernel for weights and activations with one scale each."""
 
     def apply_scaled_mm(
         self,
