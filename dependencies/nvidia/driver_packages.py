@@ -28,7 +28,6 @@ from dependencies.nvidia.packages import (
     upstream,
 )
 from dependencies.nvidia.repository import NvidiaRepository, debian_components
-from dependencies.nvidia.wish import enrolment
 from dependencies.packages.apt import (
     APT_GET,
     known_remedy,
@@ -39,7 +38,7 @@ from dependencies.packages.apt import (
 )
 from dependencies.packages.apt_repository import require_readable_sources
 from dependencies.packages.holding import excluded_names, exclusion_text
-from dependencies.packages.module_build import build_failure
+from dependencies.packages.module_change import enrolment, require_built
 from dependencies.packages.package_folder import write_whole
 from dependencies.packages.package_lock import wait_for_lock
 from dependencies.packages.package_managers import LISTS_LIFE_S, broken_packages
@@ -306,7 +305,8 @@ class DriverPackages:
                 ) from refusal
             self._require_no_foreign_hold(now, solved)
             self._change(context, solved)
-            _require_module(context.facts.fresh(), solved)
+            now = context.facts.fresh()
+            require_built(now, now[NVIDIA_MODULE_FILE], solved.version)
             return StepOutcome(f"driver {solved.version} from {solved.origin}")
 
         command = (
@@ -434,19 +434,6 @@ class DriverPackages:
     def _ours(facts: Facts) -> set[str]:
         """What is held by us."""
         return excluded_names(facts[text_of(_exclusions(facts))])
-
-
-def _require_module(facts: Facts, chosen: Candidate) -> None:
-    """See that the module was built: rpm ends well where dkms did not.
-
-    Raises:
-        DependencyFailedError: if the build failed; with its first error.
-    """
-    if facts[NVIDIA_MODULE_FILE] == chosen.version:
-        return
-    if failure := build_failure(facts):
-        message, remedy, details = failure
-        raise DependencyFailedError(message, remedy=remedy, details=details)
 
 
 def _exclusions(facts: Facts) -> Path:

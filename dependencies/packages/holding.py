@@ -83,7 +83,8 @@ def unhold_plan(names: Iterable[str], facts: Facts, lock_timeout_s: float) -> Pl
         facts: the host.
         lock_timeout_s: seconds to wait for another package manager.
     """
-    held = sorted(set(names) & facts[HELD_PACKAGES])
+    there = facts[HELD_PACKAGES]
+    held = sorted(there & set(names))
     if not held:
         return Plan(nothing_to_do="none of the driver's packages is held any more")
     command = ["apt-mark", "unhold", *held]

@@ -10,7 +10,7 @@ from agent.core.errors import ActionFailedError, DependencyFailedError, HostErro
 from dependencies.packages.module_build import build_failure, shown_builds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from agent.facts import Facts
     from agent.facts.gpu_processes import GpuProcess
@@ -19,7 +19,7 @@ _BUILD_S = 3600
 """Seconds that a module may take to build on a small host."""
 
 
-def require_no_workload(processes: Iterable[GpuProcess]) -> None:
+def require_no_workload(processes: tuple[GpuProcess, ...]) -> None:
     """See that nothing runs on the GPUs.
 
     Raises:
@@ -31,6 +31,27 @@ def require_no_workload(processes: Iterable[GpuProcess]) -> None:
             f"the driver must change, and something runs on the GPUs: {', '.join(map(str, running))}",
             remedy="end it, or wait until it has ended",
         )
+
+
+def enrolment(*, rpm: bool) -> str:
+    """What enrols the key with which dkms signs modules here (dkms(8), update-secureboot-policy(8))."""
+    return "mokutil --import /var/lib/dkms/mok.pub" if rpm else "update-secureboot-policy --enroll-key"
+
+
+def require_built(facts: Facts, there: str | None, version: str) -> None:
+    """See that the module was built: rpm ends well where dkms did not.
+
+    Args:
+        facts: the host, after the installation.
+        there: the version of the module for the running kernel; None if unknown.
+        version: the version that was installed.
+
+    Raises:
+        DependencyFailedError: if the build failed; with its first error.
+    """
+    if there != version and (failure := build_failure(facts)):
+        message, remedy, details = failure
+        raise DependencyFailedError(message, remedy=remedy, details=details)
 
 
 def build_step(
