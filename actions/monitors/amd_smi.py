@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pydantic import Field
-from typing_extensions import override
 
+from actions.monitors.amdgpu_errors import amdgpu_error_of
 from actions.monitors.interval import IntervalParameters
 from actions.monitors.nvidia_smi import NvidiaSmiMonitor
 from agent.component.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
@@ -21,7 +21,8 @@ from parsers.terminal import plain
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.component.component import ComponentParameters, MonitorContext
+    from actions.monitors.kernel_log import KernelLog
+    from agent.component.component import ComponentParameters
     from agent.core.records import Metric
     from agent.facts import Host
 
@@ -152,15 +153,19 @@ class AmdSmiMonitor(NvidiaSmiMonitor):
     Args:
         parameters: its parameters.
         host: the door through which amd-smi is run.
+        kernel_log: where errors are told.
     """
 
     Parameters = AmdSmiParameters
     source = "amd-smi"
     remedy = "see to cooling and power (amd-smi metric --throttle)"
+    errors = "errors of amdgpu"
+    error_of = staticmethod(amdgpu_error_of)
 
-    def __init__(self, parameters: ComponentParameters, host: Host | None = None) -> None:
-        super().__init__(parameters, lambda: AmdSmiSensors(host))
-
-    @override
-    def watch_errors(self, context: MonitorContext) -> None:
-        """Watch no kernel log: Xid errors are NVIDIA's."""
+    def __init__(
+        self,
+        parameters: ComponentParameters,
+        host: Host | None = None,
+        kernel_log: KernelLog | None = None,
+    ) -> None:
+        super().__init__(parameters, lambda: AmdSmiSensors(host), kernel_log)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actions.monitors.amd_smi import AmdSmiMonitor, AmdSmiParameters, AmdSmiSensors
+from actions.monitors.kernel_log import KernelLog
 from agent.component.component import MonitorContext
 from agent.facts import Facts
 from agent.facts.nvml_library import NvmlError
@@ -69,7 +70,9 @@ class Watch:
         self.context = MonitorContext(
             self._emit, threading.Event(), Facts(None, {}), LocalProcesses("r"), self.log
         )
-        self.monitor = AmdSmiMonitor(AmdSmiParameters(), self.host)
+        self.kmsg = folder / "kmsg"
+        self.kmsg.write_text("")
+        self.monitor = AmdSmiMonitor(AmdSmiParameters(), self.host, KernelLog(self.kmsg))
         self.began_s = time.monotonic()
         self.monitor.begin(self.context)
 
@@ -175,3 +178,21 @@ def test_an_amd_smi_that_is_of_no_use_is_told_with_a_remedy(text: str | None, wh
     with pytest.raises(NvmlError, match=what) as refusal:
         AmdSmiSensors(RecordedHost(outputs=outputs))
     assert refusal.value.remedy
+
+
+def test_errors_of_amdgpu_are_told_with_the_case_that_ran(watch: Watch) -> None:
+    with watch.kmsg.open("a") as kmsg:
+        kmsg.write("3,2,200,-;amdgpu 0000:01:00.0: amdgpu: GPU reset begin!\n")
+        kmsg.write(
+            "3,3,201,-;[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=5\n"
+        )
+    watch.measure()
+    summary = watch.monitor.sum_up(watch.began_s, time.monotonic())
+    assert (
+        "GPU 1: amdgpu reset (GPU is reset, which ends all programs on it) of 0000:01:00.0"
+        in summary.warnings
+    )
+    errors = {item.name: item for item in watch.emitted if item.name.endswith("kernel_error")}
+    assert set(errors) == {"gpu1_kernel_error", "gpu_kernel_error"}
+    assert errors["gpu1_kernel_error"].metadata["gpu_index"] == 1
+    assert "pci_bus_id" not in errors["gpu_kernel_error"].metadata
