@@ -382,6 +382,9 @@ _KEPT = frozenset(
         "nvlink_received",
         "pcie_transmitted",
         "pcie_received",
+        "xgmi_transmitted",
+        "xgmi_received",
+        "pcie_bandwidth",
         *POWER,
     }
 )

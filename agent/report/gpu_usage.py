@@ -23,6 +23,8 @@ _COLUMNS = {
     "SM clock": ("sm_clock_mean",),
     "NVLink, sent": ("nvlink_transmitted_mean",),
     "NVLink, received": ("nvlink_received_mean",),
+    "XGMI, sent": ("xgmi_transmitted_mean",),
+    "XGMI, received": ("xgmi_received_mean",),
     "Energy": ("energy",),
 }
 """Each with the metrics that fill it, of which the first that is there counts; means if nothing is said."""
