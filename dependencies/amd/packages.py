@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 DRIVER = "amdgpu-dkms"
 MONITORING = ("rocm-core", "rocminfo", "rocm-smi-lib", "amd-smi-lib")
 """What reads the state of GPUs, without libraries for programs."""
+_RPM_END = "-*"
+_DEB_END = "-*[0-9]"
+"""The end of a pattern of versions; apt does not read a pattern that ends with ``*``, only a prefix."""
 _DRIVER_NAMES = (DRIVER, "amdgpu-dkms-firmware", "amdgpu-core")
 _PIN = (
     "# Written by vcagent: the distribution has packages of the same names.\n"
@@ -101,12 +104,13 @@ class AmdPackages:
     def driver_wishes(self) -> tuple[PackageWish, ...]:
         """The driver, in its release's version: rpms have the module's version only."""
         if self.apt:
-            return (PackageWish(DRIVER, f"*.{self.release.driver_code}-*"),)
+            return (PackageWish(DRIVER, f"*.{self.release.driver_code}{_DEB_END}"),)
         return (PackageWish(DRIVER, f"{self.release.module}*" if self.release.module else None),)
 
     def rocm_wishes(self, names: Iterable[str]) -> tuple[PackageWish, ...]:
         """ROCm's packages in the release's version."""
-        return tuple(PackageWish(name, f"*.{self.release.code}-*") for name in names)
+        end = _DEB_END if self.apt else _RPM_END
+        return tuple(PackageWish(name, f"*.{self.release.code}{end}") for name in names)
 
     def steps(self, facts: Facts, missing: Sequence[PackageWish], *, driver: bool) -> list[Step]:
         """What installs packages: headers, repositories, pin, release of our holds, packages.

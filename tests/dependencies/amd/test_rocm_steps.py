@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from importlib.metadata import entry_points
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,8 +19,10 @@ from agent.facts.dkms import AMDGPU_MODULE_FILE, ModuleBuild
 from agent.facts.gpu_processes import AMD_GPU_PROCESSES, GpuProcess
 from agent.facts.linux import Distribution
 from agent.facts.users import members_of
-from dependencies.amd.releases import RocmRelease, module_version, release_in_file
+from dependencies.amd.packages import AmdPackages
+from dependencies.amd.releases import NEWEST, RADEON, RocmRelease, module_version, release_in_file
 from dependencies.amd.rocm_installation import AmdRocmInstallation
+from dependencies.packages.package_managers import manager_of
 from dependencies.packages.version_lock import AMD_LOCKS, foreign_locks, with_locks
 from tests.agent.facts.recorded_host import RecordedHost
 from tests.dependencies.nvidia.test_nvidia_driver_steps import Processes, run
@@ -236,3 +240,36 @@ def test_the_facts() -> None:
     assert found[members_of("render")] == ("ann", "bob")
     assert found[members_of("video")] is None
     assert found[AMDGPU_MODULE_FILE] == "6.16.13"
+
+
+@pytest.mark.skipif(which("apt-get") is None or which("dpkg-query") is None, reason="needs apt")
+def test_apt_reads_the_patterns_of_versions() -> None:
+    """A package of this host stands in for AMD's: its version is asked for in the form of the wishes."""
+    release = RocmRelease.of(NEWEST)
+    packages = AmdPackages(
+        release,
+        manager_of(facts_of({"package_manager": "apt"}), "dpkg"),
+        RADEON,
+        None,
+        add_repository=True,
+        hold=True,
+        lock_timeout_s=0,
+    )
+    (wish,) = packages.rocm_wishes(["dpkg"])
+    query = ["dpkg-query", "--show", "--showformat=${Package}\t${Version}\n"]
+    told = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    lines = (line.split("\t") for line in told.splitlines())
+    found = (
+        (line[0], match[1])
+        for line in lines
+        if len(line) > 1 and (match := re.fullmatch(r"[\d:]+\.(\d+)-[\w.~+]*\d", line[1]))
+    )
+    name, code = next(found)
+    pattern = (wish.version or "").replace(release.code, code)
+
+    def says(version: str) -> str:
+        command = ["apt-get", "--simulate", "--quiet", "install", f"{name}={version}"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+    assert "was not found" not in says(pattern)
+    assert "was not found" in says(pattern.replace(code, f"{code}9999"))
