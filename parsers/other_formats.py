@@ -60,6 +60,11 @@ _FORMATS: tuple[_Other, ...] = (
         r"ROCm System Management Interface|^GPU\[\d+\]\s*: ",
     ),
     _other(
+        "rocminfo, the list of ROCm's agents",
+        f"{_AMD}; vcagent facts amd_gpus tells what rocminfo does",
+        r"ROCk module .{0,80}(?:is loaded|NOT loaded)|^HSA System Attributes",
+    ),
+    _other(
         "amd-smi's list of processes, links, partitions or versions",
         _AMD,
         r"\"(?:process_list|process_info|amdsmi_library_version|compute_partition|memory_partition)\":"

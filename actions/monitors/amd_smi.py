@@ -1,17 +1,18 @@
-"""Watches AMD GPUs by amd-smi beside the actions, with the records of NvidiaSmiMonitor."""
+"""Watches AMD GPUs by amdsmi or amd-smi beside the actions, with the records of NvidiaSmiMonitor."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pydantic import Field
-from typing_extensions import override
 
+from actions.monitors.amdgpu_errors import amdgpu_error_of
 from actions.monitors.interval import IntervalParameters
 from actions.monitors.nvidia_smi import NvidiaSmiMonitor
 from agent.component.parameter_types import Seconds  # noqa: TC001 - pydantic reads it
 from agent.core.errors import ParseError
 from agent.facts import LocalHost
+from agent.facts.amdsmi_library import AmdSmiLibrary, load_amdsmi
 from agent.facts.nvml_library import CLOCK_EVENTS, GpuReadings, NvmlError, NvmlGpu
 from parsers.amd_smi import parse_text
 from parsers.amd_smi.documents import read_documents
@@ -19,9 +20,11 @@ from parsers.nvidia_smi.readings import READINGS
 from parsers.terminal import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
 
-    from agent.component.component import ComponentParameters, MonitorContext
+    from actions.monitors.kernel_log import KernelLog
+    from agent.component.component import ComponentParameters
     from agent.core.records import Metric
     from agent.facts import Host
 
@@ -40,24 +43,33 @@ _EVENTS = {
     "throttle_hbm_thermal": "sw_thermal_slowdown",
 }
 """AMD's causes, and the clock events of NVML that mean the same for a result."""
+_COUNTERS = {
+    "energy_consumed": "energy",
+    "xgmi_transmitted": "xgmi_transmitted",
+    "xgmi_received": "xgmi_received",
+}
+"""amd-smi's totals since amdgpu was loaded, by the names of the rates that are made of them."""
 _BITS = {name: bit for bit, name in CLOCK_EVENTS.items()}
 
 
 class AmdSmiSensors:
-    """Readings of all GPUs by one amd-smi process for each look.
+    """Readings of all GPUs by the library amdsmi; where it is not, by one amd-smi process for each look.
 
     Args:
         host: the door through which amd-smi is run.
+        load: loads the library; returns None if there is none.
 
     Raises:
         NvmlError: if amd-smi does not answer.
     """
 
-    def __init__(self, host: Host | None = None) -> None:
+    def __init__(self, host: Host | None = None, load: Callable[[], ModuleType | None] = load_amdsmi) -> None:
         self._host = host or LocalHost()
         self._metrics: dict[int, list[Metric]] = {}
+        self._library = _open(load)
+        static = self._library.static() if self._library else self._output(_STATIC)
         try:
-            devices = read_documents(plain(self._output(_STATIC))).devices
+            devices = read_documents(plain(static)).devices
         except ParseError as error:
             raise NvmlError(f"amd-smi static: {error.message}", remedy=error.remedy) from error
         told = {device.index: device for device in devices if device.index is not None}
@@ -104,12 +116,15 @@ class AmdSmiSensors:
         return _readings(values)
 
     def close(self) -> None:
-        """Forget the last look."""
+        """Forget the last look, and end the library's session."""
         self._metrics = {}
+        if self._library:
+            self._library.close()
+            self._library = None
 
     def _look(self) -> dict[int, list[Metric]]:
         try:
-            output = parse_text(self._output(_METRIC))
+            output = parse_text(self._library.metric() if self._library else self._output(_METRIC))
         except ParseError as error:
             raise NvmlError(f"amd-smi metric: {error.message}", remedy=error.remedy) from error
         found: dict[int, list[Metric]] = {}
@@ -127,12 +142,22 @@ class AmdSmiSensors:
         return text
 
 
+def _open(load: Callable[[], ModuleType | None]) -> AmdSmiLibrary | None:
+    """Open the library; None where it is not or does not answer: the command says why."""
+    api = load()
+    try:
+        return AmdSmiLibrary(api) if api else None
+    except NvmlError:
+        return None
+
+
 def _readings(values: Mapping[str, float]) -> GpuReadings:
     gauges = {name: value for name, value in values.items() if name in _KNOWN}
     if "graphics_clock" in gauges:
         # What NVML calls the clock of the multiprocessors is the one that cases are judged by.
         gauges["sm_clock"] = gauges["graphics_clock"]
-    counters = {"energy": values["energy_consumed"]} if "energy_consumed" in values else {}
+    gauges |= {name: values[name] for name in ("pcie_bandwidth",) if name in values}
+    counters = {name: values[key] for key, name in _COUNTERS.items() if key in values}
     causes = {name: values[name] for name in _EVENTS if name in values}
     events = {_EVENTS[name] for name, share in causes.items() if share >= _HELD_DOWN}
     return GpuReadings(gauges, counters, sum(_BITS[name] for name in events) if causes else None)
@@ -142,7 +167,9 @@ class AmdSmiParameters(IntervalParameters):
     """How often to run amd-smi."""
 
     interval: Seconds = Field(
-        5.0, ge=0.1, description="Time between two measurements; each starts an amd-smi process."
+        5.0,
+        ge=0.1,
+        description="Time between two measurements; without the library each starts an amd-smi process.",
     )
 
 
@@ -152,15 +179,21 @@ class AmdSmiMonitor(NvidiaSmiMonitor):
     Args:
         parameters: its parameters.
         host: the door through which amd-smi is run.
+        kernel_log: where errors are told.
+        load: loads the library amdsmi; returns None if there is none.
     """
 
     Parameters = AmdSmiParameters
     source = "amd-smi"
     remedy = "see to cooling and power (amd-smi metric --throttle)"
+    errors = "errors of amdgpu"
+    error_of = staticmethod(amdgpu_error_of)
 
-    def __init__(self, parameters: ComponentParameters, host: Host | None = None) -> None:
-        super().__init__(parameters, lambda: AmdSmiSensors(host))
-
-    @override
-    def watch_errors(self, context: MonitorContext) -> None:
-        """Watch no kernel log: Xid errors are NVIDIA's."""
+    def __init__(
+        self,
+        parameters: ComponentParameters,
+        host: Host | None = None,
+        kernel_log: KernelLog | None = None,
+        load: Callable[[], ModuleType | None] = load_amdsmi,
+    ) -> None:
+        super().__init__(parameters, lambda: AmdSmiSensors(host, load), kernel_log)

@@ -23,6 +23,9 @@ _RATES = {
     "nvlink_received": "over all of its links",
     "pcie_transmitted": "",
     "pcie_received": "",
+    "xgmi_transmitted": "over all of its links",
+    "xgmi_received": "over all of its links",
+    "pcie_bandwidth": "in both directions",
 }
 _COUNTS = ("nvlink_crc_errors", "nvlink_replay_errors", "nvlink_recovery_errors")
 _TOLD_AGAIN = timedelta(minutes=1)
@@ -51,6 +54,8 @@ _HEADLINES = frozenset(
         "sm_clock",
         "nvlink_transmitted",
         "nvlink_received",
+        "xgmi_transmitted",
+        "xgmi_received",
     }
 )
 """What is written each time, and plotted in the report."""

@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from actions.monitors.gpu_metrics import POWER, GpuMetrics, clock_warnings, column, span_metrics
 from actions.monitors.interval import IntervalMonitor
+from actions.monitors.kernel_errors import nvidia_error_of
 from actions.monitors.kernel_log import KernelLog
-from actions.monitors.xid import xid_of
 from agent.component.component import MonitorSummary
-from agent.core.records import MetadataValue, Metric, Relativity
+from agent.core.records import Metric, Relativity
 from agent.core.safe_files import append_to
 from agent.facts.nvml_library import NvmlError, NvmlSession
 
@@ -89,6 +89,10 @@ class NvidiaSmiMonitor(IntervalMonitor):
     """Name of the library or tool that readings come from, for messages."""
     remedy = "see to cooling and power (nvidia-smi -q -d PERFORMANCE)"
     """Advice for clocks that were held down."""
+    errors = "Xid errors"
+    """Name of the errors in the kernel log, for messages."""
+    error_of = staticmethod(nvidia_error_of)
+    """Reads a line of the kernel log."""
 
     def __init__(
         self,
@@ -122,12 +126,12 @@ class NvidiaSmiMonitor(IntervalMonitor):
     def watch_errors(self, context: MonitorContext) -> None:
         """Begin to watch the kernel log for errors of GPUs."""
         if why := self._kernel_log.open():
-            _note(context, f"Xid errors are not watched: {why}")
+            _note(context, f"{self.errors} are not watched: {why}")
 
     @override
     def measure(self, context: MonitorContext, *, slow: bool) -> None:
         self._pending += self._read_all(context, slow=slow)
-        happened = self._xids(now=slow)
+        happened = self._kernel_errors(now=slow)
         self._pending += happened
         if self._pending and (happened or slow or time.monotonic() >= self._emit_at_s):
             self._emit(context)
@@ -284,31 +288,23 @@ class NvidiaSmiMonitor(IntervalMonitor):
                 self._events.append((now_s, text))
         watched.errors = errors
 
-    def _xids(self, *, now: bool) -> list[Metric]:
+    def _kernel_errors(self, *, now: bool) -> list[Metric]:
         metrics = []
         by_bus = {watched.metrics.gpu.bus_id: watched.metrics for watched in self._watched.values()}
         for line in self._kernel_log.lines(now=now):
-            xid = xid_of(line)
-            if xid is None:
+            error = self.error_of(line)
+            if error is None:
                 continue
-            made = None if xid.of_switch else by_bus.get(xid.bus_id)
-            name = f"gpu{made.gpu.index}_xid" if made else "nvswitch_sxid" if xid.of_switch else "gpu_xid"
-            known = {
-                "pci_bus_id": xid.bus_id,
-                "meaning": xid.meaning,
-                "cause": xid.cause,
-                "message": xid.text,
-            }
-            metadata: dict[str, MetadataValue] = {
-                "xid": xid.number,
-                **{key: value for key, value in known.items() if value},
-            }
+            made = by_bus.get(error.bus_id) if error.device == "gpu" else None
+            name = f"{f'gpu{made.gpu.index}' if made else error.device}_{error.name}"
+            metadata = {key: value for key, value in error.metadata.items() if value not in {"", None}}
             if made:
                 metadata["gpu_index"] = made.gpu.index
             metrics.append(
-                Metric(name, 1.0, "count", Relativity.LOWER, str(xid), verbosity=3, metadata=metadata)
+                Metric(name, 1.0, "count", Relativity.LOWER, error.said, verbosity=3, metadata=metadata)
             )
-            self._events.append((self.clock.now_s(), f"{f'GPU {made.gpu.index}: ' if made else ''}{xid}"))
+            where = f"GPU {made.gpu.index}: " if made else ""
+            self._events.append((self.clock.now_s(), f"{where}{error.said}"))
         return metrics
 
     def _reopen(self, context: MonitorContext, metrics: list[Metric]) -> bool:
@@ -386,6 +382,9 @@ _KEPT = frozenset(
         "nvlink_received",
         "pcie_transmitted",
         "pcie_received",
+        "xgmi_transmitted",
+        "xgmi_received",
+        "pcie_bandwidth",
         *POWER,
     }
 )

@@ -8,23 +8,13 @@ from typing import TYPE_CHECKING
 from agent.doctor.check import Check, Found, Look, Status, look_at_all
 from agent.facts.amd_driver import AMD_DEVICES, AMDGPU_BLACKLISTS, AMDGPU_MODULE, ROCM_VERSION
 from agent.facts.amd_gpus import AMD_GPUS
+from agent.facts.known_rocm import misfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.facts import Facts
 
-_FITS: dict[tuple[int, int], tuple[tuple[int, int], tuple[int, int]]] = {
-    (6, 8): ((6, 0), (6, 4)),
-    (6, 10): ((6, 1), (7, 0)),
-    (6, 14): ((6, 2), (7, 0)),
-    (6, 16): ((6, 3), (7, 2)),
-}
-"""A version of amdgpu, and the first and last ROCm that AMD supports with it.
-
-Source: ROCm/rocm-install-on-linux, ``reference/user-kernel-space-compat-matrix.rst``; for 6.14 (30.10) and
-6.16 (30.30) the compatibility table of ROCm/amdgpu-docs. Pairs that are not here are not judged.
-"""
 _WHOLE_GPU = "SPX"
 _WHOLE_MEMORY = "NPS1"
 
@@ -76,7 +66,7 @@ def _module(facts: Facts) -> Found:
     if files := facts[AMDGPU_BLACKLISTS]:
         remedy = f"remove amdgpu from {', '.join(files)}, or load it late: modprobe amdgpu"
         return Status.PROBLEM, f"amdgpu is not loaded: {', '.join(files)} forbids it", remedy
-    remedy = "install amdgpu-dkms from repo.radeon.com, or load the kernel's own module: modprobe amdgpu"
+    remedy = "AmdRocmInstallation installs AMD's module; or load the kernel's own: modprobe amdgpu"
     return Status.PROBLEM, "amdgpu is not loaded", remedy
 
 
@@ -102,22 +92,12 @@ def _devices(facts: Facts) -> Found:
 def _rocm(facts: Facts) -> Found:
     rocm, module = facts[ROCM_VERSION], facts[AMDGPU_MODULE]
     if rocm is None:
-        remedy = "install rocm; a run in containers needs amdgpu only"
+        remedy = "AmdRocmInstallation installs it; a run in containers needs amdgpu only"
         return Status.WARNING, "ROCm is not installed", remedy
     driver = module.version if module else None
-    bounds = _FITS.get(_release(driver)) if driver else None
-    if bounds and not bounds[0] <= _release(rocm) <= bounds[1]:
-        first, last = (".".join(map(str, bound)) for bound in bounds)
-        text = f"ROCm {rocm} does not fit amdgpu {driver}, which is supported with ROCm {first} to {last}"
-        return Status.WARNING, text, "install amdgpu and ROCm of one release"
+    if driver and (text := misfit(driver, rocm)):
+        return Status.WARNING, text, "install amdgpu and ROCm of one release (AmdRocmInstallation)"
     return Status.OK, rocm, ""
-
-
-def _release(version: str) -> tuple[int, int]:
-    parts = version.split(".")
-    return (
-        (int(parts[0]), int(parts[1])) if len(parts) > 1 and all(p.isdigit() for p in parts[:2]) else (0, 0)
-    )
 
 
 def _partitions(facts: Facts) -> Found:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _BRINGS = {
     "NvidiaCudaInstallation": ("GPUs", "GPU driver", "nouveau", "Secure Boot", "fabric manager"),
+    "AmdRocmInstallation": ("amdgpu", "AMD devices", "ROCm"),
+    "AMDGPUDriverInstallation": ("amdgpu", "AMD devices", "ROCm"),
     "DockerInstallation": ("Docker",),
     "FreeGpuMemory": ("GPU processes",),
 }

@@ -67,17 +67,23 @@ def _builds(host: Host) -> Iterator[ModuleBuild]:
                 yield ModuleBuild(module, version, log, first_error(text), last_line(text), lines)
 
 
-def _module_file(host: Host) -> str | None:
+def _module_file(host: Host, names: tuple[str, ...]) -> str | None:
     kernel = (host.output(["uname", "-r"]) or "").strip()
     programs = {name for folder in ("/usr/sbin", "/sbin", "/usr/bin", "/bin") for name in host.names(folder)}
     if "modinfo" not in programs or "modules.dep" not in host.names(f"/lib/modules/{kernel}"):
         return None  # a container uses the kernel of another host
-    told = (host.output(["modinfo", "-k", kernel, "-F", "version", name]) for name in _MODULE_NAMES)
+    told = (host.output(["modinfo", "-k", kernel, "-F", "version", name]) for name in names)
     return next((version.strip() for version in told if version and version.strip()), "")
 
 
 DKMS_BUILDS: Fact[tuple[ModuleBuild, ...]] = Fact(
     "dkms_builds", f"{_TREE}/*/*/build/make.log", lambda host: tuple(_builds(host))
 )
-NVIDIA_MODULE_FILE: Fact[str | None] = Fact("nvidia_module_file", "modinfo -k <kernel> nvidia", _module_file)
+NVIDIA_MODULE_FILE: Fact[str | None] = Fact(
+    "nvidia_module_file", "modinfo -k <kernel> nvidia", lambda host: _module_file(host, _MODULE_NAMES)
+)
 """Version of the module for the running kernel; empty for none, None if unknown."""
+AMDGPU_MODULE_FILE: Fact[str | None] = Fact(
+    "amdgpu_module_file", "modinfo -k <kernel> amdgpu", lambda host: _module_file(host, ("amdgpu",))
+)
+"""Version of AMD's own module for the running kernel; empty for none or the kernel's, None if unknown."""

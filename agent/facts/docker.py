@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.facts.base import Fact, Host
 from agent.facts.packages import InstalledPackage
+from agent.facts.users import members_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -201,14 +202,6 @@ def daemon_config(text: str | None) -> DaemonConfig:
     return DaemonConfig(text, settings)
 
 
-def group_members(text: str | None) -> tuple[str, ...] | None:
-    """Return the members of a group, from ``getent group``, or None if it does not exist."""
-    fields = (text or "").strip().split(":")
-    if len(fields) < 4:  # noqa: PLR2004 - name, password, number, members (group(5))
-        return None
-    return tuple(name for name in fields[3].split(",") if name)
-
-
 def running_containers(text: str | None) -> tuple[RunningContainer, ...]:
     """Read ``docker ps``: identifier, name and image, separated by tabs."""
     rows = (line.split("\t") for line in (text or "").splitlines())
@@ -249,9 +242,7 @@ DOCKER_SERVER_VERSION: Fact[str | None] = Fact(
 )
 DOCKER_PROBLEM: Fact[str | None] = Fact("docker_problem", "docker version", _problem)
 DOCKER_GROUP: Fact[tuple[str, ...] | None] = Fact(
-    "docker_group",
-    "getent group docker",
-    lambda host: group_members(host.output(["getent", "group", "docker"])),
+    "docker_group", "getent group docker", members_of("docker").read
 )
 PROCESS_GROUPS: Fact[frozenset[str]] = Fact(
     "process_groups", "id -nG", lambda host: frozenset((host.output(["id", "-nG"]) or "").split())

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _COMPUTE = ("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
 _HOLDERS = "find /proc/[0-9]*/fd -lname '/dev/nvidia*' -printf '%p\\n' 2>/dev/null; :"
 _NODES = "/sys/class/drm"
+_KFD = "/sys/class/kfd/kfd/proc"
 _SYSTEM = frozenset(
     {"nvidia-persiste", "nv-fabricmanage", "nvidia-imex", "nvlsm", "nv-hostengine", "nvidia-smi"}
 )
@@ -93,3 +94,9 @@ NVIDIA_DRM_HOLDERS: Fact[tuple[GpuProcess, ...]] = Fact(
     "nvidia_drm_holders", f"/proc/*/fd, {_NODES}/*/device/vendor", _drm_holders
 )
 """Processes that use nvidia-drm and nvidia-modeset: mostly display servers."""
+AMD_GPU_PROCESSES: Fact[tuple[GpuProcess, ...]] = Fact(
+    "amd_gpu_processes",
+    _KFD,
+    lambda host: _merge(host, {}, (int(name) for name in host.names(_KFD) if name.isdecimal())),
+)
+"""Processes that compute on AMD GPUs: amdgpu has a folder for each (``kfd_process.c``)."""

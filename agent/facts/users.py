@@ -53,6 +53,22 @@ def _read(_host: Host) -> User:
     return User(name, uid, os.environ.get("SUDO_USER") or None, home)
 
 
+def group_members(text: str | None) -> tuple[str, ...] | None:
+    """Return the members of a group, from ``getent group``, or None if it does not exist."""
+    fields = (text or "").strip().split(":")
+    if len(fields) < 4:  # noqa: PLR2004 - name, password, number, members (group(5))
+        return None
+    return tuple(name for name in fields[3].split(",") if name)
+
+
+def members_of(group: str) -> Fact[tuple[str, ...] | None]:
+    """Return the fact of the members of a group; None if the group does not exist."""
+    command = ["getent", "group", group]
+    return Fact(
+        f"members[{group}]", f"getent group {group}", lambda host: group_members(host.output(command))
+    )
+
+
 def account(name: str) -> Fact[bool]:
     """Return the fact of whether a user exists, in any of the host's user databases."""
     command = ["getent", "passwd", "--", name]

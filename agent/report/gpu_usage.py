@@ -23,6 +23,8 @@ _COLUMNS = {
     "SM clock": ("sm_clock_mean",),
     "NVLink, sent": ("nvlink_transmitted_mean",),
     "NVLink, received": ("nvlink_received_mean",),
+    "XGMI, sent": ("xgmi_transmitted_mean",),
+    "XGMI, received": ("xgmi_received_mean",),
     "Energy": ("energy",),
 }
 """Columns with the metrics that fill them. The first metric that exists is shown; most are means."""

@@ -25,8 +25,8 @@ from agent.facts.linux import ARCHITECTURE, DISTRIBUTION
 from agent.facts.packages import INSTALLED_PACKAGES
 from agent.facts.services import service
 from agent.facts.storage import MOUNTS, free_bytes
-from agent.facts.users import ROOT, account
-from dependencies.docker.cli import docker_remedy, run_docker
+from agent.facts.users import ROOT
+from dependencies.docker.cli import docker_remedy
 from dependencies.docker.daemon import require_readable
 from dependencies.docker.service import refuse_to_stop_containers, start_command, start_engine
 from dependencies.docker.sources import DOWNLOADS, DockerSource, docker_source, pinned
@@ -34,6 +34,7 @@ from dependencies.docker.undo import undo_plan
 from dependencies.packages.apt_repository import AptRepositoryWish
 from dependencies.packages.package_managers import PackageWish, installation_steps, manager_of, require_root
 from dependencies.packages.signing_key import SigningKey
+from dependencies.system.groups import checked_names, group_steps, user_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,19 +86,8 @@ class DockerInstallationParameters(ComponentParameters):
             raise ValueError("write a version, such as 27.3.1")
         return value
 
-    @field_validator("usernames", mode="before")
-    @classmethod
-    def _names(cls, value: Any) -> Any:
-        parts = value.split(",") if isinstance(value, str) else value or ()
-        return tuple(name for name in (str(part).strip() for part in parts) if name)
-
-    @field_validator("usernames", "username")
-    @classmethod
-    def _is_name(cls, value: Any) -> Any:
-        for name in (value,) if isinstance(value, str) else value:
-            if name and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*\$?", name):
-                raise ValueError(f"{name!r} is no user")
-        return value
+    _names = field_validator("usernames", mode="before")(user_names)
+    _are_names = field_validator("usernames", "username")(checked_names)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -283,37 +273,14 @@ class DockerInstallation(Dependency):
         return Step("start", reason, run, shlex.join(command), None if holds(facts) else holds)
 
     def _group_steps(self, facts: Facts) -> list[Step]:
-        present = facts[DOCKER_GROUP] or ()
-        missing = [name for name in self.parameters.members if name not in present and name != "root"]
-        for name in missing:
-            if not facts[account(name)]:
-                raise HostError(
-                    f"there is no user {name} to add to the group docker",
-                    remedy="correct Usernames, or make the user: useradd --create-home " + name,
-                    lifted_by=LiftedBy.ACCOUNT,
-                )
-        return [self._group_step(name) for name in missing]
-
-    def _group_step(self, name: str) -> Step:
-        commands = [
-            ["groupadd", "--system", "--force", "docker"],
-            ["usermod", "--append", "--groups", "docker", name],
-        ]
-
-        def run(context: StepContext) -> StepOutcome:
-            for command in commands:
-                run_docker(context, command)
-            return StepOutcome(
-                f"{name} may use Docker; what this run starts for {name} has the group already"
-            )
-
-        return Step(
-            f"group-{name}",
-            f"{name} is not in the group docker",
-            run,
-            " && ".join(map(shlex.join, commands)),
-            lambda fresh: name in (fresh[DOCKER_GROUP] or ()),
-            undo={"member": name},
+        return group_steps(
+            facts,
+            self.parameters.members,
+            "docker",
+            DOCKER_GROUP,
+            parameter="Usernames",
+            prefix="group",
+            outcome="{name} may use Docker; what this run starts for {name} has the group already",
         )
 
 

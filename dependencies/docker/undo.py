@@ -12,10 +12,10 @@ from agent.facts.container_toolkit import CDI_SPECS
 from agent.facts.docker import DAEMON_CONFIG, DAEMON_CONFIG_PATH, DOCKER_ENGINE, DOCKER_GROUP, DOCKER_SERVER
 from agent.facts.files import exists, text_of
 from agent.facts.keyrings import keyring_of
-from dependencies.docker.cli import run_docker
 from dependencies.docker.daemon import changes, replace_daemon_config, require_readable, without
 from dependencies.docker.service import refuse_to_stop_containers, restart_command, start_engine
 from dependencies.packages.package_managers import removal_plan
+from dependencies.system.groups import leave_group_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
         unchanged = any(spec.path == str(path) and spec.kind == "nvidia.com/gpu" for spec in facts[CDI_SPECS])
         return _removal(path, facts, unchanged=unchanged)
     if "member" in values:
-        return _leave_group(values["member"], facts)
+        return leave_group_plan(values["member"], "docker", DOCKER_GROUP, facts)
     return _restore_daemon(values, facts)
 
 
@@ -63,27 +63,6 @@ def _removal(path: Path, facts: Facts, *, unchanged: bool) -> Plan:
                 lambda _context: path.unlink(),
                 shlex.join(["rm", str(path)]),
                 lambda fresh: not fresh[exists(path)],
-            ),
-        )
-    )
-
-
-def _leave_group(name: str, facts: Facts) -> Plan:
-    if name not in (facts[DOCKER_GROUP] or ()):
-        return Plan(nothing_to_do=f"{name} is not in the group docker any more")
-    command = ["gpasswd", "--delete", name, "docker"]
-
-    def leave(context: StepContext) -> None:
-        run_docker(context, command)
-
-    return Plan(
-        (
-            Step(
-                "leave",
-                f"{name} was added to the group docker",
-                leave,
-                shlex.join(command),
-                lambda fresh: name not in (fresh[DOCKER_GROUP] or ()),
             ),
         )
     )

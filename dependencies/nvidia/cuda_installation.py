@@ -32,6 +32,7 @@ from dependencies.nvidia.repository import CUDA_REPOSITORIES, NvidiaRepository, 
 from dependencies.nvidia.rpm_driver import RpmDriverPackages
 from dependencies.nvidia.undo import undo_plan
 from dependencies.nvidia.wish import Choice, KernelModule, WishParameters, wish_of
+from dependencies.packages.module_change import require_no_workload
 from dependencies.packages.signing_key import SigningKey
 from dependencies.sources.download import Checksum
 
@@ -225,7 +226,7 @@ class NvidiaCudaInstallation(Dependency):
         without_gpu = facts[GPU_COUNT] == 0
         loading = [] if without_gpu else loading_steps(packages, facts, installing=bool(wrong))
         if wrong or loading:
-            _require_no_workload(facts)
+            require_no_workload(facts[GPU_PROCESSES])
         services = service_steps(wish, facts, restarting=bool(wrong or loading))
         if not (wrong or loading or without_gpu):
             require_answer(facts)
@@ -368,13 +369,4 @@ def _require_whole_gpus(facts: Facts) -> None:
             remedy="install the cloud's GRID driver (Azure: NVIDIA-Linux-x86_64-*-grid-azure.run; AWS: "
             "*-grid-aws.run); or take a size with whole GPUs. vcagent accepts a driver that answers",
             lifted_by=LiftedBy.DRIVER,
-        )
-
-
-def _require_no_workload(facts: Facts) -> None:
-    running = [process for process in facts[GPU_PROCESSES] if process.is_workload]
-    if running:
-        raise HostError(
-            f"the driver must change, and something runs on the GPUs: {', '.join(map(str, running))}",
-            remedy="end it, or wait until it has ended",
         )

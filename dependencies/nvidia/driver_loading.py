@@ -18,7 +18,7 @@ from agent.facts.services import service
 from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.nvidia.failures import driver_remedy, kernel_words
 from dependencies.nvidia.packages import branch_of
-from dependencies.packages.module_build import build_failure, shown_builds
+from dependencies.packages.module_change import build_step
 from dependencies.packages.package_folder import write_whole
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ _BLACKLIST = "# Written by vcagent: these modules take the GPUs from NVIDIA's dr
     f"{line}\n" for line in ("blacklist nouveau", "options nouveau modeset=0", "blacklist nova_core")
 )
 _UMAD = "# Written by vcagent: the fabric manager talks to NVLink 5 switches through it.\nib_umad\n"
-_BUILD_S = 3600
-"""Seconds that a module may take to build on a small host."""
 
 
 def loading_steps(packages: DriverPackages, facts: Facts, *, installing: bool) -> list[Step]:
@@ -180,24 +178,12 @@ def _build_steps(driver: InstalledDriver, packages: DriverPackages, facts: Facts
         return []
     told = f"there is {'none' if not there else f'{there}'} for the kernel {kernel}"
     headers = packages.headers_command(facts) if facts[KERNEL_HEADERS] is False else []
-    command = ["dkms", "autoinstall", "-k", kernel]
-
-    def run(context: StepContext) -> StepOutcome:
-        if headers:
-            packages.run_manager(context, headers)
-        try:
-            with shown_builds(context):
-                context.processes.run(command, log=context.log, uninterruptible=True, timeout_s=_BUILD_S)
-        except ActionFailedError as error:
-            if failure := build_failure(context.facts.fresh()):
-                message, remedy, details = failure
-                raise DependencyFailedError(message, remedy=remedy, details=details) from error
-            raise
-        return StepOutcome(f"built for {kernel}")
-
-    shown = "; ".join(shlex.join(part) for part in (headers, command) if part)
     reason = f"the module of driver {driver.version} is missing: {told}"
-    return [Step("build", reason, run, shown, lambda after: after[NVIDIA_MODULE_FILE] == driver.version)]
+
+    def holds(after: Facts) -> bool:
+        return after[NVIDIA_MODULE_FILE] == driver.version
+
+    return [build_step(kernel, reason, holds, headers, packages.run_manager)]
 
 
 def _load_step() -> Step:

@@ -28,7 +28,6 @@ from dependencies.nvidia.packages import (
     upstream,
 )
 from dependencies.nvidia.repository import NvidiaRepository, debian_components
-from dependencies.nvidia.wish import enrolment
 from dependencies.packages.apt import (
     APT_GET,
     known_remedy,
@@ -38,13 +37,14 @@ from dependencies.packages.apt import (
     update_step,
 )
 from dependencies.packages.apt_repository import require_readable_sources
-from dependencies.packages.module_build import build_failure
+from dependencies.packages.holding import excluded_names, exclusion_text
+from dependencies.packages.module_change import enrolment, require_built
 from dependencies.packages.package_folder import write_whole
 from dependencies.packages.package_lock import wait_for_lock
 from dependencies.packages.package_managers import LISTS_LIFE_S, broken_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from agent.facts import Fact, Facts
@@ -305,7 +305,8 @@ class DriverPackages:
                 ) from refusal
             self._require_no_foreign_hold(now, solved)
             self._change(context, solved)
-            _require_module(context.facts.fresh(), solved)
+            now = context.facts.fresh()
+            require_built(now, now[NVIDIA_MODULE_FILE], solved.version)
             return StepOutcome(f"driver {solved.version} from {solved.origin}")
 
         command = (
@@ -338,7 +339,7 @@ class DriverPackages:
             return []
         steps = []
         names = self._coming_names(facts) if wrong else self._names(facts)
-        if not names or facts[text_of(_exclusions(facts))] != _exclusion_text(names):
+        if not names or facts[text_of(_exclusions(facts))] != exclusion_text(names):
             acts = facts[UNATTENDED_UPGRADES].enabled
             who = "unattended-upgrades is on and would" if acts else "an automatic upgrade could"
             steps.append(
@@ -377,7 +378,7 @@ class DriverPackages:
         return {*chosen.packages, *kept, *(self._kernel_names(facts) if chosen.prebuilt else ())}
 
     def _excluded(self, facts: Facts) -> bool:
-        return facts[text_of(_exclusions(facts))] == _exclusion_text(self._names(facts))
+        return facts[text_of(_exclusions(facts))] == exclusion_text(self._names(facts))
 
     def _held(self, facts: Facts) -> bool:
         names, held = self._names(facts), facts[HELD_PACKAGES]
@@ -404,7 +405,7 @@ class DriverPackages:
         path = _exclusions(context.facts)
         names = self._names(context.facts.fresh())
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, _exclusion_text(names))
+        write_whole(path, exclusion_text(names))
         return StepOutcome(f"{len(names)} packages")
 
     def _hold(self, context: StepContext) -> StepOutcome:
@@ -432,33 +433,11 @@ class DriverPackages:
     @staticmethod
     def _ours(facts: Facts) -> set[str]:
         """What is held by us."""
-        return set(re.findall(r'"\^(\S+)\$";', facts[text_of(_exclusions(facts))] or ""))
-
-
-def _require_module(facts: Facts, chosen: Candidate) -> None:
-    """See that the module was built: rpm ends well where dkms did not.
-
-    Raises:
-        DependencyFailedError: if the build failed; with its first error.
-    """
-    if facts[NVIDIA_MODULE_FILE] == chosen.version:
-        return
-    if failure := build_failure(facts):
-        message, remedy, details = failure
-        raise DependencyFailedError(message, remedy=remedy, details=details)
+        return excluded_names(facts[text_of(_exclusions(facts))])
 
 
 def _exclusions(facts: Facts) -> Path:
     return facts[SYSTEM_ROOT] / "etc/apt/apt.conf.d/52vcagent-nvidia"
-
-
-def _exclusion_text(names: Iterable[str]) -> str:
-    """Settings for unattended-upgrades: regular expressions that match from the name's start."""
-    lines = "".join(f'    "^{name}$";\n' for name in sorted(names))
-    return (
-        "// Written by vcagent: a driver works only in one version, and an upgrade would break a run.\n"
-        f"Unattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
-    )
 
 
 def _why_update(facts: Facts) -> str:

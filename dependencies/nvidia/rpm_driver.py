@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -11,31 +10,26 @@ from typing_extensions import override
 from agent.component.component import Step, StepContext, StepOutcome
 from agent.core.errors import DependencyFailedError, HostError
 from agent.facts.files import text_of
-from agent.facts.linux import DISTRIBUTION
 from agent.facts.package_solutions import dnf_solution
 from agent.facts.packages import INSTALLED_PACKAGES
 from agent.facts.repositories import RPM_REPOSITORIES
 from agent.facts.rpm_offers import NVIDIA_HOST, RPM_DRIVER_OFFERS, every_stream
-from agent.facts.system_paths import SYSTEM_ROOT
 from dependencies.nvidia.driver_packages import DriverPackages
 from dependencies.nvidia.packages import belongs_to_driver
 from dependencies.packages.dnf import REMEDIES, dnf_install, run_dnf, simulate_dnf
+from dependencies.packages.epel import epel_steps
+from dependencies.packages.holding import version_lock_file, version_lock_steps
 from dependencies.packages.package_lock import remedy_among
 from dependencies.packages.system_file import write_system_file
 from dependencies.packages.version_lock import foreign_locks, with_locks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from agent.facts import Fact, Facts
     from agent.facts.package_solutions import PackageSolution
     from agent.facts.package_versions import PackageOffer
     from dependencies.nvidia.candidates import Candidate
-
-_EPEL = "https://dl.fedoraproject.org/pub/epel"
-_PLUGIN = "dnf-command(versionlock)"
-"""What every distribution's package of that plugin provides."""
 
 
 class RpmDriverPackages(DriverPackages):
@@ -64,37 +58,16 @@ class RpmDriverPackages(DriverPackages):
         return [*super()._repository_steps(facts), *self._epel_steps(facts)]
 
     def _epel_steps(self, facts: Facts) -> list[Step]:
-        """EPEL, which has dkms where neither the distribution nor NVIDIA has it.
-
-        Raises:
-            HostError: if nobody here offers it.
-        """
-        offered = {offer.name for offer in self._offers(facts)}
-        known = facts[INSTALLED_PACKAGES]
-        if self.wish.prebuilt or "dkms" in offered or ("dkms" in known and known["dkms"].installed):
+        """EPEL, which has dkms where neither the distribution nor NVIDIA has it."""
+        if self.wish.prebuilt:
             return []
-        release = next((name for name in sorted(offered) if "epel-release" in name), "")
-        number = facts[DISTRIBUTION].version.partition(".")[0]
-        if not release or self.repository is None:
-            by_hand = (
-                release or f"https://dl.fedoraproject.org/pub/epel/epel-release-latest-{number}.noarch.rpm"
-            )
-            raise HostError(
-                "the driver's module is built by dkms, and no repository of this host has dkms: EPEL has it",
-                remedy=f"dnf install {by_hand}, then run again; or take a precompiled module "
-                "(KernelModule=prebuilt)",
-            )
-        command = dnf_install("dnf", [(release, None)])
-
-        def run(context: StepContext) -> StepOutcome:
-            run_dnf(context, command, self.lock_timeout_s)
-            return StepOutcome("EPEL is known")
-
-        def holds(after: Facts) -> bool:
-            return any(offer.name == "dkms" for offer in self._offers(after))
-
-        reason = "the driver's module is built by dkms, which neither the distribution nor NVIDIA has"
-        return [Step("epel", reason, run, shlex.join(command), holds)]
+        return epel_steps(
+            facts,
+            self.lock_timeout_s,
+            vendor="NVIDIA",
+            allowed=self.repository is not None,
+            otherwise="; or take a precompiled module (KernelModule=prebuilt)",
+        )
 
     def _repair_steps(self, facts: Facts) -> list[Step]:  # noqa: ARG002 - rpm has no such state
         return []
@@ -137,31 +110,7 @@ class RpmDriverPackages(DriverPackages):
         if not self.hold:
             return []
         path = version_lock_file(facts)
-        steps = []
-        conf = path.with_suffix(".conf")
-        settings = facts[text_of(conf)]
-        if re.search(r"^\s*enabled\s*=\s*(?:0|no|false|off)\b", settings or "", re.MULTILINE | re.IGNORECASE):
-            raise HostError(
-                f"dnf's versionlock is switched off in {conf}, and an upgrade could change the driver",
-                remedy="set enabled = 1 there, or Hold=false",
-            )
-        if settings is None:
-            command = dnf_install("dnf", [(_PLUGIN, None)])
-
-            def add(context: StepContext) -> StepOutcome:
-                run_dnf(context, command, self.lock_timeout_s)
-                return StepOutcome("dnf heeds versionlock.list")
-
-            reason = "dnf has no versionlock, and an upgrade could change the driver under a run"
-            steps.append(
-                Step(
-                    "versionlock",
-                    reason,
-                    add,
-                    shlex.join(command),
-                    lambda now: now[text_of(conf)] is not None,
-                )
-            )
+        steps = version_lock_steps(facts, self.lock_timeout_s)
         if wrong or not self._locked(facts):
             reason = (
                 "a driver works only in one version" if wrong else "the driver is not held at its version"
@@ -203,11 +152,6 @@ class RpmDriverPackages(DriverPackages):
                 f"driver {chosen.version} is kept out by somebody's versionlock: {', '.join(lines)}",
                 remedy=f"take these lines out of {path}, or ask for the version that they allow",
             )
-
-
-def version_lock_file(facts: Facts) -> Path:
-    """Where dnf 4 keeps its locks."""
-    return facts[SYSTEM_ROOT] / "etc/dnf/plugins/versionlock.list"
 
 
 def removed_by(table: str) -> list[str]:

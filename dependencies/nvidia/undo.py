@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,23 +11,18 @@ from agent.component.component import Plan, Step, StepContext
 from agent.facts.cuda_toolkits import cuda_toolkit
 from agent.facts.files import text_of
 from agent.facts.linux import KERNEL
-from agent.facts.package_versions import HELD_PACKAGES
 from agent.facts.packages import INSTALLED_PACKAGES
 from dependencies.docker.undo import undo_plan as undo_repository
 from dependencies.nvidia.driver import find_installed
 from dependencies.nvidia.packages import belongs_to_driver, upstream
-from dependencies.packages.apt import run_apt
+from dependencies.packages.holding import file_plan, unhold_plan, unlock_plan
 from dependencies.packages.package_folder import write_whole
 from dependencies.packages.package_managers import removal_plan
-from dependencies.packages.system_file import write_system_file
-from dependencies.packages.version_lock import with_locks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from agent.facts import Facts
-
-_MARK = "Written by vcagent"
 
 
 def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
@@ -42,10 +36,10 @@ def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
     kinds: dict[str, Callable[[Mapping[str, Any], Facts], Plan]] = {
         "driver": _driver,
         "unhold": _unhold,
-        "versionlock": _unlock,
+        "versionlock": unlock_plan,
         "text": undo_repository,
         "keyring": undo_repository,
-        "file": _file,
+        "file": file_plan,
         "toolkit": _toolkit,
         "lines": _lines,
     }
@@ -78,51 +72,8 @@ def _driver(values: Mapping[str, Any], facts: Facts) -> Plan:
 
 def _unhold(values: Mapping[str, Any], facts: Facts) -> Plan:
     driver = find_installed(facts[INSTALLED_PACKAGES], facts[KERNEL])
-    held = facts[HELD_PACKAGES]
     ours = {*(driver.packages if driver else ()), *values.get("kernel", ())}
-    names = sorted((ours & held) - set(values["unhold"]))
-    if not names:
-        return Plan(nothing_to_do="none of the driver's packages is held any more")
-    command = ["apt-mark", "unhold", *names]
-
-    def run(context: StepContext) -> None:
-        run_apt(context, command, values["lock_timeout_s"])
-
-    def holds(after: Facts) -> bool:
-        still = after[HELD_PACKAGES]
-        return not still & set(names)
-
-    return Plan((Step("unhold", f"held: {', '.join(names)}", run, shlex.join(command), holds),))
-
-
-def _unlock(values: Mapping[str, Any], facts: Facts) -> Plan:
-    path = Path(values["versionlock"])
-    text = facts[text_of(path)] or ""
-    if with_locks(text, {}) == text:
-        return Plan(nothing_to_do=f"{path} holds nothing of vcagent's any more")
-
-    def run(context: StepContext) -> None:
-        now = context.facts.fresh()[text_of(path)]
-        write_system_file(path, with_locks(now, {}).encode())
-
-    return Plan(
-        (Step("unlock", f"{path} keeps the driver at its version", run, f"take our lines out of {path}"),)
-    )
-
-
-def _file(values: Mapping[str, Any], facts: Facts) -> Plan:
-    path = Path(values["file"])
-    if _MARK not in (facts[text_of(path)] or ""):
-        return Plan(nothing_to_do=f"{path} is gone, or somebody else's")
-    initramfs = list(values.get("initramfs") or ())
-
-    def run(context: StepContext) -> None:
-        path.unlink()
-        if initramfs:
-            context.processes.run(initramfs, log=context.log)
-
-    shown = f"rm {shlex.quote(str(path))}" + (f"; {shlex.join(initramfs)}" if initramfs else "")
-    return Plan((Step("remove-file", f"{path} was written", run, shown),))
+    return unhold_plan(ours - set(values["unhold"]), facts, values["lock_timeout_s"])
 
 
 def _toolkit(values: Mapping[str, Any], facts: Facts) -> Plan:

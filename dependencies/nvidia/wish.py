@@ -27,6 +27,7 @@ from agent.facts.secure_boot import MODULE_KEY_ENROLLED, SECURE_BOOT
 from dependencies.nvidia.cuda_versions import compatible_driver, driver_key, needed_driver
 from dependencies.nvidia.driver import DriverWish
 from dependencies.nvidia.packages import branch_of
+from dependencies.packages.module_change import enrolment
 
 if TYPE_CHECKING:
     from agent.facts import Facts
@@ -194,11 +195,6 @@ def _open_module(
     if required or unsupported:
         return required
     return asked.open_module
-
-
-def enrolment(*, rpm: bool) -> str:
-    """What enrols the key with which dkms signs modules here (dkms(8), update-secureboot-policy(8))."""
-    return "mokutil --import /var/lib/dkms/mok.pub" if rpm else "update-secureboot-policy --enroll-key"
 
 
 def _prebuilt(asked: KernelModule, facts: Facts) -> tuple[bool, str]:

@@ -38,6 +38,7 @@ class RpmRepositoryWish:
         manager: the host's package manager.
         module_hotfixes: whether dnf offers what belongs to streams that are not enabled (dnf.conf(5)): every
             version is there to choose from, and one is named.
+        priority: dnf's own: the lower number wins, others have 99 (dnf.conf(5)).
     """
 
     name: str
@@ -47,6 +48,7 @@ class RpmRepositoryWish:
     signed_index: bool
     manager: str
     module_hotfixes: bool = False
+    priority: int | None = None
 
     @property
     def file(self) -> Path:
@@ -64,7 +66,9 @@ class RpmRepositoryWish:
             "# Written by vcagent.\n"
             f"[{self.name}]\nname={self.name}\nbaseurl={self.uri}\nenabled=1\n"
             f"gpgcheck={int(self.signed_packages)}\nrepo_gpgcheck={int(self.signed_index)}\n"
-            f"gpgkey=file://{self.key_file}\n" + ("module_hotfixes=1\n" if self.module_hotfixes else "")
+            f"gpgkey=file://{self.key_file}\n"
+            + ("module_hotfixes=1\n" if self.module_hotfixes else "")
+            + (f"priority={self.priority}\n" if self.priority is not None else "")
         )
 
     def steps(self, facts: Facts, variables: dict[str, str]) -> list[Step]:

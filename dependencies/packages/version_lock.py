@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_BEGIN = "# Written by vcagent: a driver works only in one version."
+NVIDIA_LOCKS = "# Written by vcagent: a driver works only in one version."
+AMD_LOCKS = "# Written by vcagent: amdgpu and ROCm stay at their versions."
 _END = "# The end of what vcagent wrote."
-_BLOCK = re.compile(rf"^{re.escape(_BEGIN)}\n.*?^{re.escape(_END)}\n", re.MULTILINE | re.DOTALL)
+
+
+def _block(begin: str) -> re.Pattern[str]:
+    return re.compile(rf"^{re.escape(begin)}\n.*?^{re.escape(_END)}\n", re.MULTILINE | re.DOTALL)
 
 
 def lock_line(name: str, version: str) -> str:
@@ -23,19 +27,20 @@ def lock_line(name: str, version: str) -> str:
     return f"{name}-{version if ':' in version else f'0:{version}'}.*"
 
 
-def with_locks(text: str | None, packages: Mapping[str, str]) -> str:
+def with_locks(text: str | None, packages: Mapping[str, str], begin: str = NVIDIA_LOCKS) -> str:
     """A list with our part of it replaced.
 
     Args:
         text: the list; None where there is none.
         packages: versions by name; none takes our part out.
+        begin: the first line of the part: each driver has its own.
     """
-    others = _BLOCK.sub("", text or "")
+    others = _block(begin).sub("", text or "")
     if not packages:
         return others
     gap = "\n" if others and not others.endswith("\n") else ""
     lines = "".join(f"{lock_line(name, version)}\n" for name, version in sorted(packages.items()))
-    return f"{others}{gap}{_BEGIN}\n{lines}{_END}\n"
+    return f"{others}{gap}{begin}\n{lines}{_END}\n"
 
 
 def foreign_locks(text: str | None, installed: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
@@ -47,7 +52,10 @@ def foreign_locks(text: str | None, installed: Mapping[str, str], wanted: Mappin
         wanted: what it would get.
     """
     found = []
-    for line in _BLOCK.sub("", text or "").splitlines():
+    others = text or ""
+    for begin in (NVIDIA_LOCKS, AMD_LOCKS):
+        others = _block(begin).sub("", others)
+    for line in others.splitlines():
         pattern, packages = line.strip(), installed
         if pattern.startswith("!"):
             pattern, packages = pattern[1:], wanted

@@ -108,6 +108,10 @@ def _device(entry: dict[str, Any]) -> Device:
     take_first(device, "fan_speed", _block(entry, "fan").get("usage"))
     take_first(device, "pcie_width", _block(entry, "pcie").get("width"))
     take_first(device, "pcie_replays", _block(entry, "pcie").get("replay_count"))
+    take_first(device, "pcie_bandwidth", _block(entry, "pcie").get("bandwidth"))
+    # The library tells these, not the command.
+    take_first(device, "xgmi_received", _block(entry, "xgmi").get("read"))
+    take_first(device, "xgmi_transmitted", _block(entry, "xgmi").get("write"))
     take_first(device, "energy_consumed", _block(entry, "energy").get("total_energy_consumption"))
     limit = _block(entry, "limit")
     take_first(

@@ -43,12 +43,25 @@ READINGS: dict[str, Reading] = {
             Reading("memory_allocated", (), unit="%"),
             Reading("ecc_volatile_total_deferred_errors", (), relativity=_LOWER),
             Reading("energy_consumed", (), unit="joules"),
+            Reading("pcie_bandwidth", (), unit="Mb/s"),
+            Reading("xgmi_received", (), unit="KiB"),
+            Reading("xgmi_transmitted", (), unit="KiB"),
             *(Reading(f"throttle_{cause}", (), unit="%", relativity=_LOWER) for cause in CAUSES),
         )
     },
 }
-_UNITS = {"MB": "MiB", "GB": "GiB", "°C": "C", "°c": "C", "c": "C", "Mhz": "MHz", "J": "joules", "B": "bytes"}
-"""AMD's spellings of units. Its MB are MiB: the tool divides bytes by 1024²."""
+_UNITS = {
+    "KB": "KiB",
+    "MB": "MiB",
+    "GB": "GiB",
+    "°C": "C",
+    "°c": "C",
+    "c": "C",
+    "Mhz": "MHz",
+    "J": "joules",
+    "B": "bytes",
+}
+"""AMD's spellings of units. Its MB are MiB: the tool divides bytes by 1024²; its KB are taken likewise."""
 _WITH_UNIT = re.compile(r"\(?(-?\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z%°]*)\)?", re.ASCII)
 _LARGEST = 1e18
 _UNKNOWN = 0xFFFF

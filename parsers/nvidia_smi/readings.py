@@ -25,6 +25,7 @@ UNITS: dict[str, tuple[str, float]] = {
     "KiB": ("bytes", 1024),
     "MiB": ("bytes", 1024**2),
     "GiB": ("bytes", 1024**3),
+    "Mb/s": ("bytes/s", 1000**2 / 8),
     "KB/s": ("bytes/s", 1000),
     "MB/s": ("bytes/s", 1000**2),
     "GB/s": ("bytes/s", 1000**3),

@@ -15,10 +15,13 @@ import yaml
 
 from agent.core.errors import HostError
 from agent.facts import Facts
+from agent.facts.amd_driver import AmdgpuModule
+from agent.facts.amd_gpus import AmdGpu
 from agent.facts.cuda_toolkits import CudaToolkit
 from agent.facts.disks import BlockDevice, Signature
 from agent.facts.git import GitCheckout
 from agent.facts.gpu_memory import GpuMemory, MemoryHolder
+from agent.facts.gpu_processes import GpuProcess
 from agent.facts.linux import Distribution
 from agent.facts.memory import Memory
 from agent.facts.packages import INSTALLED_PACKAGES, InstalledPackage
@@ -27,6 +30,7 @@ from agent.facts.python import PythonInterpreter
 from agent.facts.python_environments import PythonEnvironment
 from agent.facts.storage import Mount
 from agent.facts.users import User
+from dependencies.amd.rocm_installation import AmdRocmInstallation
 from dependencies.disks.format_disks import FormatDisks
 from dependencies.disks.mount_disks import MountDisks
 from dependencies.docker.installation import DockerInstallation
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 INSTALLERS: dict[str, type[Dependency]] = {
+    "amd_rocm_installation": AmdRocmInstallation,
     "docker_installation": DockerInstallation,
     "format_disks": FormatDisks,
     "free_gpu_memory": FreeGpuMemory,
@@ -77,6 +82,10 @@ def block_device(value: dict[str, Any]) -> BlockDevice:
 READERS: dict[str, Callable[[Any], Any]] = {
     **DOCKER_READERS,
     **NVIDIA_READERS,
+    "amd_gpu_processes": lambda value: tuple(GpuProcess(*process) for process in value),
+    "amd_gpus": lambda value: tuple(AmdGpu(**gpu) for gpu in value),
+    "amdgpu_blacklists": tuple,
+    "amdgpu_module": lambda value: value and AmdgpuModule(*value),
     "available_packages": frozenset,
     "compute_capabilities": tuple,
     "cuda_toolkits": lambda value: tuple(CudaToolkit(**toolkit) for toolkit in value),
@@ -95,6 +104,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "installed_packages": lambda value: {name: InstalledPackage(*state) for name, state in value.items()},
     "link_target": lambda value: value and Path(value),
     "llamacpp_build": lambda value: value and Build(value, "515e855"),
+    "members": lambda value: value if value is None else tuple(value),
     "memory": lambda value: Memory(**value),
     "mounts": lambda value: tuple(Mount(Path(target), "ext4", size, free) for target, size, free in value),
     "names_in": tuple,

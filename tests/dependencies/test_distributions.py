@@ -10,6 +10,7 @@ import yaml
 
 from agent.core.errors import HostError
 from agent.facts.linux import Distribution
+from dependencies.amd.releases import NEWEST, RocmRelease
 from dependencies.docker.sources import DOWNLOADS, docker_source
 from dependencies.nvidia.cuda_installation import NvidiaCudaInstallation
 from dependencies.nvidia.repository import repository_folder
@@ -37,7 +38,7 @@ def described(identifier: str, version: str) -> Distribution:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_a_row_of_the_table(row: list[str]) -> None:
-    identifier, version, manager, driver, docker = row
+    identifier, version, manager, driver, docker, _ = row
     distribution = described(identifier, version)
     source = docker_source(
         "auto", distribution, machine="x86_64", manager=manager, downloads=DOWNLOADS, key=None
@@ -61,6 +62,17 @@ def test_a_row_of_the_table(row: list[str]) -> None:
     with pytest.raises(HostError, match=r"drivers are installed by apt") as error:
         component.plan(facts)
     assert driver.removeprefix("by hand: ") in (error.value.remedy or "")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_the_folder_of_rocm(row: list[str]) -> None:
+    identifier, version, manager, _, _, folder = row
+    distribution, release = described(identifier, version), RocmRelease.of(NEWEST)
+    if manager == "apt":
+        assert (release.codename(distribution) or "by hand") == folder
+        return
+    found = release.rpm_folders(distribution)
+    assert (f"el {found['amdgpu'].split('/')[3]}" if found else "by hand") == folder
 
 
 def test_the_table_is_read() -> None:

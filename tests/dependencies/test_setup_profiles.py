@@ -17,6 +17,7 @@ from agent.planning.planner import Planner, Standing, leaves
 from agent.planning.variables import run_variables
 from agent.profile import Profile, Source, find, load_sources
 from agent.run.reboot import allows_reboot
+from dependencies.amd.rocm_installation import AmdRocmInstallation
 
 if TYPE_CHECKING:
     from agent.planning.planner import PlannedComponent
@@ -63,6 +64,17 @@ def test_the_profile_is_valid_with_its_parameters(parameters: dict[str, str]) ->
     kinds = [type(made.build(element)).__name__ for element in leaves(profile.dependencies)]
     assert kinds == ["DockerInstallation", "NvidiaCudaInstallation", "NvidiaContainerToolkitInstallation"]
     assert not allows_reboot(profile.metadata, profile.parameters)
+
+
+def test_amds_profile_is_valid() -> None:
+    if "AmdRocmInstallation" not in known_types():
+        pytest.skip("the installed distribution is older than this tree: install it anew")
+    profile = load_sources([find("SETUP-GPU-AMD")], overrides={"RocmVersion": "7.0.2", "GpuUsers": "ann"})
+    made = planner(profile, Facts(None, {"platform": "linux-x64", "package_dir": Path("/p")}))
+    made.validate()
+    _, rocm = (made.build(element) for element in leaves(profile.dependencies))
+    assert isinstance(rocm, AmdRocmInstallation)
+    assert (rocm.parameters.asked, rocm.parameters.members) == ("7.0.2", ("ann",))
 
 
 def test_the_profile_may_allow_the_reboot() -> None:

@@ -21,6 +21,8 @@ FORMATS = [
     ),
     ("apps.csv", "pid, process_name, used_gpu_memory [MiB]\n42, python, 10 MiB\n", "compute-apps"),
     ("rocm.txt", "===== ROCm System Management Interface =====\nGPU  Temp\n", "rocm-smi"),
+    ("rocminfo.txt", "ROCk module is loaded\n=====\nHSA System Attributes\n=====\n", "rocminfo"),
+    ("no.txt", "\x1b[31mROCk module is NOT loaded, possibly no GPU devices\x1b[0m\n", "rocminfo"),
     ("amd.csv", "gpu,socket_power,gfx_voltage\n0,141,N/A\n", "amd-smi"),
     ("locust_failures.csv", "Method,Name,Error,Occurrences\nPOST,/c,x,1\n", "list of failures"),
     ("locust_stats_history.csv", "Timestamp,User Count,Type,Name,Requests/s\n1,2,POST,/c,1\n", "history"),

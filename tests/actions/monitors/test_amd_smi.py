@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from actions.monitors.amd_smi import AmdSmiMonitor, AmdSmiParameters, AmdSmiSensors
+from actions.monitors.kernel_log import KernelLog
 from agent.component.component import MonitorContext
 from agent.facts import Facts
 from agent.facts.nvml_library import NvmlError
 from agent.host.processes import LocalProcesses
 from tests.agent.facts.recorded_host import RecordedHost
+from tests.agent.facts.test_amdsmi_library import Api
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from agent.core.records import Metric
@@ -60,16 +62,22 @@ class Host(RecordedHost):
         self.outputs["amd-smi metric"] = json.dumps({"gpu_data": gpus})  # type: ignore[index]
 
 
+def no_library() -> None:
+    """Answer as a host without ROCm's amdsmi."""
+
+
 class Watch:
     """A monitor that takes measurements on demand."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, load: Callable[[], Any] = no_library) -> None:
         self.host, self.emitted = Host(), list[Any]()
         self.log = folder / "monitor.log"
         self.context = MonitorContext(
             self._emit, threading.Event(), Facts(None, {}), LocalProcesses("r"), self.log
         )
-        self.monitor = AmdSmiMonitor(AmdSmiParameters(), self.host)
+        self.kmsg = folder / "kmsg"
+        self.kmsg.write_text("")
+        self.monitor = AmdSmiMonitor(AmdSmiParameters(), self.host, KernelLog(self.kmsg), load)
         self.began_s = time.monotonic()
         self.monitor.begin(self.context)
 
@@ -92,7 +100,7 @@ def watch(tmp_path: Path) -> Any:
 
 
 def test_readings_have_the_names_of_nvml() -> None:
-    sensors = AmdSmiSensors(Host())
+    sensors = AmdSmiSensors(Host(), no_library)
     assert sensors.driver == "6.14.14"
     assert [(gpu.index, gpu.name, gpu.bus_id) for gpu in sensors.gpus] == [
         (0, "AMD Instinct MI300X", "0000:00:00.0"),
@@ -115,7 +123,7 @@ def test_readings_have_the_names_of_nvml() -> None:
 def test_a_power_limit_that_holds_the_clocks_down_is_a_clock_event() -> None:
     host = Host()
     host.answer(metric(0, ppt=80), metric(1, ppt=10))
-    sensors = AmdSmiSensors(host)
+    sensors = AmdSmiSensors(host, no_library)
     assert [sensors.read(gpu, slow=False).clock_events for gpu in sensors.gpus] == [0x4, 0]
 
 
@@ -138,7 +146,7 @@ def test_one_process_reads_all_gpus() -> None:
             asked.append(command[1])
             return super().output(command, **options)
 
-    sensors = AmdSmiSensors(Counting())
+    sensors = AmdSmiSensors(Counting(), no_library)
     for _ in range(3):
         for gpu in sensors.gpus:
             sensors.read(gpu, slow=False)
@@ -160,7 +168,7 @@ def test_an_amd_smi_that_fails_is_a_gap_and_no_zero(watch: Watch) -> None:
 def test_a_gpu_that_is_missing_is_silent_alone() -> None:
     host = Host()
     host.answer(metric(0))
-    sensors = AmdSmiSensors(host)
+    sensors = AmdSmiSensors(host, no_library)
     assert sensors.read(sensors.gpus[0], slow=False).gauges
     with pytest.raises(NvmlError, match="nothing of GPU 1"):
         sensors.read(sensors.gpus[1], slow=False)
@@ -175,3 +183,37 @@ def test_an_amd_smi_that_is_of_no_use_is_told_with_a_remedy(text: str | None, wh
     with pytest.raises(NvmlError, match=what) as refusal:
         AmdSmiSensors(RecordedHost(outputs=outputs))
     assert refusal.value.remedy
+
+
+def test_errors_of_amdgpu_are_told_with_the_case_that_ran(watch: Watch) -> None:
+    with watch.kmsg.open("a") as kmsg:
+        kmsg.write("3,2,200,-;amdgpu 0000:01:00.0: amdgpu: GPU reset begin!\n")
+        kmsg.write(
+            "3,3,201,-;[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=5\n"
+        )
+    watch.measure()
+    summary = watch.monitor.sum_up(watch.began_s, time.monotonic())
+    assert (
+        "GPU 1: amdgpu reset (GPU is reset, which ends all programs on it) of 0000:01:00.0"
+        in summary.warnings
+    )
+    errors = {item.name: item for item in watch.emitted if item.name.endswith("kernel_error")}
+    assert set(errors) == {"gpu1_kernel_error", "gpu_kernel_error"}
+    assert errors["gpu1_kernel_error"].metadata["gpu_index"] == 1
+    assert "pci_bus_id" not in errors["gpu_kernel_error"].metadata
+
+
+def test_data_over_xgmi_and_pcie_are_rates(tmp_path: Path) -> None:
+    api = Api()
+    watch = Watch(tmp_path, lambda: api)
+    api.answers["get_link_metrics"] = {"links": [{"read": 1_000_000, "write": 2_000_000}]}
+    watch.measure()
+    summary = watch.monitor.sum_up(watch.began_s, time.monotonic())
+    watch.monitor.end(watch.context)
+    emitted = {item.name: item for item in watch.emitted}
+    assert emitted["gpu0_xgmi_transmitted"].value > emitted["gpu0_xgmi_received"].value > 0
+    assert emitted["gpu0_xgmi_received"].unit == "bytes/s"
+    assert emitted["gpu1_pcie_bandwidth"].value == 10e6
+    assert {"gpu0_xgmi_transmitted_mean", "gpu0_pcie_bandwidth_mean"} <= {
+        item.name for item in summary.metrics
+    }

@@ -240,7 +240,7 @@ CLOSED = tuple(replace(device, mine=False) for device in DEVICES)
             "render",
             "usermod --append --groups render",
         ),
-        ({"rocm_version": None}, "ROCm", Status.WARNING, "not installed", "install rocm"),
+        ({"rocm_version": None}, "ROCm", Status.WARNING, "not installed", "AmdRocmInstallation installs it"),
         ({"rocm_version": "7.2.0"}, "ROCm", Status.WARNING, "ROCm 6.2 to 7.0", "one release"),
         (
             {"amd_gpus": (replace(GPU, compute_partition="CPX", memory_partition="NPS4"),)},

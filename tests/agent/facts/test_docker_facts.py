@@ -12,10 +12,10 @@ from agent.facts.docker import (
     daemon_config,
     docker_engine,
     docker_server,
-    group_members,
     running_containers,
     upstream_version,
 )
+from agent.facts.users import group_members
 
 PATHS = "/usr/bin/docker\n/usr/bin/dockerd\n"
 

@@ -1,0 +1,1 @@
+"""AMD's GPU driver and ROCm."""
