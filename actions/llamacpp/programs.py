@@ -76,9 +76,9 @@ progress by default, and its llama-batched-bench prints a table."""
 
 
 def find_program(folder: Path, *names: str) -> Path:
-    """Return the first of some programs that exists in a folder of llama.cpp:
+    """Return the first of some programs that exists in a folder of llama.cpp.
 
-    ``bin``, itself, or ``build/bin``.
+    Searches ``bin``, the folder itself, and ``build/bin``.
 
     Args:
         folder: a folder of LlamaCppInstallation, or of llama.cpp's own build or release.
@@ -185,7 +185,7 @@ def program_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def on_the_cpu(said: str) -> str:
     """Return the message that a program did not use the GPUs, with its own words."""
-    return f"layers should run on a GPU, but all of them ran on the CPU: {said}"
+    return f"layers should be on a GPU, but all of them were computed on the CPU: {said}"
 
 
 def listed_devices(program: Path, processes: ProcessRunner, log: Path) -> tuple[str, ...] | None:

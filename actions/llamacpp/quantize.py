@@ -213,7 +213,9 @@ def _explained(error: ActionFailedError, log: Path) -> ActionFailedError:
     if "requantizing from type" in text:
         remedy = "the source is quantised itself: use a source in F16, BF16 or F32, or set allowRequantize"
     elif re.search(r"(Missing|requires an|without an) importance matrix", text):
-        remedy = "this type needs an importance matrix: imatrix: auto with a LlamaCppImatrix before this action, or a file"
+        remedy = (
+            "this type needs an importance matrix: set imatrix to auto (after a LlamaCppImatrix) or to a file"
+        )
     elif "invalid ftype" in text:
         remedy = "llama-quantize --help lists the types that this build knows"
     return ActionFailedError(error.message, remedy=remedy, details=error.details)

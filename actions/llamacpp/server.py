@@ -96,7 +96,7 @@ class LlamaCppServer:
         """Start the server and wait until it answers with the right model.
 
         Raises:
-            ActionFailedError: if the port is taken, the process ends, does not answer in time, or does not use
+            ActionFailedError: if the port is taken, or the process ends, is too slow, or does not use
                 the requested GPUs.
             InterruptedRunError: if the run is asked to stop meanwhile.
         """

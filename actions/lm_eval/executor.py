@@ -185,7 +185,7 @@ def check_echo(url: str, model: str, key: str = "") -> None:
         shown = error.read(300).decode(errors="replace")
         raise ActionFailedError(
             f"{address} answers {error.code}: {shown}",
-            remedy="check that it serves this model (endpoint_model) and supports echo, and whether it needs a key",
+            remedy="check that it serves this model (endpoint_model), needs no key, and supports echo",
         ) from error
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ActionFailedError(

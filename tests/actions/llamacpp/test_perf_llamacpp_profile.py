@@ -212,7 +212,7 @@ def test_image_and_container_see_the_gpus(overrides: dict[str, str], gpus: str) 
     (image,) = parameters(profile, "LlamaCppImage")
     servers = parameters(profile, "LlamaCppServer")
     assert {image["gpus"], *(server["container"]["gpus"] for server in servers)} == {gpus}
-    with pytest.raises(ProfileError, match="the container sees no GPU"):
+    with pytest.raises(ProfileError, match="the container has no GPU"):
         profile_with(ServerImage="x:1", GpuLayers="999")
 
 
