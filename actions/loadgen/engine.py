@@ -47,7 +47,7 @@ class Engine:
             return error
         return ActionFailedError(
             f"llama.cpp's server {death} during the test; {error.message}",
-            remedy=f"its output is in {self.server.log}; signal 9 without a message means that the host had no "
+            remedy=f"its output is in {self.server.log}; signal 9 without a message means that it had no "
             "memory left",
             details=self.server.last_words(),
         )

@@ -163,7 +163,7 @@ class LoadGenParameters(ComponentParameters):
 
     tokenizer: Path | None = Field(
         None,
-        description="Folder of the model's tokenizer. Accuracy: needed for answers in tokens; by default vLLM's "
+        description="Folder of the model's tokenizer. Accuracy: needed for token answers; by default vLLM's "
         "model. With an endpoint: counts some answers' tokens a second time.",
     )
     mlperf_round: str = Field(

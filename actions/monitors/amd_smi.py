@@ -1,4 +1,4 @@
-"""Watches AMD GPUs by amd-smi beside the actions, with the records of NvidiaSmiMonitor."""
+"""Monitor AMD GPUs with amd-smi while actions run, with the records of NvidiaSmiMonitor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.facts import Host
 
 TIMEOUT_S = 10.0
-"""Seconds after which amd-smi counts as silent: ``static`` can hang for ever before ROCm 7.14."""
+"""Time limit in seconds for amd-smi: ``static`` can hang for ever before ROCm 7.14."""
 _STATIC = ("amd-smi", "static", "--asic", "--bus", "--driver", "--limit", "--json")
 _METRIC = ("amd-smi", "metric", "--json")
 _KNOWN = frozenset(reading.name for reading in READINGS)
@@ -39,15 +39,15 @@ _EVENTS = {
     "throttle_vr_thermal": "sw_thermal_slowdown",
     "throttle_hbm_thermal": "sw_thermal_slowdown",
 }
-"""AMD's causes, and the clock events of NVML that mean the same for a result."""
+"""Clock events of NVML with the same meaning, by AMD's causes."""
 _BITS = {name: bit for bit, name in CLOCK_EVENTS.items()}
 
 
 class AmdSmiSensors:
-    """Readings of all GPUs by one amd-smi process for each look.
+    """Readings of all GPUs, with one amd-smi process per round.
 
     Args:
-        host: the door through which amd-smi is run.
+        host: runs amd-smi.
 
     Raises:
         NvmlError: if amd-smi does not answer.
@@ -62,7 +62,7 @@ class AmdSmiSensors:
             raise NvmlError(f"amd-smi static: {error.message}", remedy=error.remedy) from error
         told = {device.index: device for device in devices if device.index is not None}
         if not told:
-            raise NvmlError("amd-smi lists no GPU", remedy="see whether amdgpu is loaded (vcagent doctor)")
+            raise NvmlError("amd-smi lists no GPU", remedy="check that amdgpu is loaded (vcagent doctor)")
         self.driver = next(iter(told.values())).texts.get("driver_version", "")
         self.gpus = tuple(
             NvmlGpu(
@@ -79,14 +79,14 @@ class AmdSmiSensors:
         }
 
     def read(self, gpu: NvmlGpu, *, slow: bool) -> GpuReadings:
-        """Read a GPU; the first one of a look has amd-smi read all.
+        """Read a GPU; the first call of a round runs amd-smi for all GPUs.
 
         Args:
             gpu: one of `gpus`.
-            slow: not used: amd-smi tells all at once.
+            slow: unused: amd-smi reports all values together.
 
         Raises:
-            NvmlError: if amd-smi does not answer, or does not tell anything of this GPU.
+            NvmlError: if amd-smi does not answer, or reports nothing about this GPU.
         """
         del slow
         if gpu == self.gpus[0]:
@@ -95,7 +95,7 @@ class AmdSmiSensors:
         found = self._metrics.get(gpu.index)
         if not found:
             raise NvmlError(
-                f"amd-smi tells nothing of GPU {gpu.index}", remedy="see amd-smi metric and dmesg"
+                f"amd-smi reports nothing about GPU {gpu.index}", remedy="see amd-smi metric and dmesg"
             )
         prefix = f"gpu{gpu.index}_"
         values = {metric.name.removeprefix(prefix): metric.value for metric in found}
@@ -104,7 +104,7 @@ class AmdSmiSensors:
         return _readings(values)
 
     def close(self) -> None:
-        """Forget the last look."""
+        """Discard the readings of the last round."""
         self._metrics = {}
 
     def _look(self) -> dict[int, list[Metric]]:
@@ -130,7 +130,7 @@ class AmdSmiSensors:
 def _readings(values: Mapping[str, float]) -> GpuReadings:
     gauges = {name: value for name, value in values.items() if name in _KNOWN}
     if "graphics_clock" in gauges:
-        # What NVML calls the clock of the multiprocessors is the one that cases are judged by.
+        # Cases are judged by NVML's name for the clock of the multiprocessors.
         gauges["sm_clock"] = gauges["graphics_clock"]
     counters = {"energy": values["energy_consumed"]} if "energy_consumed" in values else {}
     causes = {name: values[name] for name in _EVENTS if name in values}
@@ -139,7 +139,7 @@ def _readings(values: Mapping[str, float]) -> GpuReadings:
 
 
 class AmdSmiParameters(IntervalParameters):
-    """How often to run amd-smi."""
+    """Parameters of the amd-smi interval."""
 
     interval: Seconds = Field(
         5.0, ge=0.1, description="Time between two measurements; each starts an amd-smi process."
@@ -147,20 +147,20 @@ class AmdSmiParameters(IntervalParameters):
 
 
 class AmdSmiMonitor(NvidiaSmiMonitor):
-    """Emits what AMD GPUs do, at an interval, until the actions have ended.
+    """Emit metrics of AMD GPUs at an interval, until the actions have ended.
 
     Args:
-        parameters: its parameters.
-        host: the door through which amd-smi is run.
+        parameters: the parameters of the monitor.
+        host: runs amd-smi.
     """
 
     Parameters = AmdSmiParameters
     source = "amd-smi"
-    remedy = "see to cooling and power (amd-smi metric --throttle)"
+    remedy = "check cooling and power (amd-smi metric --throttle)"
 
     def __init__(self, parameters: ComponentParameters, host: Host | None = None) -> None:
         super().__init__(parameters, lambda: AmdSmiSensors(host))
 
     @override
     def watch_errors(self, context: MonitorContext) -> None:
-        """Watch no kernel log: Xid errors are NVIDIA's."""
+        """Do nothing: Xid errors in the kernel log are NVIDIA's."""

@@ -206,7 +206,7 @@ class LoadGenTest:
             on_issue: called in LoadGen's thread with the ids and indices of the samples of a query; it
                 must be fast, since LoadGen issues the next query only after it returns, and never raise.
             on_flush: called in LoadGen's thread when all queries are issued.
-            on_end: called in LoadGen's thread when the last answer is logged, with LoadGen's exception or None.
+            on_end: called in LoadGen's thread when the last answer is logged, with LoadGen's error, if any.
         """
         threading.Thread(
             target=self._run, args=(on_issue, on_flush, on_end), name="loadgen", daemon=True
