@@ -34,12 +34,12 @@ def in_container(
     All files named by parameters appear at the same paths. So does the host's cache of the hub, so that
     questions are downloaded once.
 
-    asked: the parameters.
+    Args:
+        asked: the parameters.
         container: the container to run in.
         case_dir: the folder for the results.
         context: the context of the step.
         stack: removes the container when it closes.
-        stack: removes the container when it is closed.
     """
     cache = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser().absolute()
     cache.mkdir(parents=True, exist_ok=True)

@@ -175,10 +175,8 @@ class GpuMetrics:
     def summary(self, history: History, start_s: float, end_s: float) -> list[Metric]:
         """Return means and maxima over a time span, the energy, and the shares of clock events.
 
-        Metadata of each contains the covered share of the span; means and sums of less than half are omitted.
-
-        Each has the share of the span that it is of in its metadata; means and sums of less than half are
-        left out.
+        The metadata of each contains the covered share of the span. Means and sums that cover less than half
+        of it are omitted.
         """
         metrics = []
         for name in _SUMMED_UP:

@@ -48,8 +48,8 @@ class Case:
 def cases_of(run_dirs: Iterable[Path]) -> list[Case]:
     """Return the LoadGen tests of runs, in order.
 
-    UsageError: if a folder is not a run, or no run has a LoadGen test.
-        UsageError: if a folder is not a run's, or no run has such a test.
+    Raises:
+        UsageError: if a folder is not a run, or no run has a LoadGen test.
     """
     found = [case for run_dir in run_dirs for case in _cases(run_dir)]
     if not found:

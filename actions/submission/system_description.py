@@ -41,7 +41,8 @@ def read_description(path: Path | None, settings: Mapping[str, str]) -> tuple[di
 
     Args:
         path: a YAML or JSON file with the description's fields, and ``measurements`` with its own; or None.
-        settings: ``field: value`` of the command line, which take precedence; measurements' begin with
+        settings: ``field: value`` of the command line, which take precedence; those of measurements begin
+            with ``measurements.``.
 
     Raises:
         UsageError: if the file cannot be read, or a field is unknown.

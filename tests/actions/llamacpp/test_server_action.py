@@ -166,7 +166,7 @@ def test_without_an_environment_a_program_is_looked_for(context: StepContext, ti
         start(context, model=str(tiny_gguf))
     with pytest.raises(ActionFailedError, match="is not an executable"):
         start(context, model=str(tiny_gguf), binary=str(tiny_gguf))
-    with pytest.raises(ActionFailedError, match="does not tell its version"):
+    with pytest.raises(ActionFailedError, match="does not report its version"):
         start(context, model=str(tiny_gguf), binary="/bin/true")
 
 
