@@ -26,7 +26,7 @@ NO_ANSWER = f"/bin/bash: line 1: [: -ge: unary operator expected\n{OLD_DRIVER}"
         ("Failed to initialize NVML: Driver/library version mismatch", "reboot the host"),
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "modprobe nvidia"),
         ("wget: unable to resolve host address 'zenodo.org'", "a proxy goes into ~/.docker/config.json"),
-        ("fatal: unable to access 'https://github.com/x/': Could not resolve host", "see whether this host"),
+        ("fatal: unable to access 'https://github.com/x/': Could not resolve host", "check that this host"),
         ("The mixtral download is not automatable. Please run git clone", "put it where the log says"),
         ("something else", "all of its output is in logs/step.log"),
         # Words of other programs too, which mean nothing of the engine there.

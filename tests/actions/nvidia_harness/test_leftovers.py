@@ -33,7 +33,7 @@ def test_a_cut_result_of_an_earlier_attempt_goes(tmp_path: Path) -> None:
     [
         ({"round": "v4.1", "commit": "abc"}, ""),
         ({"round": "v4.1"}, ""),  # a note that names no commit
-        ({"round": "v4.0", "commit": "abc"}, "it was of v4.0"),
+        ({"round": "v4.0", "commit": "abc"}, "it came from v4.0"),
         ({"round": "v4.1", "commit": "012"}, "it came from commit 012"),
         ({"round": "v4.1", "commit": ""}, "it came from commit unknown"),
         ({}, "it came from another source or an interrupted build"),

@@ -53,7 +53,10 @@ def test_what_is_recorded_as_complete_and_lacks_a_file_is_not_whole(scratch: Scr
     first = put(scratch, "KiTS19/kits19/data/case_00137/imaging.nii.gz", "whole")
     scratch.end(stage, complete=True)
     last = "KiTS19/kits19/data/case_00400/imaging.nii.gz"
-    assert scratch.why_due(stage, "v4.1") == f"below {scratch.path / 'data'} is missing or incomplete: {last}"
+    assert (
+        scratch.why_due(stage, "v4.1")
+        == f"below {scratch.path / 'data'}, this file is missing or incomplete: {last}"
+    )
     # The script would take the first file for the whole of them.
     scratch.begin(stage, "v4.1")
     assert not (scratch.path / "data" / "KiTS19").exists()
@@ -61,7 +64,7 @@ def test_what_is_recorded_as_complete_and_lacks_a_file_is_not_whole(scratch: Scr
         put(scratch, name, "whole")
     put(scratch, str(first.relative_to(scratch.path / "data")), "")
     assert scratch.lacking(stage) == (
-        f"below {scratch.path / 'data'} is missing or incomplete: {first.relative_to(scratch.path / 'data')}"
+        f"below {scratch.path / 'data'}, this file is missing or incomplete: {first.relative_to(scratch.path / 'data')}"
     )
     first.write_text("whole")
     scratch.end(stage, complete=True)
