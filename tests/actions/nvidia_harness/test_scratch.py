@@ -64,7 +64,8 @@ def test_what_is_recorded_as_complete_and_lacks_a_file_is_not_whole(scratch: Scr
         put(scratch, name, "whole")
     put(scratch, str(first.relative_to(scratch.path / "data")), "")
     assert scratch.lacking(stage) == (
-        f"below {scratch.path / 'data'}, this file is missing or incomplete: {first.relative_to(scratch.path / 'data')}"
+        f"below {scratch.path / 'data'}, this file is missing or incomplete: "
+        f"{first.relative_to(scratch.path / 'data')}"
     )
     first.write_text("whole")
     scratch.end(stage, complete=True)
