@@ -1,1 +1,1 @@
-"""Commands and servers that a profile names."""
+"""Run the commands and servers that a profile names."""

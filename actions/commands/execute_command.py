@@ -1,4 +1,4 @@
-"""Runs a command line; stands among the actions or among the dependencies, as in VirtualClient."""
+"""Run a command line, as an action or as a dependency, like VirtualClient's ExecuteCommand."""
 
 from __future__ import annotations
 
@@ -47,43 +47,41 @@ if TYPE_CHECKING:
     from agent.host.processes import ProcessResult
 
 _OWN_LOG = re.compile(r"vcagent\.|(?:\d+-)?(?:dependencies|actions|monitors)-\d|.*\.exit$", re.IGNORECASE)
-"""The names that the agent itself gives to what it puts right into the folder of logs."""
+"""Names that the agent itself gives to files directly in the log folder."""
 
 _WORKLOAD = "commands"
-"""The folder of a run with the cases of commands."""
+"""Folder of a run that holds the cases of commands."""
 
 _CLOCK_S = 1.0
-"""Seconds by which a file's time may lie before the clock's: some programs keep whole seconds."""
+"""Tolerance in seconds between a file's time and the clock: some programs keep whole seconds."""
 
 
 class ExecuteCommandParameters(ComponentParameters):
-    """VirtualClient's parameters of ExecuteCommand (ExecuteCommand.cs), and those of a measurement."""
+    """VirtualClient's parameters of ExecuteCommand (ExecuteCommand.cs), plus those of a measurement."""
 
     command: str | None = Field(None, description="The command line; && chains, as in a shell.")
     working_directory: Path | None = Field(
-        None, description="The folder to run it in, of the container where there is one; added to PATH."
+        None, description="Working directory, in the container if one is set; added to PATH."
     )
     environment_variables: str = Field(
         "",
         description="Variables: A=1,,,B=2, or A=1;B=2. A value after + is appended to the present one.",
     )
-    max_retries: int = Field(0, ge=0, description="How often a failed command is run again.")
-    log_file_name: str | None = Field(None, description="A copy of the log gets this name.")
-    log_folder_name: str | None = Field(None, description="The folder below logs/ for that copy.")
-    timeout: Seconds | None = Field(None, description="How long one attempt may take.")
+    max_retries: int = Field(0, ge=0, description="Number of times to repeat a failed command.")
+    log_file_name: str | None = Field(None, description="Name of a copy of the log.")
+    log_folder_name: str | None = Field(None, description="Folder below logs/ for that copy.")
+    timeout: Seconds | None = Field(None, description="Time limit for one attempt.")
     container: OptionalContainer = Field(
-        None, description="The container to run it in, or its image alone; on the host if absent."
+        None, description="The container to run it in, or only its image; runs on the host if absent."
     )
-    outputs: Words = Field(
-        (), description="Files, folders and globs that come home into the folder of the case."
-    )
+    outputs: Words = Field((), description="Files, folders and globs to copy into the folder of the case.")
     metrics: MetricRules = Field(
-        (), description="Rules that find numbers in what it wrote, or the name of a parser."
+        (), description="Rules that find numbers in its output, or the name of a parser."
     )
     expect: Expectations = Field(
-        (), description="What the metrics must reach for a valid result: tokens_per_second >= 5000."
+        (), description="Conditions on the metrics for a valid result: tokens_per_second >= 5000."
     )
-    repeats: int = Field(1, ge=1, description="How often it is run and measured; the records are the means.")
+    repeats: int = Field(1, ge=1, description="Number of measured runs; the records are the means.")
     tool_name: str = Field("", description="The tool's name in the records; by default the program's.")
     tool_version: str = Field("", description="Its version in the records.")
 
@@ -105,7 +103,7 @@ class ExecuteCommandParameters(ComponentParameters):
         path = Path(self.log_folder_name or "", self.log_file_name or "x")
         if not path.parts or _OWN_LOG.match(path.parts[0]):
             raise ValueError(
-                "LogFileName is that of a log of the agent's own: choose another, or a LogFolderName"
+                "LogFileName is the name of one of the agent's own logs: choose another, or set LogFolderName"
             )
         return self
 
@@ -121,7 +119,7 @@ class ExecuteCommandParameters(ComponentParameters):
             for expected in self.expect:
                 if expected.name not in known and expected.name.removesuffix("_stddev") not in known:
                     raise ValueError(
-                        f"{expected} is expected, and no rule names {expected.name}; "
+                        f"{expected} is expected, but no rule names {expected.name}; "
                         f"{did_you_mean(expected.name, known)}"
                     )
             if twice := [name for name in known if known.count(name) > 1]:
@@ -130,7 +128,7 @@ class ExecuteCommandParameters(ComponentParameters):
 
     @property
     def is_measured(self) -> bool:
-        """Return True if the command has a case: it has outputs or metrics."""
+        """True if the command has a case: it has outputs or metrics."""
         return bool(self.outputs or self.metrics)
 
     @property
@@ -147,14 +145,14 @@ class ExecuteCommandParameters(ComponentParameters):
 
 
 def environment_variables(text: str, present: dict[str, str]) -> dict[str, str]:
-    """Read ``A=1,,,B=+2``: pairs separated by ``,,,`` if the text has it, else by ``;``.
+    """Read ``A=1,,,B=+2``: pairs separated by ``,,,`` if the text contains it, else by ``;``.
 
     Args:
         text: the parameter.
-        present: the environment that ``+`` appends to, with ``:``.
+        present: the environment; ``+`` appends to its values, with ``:``.
 
     Raises:
-        ValueError: if a part has no ``=``; it shows no part, since any may hold a secret.
+        ValueError: if a part does not have ``=``; the message shows no part, since any may be a secret.
     """
     values = {}
     parts = (part.strip() for part in text.split(",,," if ",,," in text else ";"))
@@ -162,8 +160,8 @@ def environment_variables(text: str, present: dict[str, str]) -> dict[str, str]:
         name, separator, value = part.partition("=")
         if not separator or not name.strip():
             raise ValueError(
-                f"variable {number} is not written NAME=value; where a value holds a semicolon, "
-                "separate by ,,, and end by it: A=1;2,,,"
+                f"variable {number} is not written NAME=value; if a value contains a semicolon, "
+                "separate the pairs by ,,, and end with it: A=1;2,,,"
             )
         name, value = name.strip(), value.strip()
         if value.startswith("+"):
@@ -174,11 +172,11 @@ def environment_variables(text: str, present: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Place:
-    """The place where one run of the command happens.
+    """Where one run of the command takes place.
 
     Args:
-        folder: gets its streams and its outputs; None where nothing is measured.
-        container: where it is run; None for the host.
+        folder: gets the run's streams and outputs; None if nothing is measured.
+        container: the container to run in; None for the host.
     """
 
     folder: Path | None
@@ -186,17 +184,17 @@ class _Place:
 
 
 class ExecuteCommand(Action, Dependency):
-    """Runs a command once; after a resume a command that had finished is not run again.
+    """Run a command once; a resumed run does not repeat a command that had finished.
 
-    With metrics or outputs it is a measurement: a case with its files, records and, where something is
-    expected, a verdict. Such a command is run again if the agent was killed while it ran.
+    With metrics or outputs it is a measurement: a case with files, records and, if ``expect`` is set, a
+    verdict. Such a command runs again if the agent was killed while it ran.
     """
 
     Parameters = ExecuteCommandParameters
     parameters: ExecuteCommandParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """One step: the command."""
+        """Plan one step: the command."""
         command = (self.parameters.command or "").strip()
         if not command:
             raise ProfileError(
@@ -249,7 +247,7 @@ class ExecuteCommand(Action, Dependency):
         )
 
     def _measured(self, context: StepContext, place: _Place) -> tuple[ProcessResult, list[ParsedOutput]]:
-        """Run it, with its retries, and find what is asked for."""
+        """Run the command, with its retries, and return the requested metrics."""
         for attempt in range(self.parameters.max_retries + 1):
             try:
                 if place.folder:
@@ -258,7 +256,7 @@ class ExecuteCommand(Action, Dependency):
                 result = self._attempt(context, place)
                 return result, self._found(context, place, started_s - _CLOCK_S)
             except ActionFailedError:
-                # The next attempt, or the next run, has to run it again.
+                # The next attempt, or the next run of the agent, must run the command again.
                 context.log.with_suffix(".exit").unlink(missing_ok=True)
                 if attempt == self.parameters.max_retries or context.stop.wait(attempt + 1):
                     raise
@@ -299,7 +297,7 @@ class ExecuteCommand(Action, Dependency):
         return read_outputs(parameters.metrics, folder, tool=parameters.tool, since_s=since_s)
 
     def _judged(self, outputs: list[ParsedOutput], details: dict[str, MetadataValue]) -> list[ParsedOutput]:
-        """The outputs with the verdict of what is expected, which counts before a parser's own."""
+        """Return the outputs with the verdict on ``expect``, which overrides a parser's verdict."""
         parameters = self.parameters
         verdict = judge(parameters.expect, [metric for output in outputs for metric in output.metrics])
         judged = []
@@ -329,7 +327,7 @@ def _file_name(text: str) -> str:
 
 
 def _empty(folder: Path) -> None:
-    """Take what an attempt before this one left out of the folder of a run."""
+    """Remove the files that an earlier attempt left in the folder of a run."""
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():
         if path.name in {CASE_LOG, CASE_OWNER}:

@@ -1,4 +1,4 @@
-"""What a profile expects of metrics, such as ``tokens_per_second >= 5000``, and the verdict that follows."""
+"""Compare metrics with a profile's expectations, such as ``tokens_per_second >= 5000``, for a verdict."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Expectation:
     limit: float
 
     def __str__(self) -> str:
-        """As it is written."""
+        """Return the expectation as a profile writes it."""
         return f"{self.name} {self.sign} {self.limit:g}"
 
 
 def parse_expectation(text: str) -> Expectation:
-    """Read one.
+    """Read one expectation.
 
     Raises:
         ValueError: if it is not a name, a comparison and a number.
@@ -63,14 +63,14 @@ def _expectations(value: Any) -> Any:
 
 
 Expectations = Annotated[tuple[Expectation, ...], BeforeValidator(_expectations)]
-"""Expectations as a profile has them: a text, separated by commas, or a list of texts."""
+"""Expectations of a profile: a text, separated by commas, or a list of texts."""
 
 
 def judge(expectations: Iterable[Expectation], metrics: Iterable[Metric]) -> Verdict | None:
-    """The verdict; None where nothing is expected.
+    """Return the verdict; None if nothing is expected.
 
     Raises:
-        ParseError: if a metric is expected that there is not.
+        ParseError: if an expected metric is missing.
     """
     known = {metric.name: metric for metric in metrics}
     reasons, count = [], 0
@@ -79,7 +79,7 @@ def judge(expectations: Iterable[Expectation], metrics: Iterable[Metric]) -> Ver
         metric = known.get(expected.name)
         if metric is None:
             raise ParseError(
-                f"{expected} is expected, and nothing measured {expected.name}",
+                f"{expected} is expected, but {expected.name} was not measured",
                 remedy=did_you_mean(expected.name, known),
             )
         if not _HOLDS[expected.sign](metric.value, expected.limit):
@@ -94,6 +94,6 @@ def _reason(expected: Expectation, metric: Metric) -> Reason:
     bound = f"{expected.sign} {expected.limit:g}"
     return Reason(
         f"{metric.name} is {metric.value:g} {metric.unit}; {bound} is expected{missed}",
-        "see what limits it, or change expect if the bound was not meant for this host",
+        "find the bottleneck, or change expect if the bound is not meant for this host",
         code="expectation",
     )

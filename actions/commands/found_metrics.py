@@ -1,4 +1,4 @@
-"""Numbers that rules find in what a command wrote."""
+"""Find numbers in a command's output by the rules of a profile."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 OUTPUT, STDOUT, STDERR = "output", "stdout", "stderr"
 STREAM_FILES: Mapping[str, str] = {STDOUT: "stdout.txt", STDERR: "stderr.txt"}
-"""The files of a case that have a command's two streams."""
+"""Files of a case that hold a command's two output streams."""
 
 _LARGEST_BYTES = 64 * 2**20
-"""No larger file is read for numbers."""
+"""Size limit in bytes; larger files are not searched for numbers."""
 _LONGEST_LINE = 20_000
-"""Characters of a line that a regular expression sees."""
+"""Number of characters of a line that a regular expression is matched against."""
 _MATCHING_S = 10.0
-"""Seconds that one regular expression may take for one line."""
+"""Time limit in seconds for matching one regular expression against one line."""
 
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 
@@ -36,16 +36,16 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 def read_outputs(
     rules: Iterable[MetricRule], folder: Path, *, tool: str, since_s: float
 ) -> list[ParsedOutput]:
-    """What the rules find in a folder: one output for all metrics, and those of each parser.
+    """Return all rules' results in a folder: one output for all metrics, and one for each parser's output.
 
     Args:
         rules: the rules.
-        folder: the case's, with the command's streams and the files that came home.
-        tool: the name of the tool that the records get.
-        since_s: when the command was started, in seconds since the epoch; an older file is none of its own.
+        folder: the folder of the case, with the command's streams and the collected files.
+        tool: the tool's name in the records.
+        since_s: start of the command, in seconds since the epoch; older files were not written by it.
 
     Raises:
-        ParseError: if a rule finds nothing, or what is no number.
+        ParseError: if a rule finds nothing, or finds something that is not a number.
     """
     outputs: list[ParsedOutput] = []
     metrics: list[Metric] = []
@@ -95,15 +95,15 @@ def _files(rule: MetricRule, folder: Path, since_s: float) -> list[Path]:
     for path in found:
         if path.stat().st_mtime < since_s:
             raise ParseError(
-                f"{path.name} was there before the command began, which did not write it",
+                f"{path.name} is older than the command, which did not write it",
                 where=str(path),
-                remedy="see why the command left it as it was; remove what an earlier one had left",
+                remedy="see why the command did not write it; remove files of earlier commands",
             )
     return found
 
 
 def _metrics(rule: MetricRule, files: Iterable[Path]) -> Iterator[Metric]:
-    """The metrics of a rule, one for each name."""
+    """Yield the metrics of a rule, one for each name."""
     read = _regex_matches if rule.regex else _json_matches if rule.json_path else _csv_matches
     found: dict[str, tuple[list[float], Mapping[str, str]]] = {}
     for file in files:
@@ -139,8 +139,8 @@ def _filled(rule: MetricRule, template: str, fields: Mapping[str, str]) -> str:
     def field(match: re.Match[str]) -> str:
         if not fields.get(match[1]):
             raise ParseError(
-                f"{rule.kind}: there is no <{match[1]}> beside what it found",
-                remedy=f"there is: {', '.join(sorted(name for name, value in fields.items() if value))}",
+                f"{rule.kind}: <{match[1]}> is unknown for the number that it found",
+                remedy=f"known fields: {', '.join(sorted(name for name, value in fields.items() if value))}",
             )
         return fields[match[1]]
 
@@ -159,7 +159,7 @@ def _number(text: Any, rule: MetricRule, file: Path) -> float:
         raise ParseError(
             f"{rule.kind}: {str(text)[:80]!r} in {file.name} is not a number",
             where=str(file),
-            remedy="correct the rule, or leave such entries out by where",
+            remedy="correct the rule, or exclude such entries with where",
         )
     return value
 
@@ -188,7 +188,7 @@ def _regex_matches(rule: MetricRule, file: Path) -> Iterator[tuple[Any, Mapping[
             raise ParseError(
                 f"{rule.kind} took longer than {_MATCHING_S:g} s for one line",
                 where=str(file),
-                remedy="write it so that a part can match in one way only: no repetition within a repetition",
+                remedy="write it so that each part can match in only one way: no nested repetition",
             ) from None
 
 
@@ -202,7 +202,7 @@ def _json_matches(rule: MetricRule, file: Path) -> Iterator[tuple[Any, Mapping[s
 
 
 def _documents(text: str, file: Path) -> Iterator[Any]:
-    """The JSON documents of a text: one, one a line, or one behind lines of other text."""
+    """Yield the JSON documents of a text: a single one, one per line, or one after lines of other text."""
     try:
         yield json.loads(text)
     except RecursionError:
@@ -236,7 +236,7 @@ def _csv_matches(rule: MetricRule, file: Path) -> Iterator[tuple[Any, Mapping[st
             raise ParseError(
                 f"{file.name} has no column {rule.column!r}",
                 where=str(file),
-                remedy=f"its columns: {', '.join(header) or 'none'}; give header if it has no line of names",
+                remedy=f"its columns: {', '.join(header) or 'none'}; set header if the file has none",
             )
         for row in rows:
             fields = {name: cell.strip() for name, cell in zip(header, row, strict=False)}

@@ -1,4 +1,7 @@
-"""Paths into JSON, such as ``jobs[*].read.iops``: the member and index selectors of JSONPath (RFC 9535)."""
+"""Resolve paths into JSON, such as ``jobs[*].read.iops``, by JSONPath's member and index selectors.
+
+Source: RFC 9535.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _STEP = re.compile(
 )
 
 JsonPath = tuple[str | int | None, ...]
-"""The steps of a path: a member's name, an entry's index, None for all of them."""
+"""Steps of a path: a member's name, an entry's index, or None for all of them."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class Found:
 
     Args:
         value: the value.
-        fields: what its name may use: the keys that stand for ``*`` as 1, 2, …, and the plain members of
-            the objects on the way, the nearest first.
+        fields: values for its name: keys matched by ``*`` as 1, 2, …, and the plain members of the objects
+            on the path, the nearest first.
     """
 
     value: Any
@@ -39,7 +42,7 @@ class Found:
 
 
 def parse_json_path(text: str) -> JsonPath:
-    """Read a path; a leading ``$`` may be left out.
+    """Read a path; a leading ``$`` is optional.
 
     Raises:
         ValueError: if it is not a path.
@@ -66,7 +69,7 @@ def parse_json_path(text: str) -> JsonPath:
 
 
 def find(document: Any, path: JsonPath) -> Iterator[Found]:
-    """The values that a path leads to, in the document's order; none where a step is missing."""
+    """Yield the values at a path, in the document's order; yields nothing if a step is missing."""
     yield from _walk(document, path, [], {})
 
 

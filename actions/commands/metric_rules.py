@@ -1,4 +1,4 @@
-"""A profile's rules for numbers in what a command wrote: regular expression, JSON, CSV, a parser's name."""
+"""Define rules of a profile for finding numbers in a command's output: regex, JSON, CSV or parser."""
 
 from __future__ import annotations
 
@@ -46,16 +46,19 @@ def _relativity(value: Any) -> Any:
 
 
 class MetricRule(ParameterGroup):
-    """One rule. ``<field>`` in name, unit, description and tags stands for what is beside the number."""
+    """One rule.
+
+    ``<field>`` in name, unit, description and tags is replaced by a value found next to the number.
+    """
 
     parser: str = Field(
-        "", description="The name of a format that vcagent parse knows; the others are left out then."
+        "", description="Name of a format that vcagent parse knows; do not set the other ways with it."
     )
     regex: str = Field(
         "", description="A regular expression with a group value; may have groups name, unit and others."
     )
     json_path: str = Field("", description="A path to numbers in JSON: jobs[*].read.iops.")
-    column: str = Field("", description="The column of a CSV that has the numbers.")
+    column: str = Field("", description="Name of the CSV column with the numbers.")
     file: str = Field(
         "", description="Where to look: output (stdout, then stderr), stdout, stderr, or files of the case."
     )
@@ -63,20 +66,21 @@ class MetricRule(ParameterGroup):
     unit: str = Field(
         "", description="Its unit after scale, such as seconds or bytes/s; by default the group unit."
     )
-    scale: float = Field(1.0, description="What the tool's number is multiplied by.")
-    tool_unit: str = Field("", description="The unit that the tool's number has, where scale is not 1.")
+    scale: float = Field(1.0, description="Factor by which the tool's number is multiplied.")
+    tool_unit: str = Field("", description="Unit of the tool's number, if scale is not 1.")
     relativity: Annotated[Relativity, BeforeValidator(_relativity)] = Field(
-        Relativity.UNDEFINED, description="higher or lower is better, or undefined."
+        Relativity.UNDEFINED, description="Whether higher or lower is better; may be undefined."
     )
-    description: str = Field("", description="What the number is.")
-    verbosity: int = Field(1, ge=0, le=5, description="1 for a headline, up to 5 for detail.")
+    description: str = Field("", description="Meaning of the number.")
+    verbosity: int = Field(1, ge=0, le=5, description="1 for headline metrics, up to 5 for details.")
     tags: Words = Field((), description="Labels of the metric.")
     take: str = Field("last", description=f"Which of several numbers of one name: {', '.join(TAKE)}.")
     where: dict[str, str] = Field(
-        default_factory=dict, description="Only where these groups, members or columns have these values."
+        default_factory=dict,
+        description="Conditions: values that these groups, members or columns must have.",
     )
-    header: Words = Field((), description="The names of a CSV's columns, where it has no line with them.")
-    delimiter: str = Field(",", min_length=1, max_length=1, description="What separates a CSV's columns.")
+    header: Words = Field((), description="Column names of a CSV that does not have a header line.")
+    delimiter: str = Field(",", min_length=1, max_length=1, description="Separator of a CSV's columns.")
 
     @field_validator("take")
     @classmethod
@@ -94,7 +98,7 @@ class MetricRule(ParameterGroup):
     @classmethod
     def _below_the_case(cls, value: str) -> str:
         if Path(value).is_absolute() or ".." in Path(value).parts:
-            raise ValueError("name a file of the case's folder; outputs brings files home there")
+            raise ValueError("name a file of the case's folder; outputs copies files there")
         return value
 
     @model_validator(mode="after")
@@ -120,12 +124,12 @@ class MetricRule(ParameterGroup):
 
     @property
     def fixed_name(self) -> str | None:
-        """The metric's name, where it does not depend on what is found."""
+        """The metric's name, if it does not depend on the match."""
         return self.name if self.name and not FIELD.search(self.name) else None
 
     @property
     def kind(self) -> str:
-        """What the rule is, for people."""
+        """Short description of the rule, for messages."""
         way = next(way for way in ("parser", "regex", "json_path", "column") if getattr(self, way))
         return f"{way.replace('_path', '')} {getattr(self, way)!r}"
 
@@ -168,4 +172,4 @@ def _rules(value: Any) -> Any:
 
 
 MetricRules = Annotated[tuple[MetricRule, ...], BeforeValidator(_rules)]
-"""Rules; a text among them is the name of a parser."""
+"""A list of rules; a text in it is the name of a parser."""

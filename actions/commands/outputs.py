@@ -1,4 +1,4 @@
-"""Files that a command leaves, brought home into the folder of its case."""
+"""Collect the files that a command writes into the folder of its case."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _COPY_TIMEOUT_S = 600.0
 
 
 def bring_home(patterns: Sequence[str], folder: Path, *, below: Path) -> list[str]:
-    """Copy files and folders of the host; returns the names that they have at home.
+    """Copy files and folders from the host into the case; return the names of the copies.
 
     Args:
-        patterns: paths, with ``*`` and ``?``; seen from ``below`` where they are not absolute.
-        folder: where they go, each by its own name.
-        below: where the command ran.
+        patterns: paths, may contain ``*`` and ``?``; relative paths start at ``below``.
+        folder: the destination; each file keeps its own name.
+        below: the folder in which the command ran.
 
     Raises:
-        ActionFailedError: if a pattern fits nothing, or two files have one name.
+        ActionFailedError: if a pattern matches nothing, or two files have one name.
     """
     names: list[str] = []
     for pattern in patterns:
@@ -55,14 +55,16 @@ def bring_home(patterns: Sequence[str], folder: Path, *, below: Path) -> list[st
 def bring_home_from(
     container: Container, patterns: Sequence[str], folder: Path, context: StepContext, *, below: str
 ) -> list[str]:
-    """Likewise from a container, which sees ``folder`` at the same path; needs its ``sh`` and ``cp``.
+    """Copy files and folders from a container, which sees ``folder`` at the same path, into the case.
+
+    The container needs ``sh`` and ``cp``.
 
     Raises:
-        ActionFailedError: if a pattern fits nothing, two files have one name, or they cannot be copied.
+        ActionFailedError: if a pattern matches nothing, two files have one name, or they cannot be copied.
     """
     names: list[str] = []
     for pattern in patterns:
-        # The pattern is the shell's to expand: its blanks and signs are quoted, * ? [ ] are not.
+        # The shell expands the pattern: everything except * ? [ ] is quoted.
         quoted = "".join(sign if sign in "*?[]" else shlex.quote(sign) for sign in pattern)
         found = container.run(
             f'for one in {quoted}; do if [ -e "$one" ]; then printf "%s\\n" "$one"; fi; done',

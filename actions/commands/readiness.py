@@ -1,4 +1,4 @@
-"""When a server is ready: it answers at a URL, a port is open, or it has written a line."""
+"""Check whether a server is ready: it answers at a URL, a port is open, or it has written a line."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LEAST_ERROR = 400
 
 
 def is_open(host: str, port: int, *, published: bool = False) -> bool:
-    """Return True if somebody listens on a TCP port.
+    """Return True if a server is listening on a TCP port.
 
     Args:
         host: the address.
         port: the port.
-        published: whether it is a container's: Docker's proxy takes a connection before the server is
-            there, and drops it at once.
+        published: True if Docker publishes the port: Docker's proxy accepts a connection before the server is
+            ready, and drops it at once.
     """
     try:
         with socket.create_connection((host, port), timeout=_REPLY_TIMEOUT_S) as connection:
@@ -35,13 +35,13 @@ def is_open(host: str, port: int, *, published: bool = False) -> bool:
             connection.settimeout(_SILENCE_S)
             return bool(connection.recv(1))
     except TimeoutError:
-        return published  # it keeps the connection, and waits for a request
+        return published  # the server keeps the connection and waits for a request
     except OSError:
         return False
 
 
 def answers(url: str) -> bool:
-    """Whether a GET of a URL gets a status below 400; never asked through a proxy."""
+    """Return True if a GET of a URL returns a status below 400; never uses a proxy."""
     address = urlsplit(url)
     kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
     connection = kind(address.hostname or "", address.port, timeout=_REPLY_TIMEOUT_S)
@@ -58,11 +58,11 @@ def answers(url: str) -> bool:
 
 
 class OutputLines:
-    """Looks for a line in what a command adds to its log.
+    """Search the lines that a command adds to its log.
 
     Args:
         log: the log.
-        pattern: what a line must hold.
+        pattern: the regular expression that a line must match.
     """
 
     def __init__(self, log: Path, pattern: regex.Pattern[str]) -> None:
@@ -71,7 +71,7 @@ class OutputLines:
         self._position = log.stat().st_size if log.exists() else 0
 
     def found(self) -> bool:
-        """Whether one of the lines since the last call fits."""
+        """Return True if a line written since the last call matches."""
         with self._log.open("rb") as file:
             file.seek(self._position)
             read = file.read()
@@ -80,7 +80,7 @@ class OutputLines:
         return any(self._fits(line) for line in _lines(whole))
 
     def _fits(self, line: str) -> bool:
-        # The log shows the command line as well, which may hold the words that are looked for.
+        # The log also shows the command line, which may contain the words of the pattern.
         return not line.startswith("$ ") and bool(self._pattern.search(line, timeout=_MATCHING_S))
 
 

@@ -1,4 +1,4 @@
-"""``{ServiceUrl:name}`` and its like in a command: filled in from the services beside it when it is run."""
+"""Replace references such as ``{ServiceUrl:name}`` in a command by values of running services."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _REFERENCE = re.compile(r"\{Service(?P<what>Url|Host|Port|Model):(?P<name>[^{}]+
 
 
 def named_services(text: str) -> set[str]:
-    """The services that a text refers to."""
+    """Return the names of the services that a text refers to."""
     return {match["name"].strip() for match in _REFERENCE.finditer(text)}
 
 
 def filled_in(text: str, context: StepContext) -> str:
-    """The text with URL, host, port or model of the services that it refers to.
+    """Return the text with references replaced by the URL, host, port or model of the services.
 
     Raises:
-        ActionFailedError: if no such service runs beside the step, or it does not tell that.
+        ActionFailedError: if no such service is running, or the service does not have this value.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -34,7 +34,7 @@ def filled_in(text: str, context: StepContext) -> str:
         found = {"url": url, "host": parts.hostname, "port": parts.port, "model": values.get("model")}[what]
         if found is None or found == "":
             raise ActionFailedError(
-                f"the service {name} does not tell its {what}", remedy="give it one in its own parameters"
+                f"the service {name} does not have a {what}", remedy="set it in the service's parameters"
             )
         return str(found)
 

@@ -1,4 +1,4 @@
-"""Several runs of one command as one result: the mean of each metric, and its spread."""
+"""Combine several runs of one command into one result: the mean of each metric and its spread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def combined(runs: Sequence[Sequence[ParsedOutput]]) -> list[ParsedOutput]:
-    """One list of outputs for all runs; that of the only one as it is.
+    """Return one list of outputs for all runs; a single run is returned unchanged.
 
     Raises:
         ParseError: if the runs do not have the same metrics.
@@ -54,7 +54,7 @@ def _combined(outputs: Sequence[ParsedOutput]) -> ParsedOutput:
 
 
 def _spread(metrics: Sequence[Metric]) -> list[Metric]:
-    """The mean, with the least and the greatest, and the standard deviation of the runs."""
+    """Return the mean, with minimum and maximum, and the standard deviation over the runs."""
     first, values = metrics[0], [metric.value for metric in metrics]
     seen = {"runs": len(values), "minimum": min(values), "maximum": max(values)}
     kept = {key: value for key, value in first.metadata.items() if key not in {"tool_value", "tool_unit"}}

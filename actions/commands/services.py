@@ -1,4 +1,4 @@
-"""Servers that a profile names, a command of the host or a container: for what follows in their group."""
+"""Start servers that a profile names, as a command or a container, for the later actions of their group."""
 
 from __future__ import annotations
 
@@ -47,21 +47,23 @@ _LAST_LINES = 12
 
 
 class _ServiceParameters(ComponentParameters):
-    """What a server is asked for, wherever it runs."""
+    """Parameters of a server, common to commands and containers."""
 
-    port: int = Field(0, ge=0, le=65535, description="TCP port; 0 for any free one. Its variable is $PORT.")
-    scheme: str = Field(
-        "http", pattern=r"^[a-z][a-z0-9+.-]*$", description="How its URL begins: http, tcp, …"
+    port: int = Field(
+        0, ge=0, le=65535, description="TCP port; 0 selects a free one. The command sees it as $PORT."
     )
-    path: str = Field("", pattern=r"^(/.*)?$", description="What its URL has behind the port, such as /v1.")
-    model: str = Field("", description="The name of the model that it serves, for those who ask it.")
+    scheme: str = Field("http", pattern=r"^[a-z][a-z0-9+.-]*$", description="Scheme of its URL: http, tcp, …")
+    path: str = Field("", pattern=r"^(/.*)?$", description="Path of its URL after the port, such as /v1.")
+    model: str = Field("", description="Name of the model that it serves, for its clients.")
     environment_variables: str = Field("", description="Variables: A=1,,,B=2, or A=1;B=2.")
     ready_url: str = Field("", description="Ready when a GET gets a status below 400: a URL, or /health.")
-    ready_line: str = Field("", description="Ready when a line of its output fits this regular expression.")
-    ready_port: bool | None = Field(
-        None, description="Ready when its port is open; so by default where nothing else is asked for."
+    ready_line: str = Field(
+        "", description="Ready when a line of its output matches this regular expression."
     )
-    start_timeout: Seconds = Field(600.0, gt=0, description="How long it may take to be ready.")
+    ready_port: bool | None = Field(
+        None, description="Ready when its port is open; the default if no other condition is set."
+    )
+    start_timeout: Seconds = Field(600.0, gt=0, description="Time limit for becoming ready.")
     stop_grace: Seconds = Field(5.0, ge=0, description="Time between SIGTERM and SIGKILL when it is stopped.")
 
     @field_validator("environment_variables")
@@ -90,14 +92,14 @@ class _ServiceParameters(ComponentParameters):
 
     @property
     def waits_for_port(self) -> bool:
-        """Whether it is ready when its port is open, among others."""
+        """True if the server counts as ready only when its port is open."""
         return not (self.ready_url or self.ready_line) if self.ready_port is None else self.ready_port
 
 
 class CommandServiceParameters(_ServiceParameters):
-    """A server that is a command of the host."""
+    """Parameters of a server that is a command on the host."""
 
-    command: str = Field(min_length=1, description="The command line; $PORT is the port it is to listen on.")
+    command: str = Field(min_length=1, description="The command line; $PORT is the port to listen on.")
     working_directory: Path | None = Field(None, description="The folder to run it in.")
 
 
@@ -110,69 +112,73 @@ def _arguments(value: Any) -> Any:
 
 
 class ContainerServiceParameters(_ServiceParameters):
-    """A server in a container."""
+    """Parameters of a server in a container."""
 
     container: Annotated[ContainerParameters, BeforeValidator(_container)] = Field(
-        description="The container, or its image alone; its port is published where network is not host."
+        description="The container, or only its image; its port is published unless network is host."
     )
-    command: str = Field("", description="A line for its shell; without it the image's own program is run.")
+    command: str = Field(
+        "", description="A command line for its shell; if empty, the image's own program runs."
+    )
     arguments: Annotated[tuple[str, ...] | None, BeforeValidator(_arguments)] = Field(
         None,
-        description="What the image's program is given; by default what the image says. $PORT is filled in.",
+        description="Arguments of the image's program; by default those of the image. $PORT is filled in.",
     )
-    working_directory: str = Field("", description="The folder inside to run it in; by default the image's.")
+    working_directory: str = Field(
+        "", description="Working directory in the container; by default the image's."
+    )
 
     @model_validator(mode="after")
     def _one_command(self) -> ContainerServiceParameters:
         if self.command and self.arguments is not None:
             raise ValueError("command is a whole line, arguments are for the image's own program: give one")
         if self.container.network == "none":
-            raise ValueError("nobody reaches a server in a container without a network")
+            raise ValueError("a server in a container without a network cannot be reached")
         return self
 
 
 class _ServerAction(ServiceAction):
-    """Starts a server and waits until it is ready; stopped with its group."""
+    """Start a server and wait until it is ready; it stops when its group ends."""
 
     parameters: _ServiceParameters
 
-    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - what it needs may still be made by dependencies
-        """One step: start it."""
+    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - dependencies may still have to create what it needs
+        """Plan one step: start the server."""
         asked = self.parameters
         wanted = [
             f"{asked.ready_url} answers" if asked.ready_url else "",
             f"it writes {asked.ready_line!r}" if asked.ready_line else "",
             "its port is open" if asked.waits_for_port else "",
         ]
-        reason = f"what follows in its group asks it; ready when {' and '.join(filter(None, wanted))}"
+        reason = f"later actions of its group use it; ready when {' and '.join(filter(None, wanted))}"
         return Plan((Step("serve", reason, self._serve, self.shown(), runs_as_written=True),))
 
     @abstractmethod
     def shown(self) -> str:
-        """What will be run, for people."""
+        """Return the command that will run, for display."""
 
     def present(self) -> dict[str, str]:
-        """The variables that a value after + is appended to."""
+        """Return the variables that a value after ``+`` is appended to."""
         return {}
 
     @abstractmethod
     def start(
         self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]
     ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
-        """Start it, and tell what is known of it; what must end with it is put on ``stack``."""
+        """Start the server and describe it; register cleanup on ``stack``."""
 
     def relaunch(self, context: StepContext, environment: dict[str, str]) -> Relaunch | None:  # noqa: ARG002
-        """Return how it is started once more, to stay; None if it cannot stay."""
+        """Return how to start the server again as a permanent service; None if that is impossible."""
         return None
 
     @property
     def published(self) -> bool:
-        """Whether Docker leads its port to a container with a network of its own."""
+        """True if Docker forwards the server's port to a container with its own network."""
         return False
 
     @property
     def name(self) -> str:
-        """What steps beside it find it by."""
+        """Name by which the other actions of the group find the server."""
         return self.parameters.scenario or type(self).__name__
 
     def _serve(self, context: StepContext) -> StepOutcome:
@@ -203,7 +209,7 @@ class _ServerAction(ServiceAction):
         )
 
     def _tests(self, context: StepContext, base: str, port: int) -> dict[str, Callable[[], bool]]:
-        """What must hold for it to be ready, each with its name."""
+        """Return the conditions for the server to be ready, by name."""
         asked = self.parameters
         tests: dict[str, Callable[[], bool]] = {}
         if asked.ready_line:
@@ -239,7 +245,7 @@ class _ServerAction(ServiceAction):
                     )
                 if context.stop.wait(_POLL_S):
                     raise InterruptedRunError(f"told to stop while {self.name} was starting")
-        if death := _death(process):  # another one may hold the port
+        if death := _death(process):  # another server may hold the port
             raise ActionFailedError(
                 f"{self.name} {death}, and another server answers in its place",
                 remedy="let the command stay in the foreground, and stop the other server",
@@ -248,28 +254,28 @@ class _ServerAction(ServiceAction):
 
 
 class CommandService(_ServerAction):
-    """Serves by a command of this host until its group ends; found as ``service:<scenario>``."""
+    """Serve by a command of this host until its group ends; actions find it as ``service:<scenario>``."""
 
     Parameters: ClassVar[type[ComponentParameters]] = CommandServiceParameters
     parameters: CommandServiceParameters
 
     def present(self) -> dict[str, str]:
-        """The agent's own."""
+        """Return the agent's own environment variables."""
         return dict(os.environ)
 
     def shown(self) -> str:
-        """The command line."""
+        """Return the command line."""
         return self.parameters.command
 
     def relaunch(self, context: StepContext, environment: dict[str, str]) -> Relaunch | None:
-        """See above."""
+        """Return how to start the command again as a permanent service."""
         command = filled_in(self.parameters.command, context)
         return Relaunch(("/bin/sh", "-c", command), environment, self.parameters.working_directory)
 
     def start(
         self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]
     ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
-        """See above."""
+        """Start the command."""
         del stack, port
         asked = self.parameters
         command = filled_in(asked.command, context)
@@ -280,18 +286,18 @@ class CommandService(_ServerAction):
 
 
 class ContainerService(_ServerAction):
-    """Serves from a container until its group ends; found as ``service:<scenario>``."""
+    """Serve from a container until its group ends; other actions find it as ``service:<scenario>``."""
 
     Parameters: ClassVar[type[ComponentParameters]] = ContainerServiceParameters
     parameters: ContainerServiceParameters
 
     @property
     def published(self) -> bool:
-        """See above."""
+        """True if the container has a network of its own."""
         return self.parameters.container.network != "host"
 
     def shown(self) -> str:
-        """The image, and what is run in it."""
+        """Return the image and the command that runs in it."""
         asked = self.parameters
         what = asked.command or shlex.join(asked.arguments or ())
         return f"{asked.container.image_name} {what}".strip()
@@ -299,7 +305,7 @@ class ContainerService(_ServerAction):
     def start(
         self, context: StepContext, stack: ExitStack, port: int, environment: dict[str, str]
     ) -> tuple[RunningProcess, dict[str, MetadataValue]]:
-        """See above."""
+        """Start the container."""
         asked = self.parameters
         running = open_container(
             asked.container,
@@ -327,7 +333,7 @@ class ContainerService(_ServerAction):
 
 
 def _death(process: RunningProcess) -> str | None:
-    """How a server ended by itself, or None while it runs."""
+    """Describe how a server ended by itself; return None while it is running."""
     code = process.poll()
     if code is None:
         return None

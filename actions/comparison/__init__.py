@@ -1,1 +1,1 @@
-"""What variants of a model cost in quality and bring in speed, from the records of a run."""
+"""Compare variants of a model by quality and speed, from the records of a run."""

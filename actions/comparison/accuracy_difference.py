@@ -1,4 +1,4 @@
-"""Whether two accuracies differ by more than the noise."""
+"""Test whether two accuracies differ by more than noise."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Difference:
     Args:
         value: the difference, a ratio.
         stderr: its standard error.
-        p_value: how likely a difference at least as large is if there is none in truth.
-        test: how that was found.
+        p_value: probability of a difference at least as large if there is no true difference.
+        test: name of the statistical test.
     """
 
     value: float
@@ -31,13 +31,15 @@ class Difference:
 
 
 def paired(right: Sequence[bool], right_before: Sequence[bool]) -> Difference:
-    """The difference of two runs over the same questions: only those that one of them alone got right tell.
+    """Return the difference of two runs over the same questions, by McNemar's test.
+
+    Only questions that exactly one of the runs answered correctly count.
 
     Source: McNemar 1947; exact by the binomial distribution, two-sided. The standard error is that of a
     difference of paired proportions (Agresti, Categorical Data Analysis, 11.1).
 
     Raises:
-        ValueError: if they are not of the same questions, or there are none.
+        ValueError: if the runs do not have the same questions, or have none.
     """
     count = len(right)
     if not count or len(right_before) != count:
@@ -50,9 +52,9 @@ def paired(right: Sequence[bool], right_before: Sequence[bool]) -> Difference:
 
 
 def unpaired(accuracy: float, stderr: float, accuracy_before: float, stderr_before: float) -> Difference:
-    """The difference of two runs of which only accuracies and standard errors are known.
+    """Return the difference of two runs for which only accuracies and standard errors are known.
 
-    Over the same questions it is too careful: what both get right is counted as noise of both.
+    For runs over the same questions, the test is conservative: answers that both got right count as noise.
     """
     value, error = accuracy - accuracy_before, math.hypot(stderr, stderr_before)
     p_value = math.erfc(abs(value) / error / math.sqrt(2)) if error else float(value == 0)
@@ -60,7 +62,7 @@ def unpaired(accuracy: float, stderr: float, accuracy_before: float, stderr_befo
 
 
 def _binomial_two_sided(fewer: int, count: int) -> float:
-    """How likely ``fewer`` or less of ``count`` fair coins show one side, or as few the other."""
+    """Return the probability that at most ``fewer`` of ``count`` fair coins show one side, or the other."""
     if not count:
         return 1.0
     tail = sum(math.comb(count, number) for number in range(fewer + 1)) / (1 << count)

@@ -1,4 +1,4 @@
-"""Whether variants were put to the same test: only then do their numbers tell of the variants."""
+"""Check that variants took the same test: only then do their numbers compare the variants."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _SETTINGS: Mapping[str, tuple[str, ...]] = {
     "perplexity": ("text_sha256", "context", "chunks"),
     "load": ("input_tokens", "output_tokens"),
 }
-"""By the kind of a test: the details of its case that must be the same."""
+"""Details of a case that must be equal, by the kind of its test."""
 
 
 def test_name(scenario: str, prefix: str) -> str:
-    """What a scenario calls the test, such as ``mmlu`` or ``load-8``.
+    """Return the test's name from a scenario, such as ``mmlu`` or ``load-8``.
 
     Args:
         scenario: such as ``m/Q4_K_M/load-8#2``.
-        prefix: model and variant.
+        prefix: the model and the variant, such as ``m/Q4_K_M``.
     """
     return scenario.partition("#")[0].removeprefix(f"{prefix}/")
 
 
 def differing(test: str, details: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
-    """The settings of a test that two cases both tell, and tell differently."""
+    """Return the names of the settings that both cases record with different values."""
     names = _SETTINGS.get(test.partition("-")[0], ())
     return [name for name in names if name in details and name in before and details[name] != before[name]]

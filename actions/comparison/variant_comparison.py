@@ -1,4 +1,4 @@
-"""VariantComparison: reads what the run has measured of a model's variants, and sets them side by side."""
+"""VariantComparison: compare the measured variants of a model side by side."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _HIGHER, _LOWER, _PLAIN = Relativity.HIGHER, Relativity.LOWER, Relativity.UNDEFI
 
 
 class VariantComparisonParameters(ComponentParameters):
-    """Which variants, and against which."""
+    """Parameters: the variants and the baseline."""
 
     model: str = Field(pattern=f"^{NAME_PATTERN}$", description="The model's name in the records.")
     variants: Annotated[tuple[str, ...], BeforeValidator(names_of)] = Field(
-        (), description="Those that are measured, where that is known before: the plan then sees to it."
+        (), description="Measured variants, if known in advance: the plan then checks them."
     )
     baseline: str = Field(
         "", description="The variant that the others are compared with; by default the first."
@@ -53,17 +53,20 @@ class VariantComparisonParameters(ComponentParameters):
     def _baseline_is_measured(self) -> VariantComparisonParameters:
         names = self.names
         if names and self.baseline and self.baseline.upper() not in names:
-            raise ValueError(f"the baseline {self.baseline} is none of the variants {', '.join(names)}")
+            raise ValueError(f"the baseline {self.baseline} is not one of the variants {', '.join(names)}")
         return self
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The variants that are known before, each once."""
+        """The variants known in advance, each once."""
         return tuple(dict.fromkeys(name.upper() for name in self.variants))
 
 
 class VariantComparison(Action):
-    """Stands behind what measures; needs records with the metadata model and variant."""
+    """Compare variants; must come after the measuring actions.
+
+    Needs records with the metadata model and variant.
+    """
 
     Parameters: ClassVar[type[ComponentParameters]] = VariantComparisonParameters
 
@@ -71,8 +74,8 @@ class VariantComparison(Action):
         super().__init__(parameters)
         self.asked = cast("VariantComparisonParameters", parameters)
 
-    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - the records are not there yet
-        """One step; none for a variant that is alone."""
+    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - the records do not exist yet
+        """Plan one step; none if only one variant is known."""
         names = self.asked.names
         if len(names) == 1:
             return Plan(nothing_to_do=f"{names[0]} is the only variant of {self.asked.model}")
@@ -159,7 +162,7 @@ class VariantComparison(Action):
                 )
 
     def _matrix_metrics(self, effects: Sequence[MatrixEffect]) -> Iterator[Metric]:
-        """What the importance matrix changes of each variant that was made with it and without."""
+        """Yield the effect of the importance matrix on each variant that was made with and without it."""
         for effect in effects:
             scenario = f"{self.asked.model}/{effect.variant.name}/comparison"
             told: dict[str, MetadataValue] = {"model": self.asked.model, "variant": effect.variant.name}
@@ -200,7 +203,7 @@ def _ratios(
 
 
 def _spreads(one: VariantNumbers, baseline: VariantNumbers) -> Iterator[tuple[str, float]]:
-    """Yield the standard deviations of the speed-ups that have one, by name."""
+    """Yield the standard deviations of the speed-ups, by name, if known."""
     whats: tuple[Literal["prompt", "generation"], ...] = ("prompt", "generation")
     for what in whats:
         if (spread := speedup_stddev(one, baseline, what)) is not None:
@@ -210,15 +213,15 @@ def _spreads(one: VariantNumbers, baseline: VariantNumbers) -> Iterator[tuple[st
 def _ordered(
     variants: Mapping[str, VariantNumbers], asked: VariantComparisonParameters
 ) -> list[VariantNumbers]:
-    """The baseline first, then the others as they come.
+    """Return the baseline first, then the other variants in their order.
 
     Raises:
-        ActionFailedError: if there are no records of it, or of no other.
+        ActionFailedError: if the baseline or all other variants lack records.
     """
     name = asked.baseline.upper() or next(iter(asked.names or variants), "")
     if name not in variants or len(variants) == 1:
         raise ActionFailedError(
-            f"there is nothing to compare: the baseline is {name or 'missing'}, and of {asked.model} the run "
+            f"there is nothing to compare: the baseline is {name or 'missing'}; of {asked.model} the run "
             f"measured {', '.join(variants) or 'nothing'}",
             remedy="measure the baseline and another variant before, or name another baseline",
         )
@@ -226,7 +229,7 @@ def _ordered(
 
 
 def _cases(run_dir: Path) -> Iterator[_Case]:
-    """The folder and the summary of each case of the run, in the order in which they ended."""
+    """Yield the folder and the summary of each case of the run, in the order in which they ended."""
     summaries = run_dir.glob(f"*/*/{SUMMARY_FILE}")
     for path in sorted(summaries, key=lambda path: path.stat().st_mtime_ns):
         yield path.parent, SummaryDocument.read(path.parent).to_json()
@@ -237,13 +240,16 @@ def _of(one: VariantNumbers, cases: Sequence[_Case]) -> list[_Case]:
 
 
 def _size(one: VariantNumbers, cases: Sequence[_Case]) -> float | None:
-    """The size of its file, where it was there before the run."""
+    """Return the size of its file, if the file existed before the run."""
     sizes = [summary["details"].get("model_size") for _, summary in _of(one, cases)]
     return next((float(size) for size in sizes if isinstance(size, int | float) and size), None)
 
 
 def _answers(one: VariantNumbers, cases: Sequence[_Case]) -> dict[str, bool]:
-    """Which questions it got right in its last test, by place and text; empty where that was not kept."""
+    """Return whether each question of its last test was answered correctly, by place and text.
+
+    Returns an empty dictionary if that was not recorded.
+    """
     for folder, _ in reversed(_of(one, cases)):
         path = folder / _ANSWERS
         if path.is_file():
@@ -255,7 +261,7 @@ def _answers(one: VariantNumbers, cases: Sequence[_Case]) -> dict[str, bool]:
 def _unlike(
     model: str, variants: Sequence[VariantNumbers], cases: Sequence[_Case]
 ) -> Iterator[tuple[str, str, str]]:
-    """Variant, test, and what is not the same in the baseline's last test of that name."""
+    """Yield variant, test and the settings that differ from the baseline's last test of that name."""
     before = _details(model, variants[0], cases)
     for one in variants[1:]:
         for test, details in _details(model, one, cases).items():
@@ -264,7 +270,7 @@ def _unlike(
 
 
 def _details(model: str, one: VariantNumbers, cases: Sequence[_Case]) -> dict[str, Mapping[str, Any]]:
-    """The details of a variant's last test of each name."""
+    """Return the details of a variant's last test of each name."""
     prefix = f"{model}/{one.name}"
     return {test_name(summary["scenario"], prefix): summary["details"] for _, summary in _of(one, cases)}
 
@@ -272,7 +278,7 @@ def _details(model: str, one: VariantNumbers, cases: Sequence[_Case]) -> dict[st
 def _differences(
     variants: Sequence[VariantNumbers], answers: Mapping[str, Mapping[str, bool]], unlike: Collection[str]
 ) -> dict[str, Difference]:
-    """Of right answers, by variant; not of those in ``unlike``, which were asked other questions."""
+    """Return differences of accuracy, by variant; skip variants in ``unlike``, which had other questions."""
     baseline = variants[0]
     before = answers[baseline.name]
     found = {}
@@ -296,7 +302,7 @@ def _verdict(
     cases: Sequence[_Case],
     unlike: Sequence[tuple[str, str, str]],
 ) -> Verdict:
-    """Numbers that do not count do not count side by side either, nor do those of different tests."""
+    """Return the verdict: invalid if a case is invalid, or if tests had different settings."""
     bad = [
         f"{summary['scenario']} is {summary['verdict']['validity']}"
         for one in variants
@@ -304,12 +310,12 @@ def _verdict(
         if summary["verdict"]["validity"] in (Validity.INVALID.value, Validity.FAILED.value)
     ]
     reasons = [
-        Reason(f"{text}, and is compared", "see its reasons", code="case_invalid")
+        Reason(f"{text}, but is part of the comparison", "see its reasons", code="case_invalid")
         for text in dict.fromkeys(bad)
     ]
     reasons += [
         Reason(
-            f"{name} and {variants[0].name} were not put to the same test: {test} has another {settings}",
+            f"{name} and {variants[0].name} did not take the same test: {test} differs in {settings}",
             "measure all variants with the same settings",
             code="different_tests",
         )

@@ -1,4 +1,4 @@
-"""Variants side by side, as tables and charts of the report."""
+"""Show variants side by side, in tables and charts of the report."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _USERS = Column("Users at once", "count")
 
 @dataclass(frozen=True)
 class MatrixEffect:
-    """A variant that was made with an importance matrix, beside its twin that was made without.
+    """A variant made with an importance matrix, and its twin made without.
 
     Args:
-        variant: the one with the matrix.
-        twin: the one without.
-        accuracy: how their right answers differ; None if unknown.
+        variant: the variant made with the matrix.
+        twin: the variant made without.
+        accuracy: the difference of their accuracies; None if unknown.
     """
 
     variant: VariantNumbers
@@ -33,7 +33,7 @@ class MatrixEffect:
 
     @property
     def perplexity_change(self) -> float | None:
-        """Perplexity with the matrix less that without; None if one of them is unknown."""
+        """Perplexity with the matrix minus perplexity without; None if one of them is unknown."""
         values = self.variant.perplexity, self.twin.perplexity
         return None if values[0] is None or values[1] is None else values[0] - values[1]
 
@@ -44,20 +44,20 @@ def exhibits(
     significance: float,
     effects: Sequence[MatrixEffect] = (),
 ) -> Exhibits:
-    """What to show.
+    """Return the tables and charts.
 
     Args:
-        variants: the baseline first.
-        differences: of accuracy to the baseline's, by variant.
-        significance: the p value below which a difference is larger than the noise.
-        effects: of the importance matrix, on each variant that was made with it and without.
+        variants: the variants, baseline first.
+        differences: difference of each variant's accuracy to the baseline's.
+        significance: the p value below which a difference is more than noise.
+        effects: effect of the importance matrix, for each variant that was made with and without it.
     """
     tables = _tables(variants, differences, significance)
     return Exhibits((*tables, *_matrix_table(effects, significance)), _charts(variants))
 
 
 def _matrix_table(effects: Sequence[MatrixEffect], significance: float) -> tuple[Table, ...]:
-    """Return a table of the variants that were made with a matrix and without; nothing if none was."""
+    """Return a table of the variants made with and without a matrix; nothing if there are none."""
     columns: list[tuple[Column, Callable[[MatrixEffect], Cell]]] = [
         (
             Column("Perplexity, with", ""),
@@ -125,7 +125,7 @@ def _tables(
     for users in _users(variants):
         columns += _load_columns(users, baseline)
     measured = [
-        # The baseline is itself once: that says nothing.
+        # The baseline is 1 times itself, which says nothing.
         (column, [Cell() if one is baseline and column.unit == "times" else cell(one) for one in variants])
         for column, cell in columns
     ]
@@ -193,7 +193,7 @@ def _quality(
     variants: Sequence[VariantNumbers],
     quality: Callable[[VariantNumbers], tuple[float | None, float | None]],
 ) -> Chart:
-    """Quality against speed: the engine's alone, or one user's where that was not timed."""
+    """Chart quality against speed: the engine's alone, or that of one user if the engine was not timed."""
     alone = all(one.generation_tokens_per_s is not None for one in variants)
 
     def speed(one: VariantNumbers) -> float | None:

@@ -1,4 +1,4 @@
-"""What a run's records say of each variant of a model; found by the metadata ``model`` and ``variant``."""
+"""Collect a run's numbers for each variant of a model, by the metadata ``model`` and ``variant``."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _LOAD_METRICS = {
 
 @dataclass
 class Load:
-    """A load test with so many users; None for what was not measured.
+    """A load test with a number of users; None for values that were not measured.
 
     Args:
-        scenario: of its records.
-        tokens_per_s: output of all users.
-        tokens_per_s_per_user: of each.
-        ttft_s: mean time to the first token.
-        tpot_s: mean time for each token after it.
-        failure_ratio: failed requests.
+        scenario: the scenario of its records.
+        tokens_per_s: output tokens/s of all users together.
+        tokens_per_s_per_user: output tokens/s of each user.
+        ttft_s: mean time to first token.
+        tpot_s: mean time per output token after the first.
+        failure_ratio: share of requests that failed.
     """
 
     scenario: str
@@ -45,22 +45,22 @@ class Load:
 
 @dataclass
 class VariantNumbers:
-    """One variant; None for what was not measured.
+    """The numbers of one variant; None for values that were not measured.
 
     Args:
-        name: such as ``Q4_K_M``.
-        size_bytes: of its file.
-        questions: the name of the set that was asked: mmlu, or questions for any other.
-        accuracy: right answers, a ratio.
+        name: the variant's name, such as ``Q4_K_M``.
+        size_bytes: size of its file.
+        questions: name of the question set: mmlu, or questions for any other.
+        accuracy: ratio of correct answers.
         accuracy_stderr: its standard error.
-        perplexity: of a text.
+        perplexity: perplexity of a text.
         perplexity_stderr: its standard error.
-        prompt_tokens_per_s: engine alone, one sequence.
+        prompt_tokens_per_s: prompt speed of the engine alone, one sequence.
         prompt_stddev: its standard deviation over the repetitions.
-        generation_tokens_per_s: likewise.
-        generation_stddev: likewise.
-        loads: by the number of users.
-        scenarios: of all its records.
+        generation_tokens_per_s: generation speed of the engine alone, one sequence.
+        generation_stddev: its standard deviation over the repetitions.
+        loads: load tests by the number of users.
+        scenarios: scenarios of all its records.
     """
 
     name: str
@@ -91,13 +91,13 @@ _METRICS: Mapping[str, tuple[str, str]] = {
     "generation_tokens_per_second": ("bench", "generation_tokens_per_s"),
     "generation_tokens_per_second_stddev": ("bench", "generation_stddev"),
 }
-"""By the metric's name: what the scenario says after model and variant, and the field."""
+"""Part of the scenario after model and variant, and the field, by the metric's name."""
 
 
 def collect(records: Iterable[MetricRecord], model: str) -> dict[str, VariantNumbers]:
-    """The variants of a model in the order in which they are first met; the latest value counts.
+    """Return the variants of a model in the order of their first records; the latest value counts.
 
-    Of several lengths that the engine was timed with, the first one counts.
+    If the engine was timed with several lengths, the first length counts.
     """
     variants: dict[str, VariantNumbers] = {}
     timed: dict[tuple[str, str], str] = {}
@@ -129,7 +129,8 @@ def speedup_stddev(
 ) -> float | None:
     """Return the standard deviation of a speed-up; None unless both rates have one.
 
-    That of a quotient of independent numbers, to first order (Taylor, Introduction to Error Analysis, 3.4).
+    The formula is that of a quotient of independent numbers, to first order (Taylor, Introduction to Error
+    Analysis, 3.4).
     """
     rates = [getattr(each, f"{what}_tokens_per_s") for each in (one, baseline)]
     deviations = [getattr(each, f"{what}_stddev") for each in (one, baseline)]

@@ -1,1 +1,1 @@
-"""Sweeps: what load an OpenAI-compatible endpoint takes within given limits."""
+"""Sweep the load on an OpenAI-compatible endpoint to find the highest load within given limits."""

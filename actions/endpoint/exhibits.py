@@ -1,4 +1,4 @@
-"""The curve of a sweep: its points side by side, and throughput against latency."""
+"""Show the curve of a sweep: its points side by side, and throughput against latency."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _CURVES = (
 
 
 def exhibits(points: Sequence[Measured], limits: Limits) -> Exhibits:
-    """Return the table of all points, and the charts that have points.
+    """Return the table of all points and the charts that have data.
 
     Args:
-        points: concurrencies first, then rates, each upwards.
-        limits: what an answer may take.
+        points: the points, concurrencies first, then rates, in ascending order.
+        limits: the latency limits.
     """
     has_limits = bool(limits)
     columns = [
@@ -73,7 +73,7 @@ def _error(point: Measured, name: str) -> float | None:
 
 
 def _series(points: Sequence[Measured], name: str, shown: str) -> Iterator[Series]:
-    """Yield the points with this metric over their throughput, concurrencies and rates apart."""
+    """Yield series of this metric over throughput, one for concurrencies and one for rates."""
     for kind, chosen in (
         ("concurrency", [point for point in points if point.asked.concurrency is not None]),
         ("rate", [point for point in points if point.asked.concurrency is None]),

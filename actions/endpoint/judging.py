@@ -1,4 +1,4 @@
-"""Whether a rate holds within the limits, and how exactly a point's figures are known: pure functions."""
+"""Judge whether a rate holds within the limits, and compute standard errors: pure functions."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 _HUNDRED = 100.0
 _STEADY_S = 600.0
-"""How long a rate is to hold: a wait that grows is looked at as if it went on for so long."""
+"""Time in seconds that a rate must hold: a growing wait is extrapolated to this time."""
 _SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity.FAILED)
 
 
 def misses(requests: Sequence[Request], limits: Limits, *, percentile: float, share: float | None) -> str:
-    """Say why a rate does not hold; empty where it does.
+    """Explain why a rate does not hold; return an empty string if it holds.
 
     Args:
-        requests: those of one run, in the order in which they were due.
-        limits: what an answer may take.
+        requests: the requests of one run, in the order of their due times.
+        limits: the latency limits.
         percentile: 0 to 100: of each limited time this percentile must be within its limit.
-        share: the share of requests that must meet all limits; used in place of the percentile where given.
+        share: share of requests that must meet all limits; if set, it replaces the percentile.
     """
     if share is not None:
         met = sum(map(limits.met_by, requests)) / len(requests)
@@ -55,7 +55,7 @@ def misses(requests: Sequence[Request], limits: Limits, *, percentile: float, sh
 
 
 def _percentile(requests: Sequence[Request], name: str, percentile: float) -> float:
-    """Return the percentile of a time; a request that failed took forever, a single token has none."""
+    """Return the percentile of a time; a failed request counts as infinite, a single token has no TPOT."""
     values = []
     for request in requests:
         took_s = getattr(request, f"{name}_s")
@@ -68,7 +68,7 @@ def _percentile(requests: Sequence[Request], name: str, percentile: float) -> fl
 
 
 def _growing(requests: Sequence[Request], limits: Limits) -> str:
-    """Say that the wait grows so fast that a limit would be missed later."""
+    """Report a wait that grows so fast that a limit would be missed later."""
     name = "ttft" if limits.ttft_s is not None else "latency"
     limit_s = getattr(limits, f"{name}_s")
     if limit_s is None:
@@ -85,7 +85,7 @@ def _growing(requests: Sequence[Request], limits: Limits) -> str:
 
 
 def with_errors(output: ParsedOutput, requests: Sequence[Request], limits: Limits) -> ParsedOutput:
-    """Return the output of one run with the standard errors that its requests tell (block bootstrap)."""
+    """Return the output of one run with standard errors computed from its requests (block bootstrap)."""
     answered = sorted(
         (
             Query(request.due_s, request.first_token_s, request.completed_s, request.tokens)
@@ -105,13 +105,13 @@ def with_errors(output: ParsedOutput, requests: Sequence[Request], limits: Limit
 def _error(
     metric: Metric, answered: Sequence[Query], requests: Sequence[Request], limits: Limits
 ) -> float | None:
-    """Return the standard error, in the metric's unit; None where the requests do not tell it."""
+    """Return the standard error, in the metric's unit; None if the requests do not determine it."""
     if metric.name in {"goodput", "slo_attainment"}:
         if len(requests) < LEAST_QUERIES:
             return None
         met = [float(limits.met_by(request)) for request in requests]
         mean = statistics.fmean(met)
-        if not 0 < mean < 1:  # all alike: the requests do not tell how far the share may be off
+        if not 0 < mean < 1:  # all alike: the requests do not show how far the share may be off
             return None
         error = error_of_mean(met, block_length(met)[0])
         return error if metric.name == "slo_attainment" else metric.value / mean * error
@@ -128,7 +128,7 @@ def _with_error(metric: Metric, error: float | None) -> Metric:
 
 
 def combined(runs: Sequence[ParsedOutput]) -> ParsedOutput:
-    """Return one output for the runs of a point: means, their spread, and the worst verdict."""
+    """Return one output for all runs of a point: means, their spread, and the worst verdict."""
     if len(runs) == 1:
         return runs[0]
     by_run = [{metric.name: metric for metric in run.metrics} for run in runs]

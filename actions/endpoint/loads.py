@@ -1,4 +1,4 @@
-"""The requests of one point: when each is due, and how long its prompt and its answer are."""
+"""Compute the requests of one point: due times, and lengths of prompts and answers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from actions.endpoint.traces import TracedRequest
 
 _FIRST_TOKEN, _VOCABULARY = 1000, 30000
-"""Token ids that every common model has; below are usually control tokens."""
+"""Range of token ids that common models share; lower ids are usually control tokens."""
 _OWN_TOKENS = 8
-"""Tokens at the beginning of a prompt that no other prompt of the run begins with."""
+"""Number of tokens at the start of a prompt that differ from every other prompt of the run."""
 _POOL = 1 << 16
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """A request's lengths, in tokens; ``blocks`` as of ``TracedRequest``."""
+    """Lengths of a request, in tokens; ``blocks`` as in ``TracedRequest``."""
 
     input_tokens: int
     output_tokens: int
@@ -35,8 +35,8 @@ class PointLoad:
     """The load of one point.
 
     Args:
-        lengths: of each request.
-        arrivals_s: when each is due, in seconds; empty for a concurrency.
+        lengths: the lengths of each request.
+        arrivals_s: due time of each request, in seconds; empty for a concurrency.
     """
 
     lengths: Sequence[Lengths]
@@ -44,10 +44,10 @@ class PointLoad:
 
 
 def poisson_arrivals(rate: float, count: int, seed: str) -> list[float]:
-    """Return the moments of a Poisson process with this rate, given its number of requests.
+    """Return the times of a Poisson process with this rate, given its number of requests.
 
-    Then they are independent and uniform (Kingman, Poisson Processes, 1993, section 2.4), and the mean rate
-    is exactly the one asked for: two runs differ by their bursts alone.
+    Given the number, the times are independent and uniform (Kingman, Poisson Processes, 1993, section 2.4),
+    and the mean rate is exact: two runs differ only by their bursts.
     """
     chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
     span_s = count / rate
@@ -55,9 +55,9 @@ def poisson_arrivals(rate: float, count: int, seed: str) -> list[float]:
 
 
 def traced_arrivals(trace: Sequence[TracedRequest], rate: float | None, count: int) -> list[float]:
-    """Return moments as in the trace, stretched so that they come at a mean rate; its own if None.
+    """Return the trace's arrival times, stretched to a mean rate; unchanged if the rate is None.
 
-    A trace with fewer requests is repeated.
+    A trace that is too short is repeated.
     """
     span_s = trace_span_s(trace)
     stretch = 1.0 if rate is None else len(trace) / span_s / rate
@@ -67,17 +67,17 @@ def traced_arrivals(trace: Sequence[TracedRequest], rate: float | None, count: i
 
 
 def trace_span_s(trace: Sequence[TracedRequest]) -> float:
-    """Return the seconds that a trace lasts, the mean pause behind its last request included."""
+    """Return the duration of a trace in seconds, plus one mean pause after its last request."""
     last_s = trace[-1].offset_s
     return last_s * len(trace) / (len(trace) - 1) if len(trace) > 1 and last_s > 0 else 1.0
 
 
 class Prompts:
-    """Makes prompts of exact lengths; no two begin alike, except where a trace says so.
+    """Make prompts of exact lengths; no two begin alike, unless a trace says so.
 
     Args:
         seed: the same seed gives the same prompts.
-        words: words to make texts of; empty for token ids.
+        words: words to make texts from; empty for token ids.
     """
 
     def __init__(self, seed: str, words: Sequence[str] = ()) -> None:
@@ -90,7 +90,7 @@ class Prompts:
         return chance.choices(range(_FIRST_TOKEN, _VOCABULARY), k=count)
 
     def token_ids(self, lengths: Lengths) -> list[int]:
-        """Return the token ids of one prompt; for texts, the places of its words."""
+        """Return the token ids of one prompt; for texts, the indices of its words."""
         wanted = lengths.input_tokens
         if lengths.blocks:
             shared = [
@@ -105,6 +105,6 @@ class Prompts:
         return shared + tail
 
     def text(self, lengths: Lengths) -> str:
-        """Return a prompt as text: about a token a word."""
+        """Return a prompt as text, with about one token per word."""
         words = self._words
         return " ".join(words[token % len(words)] for token in self.token_ids(lengths))

@@ -1,4 +1,4 @@
-"""What a profile may ask of EndpointSweep."""
+"""Parameters of EndpointSweep."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MS_PER_S = 1000.0
 
 
 def _listed(value: Any) -> Any:
-    """``1,2,4,8`` as a list; one number as a list of it; an empty text as none."""
+    """Return ``1,2,4,8`` as a list, one number as a list of one, and an empty text as an empty list."""
     if isinstance(value, str):
         return [part for part in re.split(r"[,\s]+", value.strip()) if part]
     return [value] if isinstance(value, int | float) else value
@@ -45,7 +45,7 @@ _OptionalLimit = Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator
 
 
 class EndpointSweepParameters(ComponentParameters):
-    """A sweep over an endpoint: points of concurrency and rate, and the highest rate within the limits."""
+    """Parameters of a sweep: points of concurrency and rate, and the search for the highest rate."""
 
     model: str = Field(
         "endpoint", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="The model's name in the records."
@@ -55,7 +55,7 @@ class EndpointSweepParameters(ComponentParameters):
         description="URL of an OpenAI-compatible server, or service:<scenario of a server in the "
         "same group>.",
     )
-    endpoint_model: str = Field("", description="The model to ask for; the first one served, if empty.")
+    endpoint_model: str = Field("", description="The model to ask for; by default the first one served.")
     api: Literal["completions", "chat"] = Field(
         "completions", description="/v1/completions or /v1/chat/completions."
     )
@@ -65,36 +65,37 @@ class EndpointSweepParameters(ComponentParameters):
         default_factory=lambda: {"ignore_eos": True, "temperature": 0},
         description="Further fields of every request; {} for an endpoint that takes no ignore_eos.",
     )
-    connect_timeout: Seconds = Field(10.0, description="Time the endpoint may take to be there and loaded.")
-    request_timeout: Seconds = Field(300.0, description="Longest time for one request.")
-    max_in_flight: int = Field(8192, ge=1, description="Requests under way at once, at most.")
+    connect_timeout: Seconds = Field(
+        10.0, description="Time limit for the endpoint to answer with its model loaded."
+    )
+    request_timeout: Seconds = Field(300.0, description="Time limit for one request.")
+    max_in_flight: int = Field(8192, ge=1, description="Maximum number of concurrent requests.")
 
     input_tokens: int = Field(512, ge=1, description="Tokens of each prompt.")
     output_tokens: int = Field(128, ge=1, description="Tokens of each answer.")
     prompts: Literal["", "tokens", "text"] = Field(
         "",
-        description="Prompts as token ids (exact lengths) or as text; tokens, and text with chat, if empty.",
+        description="Prompts as token ids (exact lengths) or as text; by default tokens; text for chat.",
     )
     trace_file: OptionalPath = Field(
-        None, description="A trace: lengths and arrivals are as in it (Mooncake's JSON lines, Azure's CSV)."
+        None, description="A trace that sets lengths and arrivals (Mooncake's JSON lines, Azure's CSV)."
     )
     seed: int = Field(1, description="The same seed gives the same prompts and arrivals.")
 
     concurrency: Annotated[tuple[_Count, ...], BeforeValidator(_listed)] = Field(
-        (1, 2, 4, 8, 16, 32), description="Requests under way at once: a point for each number."
+        (1, 2, 4, 8, 16, 32), description="Numbers of concurrent requests: one point for each."
     )
     rates: Annotated[tuple[_Rate, ...], BeforeValidator(_listed)] = Field(
-        (), description="Requests/s: a point for each, with Poisson arrivals or the trace's, stretched."
+        (),
+        description="Rates in requests/s: one point for each, with Poisson arrivals or the stretched trace.",
     )
-    duration: Seconds = Field(30.0, gt=0, description="Time in which a point's requests are sent.")
+    duration: Seconds = Field(30.0, gt=0, description="Time during which a point sends requests.")
     least_requests: int = Field(
-        200, ge=1, description="Requests of a point with a rate, at least: it lasts longer for them."
+        200, ge=1, description="Minimum number of requests of a point with a rate; extends its duration."
     )
-    most_requests: int = Field(5000, ge=1, description="Requests of a point, at most.")
-    repeats: int = Field(
-        1, ge=1, description="Runs of each point, each with arrivals and prompts of its own."
-    )
-    warmup_requests: int = Field(4, ge=0, description="Requests before each point that are not counted.")
+    most_requests: int = Field(5000, ge=1, description="Maximum number of requests of a point.")
+    repeats: int = Field(1, ge=1, description="Runs of each point, each with its own arrivals and prompts.")
+    warmup_requests: int = Field(4, ge=0, description="Uncounted requests before each point.")
 
     ttft_limit_ms: _OptionalLimit = Field(None, description="Limit of the time to the first token, ms.")
     tpot_limit_ms: _OptionalLimit = Field(None, description="Limit of the time per output token, ms.")
@@ -103,18 +104,20 @@ class EndpointSweepParameters(ComponentParameters):
         99.0,
         gt=0,
         lt=100,
-        description="A rate holds if this percentile of each limited time is within its limit.",
+        description="A rate holds if this percentile of each limited time is within the limit.",
     )
     limit_share: Annotated[Share | None, BeforeValidator(_absent_if_empty)] = Field(
         None, description="Instead: a rate holds if this share of requests meets all limits (0.99)."
     )
     search: bool = Field(default=True, description="Look for the highest rate that holds.")
     rate_precision: Share = Field(
-        0.05, lt=1, description="How close the highest rate that holds and the lowest that does not shall be."
+        0.05,
+        lt=1,
+        description="Target distance between the highest rate that holds and the lowest that does not.",
     )
-    most_trials: int = Field(12, ge=1, description="Rates that the search tries, at most.")
+    most_trials: int = Field(12, ge=1, description="Maximum number of rates that the search tries.")
     confirmations: int = Field(
-        2, ge=0, description="Further runs at the rate found, with other arrivals: it must hold in each."
+        2, ge=0, description="Further runs at the rate found, with new arrivals; it must hold in each."
     )
 
     @field_validator("concurrency", "rates")
@@ -132,26 +135,26 @@ class EndpointSweepParameters(ComponentParameters):
         if self.api_key_env and self.api_key_file:
             yield "api_key_env and api_key_file: give one of them"
         if self.api == "chat" and self.prompts == "tokens":
-            yield "prompts are tokens, and the chat API takes texts alone: remove prompts"
+            yield "prompts are tokens, but the chat API takes only texts: remove prompts"
         if self.least_requests > self.most_requests:
             yield f"least_requests {self.least_requests} is above most_requests {self.most_requests}"
         if not (self.concurrency or self.rates or self.trace_file or self.searches):
-            yield "neither concurrency, rates nor a limit to search for: there is nothing to measure"
+            yield "nothing to measure: give concurrency, rates or a limit to search for"
         if self.limit_share is not None and not self.limits:
             yield "limit_share needs a limit: give ttft_limit_ms, tpot_limit_ms or latency_limit_ms"
 
     @property
     def limits(self) -> Limits:
-        """The limits, in seconds."""
+        """Limits in seconds."""
         given = (self.ttft_limit_ms, self.tpot_limit_ms, self.latency_limit_ms)
         return Limits(*(None if limit is None else limit / _MS_PER_S for limit in given))
 
     @property
     def searches(self) -> bool:
-        """Whether the highest rate is looked for: without limits there is none."""
+        """True if the sweep searches for the highest rate; it cannot without limits."""
         return self.search and bool(self.limits)
 
     @property
     def as_text(self) -> bool:
-        """Whether prompts are texts."""
+        """True if prompts are sent as text."""
         return self.prompts == "text" or (self.api == "chat" and not self.prompts)

@@ -1,4 +1,4 @@
-"""Runs one point of a sweep: its samples, the load in the benchmark's environment, what came of it."""
+"""Run one point of a sweep: write the samples, run the load in the environment, read the results."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _WARMUP_OUTPUT = 8
 
 @dataclass(frozen=True)
 class Asked:
-    """What a point is to be: a rate in requests/s, a concurrency, or, with neither, a trace as it is."""
+    """The load of a point: a rate in requests/s, a concurrency, or, with neither, the unchanged trace."""
 
     rate: float | None = None
     concurrency: int | None = None
 
     @property
     def name(self) -> str:
-        """Its step's name."""
+        """Name of the point's step."""
         if self.concurrency is not None:
             return f"concurrency-{self.concurrency}"
         return "trace" if self.rate is None else f"rate-{self.rate:g}"
@@ -67,9 +67,9 @@ class Run:
 
     Args:
         asked: the point.
-        output: what was measured, with its verdict.
-        requests: those that were sent.
-        missed: why the load does not hold within the limits; empty where it does, or where there are none.
+        output: the metrics, with their verdict.
+        requests: the requests that were sent.
+        missed: reason why the load does not hold within the limits; empty if it holds, or if there are none.
     """
 
     asked: Asked
@@ -92,22 +92,22 @@ class Measured:
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:
-        """Its metrics by name."""
+        """Metrics of the point, by name."""
         return {metric.name: metric for metric in self.output.metrics}
 
     @property
     def missed(self) -> str:
-        """Why it does not hold in one of its runs; empty where it holds in all."""
+        """Reason why the point does not hold in one of its runs; empty if it holds in all."""
         return next((run.missed for run in self.runs if run.missed), "")
 
     @property
     def is_valid(self) -> bool:
-        """Whether the figures are the endpoint's, in every run."""
+        """True if the figures of every run measure the endpoint and not the client."""
         return self.output.validity is Validity.VALID
 
     @property
     def offered(self) -> float:
-        """The rate that was offered, in requests/s; 0 for a concurrency."""
+        """Offered rate in requests/s; 0 for a concurrency."""
         metric = self.metrics.get("offered_rate")
         return 0.0 if metric is None else metric.value
 
@@ -116,8 +116,8 @@ class PointRunner:
     """Runs points against an endpoint.
 
     Args:
-        asked: the sweep.
-        context: the step that a point belongs to.
+        asked: the parameters of the sweep.
+        context: the step of the point.
     """
 
     def __init__(self, asked: EndpointSweepParameters, context: StepContext) -> None:
@@ -126,7 +126,7 @@ class PointRunner:
 
     @cached_property
     def trace(self) -> Sequence[TracedRequest]:
-        """The trace; empty if there is none."""
+        """Requests of the trace; empty without a trace."""
         return read_trace(self._asked.trace_file) if self._asked.trace_file else ()
 
     def load(self, point: Asked, seed: str) -> PointLoad:
@@ -154,12 +154,12 @@ class PointRunner:
         return [Lengths(self._asked.input_tokens, self._asked.output_tokens)] * count
 
     def run(self, point: Asked, folder: Path, number: int) -> Run:
-        """Run a point, or read it where an earlier attempt of this step has finished it.
+        """Run a point, or read its results if an earlier attempt of this step finished it.
 
         Args:
             point: the load.
-            folder: where its files go.
-            number: which of its runs, from 1: each has arrivals and prompts of its own.
+            folder: destination of its files.
+            number: number of the run, from 1: each has its own arrivals and prompts.
 
         Raises:
             ActionFailedError: if the endpoint cannot be used.
@@ -175,7 +175,7 @@ class PointRunner:
                 (folder / name).unlink(missing_ok=True)
             samples = folder / _SAMPLE_SET
             self._write_samples(samples, load, seed)
-            if asked.api_key_env:  # whatever the variable is called
+            if asked.api_key_env:  # whatever the name of the variable
                 context.processes.secrets.add(os.environ[asked.api_key_env])
             try:
                 run_script(
@@ -191,10 +191,10 @@ class PointRunner:
         return self.read(point, folder)
 
     def read(self, point: Asked, folder: Path) -> Run:
-        """Read a run that is there.
+        """Read the results of a finished run.
 
         Raises:
-            ParseError: if it cannot be read.
+            ParseError: if the results cannot be read.
         """
         asked = self._asked
         output, requests = parse_folder(folder), read_requests(folder / SAMPLES_FILE)
@@ -263,7 +263,7 @@ class PointRunner:
         return {name: value for name, value in known.items() if value is not None}
 
     def _write_samples(self, path: Path, load: PointLoad, seed: str) -> None:
-        """Write what is sent: first the warm-up's, then each request's own prompt."""
+        """Write the samples: first those of the warm-up, then each request's own prompt."""
         asked = self._asked
         prompts = Prompts(seed, _words() if asked.as_text else ())
         first = load.lengths[0]
@@ -279,7 +279,7 @@ class PointRunner:
 
 
 def _is_done(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Return True if a run is there that was asked for in the same way."""
+    """Return True if the folder has the results of a run with the same configuration."""
     asked, result = read_result(folder / LOAD_FILE), read_result(folder / RESULT_FILE)
     if asked is None or result is None or result.get("status") != "completed":
         return False
@@ -293,7 +293,7 @@ def _is_done(folder: Path, config: Mapping[str, Any]) -> bool:
 
 
 def _words() -> list[str]:
-    """Short English words, most of which are a token each in common vocabularies."""
+    """Return short English words, most of which are one token in common vocabularies."""
     lines = (line for path in shipped().values() for line in path.read_text(encoding="utf-8").split("\n"))
     texts = (str(json.loads(line)["prompt"]) for line in lines if line.strip())
     words = {word for text in texts for word in text.split() if word.isalpha() and len(word) <= _LONGEST_WORD}
@@ -301,7 +301,7 @@ def _words() -> list[str]:
 
 
 def write_case_samples(case_dir: Path, folders: Sequence[Path]) -> None:
-    """Write the case's samples.csv, from which the report draws distributions: one run after the other."""
+    """Write the case's samples.csv, from which the report draws distributions, one run after the other."""
     header, rows, shift_s = "", [], 0.0
     for folder in folders:
         header, *own = (folder / SAMPLES_FILE).read_text(encoding="utf-8").splitlines()

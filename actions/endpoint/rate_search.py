@@ -1,4 +1,4 @@
-"""Looks for the highest rate that holds within the limits: by bisection, then confirmed by further runs."""
+"""Search for the highest rate within the limits: by bisection, confirmed by further runs."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ if TYPE_CHECKING:
     from actions.endpoint.point import Run
 
 _FIRST_SHARE = 0.7
-"""Where the search begins, as a share of the highest throughput that a concurrency reached."""
+"""First rate of the search, as a share of the highest throughput that a concurrency reached."""
 _FIRST_RATE = 1.0
 _HARDLY_MEET = 0.1
-"""The share of the rate of one request after the other below which requests hardly ever meet."""
+"""Share of the rate of sequential requests below which requests hardly ever overlap."""
 _STEP_DOWN = 0.97
 _MOST_FALLS = 3
-"""Rates that are tried again after one that held once did not hold again."""
+"""Maximum number of lower rates to try after a rate that held once failed its confirmation."""
 
 
 class RateSearch:
-    """One search.
+    """One search for the highest rate.
 
     Args:
-        known: points that are measured already: their rates bracket the search, their throughput starts it.
-        precision: how far the highest good and the lowest bad rate may be apart, as a share.
-        most_trials: rates to try at most.
+        known: points measured already: their rates bracket the search, their throughput sets its first rate.
+        precision: largest distance between the highest good and the lowest bad rate, as a share.
+        most_trials: maximum number of rates to try.
         confirmations: further runs at the rate found.
-        run: runs a rate once; its arguments are the point and the number of the run, from 1.
+        run: runs a rate once; takes the point and the number of the run, from 1.
 
     Attributes:
-        tried: every rate that was tried, with its runs.
-        found: the rate that held in all of its runs; None for none.
-        lowest_bad: the lowest rate that did not hold, in requests/s; None for none.
+        tried: all rates that were tried, with their runs.
+        found: the rate that held in all of its runs; None if there is none.
+        lowest_bad: the lowest rate that did not hold, in requests/s; None if there is none.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RateSearch:
         self.lowest_bad: float | None = None
 
     def execute(self) -> None:
-        """Search to the end."""
+        """Run the search."""
         rates = [point for point in self._known if point.asked.rate is not None]
         tuning = Tuning(precision=self._precision, most_trials=self._most_trials + len(rates))
         search = Search(_start(self._known), tuning)
@@ -73,7 +73,7 @@ class RateSearch:
             self._confirm(search.highest_good)
 
     def _confirm(self, rate: float) -> None:
-        """Run the rate again and again; a lower one where it fails."""
+        """Repeat the rate; continue with a lower one if it fails."""
         for _ in range(_MOST_FALLS):
             measured = self._try(rate, 1)
             for number in range(2, 2 + self._confirmations):
@@ -95,7 +95,7 @@ class RateSearch:
 
 
 def _holds(runs: Iterable[Run]) -> bool:
-    """Return True if all runs met the limits, with no doubt about the client or the replies."""
+    """Return True if all runs met the limits and neither the client nor the replies are in doubt."""
     return all(not run.missed and Measured(run.asked, (run,)).is_valid for run in runs)
 
 
@@ -111,7 +111,7 @@ def _start(known: Sequence[Measured]) -> float:
 
 
 def _least(known: Sequence[Measured]) -> float:
-    """Return the rate below which requests hardly ever meet: a limit missed there is missed at any rate."""
+    """Return the rate below which requests hardly ever overlap; a limit missed there is always missed."""
     alone = (point for point in known if point.asked.concurrency == 1)
     reached = (
         point.metrics["requests_per_second"].value
@@ -122,7 +122,7 @@ def _least(known: Sequence[Measured]) -> float:
 
 
 def _drop_contradictions(search: Search) -> None:
-    """Forget a rate that held above one that did not: only rates below the lowest bad one are believed."""
+    """Discard a rate that held above one that did not: only rates below the lowest bad one count."""
     good, bad = search.highest_good, search.lowest_bad
     if good is not None and bad is not None and good >= bad:
         search.highest_good = None

@@ -1,4 +1,4 @@
-"""EndpointSweep: what load an OpenAI-compatible endpoint takes, and which of it meets given limits."""
+"""EndpointSweep: find the load that an OpenAI-compatible endpoint sustains within given limits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _AT_THE_RATE = ("goodput", "slo_attainment", "ttft_p99", "tpot_p99", "latency_p9
 
 
 class EndpointSweep(Action):
-    """A step for each point, and one that looks for the highest rate and draws the curve."""
+    """Run a step for each point, and a last one that searches for the highest rate and draws the curve."""
 
     Parameters: ClassVar[type[ComponentParameters]] = EndpointSweepParameters
 
@@ -52,7 +52,7 @@ class EndpointSweep(Action):
         self.asked = cast("EndpointSweepParameters", parameters)
 
     def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - any host can be a client
-        """Plan a step for each point and the last one; the environment may still have to be made.
+        """Plan a step for each point and the last step; the environment may not exist yet.
 
         Raises:
             HostError: if the key or the trace cannot be read.
@@ -91,7 +91,7 @@ class EndpointSweep(Action):
         return Plan((*points, last))
 
     def _points(self) -> list[Asked]:
-        """Return the points that are asked for: concurrencies, the trace as it is, rates."""
+        """Return the requested points: concurrencies, the unchanged trace, rates."""
         asked = self.asked
         own = [Asked()] if asked.trace_file and not asked.rates else []
         return [
@@ -122,7 +122,7 @@ class EndpointSweep(Action):
         return StepOutcome(_sentence(output), (output,), case_dir)
 
     def _measured(self, context: StepContext) -> list[Measured]:
-        """Return the points that this element has measured in this run; those that failed are left out."""
+        """Return the points that this element has measured in this run, except those that failed."""
         owner = context.key.rpartition("/")[0]
         runner = PointRunner(self.asked, context)
         found = []
@@ -130,7 +130,7 @@ class EndpointSweep(Action):
             folder = _folder_of(context.run_dir / _WORKLOAD, f"{owner}/{point.name}")
             if folder is None:
                 continue
-            with suppress(ParseError):  # its own step has told so
+            with suppress(ParseError):  # its own step has reported the error
                 runs = [runner.read(point, run_dir) for run_dir in sorted(folder.glob("run-*"))]
                 found.extend([Measured(point, tuple(runs))] if runs else [])
         return found
@@ -250,7 +250,7 @@ def _best(points: Sequence[Measured]) -> Iterator[Metric]:
 
 
 def _of_points(points: Sequence[Measured]) -> Verdict:
-    """Invalid where a point is: the curve would be wrong there."""
+    """Return a verdict that is invalid if a point is: the curve would be wrong there."""
     bad = [point for point in points if not point.is_valid]
     reasons = tuple(
         Reason(f"{point.asked}: {reason.message}", reason.remedy, code=reason.code)
@@ -296,7 +296,7 @@ def _judged(search: RateSearch, points: Sequence[Measured]) -> Verdict:
 def _nothing_holds(search: RateSearch, doubtful: Sequence[Measured]) -> Reason:
     if doubtful and doubtful[-1].output.verdict:
         why = doubtful[-1].output.verdict.reasons[0]
-        return Reason(f"no rate was measured well: {why.message}", why.remedy, code=why.code)
+        return Reason(f"no rate was measured reliably: {why.message}", why.remedy, code=why.code)
     lowest = min(search.tried.values(), key=lambda point: point.offered, default=None)
     said = f"{lowest.offered:g} requests/s: {lowest.missed}" if lowest else "none was tried"
     return Reason(

@@ -1,9 +1,9 @@
-"""Reads traces of requests: when each came, and how long its prompt and its answer were.
+"""Read traces of requests: when each arrived, and the lengths of its prompt and its answer.
 
-Two forms are read: JSON lines of Mooncake's traces (``{"timestamp": 27482, "input_length": 6955,
+Two formats are supported: JSON lines of Mooncake's traces (``{"timestamp": 27482, "input_length": 6955,
 "output_length": 52, "hash_ids": [46, 47]}``, milliseconds, a hash for each 512 tokens; kvcache-ai/Mooncake,
 FAST25-release), and the CSV of the Azure LLM inference traces (``TIMESTAMP,ContextTokens,GeneratedTokens``;
-Azure/AzurePublicDataset). The names of either may stand in the other.
+Azure/AzurePublicDataset). Either format may use the other's names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BLOCK_TOKENS = 512
-"""Tokens that one of a trace's hash_ids stands for."""
+"""Number of prompt tokens for each of a trace's hash_ids."""
 _MS_PER_S = 1000.0
 _FRACTION = re.compile(r"(\.\d{1,6})\d*")
 _NAMES = {
@@ -41,10 +41,10 @@ class TracedRequest:
 
     Args:
         offset_s: seconds since the first request of the trace.
-        input_tokens: length of its prompt.
-        output_tokens: length of its answer, at least 1.
-        blocks: the hash of each 512 tokens of the prompt; equal hashes are equal tokens. Empty where the
-            trace does not tell.
+        input_tokens: length of the prompt.
+        output_tokens: length of the answer, at least 1.
+        blocks: the hash of each 512 tokens of the prompt; equal hashes mean equal tokens. Empty if the trace
+            does not have hashes.
     """
 
     offset_s: float
@@ -54,10 +54,10 @@ class TracedRequest:
 
 
 def read_trace(path: Path) -> list[TracedRequest]:
-    """Read a trace; its requests in the order in which they came.
+    """Read a trace; return its requests in the order of arrival.
 
     Raises:
-        HostError: if the file cannot be read, or a line lacks a moment or a length.
+        HostError: if the file cannot be read, or a line lacks a time or a length.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -77,7 +77,7 @@ def read_trace(path: Path) -> list[TracedRequest]:
 
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield each request with its line's number, its keys in their canonical spelling."""
+    """Yield each request, with canonical keys, and the number of its line."""
     if not text.lstrip().startswith("{"):
         for number, row in enumerate(csv.DictReader(io.StringIO(text)), 2):
             yield number, {canonical(str(key)): value for key, value in row.items()}
@@ -110,7 +110,7 @@ def _value(row: Mapping[str, Any], name: str) -> Any:
 
 
 def _seconds(value: Any) -> float:
-    """Return a moment in seconds; a whole number is milliseconds, any other seconds or a date."""
+    """Return a time in seconds; a whole number is in milliseconds, any other is in seconds or a date."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value / _MS_PER_S
     if isinstance(value, float):
@@ -119,7 +119,7 @@ def _seconds(value: Any) -> float:
     try:
         return float(text)
     except ValueError:
-        # Azure writes seven digits behind the point, and a zone in some of its files.
+        # Azure writes seven digits after the point, and in some files a time zone.
         moment = datetime.fromisoformat(_FRACTION.sub(r"\1", text, count=1).replace("Z", "+00:00"))
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
 

@@ -1,1 +1,1 @@
-"""llama.cpp: its server, started beside a workload, and what runs on it."""
+"""Run llama.cpp: its server beside a workload, and measurements with its programs."""

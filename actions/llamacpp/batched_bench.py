@@ -1,4 +1,4 @@
-"""How fast each variant of a model is, engine alone, several sequences at once: llama-batched-bench."""
+"""Measure the speed of each variant with several sequences, engine alone: llama-batched-bench."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 
 class BatchedBenchParameters(VariantParameters):
-    """Lengths of prompt and output, and how many sequences at once."""
+    """Parameters: lengths of prompt and output, and numbers of concurrent sequences."""
 
     prompt_tokens: int = Field(2560, ge=1, description="Tokens of each prompt.")
     generated_tokens: int = Field(768, ge=1, description="Tokens of each output.")
-    sequences: tuple[int, ...] = Field((1, 2, 4, 8), min_length=1, description="How many at once.")
+    sequences: tuple[int, ...] = Field(
+        (1, 2, 4, 8), min_length=1, description="Numbers of concurrent sequences."
+    )
 
     _sequences = field_validator("sequences", mode="before")(names_of)
 
@@ -38,7 +40,7 @@ class BatchedBenchParameters(VariantParameters):
 
 
 class LlamaCppBatchedBench(VariantAction):
-    """Times several sequences at once with ``llama-batched-bench``; each number of them is a scenario."""
+    """Time concurrent sequences with ``llama-batched-bench``; each number of sequences is a scenario."""
 
     Parameters: ClassVar[type[ComponentParameters]] = BatchedBenchParameters
     parameters: BatchedBenchParameters
@@ -81,7 +83,7 @@ class LlamaCppBatchedBench(VariantAction):
         command = self.command(variant, program, case_dir)
         run_program(command, context, log, on_line=show, has_results=_has_rows)
         rows = batched_rows(read_log(log))
-        # One that does not fit into the context is passed over without a word.
+        # The program silently skips sequences that do not fit into the context.
         if missing := sorted(set(wanted) - {int(row["pl"]) for row in rows}):
             raise ActionFailedError(
                 f"{', '.join(map(str, missing))} sequences at once were not timed",

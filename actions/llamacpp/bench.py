@@ -1,4 +1,4 @@
-"""How fast each variant of a model is, engine alone, one sequence: llama-bench."""
+"""Measure the speed of each variant of a model with one sequence, engine alone: llama-bench."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class BenchParameters(VariantParameters):
-    """Which lengths are timed."""
+    """Parameters: the lengths to time."""
 
-    prompt_tokens: tuple[int, ...] = Field((512,), description="Lengths of prompts that are processed.")
-    generated_tokens: tuple[int, ...] = Field((128,), description="Lengths of outputs that are generated.")
-    depths: tuple[int, ...] = Field((), description="Tokens that are in the context before.")
-    repetitions: int = Field(5, ge=1, description="How often each test is repeated.")
+    prompt_tokens: tuple[int, ...] = Field((512,), description="Lengths of the prompts to process.")
+    generated_tokens: tuple[int, ...] = Field((128,), description="Lengths of the outputs to generate.")
+    depths: tuple[int, ...] = Field((), description="Tokens already in the context.")
+    repetitions: int = Field(5, ge=1, description="Number of repetitions of each test.")
 
     _lengths = field_validator("prompt_tokens", "generated_tokens", "depths", mode="before")(names_of)
 
 
 class LlamaCppBench(VariantAction):
-    """Times prompt processing and generation with ``llama-bench``; each length is a scenario."""
+    """Time prompt processing and generation with ``llama-bench``; each length is a scenario."""
 
     Parameters: ClassVar[type[ComponentParameters]] = BenchParameters
     parameters: BenchParameters

@@ -1,4 +1,4 @@
-"""Converts a folder of Hugging Face's form into a GGUF file."""
+"""Convert a model folder in Hugging Face's format into a GGUF file."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ _PROGRESS = re.compile(r"Writing:\s+(\d+)%")
 
 
 class ConvertParameters(ModelParameters):
-    """From which folder, and in which type."""
+    """Parameters: the folder, and the type."""
 
-    source: Path = Field(..., description="The folder with config.json, the weights and the tokenizer.")
+    source: Path = Field(..., description="Folder with config.json, the weights and the tokenizer.")
     variant: str = Field("F16", description=f"One of {', '.join(_TYPES)}.")
-    environment: Path = Field(..., description="The Python environment that has torch and transformers.")
+    environment: Path = Field(..., description="Python environment with torch and transformers.")
 
     @field_validator("variant", mode="before")
     @classmethod
     def _type(cls, value: Any) -> Any:
         name = str(value).upper()
         if name not in _TYPES:
-            raise ValueError(f"{value!r} is no type that the converter writes: {', '.join(_TYPES)}")
+            raise ValueError(f"{value!r} is not a type that the converter writes: {', '.join(_TYPES)}")
         return name
 
 
 class LlamaCppConvert(Action):
-    """Writes the variant that all others are made from, with llama.cpp's own converter."""
+    """Write the variant that all others are made from, with llama.cpp's own converter."""
 
     Parameters: ClassVar[type[ComponentParameters]] = ConvertParameters
     parameters: ConvertParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """One step. The folder is not looked for: a dependency may still have to bring it."""
+        """Plan one step. The folder is not checked: a dependency may still have to create it."""
         variant = self._variant(self.parameters.models(facts[PACKAGE_DIR]))
         require_readable(facts, self.parameters.source, _check_folder)
         step = Step(
@@ -99,7 +99,9 @@ class LlamaCppConvert(Action):
         try:
             run_program(self._command(script, variant), context, log, on_line=show)
             if not part.is_file():
-                raise ActionFailedError(f"the converter ended well, and wrote no {part}", remedy=f"see {log}")
+                raise ActionFailedError(
+                    f"the converter succeeded, but did not write {part}", remedy=f"see {log}"
+                )
             keep_made(part, variant.path, origin)
         except ActionFailedError as error:
             raise self._explained(error, log) from error
@@ -128,20 +130,20 @@ class LlamaCppConvert(Action):
         return StepOutcome(f"{variant.path.name}: {after / 2**20:.0f} MiB", (output,), case_dir)
 
     def _explained(self, error: ActionFailedError, log: Path) -> ActionFailedError:
-        """The error, told by its cause where the converter names one."""
+        """Return the error with the cause that the converter names, if any."""
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         source, environment = self.parameters.source, self.parameters.environment
         if match := re.search(r"Model (\S+) is not supported|Architecture '([^']+)' not supported", text):
             return ActionFailedError(
                 f"llama.cpp's converter does not know the architecture {match[1] or match[2]} of {source}",
-                remedy="install a newer llama.cpp; its converter knows --print-supported-models",
+                remedy="install a newer llama.cpp; its converter lists them by --print-supported-models",
             )
         if "pre-tokenizer was not recognized" in text:
             match = re.search(r"chkhsh:\s+(\w+)", text)
             return ActionFailedError(
-                f"llama.cpp's converter does not know how the tokenizer of {source} splits text"
+                f"llama.cpp's converter does not know the pre-tokenizer of {source}"
                 + (f" (its check sum is {match[1]})" if match else ""),
-                remedy="install a newer llama.cpp; a tokenizer of your own goes into get_vocab_base_pre",
+                remedy="install a newer llama.cpp; add your own tokenizer to get_vocab_base_pre",
             )
         if match := re.search(r"(?:No module named|cannot import name) '([\w.]+)'", text):
             return ActionFailedError(
@@ -152,17 +154,17 @@ class LlamaCppConvert(Action):
 
 
 def _check_folder(source: Path) -> int:
-    """The bytes of the weights in a folder.
+    """Return the size in bytes of the weights in a folder.
 
     Raises:
-        ActionFailedError: if the folder is not of that form, or was not downloaded whole.
+        ActionFailedError: if the folder does not have this format, or was not downloaded completely.
     """
     try:
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ActionFailedError(
-            f"{source} is no model of Hugging Face's form: its config.json cannot be read: {error}",
-            remedy="name the folder that has config.json, the weights and the tokenizer",
+            f"{source} is not a model in Hugging Face's format: its config.json cannot be read: {error}",
+            remedy="give the folder with config.json, the weights and the tokenizer",
         ) from error
     if not isinstance(config, dict) or not config.get("architectures"):
         raise ActionFailedError(
@@ -172,7 +174,7 @@ def _check_folder(source: Path) -> int:
     weights = sorted(file for pattern in _WEIGHTS for file in source.glob(pattern))
     if not weights:
         raise ActionFailedError(
-            f"{source} has no weights ({', '.join(_WEIGHTS)})", remedy="download the model whole"
+            f"{source} has no weights ({', '.join(_WEIGHTS)})", remedy="download the complete model"
         )
     for file in weights:
         with file.open("rb") as stream:
@@ -186,8 +188,10 @@ def _check_folder(source: Path) -> int:
             listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ActionFailedError(
-                f"{index} cannot be read: {error!r}", remedy="download the model whole"
+                f"{index} cannot be read: {error!r}", remedy="download the complete model"
             ) from error
         if missing := sorted(listed - {file.name for file in weights}):
-            raise ActionFailedError(f"{source} lacks {', '.join(missing)}", remedy="download the model whole")
+            raise ActionFailedError(
+                f"{source} lacks {', '.join(missing)}", remedy="download the complete model"
+            )
     return sum(file.stat().st_size for file in weights)

@@ -1,4 +1,4 @@
-"""Whether each variant of a model generates text at all, and how fast: before the rest is measured."""
+"""Check that each variant of a model generates text, and how fast, before the rest is measured."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN = 60
 
 
 class GenerateParameters(VariantParameters):
-    """What is generated from, and what is expected."""
+    """Parameters: the prompt, and the expected output."""
 
     prompt: str = Field("The capital of France is the city of", min_length=1, description="The prompt.")
     max_output_tokens: int = Field(64, ge=8, description="Tokens to generate, greedily.")
@@ -42,12 +42,12 @@ class GenerateParameters(VariantParameters):
         try:
             re.compile(value)
         except re.error as error:
-            raise ValueError(f"it is no regular expression: {error}") from error
+            raise ValueError(f"it is not a regular expression: {error}") from error
         return value
 
 
 class LlamaCppGenerate(VariantAction):
-    """Generates with ``llama-completion`` (``llama-cli`` before b7400); nonsense makes the result INVALID."""
+    """Generate with ``llama-completion`` (``llama-cli`` before b7400); nonsense makes the result INVALID."""
 
     Parameters: ClassVar[type[ComponentParameters]] = GenerateParameters
     parameters: GenerateParameters
@@ -95,14 +95,14 @@ class LlamaCppGenerate(VariantAction):
 
 
 def text_faults(text: str, expected: str = "") -> Iterator[Reason]:
-    """What is wrong with a text that a model generated.
+    """Yield the faults of a text that a model generated.
 
-    A broken quantisation or a wrong kernel shows as no text, as one token again and again, or as bytes that
-    are no text.
+    A broken quantisation or a wrong kernel produces no text, one token again and again, or bytes that are not
+    text.
 
     Args:
-        text: what was generated.
-        expected: a regular expression that it must match.
+        text: the generated text.
+        expected: a regular expression that the text must match.
     """
     remedy = "make the variant again; if the source generates well, choose another type"
     words = text.split()

@@ -1,4 +1,4 @@
-"""Makes the importance matrix of a model, which its small variants are quantised with."""
+"""Make the importance matrix of a model for quantising its small variants."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _TEXT = "text.txt"
 
 
 class ImatrixParameters(SourceParameters):
-    """From which text, and how much of it."""
+    """Parameters: the text, and how much of it to use."""
 
     text: str = Field(
         PYTHON_TOPICS_END,
         min_length=1,
-        description="A text file; python-topics-end: the second half of the help texts of Python. It "
-        "should not be the text whose perplexity is measured.",
+        description="A text file; python-topics-end: the second half of Python's help texts. It "
+        "should not be the text used for measuring perplexity.",
     )
-    context: int = Field(512, ge=64, description="Tokens of a chunk.")
-    chunks: int = Field(100, ge=0, description="How many chunks; 0 for all of the text.")
+    context: int = Field(512, ge=64, description="Tokens per chunk.")
+    chunks: int = Field(100, ge=0, description="Number of chunks; 0 for the whole text.")
 
 
 class LlamaCppImatrix(Action):
-    """Runs ``llama-imatrix`` on the source of variants; ``LlamaCppQuantize`` takes the matrix."""
+    """Run ``llama-imatrix`` on the source of variants; ``LlamaCppQuantize`` uses the matrix."""
 
     Parameters: ClassVar[type[ComponentParameters]] = ImatrixParameters
     parameters: ImatrixParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Plan one step; none if no variant is small."""
+        """Plan one step; none if no variant is small enough."""
         asked = self.parameters
         small = [name for name in asked.variants if takes_matrix(name)]
         if not small:
@@ -62,7 +62,7 @@ class LlamaCppImatrix(Action):
         folder = asked.models(facts[PACKAGE_DIR]) / asked.model
         step = Step(
             "imatrix",
-            f"{', '.join(small)} are quantised with what matters in {asked.model}",
+            f"{', '.join(small)} are quantised with an importance matrix of {asked.model}",
             self._run,
             " ".join(self._command(Path(_PROGRAM), asked.source, Path(_TEXT), folder / MATRIX_FILE)),
         )
@@ -80,7 +80,7 @@ class LlamaCppImatrix(Action):
         asked = self.parameters
         source = asked.source_file(context)
         matrix = asked.models(context.package_dir) / asked.model / MATRIX_FILE
-        part = matrix.with_name(f"part-{MATRIX_FILE}")  # the program goes by how the name ends
+        part = matrix.with_name(f"part-{MATRIX_FILE}")  # the program chooses the format by the suffix
         check_origin(matrix, asked.origin)
         program = asked.program(context.package_dir, _PROGRAM)
         case_dir = context.case_dir("llamacpp", f"{asked.model}-imatrix")
@@ -97,14 +97,18 @@ class LlamaCppImatrix(Action):
             command = self._command(program, str(source), case_dir / _TEXT, part)
             run_program(command, context, log, on_line=show, has_results=has_final_line)
             if not part.is_file():
-                raise ActionFailedError(f"{_PROGRAM} ended well, and wrote no {part}", remedy=f"see {log}")
+                raise ActionFailedError(
+                    f"{_PROGRAM} succeeded, but did not write {part}", remedy=f"see {log}"
+                )
             keep_made(part, matrix, asked.origin)
         finally:
             part.unlink(missing_ok=True)
         took_s, said = time.monotonic() - started, read_log(log)
         metrics = (
-            Metric("imatrix_time", took_s, "seconds", Relativity.LOWER, "of making the importance matrix"),
-            Metric("imatrix_size", matrix.stat().st_size, "bytes", description="of its file", verbosity=2),
+            Metric("imatrix_time", took_s, "seconds", Relativity.LOWER, "time to make the importance matrix"),
+            Metric(
+                "imatrix_size", matrix.stat().st_size, "bytes", description="size of its file", verbosity=2
+            ),
             *(
                 replace(metric, name=f"imatrix_{metric.name}", verbosity=3)
                 for metric in perplexity_metrics(said)

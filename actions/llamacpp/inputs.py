@@ -1,4 +1,4 @@
-"""Files that the user names, looked at while a plan is made: before hours of building, not after."""
+"""Check the user's files while a plan is made: before hours of building, not after."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def _open(path: Path) -> None:
 
 
 def require_readable(facts: Facts, path: Path, check: Callable[[Path], object] = _open) -> None:
-    """Refuse a plan whose input cannot be used.
+    """Refuse a plan if its input cannot be used.
 
     Args:
-        facts: the host.
+        facts: the facts of the host.
         path: the input.
-        check: looks at it; raises ActionFailedError if it cannot be used.
+        check: checks the input; raises ActionFailedError if it cannot be used.
 
     Raises:
-        HostError: if it cannot be used, and no step of the run is expected to make it.
+        HostError: if the input cannot be used, and no step of the run is expected to create it.
     """
     lifted_by = lift_of_path(facts, path)
     if lifted_by is None and not path.exists():
-        return  # a step before may make what lies in the package folder
+        return  # an earlier step may create files in the package folder
     try:
         check(path)
     except ActionFailedError as error:

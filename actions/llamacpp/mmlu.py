@@ -1,4 +1,4 @@
-"""How many multiple-choice questions each variant of a model answers right: MMLU, or others."""
+"""Measure the accuracy of each variant of a model on multiple-choice questions: MMLU, or others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OWN = "general-knowledge"
 
 
 def _suffixes(dataset: str) -> Fact[frozenset[str]]:
-    """What the names of a data set's files end in; nothing where it is not there."""
+    """Return the fact of the file name suffixes in a data set; empty if the data set does not exist."""
     command = ["find", "-L", dataset, "-type", "f", "-name", "*.*", "-printf", "%f\\n"]
     return Fact(
         f"suffixes[{dataset}]",
@@ -53,17 +53,19 @@ def _suffixes(dataset: str) -> Fact[frozenset[str]]:
 
 
 class MMLUParameters(VariantParameters):
-    """Which questions, and how they are asked."""
+    """Parameters: the questions, and how to ask them."""
 
     dataset: str = Field(
         _OWN,
         min_length=1,
-        description="A set that comes along, a file, or a folder such as a copy of cais/mmlu.",
+        description="A shipped set, a file, or a folder such as a copy of cais/mmlu.",
     )
-    split: str = Field("test", pattern=r"^\w+$", description="The split of a folder.")
+    split: str = Field("test", pattern=r"^\w+$", description="Split of a folder.")
     subjects: tuple[str, ...] = Field((), description="Only these subjects; by default all.")
-    questions: int = Field(0, ge=0, description="How many, the same share of each subject; 0 for all.")
-    seed: int = Field(1, description="Which ones: the same seed chooses the same.")
+    questions: int = Field(
+        0, ge=0, description="Number of questions, the same share of each subject; 0 for all."
+    )
+    seed: int = Field(1, description="Seed of the choice: the same seed chooses the same questions.")
     shots: int = Field(0, ge=0, description="Examples before each question, from the split dev of a folder.")
     answers: Style = Field(
         "text",
@@ -72,7 +74,7 @@ class MMLUParameters(VariantParameters):
     context: int = Field(
         2048,
         ge=128,
-        description="Tokens that one of the four sequences may have: all of a question's answers.",
+        description="Context of each of the four sequences, in tokens; must hold all answers of a question.",
     )
     environment: OptionalPath = Field(
         None, description="A Python environment with pyarrow, for Parquet files."
@@ -91,7 +93,7 @@ class MMLUParameters(VariantParameters):
 
 
 class LlamaCppMMLU(VariantAction):
-    """Scores questions with ``llama-perplexity --multiple-choice``: the likeliest answer per token counts."""
+    """Score questions with ``llama-perplexity --multiple-choice``: the best answer per token counts."""
 
     Parameters: ClassVar[type[ComponentParameters]] = MMLUParameters
     parameters: MMLUParameters
@@ -104,24 +106,25 @@ class LlamaCppMMLU(VariantAction):
         return ("llama-perplexity",)
 
     def plan(self, facts: Facts) -> Plan:
-        """A step for each variant.
+        """Plan a step for each variant.
 
         Raises:
-            HostError: if the data set is not there, or nothing is named that can read it.
+            HostError: if the data set does not exist, or no environment is set that can read it.
         """
         asked = self.parameters
-        # Others come along or are named from the working folder; a dependency may still have to bring these.
+        # Other data sets are shipped or relative to the working folder; dependencies may still have to create
+        # these.
         if "/" in asked.dataset and not Path(asked.dataset).is_relative_to(facts[PACKAGE_DIR]):
             found = facts[_suffixes(asked.dataset)]
             if found.isdisjoint(SUFFIXES):
                 raise HostError(
-                    f"{asked.dataset} is no file and no folder with questions",
-                    remedy=f"correct dataset; files that are read end in {', '.join(SUFFIXES)}",
+                    f"{asked.dataset} is neither a file nor a folder with questions",
+                    remedy=f"correct dataset; supported suffixes: {', '.join(SUFFIXES)}",
                     lifted_by=lift_of_path(facts, Path(asked.dataset)),
                 )
             if ".parquet" in found and asked.environment is None:
                 raise HostError(
-                    f"{asked.dataset} is Parquet, and no environment is named that can read it",
+                    f"{asked.dataset} is Parquet, and no environment is set that can read it",
                     remedy=_REMEDY,
                     lifted_by=LiftedBy.NOTHING,
                 )
@@ -181,7 +184,7 @@ class LlamaCppMMLU(VariantAction):
         return StepOutcome(message, (output,), case_dir)
 
     def _questions(self, context: StepContext, case_dir: Path) -> tuple[list[Question], list[Question]]:
-        """The questions, and the examples that go before them."""
+        """Return the questions and their few-shot examples."""
         parameters = self.parameters
         questions = self._read(parameters.split, context, case_dir)
         known = sorted({question.subject for question in questions})
@@ -222,7 +225,7 @@ class LlamaCppMMLU(VariantAction):
         environment = self.parameters.environment
         if environment is None:
             raise ActionFailedError(
-                f"{file} is Parquet, and no environment is named that can read it",
+                f"{file} is Parquet, and no environment is set that can read it",
                 remedy=_REMEDY,
             )
         out = case_dir / "questions.jsonl"
@@ -233,13 +236,13 @@ class LlamaCppMMLU(VariantAction):
                 f"{file} could not be read: {result.stderr.strip().splitlines()[-1:] or 'no pyarrow'}",
                 remedy=f"add pyarrow to the environment {environment}"
                 if result.exit_code == NO_PYARROW
-                else "see whether the file is whole",
+                else "check that the file is complete",
             )
         return out.read_text(encoding="utf-8")
 
 
 def _by_subject(name: str, questions: Sequence[Question], results: Sequence[bool]) -> list[Metric]:
-    """The accuracy of each subject, where there are several."""
+    """Return the accuracy of each subject, if there are several."""
     subjects: dict[str, list[bool]] = defaultdict(list)
     for question, right in zip(questions, results, strict=True):
         subjects[question.subject].append(right)

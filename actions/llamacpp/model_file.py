@@ -1,4 +1,4 @@
-"""Where a GGUF model is: a file, or inside a Python package of the benchmark environment."""
+"""Locate a GGUF model: a file, or a file inside a Python package of the benchmark environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGE_PREFIX = "package:"
 _MAGIC = b"GGUF"
 _LONGEST_READ_S = 600.0
 
-# The package is found, not imported: a package that only carries a model may ask for modules nobody needs.
+# Find the package without importing it: a package that only carries a model may import missing modules.
 _FIND = """\
 import importlib.util, pathlib, sys
 found = importlib.util.find_spec(sys.argv[1])
@@ -30,17 +30,17 @@ _NO_SUCH_PACKAGE = 3
 def locate_model(
     spec: str, *, python: Path, processes: ProcessRunner, log: Path, contained: bool = False
 ) -> Path:
-    """The GGUF file that a profile's ``model`` means.
+    """Return the GGUF file that a profile's ``model`` selects.
 
     Args:
-        spec: a path, or ``package:<module>``, a Python package that carries exactly one ``.gguf`` file.
+        spec: a path, or ``package:<module>``, a Python package that contains exactly one ``.gguf`` file.
         python: the interpreter of the environment that has the package.
         processes: runs the interpreter.
         log: gets its output.
-        contained: whether ``processes`` are a container's, whose image may have the file.
+        contained: True if ``processes`` run in a container, whose image may have the file.
 
     Raises:
-        ActionFailedError: if there is no such package or file, or it is not a GGUF file.
+        ActionFailedError: if the package or file does not exist, or is not a GGUF file.
     """
     path = (
         _in_package(spec[len(PACKAGE_PREFIX) :], python, processes, log)
@@ -49,17 +49,17 @@ def locate_model(
     )
     if contained and not path.exists():
         magic = _told(["head", "-c", str(len(_MAGIC)), str(path)], processes, log).encode()
-        _require_magic(magic[: len(_MAGIC)], path)  # an end of line is added to output that has none
+        _require_magic(magic[: len(_MAGIC)], path)  # the runner adds a line end to output that has none
     else:
         require_gguf(path)
     return path
 
 
 def require_gguf(path: Path) -> None:
-    """Make sure that a file is a GGUF model.
+    """Check that a file is a GGUF model.
 
     Raises:
-        ActionFailedError: if it is not.
+        ActionFailedError: if the file is not a GGUF model.
     """
     try:
         with path.open("rb") as file:
@@ -67,7 +67,7 @@ def require_gguf(path: Path) -> None:
     except OSError as error:
         raise ActionFailedError(
             f"the model {path} cannot be read: {error.strerror}",
-            remedy="name a GGUF file, or package:<module>",
+            remedy="give a GGUF file, or package:<module>",
         ) from error
     _require_magic(magic, path)
 
@@ -95,14 +95,14 @@ def _in_package(module: str, python: Path, processes: ProcessRunner, log: Path) 
     result = processes.run([str(python), "-c", _FIND, module], log=log, timeout_s=60, check=False)
     if result.exit_code == _NO_SUCH_PACKAGE:
         raise ActionFailedError(
-            f"the environment of {python} has no package {module}, which should carry the model",
+            f"the environment of {python} does not have the package {module}, which should contain the model",
             remedy="add its distribution to the environment's requirements",
         )
     lines = result.stdout.splitlines()
     files = [line.removeprefix("gguf:") for line in lines if line.startswith("gguf:")]
     if result.exit_code != 0 or len(files) != 1:
         raise ActionFailedError(
-            f"the package {module} carries {len(files)} GGUF files; it should carry one",
+            f"the package {module} contains {len(files)} GGUF files; it should contain one",
             remedy="name the file itself" if files else "name another package or a file",
             details=tuple(files) or tuple(result.stderr.splitlines()[-5:]),
         )

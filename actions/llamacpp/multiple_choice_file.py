@@ -1,8 +1,8 @@
-"""The file that ``llama-perplexity --multiple-choice`` reads.
+"""Write and read the file for ``llama-perplexity --multiple-choice``.
 
 Little-endian: the number of tasks, the position of each, the tasks. A task is its question, the answers with
-one right among them, and a second such group, for several right ones, which the program reads and ignores. A
-string is its length in bytes and its bytes. Source: tools/perplexity/perplexity.cpp, multiple_choice_task.
+one correct one, and a second group for several correct ones, which the program reads and ignores. A string is
+its length in bytes and its bytes. Source: tools/perplexity/perplexity.cpp, multiple_choice_task.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from actions.llamacpp.question import Question
 
 Style = Literal["text", "letters"]
-"""Whether an answer's own words are scored, or its letter, with the answers in the question."""
+"""Scored text: the words of an answer, or its letter, with the answers in the question."""
 
 _LETTERS = "ABCDEFGHIJ"
 
@@ -28,9 +28,9 @@ class Task:
     """A task of such a file.
 
     Args:
-        prompt: what the model is given; a blank and an answer follow.
+        prompt: the model's input; a blank and an answer follow.
         answers: the answers to choose from.
-        labels: 1 for each right one, else 0.
+        labels: 1 for each correct answer, else 0.
     """
 
     prompt: str
@@ -42,13 +42,13 @@ def read_task_file(data: bytes) -> list[Task]:
     """Return the tasks of a file.
 
     Raises:
-        ValueError: if it is cut, or is not such a file.
+        ValueError: if the data is truncated or in another format.
     """
     try:
         (count,) = struct.unpack_from("<I", data)
         return [_read_task(data, at) for at in struct.unpack_from(f"<{count}I", data, 4)]
     except struct.error as error:
-        raise ValueError(f"it is cut, or is not a file of llama-perplexity's tasks: {error}") from error
+        raise ValueError(f"it is truncated, or is not a file of llama-perplexity's tasks: {error}") from error
 
 
 def _read_task(data: bytes, at: int) -> Task:
@@ -66,17 +66,17 @@ def _read_string(data: bytes, at: int) -> tuple[str, int]:
     (length,) = struct.unpack_from("<I", data, at)
     end = at + 4 + length
     if end > len(data):
-        raise ValueError("it is cut, or is not a file of llama-perplexity's tasks")
+        raise ValueError("it is truncated, or is not a file of llama-perplexity's tasks")
     return data[at + 4 : end].decode(), end
 
 
 def task_file(questions: Sequence[Question], style: Style, examples: Sequence[Question] = ()) -> bytes:
-    """The file's bytes.
+    """Return the content of the file.
 
     Args:
-        questions: what is asked; each is a task.
-        style: how it is asked.
-        examples: questions with their answers that go before those of the same subject.
+        questions: the questions; each is a task.
+        style: how to score the answers.
+        examples: questions with their answers, placed before questions of the same subject.
     """
     before: dict[str, str] = defaultdict(str)
     for example in examples:
@@ -93,7 +93,7 @@ def task_file(questions: Sequence[Question], style: Style, examples: Sequence[Qu
 
 
 def prompt_of(question: Question, style: Style) -> str:
-    """The question as the model sees it; a blank and the answer follow."""
+    """Return the question as the model sees it; a blank and the answer follow."""
     if question.prompt:
         return question.prompt
     if style == "text":

@@ -1,4 +1,4 @@
-"""What a model's file was made from, noted beside it: one made from something else is never replaced."""
+"""Record what a model's file was made from: a file made from something else is never replaced."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def _note(path: Path) -> Path:
 
 
 def check_origin(path: Path, origin: str) -> None:
-    """See whether a model's file may be made.
+    """Check that a model's file may be made.
 
     Args:
-        path: the file that is to be made.
-        origin: what from: a variant's name, a path, or ``package:<module>``.
+        path: the file to make.
+        origin: the source: a variant's name, a path, or ``package:<module>``.
 
     Raises:
-        ActionFailedError: if the file is there, and was made from something else or by somebody else.
+        ActionFailedError: if the file exists and was made from something else, or its origin is not recorded.
     """
     if not path.exists():
         return
@@ -31,14 +31,14 @@ def check_origin(path: Path, origin: str) -> None:
     before = note.read_text(encoding="utf-8") if note.is_file() else ""
     if before != origin:
         raise ActionFailedError(
-            f"{path} is there and was made from {before or 'something that nobody noted'}, not from "
+            f"{path} exists and was made from {before or 'an unrecorded source'}, not from "
             f"{origin}: it is not replaced",
-            remedy="give the model another name, or move the file away; to measure it as it is, leave "
-            "out what would make it (quantizeFrom in PERF-LLAMACPP)",
+            remedy="give the model another name, or move the file away; to measure the file as it is, remove "
+            "the parameter that would make it (quantizeFrom in PERF-LLAMACPP)",
         )
 
 
 def keep_made(part: Path, path: Path, origin: str) -> None:
-    """Give the finished part its name, with a note of what it was made from."""
+    """Rename the finished part to its final name, and record what it was made from."""
     replace_text(_note(path), origin)
     part.replace(path)

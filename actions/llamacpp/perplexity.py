@@ -1,4 +1,4 @@
-"""How well each variant of a model predicts a text."""
+"""Measure the perplexity of each variant of a model on a text."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _TEXT = "text.txt"
 
 
 class PerplexityParameters(VariantParameters):
-    """Which text, and how it is cut."""
+    """Parameters: the text, and its division into chunks."""
 
     text: str = Field(
         PYTHON_TOPICS,
         min_length=1,
         description=f"A text file, such as wiki.test.raw; {PYTHON_TOPICS} for the help texts of Python.",
     )
-    context: int = Field(512, ge=64, description="Tokens of a chunk; its second half is scored.")
-    chunks: int = Field(0, ge=0, description="How many chunks; 0 for all of the text.")
+    context: int = Field(512, ge=64, description="Tokens per chunk; the second half is scored.")
+    chunks: int = Field(0, ge=0, description="Number of chunks; 0 for the whole text.")
 
 
 class LlamaCppPerplexity(VariantAction):
-    """Measures perplexity with ``llama-perplexity``."""
+    """Measure perplexity with ``llama-perplexity``."""
 
     Parameters: ClassVar[type[ComponentParameters]] = PerplexityParameters
     parameters: PerplexityParameters
@@ -53,7 +53,7 @@ class LlamaCppPerplexity(VariantAction):
 
     @override
     def plan(self, facts: Facts) -> Plan:
-        """A step for each variant.
+        """Plan a step for each variant.
 
         Raises:
             HostError: if the text cannot be read.
@@ -70,7 +70,7 @@ class LlamaCppPerplexity(VariantAction):
             "--file", str(case_dir / _TEXT),
             "--ctx-size", str(self.parameters.context),
             *chunks,
-            "--no-escape",  # in 2024 a backslash and n of the text became a new line
+            "--no-escape",  # in 2024 a backslash and n in the text became a line feed
             *self.parameters.run_arguments,
         ]  # fmt: skip
 

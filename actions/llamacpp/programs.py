@@ -1,4 +1,4 @@
-"""llama.cpp's programs: where they are, and running one with its output kept whole."""
+"""Find llama.cpp's programs and run them, with their output kept whole."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from parsers.llamacpp.build import Build
 
 GPU_REMEDY = (
-    "build llama.cpp with backend: cuda and a toolkit that the driver supports, and see that nvidia-smi "
+    "build llama.cpp with backend: cuda and a toolkit that the driver supports, and check that nvidia-smi "
     "lists the GPUs; or measure the CPU: gpuLayers 0"
 )
-"""What to do where no GPU is used."""
+"""Remedy if no GPU was used."""
 
 _FOLDERS = ("bin", ".", "build/bin")
 _REMEDIES = (
@@ -49,20 +49,20 @@ _REMEDIES = (
     ("CUDA error: ", "see the kernel's log (dmesg) for Xid errors of the GPU, and vcagent doctor"),
     (
         r"invalid magic|failed to read magic|tensor data is not within",
-        "the model's file is cut: make it again",
+        "the model's file is truncated: make it again",
     ),
-    (r"error while loading shared libraries: (\S+?):", "install the library that it names"),
+    (r"error while loading shared libraries: (\S+?):", "install the missing library"),
     (
         r"invalid argument|unknown argument|error: (argument|invalid parameter)",
         "correct arguments; see --help of the program",
     ),
     (
         r"[Ii]llegal instruction|signal 4\b|exit code 132",
-        "it was compiled for another processor: make it on this host",
+        "it was compiled for another processor: build it on this host",
     ),
     (
         r"signal 9\b|exit code 137",
-        "the host had probably no memory left: lower the context, or choose a smaller variant",
+        "the host probably ran out of memory: lower the context, or choose a smaller variant",
     ),
 )
 _NEWER: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -71,19 +71,21 @@ _NEWER: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("--output", "jsonl"): ("--output", "json"),
     ("--output-format", "jsonl"): (),
 }
-"""Options that b3642 of August 2024 does not know, and what stands for them there: without being asked to, it
-neither converses nor shows progress, and llama-batched-bench prints a table."""
+"""Options unknown to b3642 of August 2024, with its replacements: that build neither converses nor shows
+progress by default, and its llama-batched-bench prints a table."""
 
 
 def find_program(folder: Path, *names: str) -> Path:
-    """The first of some programs that is in a folder of llama.cpp: ``bin``, itself, or ``build/bin``.
+    """Return the first of some programs that exists in a folder of llama.cpp.
+
+    Searches ``bin``, the folder itself, and ``build/bin``.
 
     Args:
-        folder: as LlamaCppInstallation makes it, or as llama.cpp's own build and releases have it.
-        names: such as ``llama-completion``, and what it was called before.
+        folder: a folder of LlamaCppInstallation, or of llama.cpp's own build or release.
+        names: names such as ``llama-completion``, followed by older names.
 
     Raises:
-        ActionFailedError: if none is there.
+        ActionFailedError: if no program exists.
     """
     places = [folder / below / name for name in names for below in _FOLDERS]
     for place in places:
@@ -103,20 +105,20 @@ def run_program(
     on_line: Callable[[str], None] | None = None,
     has_results: Callable[[ProcessResult], bool] | None = None,
 ) -> ProcessResult:
-    """Run a program to its end; all of its output is in a log of its own, without that of an earlier try.
+    """Run a program to its end, with all of its output in its own log, without output of an earlier attempt.
 
     Args:
-        command: as the newest build has it; an older one gets what it knows.
-        context: the step's.
-        log: gets the output.
-        on_line: gets each line.
-        has_results: tells whether an output has the results. llama.cpp writes its log in a thread of its own,
+        command: the command line for the newest build; unknown options are removed for older builds.
+        context: the context of the step.
+        log: gets the program's output.
+        on_line: called with each line.
+        has_results: returns True if an output has results. llama.cpp writes its log in a separate thread,
             and about one short program in a hundred ends with exit code 0 before that thread has written
-            anything (build 11669). A program without results is run once more.
+            anything (build 11669). A program without results is run again, once.
 
     Raises:
-        ActionFailedError: if it fails, with what to do about it where that is known.
-        InterruptedRunError: if the run was told to stop.
+        ActionFailedError: if the program fails, with a remedy if known.
+        InterruptedRunError: if the run was asked to stop.
     """
     log.unlink(missing_ok=True)
     words = [str(part) for part in command]
@@ -129,7 +131,7 @@ def run_program(
         result = context.processes.run(words, log=log, on_line=on_line, env=environment)
         if has_results is None or has_results(result):
             return result
-        context.progress.update(f"{Path(words[0]).name} ended without its results: it runs again")
+        context.progress.update(f"{Path(words[0]).name} ended without results: it runs again")
         return context.processes.run(words, log=log, on_line=on_line, env=environment)
     except ActionFailedError as error:
         said = f"{error.message}\n{log.read_text(encoding='utf-8', errors='replace')}"
@@ -138,16 +140,16 @@ def run_program(
 
 
 def has_final_line(result: ProcessResult) -> bool:
-    """Whether llama-perplexity wrote its last line: ``Final estimate: …`` or ``Final result: …``."""
+    """Return True if llama-perplexity wrote its last line: ``Final estimate: …`` or ``Final result: …``."""
     return "Final " in result.stdout + result.stderr
 
 
 def fitted(command: Sequence[str], told: str) -> list[str]:
-    """A command line without what its program does not know.
+    """Return a command line without the options that its program does not know.
 
     Args:
-        command: as the newest build has it.
-        told: what the program's ``--help`` says; nothing is taken away where it says nothing.
+        command: the command line for the newest build.
+        told: the output of the program's ``--help``; if empty, no option is removed.
     """
     known = set(re.findall(r"[\w-]+", told))
     words = list(command)
@@ -160,19 +162,19 @@ def fitted(command: Sequence[str], told: str) -> list[str]:
 
 
 def remedy_for(said: str) -> str | None:
-    """What to do about how a program ended and what it said before; None where nothing is known of it."""
+    """Return the remedy for a program's failure, from its end and its output; None if unknown."""
     return next((text for pattern, text in _REMEDIES if re.search(pattern, said)), None)
 
 
 def program_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the programs get beside the user's environment, which wins.
+    """Return the programs' extra environment variables; the user's own values win.
 
-    GPUs are counted as nvidia-smi does. A CUDA error is the last thing said: a backtrace after it, by gdb
-    where that is installed, would hide it.
+    GPUs are numbered like nvidia-smi's. A CUDA error stays the last output: a backtrace after it, by gdb if
+    installed, would hide it.
 
-    Threads spin little at OpenMP's barriers: where another process holds a core, those that spin wait for a
-    time slice at each step. Measured with llama-bench b11434, a model of 135 M parameters and two threads, on
-    two cores that two other processes kept busy: 0.5 to 0.9 tokens/s with OpenMP's own count of spins, 18 to
+    Threads spin only briefly at OpenMP's barriers: if another process holds a core, spinning threads wait for
+    a time slice at each step. Measured with llama-bench b11434, a model of 135 M parameters and two threads,
+    on two cores kept busy by two other processes: 0.5 to 0.9 tokens/s with OpenMP's default spin count, 18 to
     23 with this one.
     """
     own = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "GGML_NO_BACKTRACE": "1"}
@@ -182,29 +184,29 @@ def program_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def on_the_cpu(said: str) -> str:
-    """How it is told that a program passed the GPUs over, from what it said itself."""
-    return f"layers were to be on a GPU, and all of them were computed on the CPU: {said}"
+    """Return the message that a program did not use the GPUs, with its own words."""
+    return f"layers should be on a GPU, but all of them were computed on the CPU: {said}"
 
 
 def listed_devices(program: Path, processes: ProcessRunner, log: Path) -> tuple[str, ...] | None:
-    """What a program can compute on beside the CPU; None where it does not tell."""
+    """Return the devices of a program besides the CPU; None if it does not list them."""
     asked = [str(program), "--list-devices"]
     result = processes.run(asked, log=log, timeout_s=60, check=False, env=program_environment(os.environ))
     return devices_of(result.stdout)
 
 
 def computed_on(gpu_layers: int | None, devices: tuple[str, ...] | None) -> dict[str, str | int | float]:
-    """What a result tells of where it was computed.
+    """Return details of a result about the devices used.
 
     Args:
-        gpu_layers: how many layers were to be on GPUs; None where the program chose.
-        devices: what it could compute on beside the CPU; None where that is not known.
+        gpu_layers: the number of layers requested on GPUs; None if the program chose.
+        devices: the devices available besides the CPU; None if unknown.
     """
     layers: dict[str, str | int | float] = {} if gpu_layers is None else {"gpu_layers": gpu_layers}
     return {**layers, "devices": ", ".join(devices)} if devices and gpu_layers != 0 else layers
 
 
 def build_number(program: Path, context: StepContext) -> Build | None:
-    """The build that a program says that it is."""
+    """Return the build that a program reports."""
     result = context.processes.run([str(program), "--version"], log=context.log, timeout_s=60, check=False)
     return build_of(result.stdout + result.stderr)

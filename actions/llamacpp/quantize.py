@@ -1,4 +1,4 @@
-"""Makes variants of a model in smaller types, and tells what each costs and saves."""
+"""Make variants of a model in smaller types, and record the size and time of each."""
 
 from __future__ import annotations
 
@@ -41,37 +41,37 @@ if TYPE_CHECKING:
     from parsers.llamacpp.quantize import Tensor
 
 AUTO = "auto"
-"""An importance matrix that an action before makes."""
+"""Selects the importance matrix that an earlier action makes."""
 
 
 class QuantizeParameters(SourceParameters):
-    """From what, and how."""
+    """Parameters: the source, and how to quantise it."""
 
     converted: OptionalPath = Field(
-        None, description="The folder that an action before converts into source, which is a variant then."
+        None, description="Folder that an earlier action converts into source; source is then a variant."
     )
     imatrix: str = Field(
         "",
-        description="An importance matrix, which the smallest types need: a file, or auto for that of a "
-        "LlamaCppImatrix before. Types of 4 bits or fewer are made with it, and where they can be once more "
+        description="An importance matrix, which the smallest types need: a file, or auto for the one of an "
+        "earlier LlamaCppImatrix. Types of 4 bits or fewer use it; where possible they are also made "
         "without it, such as Q4_K_M-PLAIN.",
     )
     allow_requantize: bool = Field(
-        default=False, description="From a source that is quantised itself: the loss of both adds up."
+        default=False, description="Allow a source that is quantised itself: both losses add up."
     )
 
     @model_validator(mode="after")
     def _of_one_model(self) -> QuantizeParameters:
         if self.converted and not self.source_variant:
             raise ValueError(
-                f"{self.converted} is converted, and source {self.source} is another model, which would be "
-                "measured under its name: leave source out, or do not convert"
+                f"{self.converted} is converted, but source {self.source} is another model, which would be "
+                "measured under its name: remove source, or do not convert"
             )
         return self
 
 
 class LlamaCppQuantize(VariantAction):
-    """Quantises a model into each of the types; sizes, time and the tensors that fell back are records."""
+    """Quantise a model into each of the types; record sizes, time and the tensors that fell back."""
 
     Parameters: ClassVar[type[ComponentParameters]] = QuantizeParameters
     parameters: QuantizeParameters
@@ -85,7 +85,7 @@ class LlamaCppQuantize(VariantAction):
         return ("llama-quantize",)
 
     def plan(self, facts: Facts) -> Plan:
-        """A step for each variant but the source, which is there already."""
+        """Plan a step for each variant except the source, which already exists."""
         source = self.parameters.source_variant
         names = self.parameters.variants
         names = with_plain_twins(names) if self.parameters.imatrix else names
@@ -119,7 +119,7 @@ class LlamaCppQuantize(VariantAction):
         ]
 
     def _matrix(self, variant: Variant) -> Path | None:
-        """Return the importance matrix that a variant is made with; None if without one."""
+        """Return the importance matrix for making a variant; None if it is made without one."""
         named = self.parameters.imatrix
         if not named or variant.name.endswith(PLAIN) or not takes_matrix(variant.name):
             return None
@@ -132,13 +132,13 @@ class LlamaCppQuantize(VariantAction):
         matrix = self._matrix(variant)
         if matrix and not matrix.is_file():
             raise ActionFailedError(
-                f"the importance matrix {matrix} is not there",
-                remedy="put a LlamaCppImatrix before this action, or correct imatrix",
+                f"the importance matrix {matrix} does not exist",
+                remedy="add a LlamaCppImatrix before this action, or correct imatrix",
             )
         if source == variant.path:
             raise ActionFailedError(
                 f"{variant.path} cannot be made from itself",
-                remedy=f"leave {variant.name} out of variants, or name another source",
+                remedy=f"remove {variant.name} from variants, or set another source",
             )
         origin = self.parameters.origin
         check_origin(variant.path, origin)
@@ -207,14 +207,14 @@ def _check_space(variant: Variant, source: Path) -> None:
 
 
 def _explained(error: ActionFailedError, log: Path) -> ActionFailedError:
-    """The error, with the remedies of this program."""
+    """Return the error with the remedies of this program."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     remedy = error.remedy
     if "requantizing from type" in text:
-        remedy = "the source is quantised itself: name a source in F16, BF16 or F32, or set allowRequantize"
+        remedy = "the source is quantised itself: use a source in F16, BF16 or F32, or set allowRequantize"
     elif re.search(r"(Missing|requires an|without an) importance matrix", text):
         remedy = (
-            "this type needs an importance matrix: imatrix: auto with a LlamaCppImatrix before, or a file"
+            "this type needs an importance matrix: set imatrix to auto (after a LlamaCppImatrix) or to a file"
         )
     elif "invalid ftype" in text:
         remedy = "llama-quantize --help lists the types that this build knows"

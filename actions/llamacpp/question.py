@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Question:
-    """A question with one right answer.
+    """A question with one correct answer.
 
     Args:
         text: the question.
         choices: the answers to choose from.
-        answer: the index of the right one.
-        subject: what it belongs to; empty for none.
-        prompt: what the model is given, where the file has it whole; by default made of the text.
+        answer: the index of the correct answer.
+        subject: the question's subject; empty for none.
+        prompt: the model's input, if the file contains it; by default made from the text.
     """
 
     text: str

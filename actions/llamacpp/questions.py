@@ -1,4 +1,4 @@
-"""Multiple-choice questions: those that come along, a file of one's own, or a copy of MMLU."""
+"""Read multiple-choice questions: a shipped set, a file, or a copy of MMLU."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ _TEXTS = ("question", "input", "prompt", "stem")
 _ANSWERS = ("answer", "target", "answerKey", "answer_key", "correct_answer", "answer_index", "label")
 _SUBJECTS = ("subject", "category", "topic")
 _ROWS = ("rows", "questions", "data", "examples", "test")
-"""Names for the same things in cais/mmlu, lukaemon/mmlu, MMLU-Pro, ARC, and the JSON of scripts."""
+"""Names for rows, text, choices and answers in cais/mmlu, lukaemon/mmlu, MMLU-Pro, ARC, and JSON of
+scripts."""
 _HEADER = ["question", "a", "b", "c", "d", "answer"]
 
 
 MMLU = "mmlu"
 OTHER_QUESTIONS = "questions"
-"""What records call a set: MMLU is MMLU alone."""
+"""Name of a set in the records, unless it is MMLU."""
 
 _MMLU_FILE = re.compile(r"mmlu([_.-]?(test|val|validation|dev|all))*", re.IGNORECASE)
 # fmt: off
@@ -52,17 +53,18 @@ _MMLU_SUBJECTS = frozenset((
     "world_religions"
 ))
 # fmt: on
-"""The 57 subjects (hendrycks/test)."""
+"""The 57 subjects of MMLU (hendrycks/test)."""
 
 
 def set_name(dataset: str, questions: Sequence[Question]) -> str:
-    """Return what records call a set: ``mmlu`` for MMLU or a part of it, else ``questions``.
+    """Return the name of a set in the records: ``mmlu`` for MMLU or a part of it, else ``questions``.
 
-    MMLU is known by its subjects and its four choices. A file that names no subject is known by its name.
+    MMLU is recognised by its subjects and its four choices. A file without subjects is recognised by its
+    name.
 
     Args:
-        dataset: the file or folder that the questions are of.
-        questions: those that are asked.
+        dataset: the file or folder of the questions.
+        questions: the questions to ask.
     """
     if any(len(question.choices) != len("ABCD") for question in questions):
         return OTHER_QUESTIONS
@@ -72,25 +74,25 @@ def set_name(dataset: str, questions: Sequence[Question]) -> str:
 
 
 def question_files(dataset: str, split: str) -> list[Path]:
-    """The files of a data set, in a fixed order.
+    """Return the files of a data set, in a fixed order.
 
     Args:
-        dataset: the name of a set that comes along, a file, or a folder: of JSON lines or CSV files with the
+        dataset: the name of a shipped set, a file, or a folder: of JSON lines or CSV files with the
             split in their names, or a copy of cais/mmlu (``all/test-00000-of-00001.parquet``).
         split: ``test``, ``dev`` or ``validation``; for folders.
 
     Raises:
-        ActionFailedError: if there is none.
+        ActionFailedError: if there are no files.
     """
     own = _SETS / f"{dataset}.jsonl"
     path = own if own.is_file() else Path(dataset)
     if path.is_file():
         return [path]
-    # cais/mmlu has each subject in a folder and all of them once more in this one; the hub's cache a copy.
+    # cais/mmlu has a folder for each subject and one with all of them, this one; the hub's cache has a copy.
     whole = sorted(one for one in path.rglob("all") if one.is_dir())
     if len(whole) > 1:
         raise ActionFailedError(
-            f"{dataset} holds {len(whole)} copies of all questions",
+            f"{dataset} contains {len(whole)} copies of all questions",
             remedy=f"name one of them: {', '.join(map(str, whole[:3]))}",
         )
     folder = whole[0] if whole else path
@@ -100,21 +102,21 @@ def question_files(dataset: str, split: str) -> list[Path]:
     if not found:
         sets = ", ".join(sorted(one.stem for one in _SETS.glob("*.jsonl")))
         raise ActionFailedError(
-            f"{dataset} is no file, and no folder with files of the split {split!r}",
-            remedy=f"name a file, a copy of cais/mmlu, or one of the sets that come along: {sets}",
+            f"{dataset} is neither a file nor a folder with files of the split {split!r}",
+            remedy=f"name a file, a copy of cais/mmlu, or one of the shipped sets: {sets}",
         )
     return found
 
 
 def read_questions(file: Path, parquet_rows: Callable[[Path], str]) -> list[Question]:
-    """All questions of a file.
+    """Read all questions of a file.
 
     Args:
-        file: JSON lines, JSON, a CSV file as Hendrycks' data has it, Parquet, or llama-perplexity's tasks.
-        parquet_rows: the rows of a Parquet file as JSON lines.
+        file: JSON lines, JSON, CSV like Hendrycks' data, Parquet, or llama-perplexity's tasks.
+        parquet_rows: returns the rows of a Parquet file as JSON lines.
 
     Raises:
-        ActionFailedError: if a row is no question, with its number.
+        ActionFailedError: if a row is not a question; names the row.
     """
     try:
         if file.suffix == ".bin":
@@ -130,13 +132,13 @@ def read_questions(file: Path, parquet_rows: Callable[[Path], str]) -> list[Ques
     except (OSError, ValueError, csv.Error) as error:
         raise ActionFailedError(
             f"{file} cannot be read as questions: {error}",
-            remedy="see docs/llamacpp.md for the forms that are read; a Git LFS pointer is a file that "
+            remedy="see docs/llamacpp.md for the supported formats; a Git LFS pointer is a file that "
             "was never downloaded",
         ) from error
 
 
 def _json_rows(text: str) -> Iterator[Any]:
-    """The rows of JSON lines; a string in one may hold what ``splitlines`` takes for a line's end."""
+    """Yield the rows of JSON lines; strings may contain what ``splitlines`` takes for line ends."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
@@ -156,9 +158,9 @@ def _whole_json(text: str) -> Any:
 
 
 def _rows_of(document: Any) -> list[Any]:
-    """Return the rows of a JSON document: a list, or an object that holds one or one for each subject.
+    """Return the rows of a JSON document: a list, or an object with one list or one list per subject.
 
-    The hub's viewer wraps each row once more: ``{"rows": [{"row": {…}}]}``.
+    The hub's viewer wraps each row: ``{"rows": [{"row": {…}}]}``.
     """
     if isinstance(document, list):
         return [row.get("row", row) if isinstance(row, dict) else row for row in document]
@@ -184,8 +186,8 @@ def _questions(rows: Iterable[Any], file: Path) -> Iterator[Question]:
     for number, row in enumerate(rows, 1):
         try:
             text = _first(row, _TEXTS)
-            if isinstance(text, dict):  # ARC: the choices are in it
-                row = {**text, **row}  # noqa: PLW2901 - the same row, in one piece
+            if isinstance(text, dict):  # ARC: the object includes the choices
+                row = {**text, **row}  # noqa: PLW2901 - the same row, flattened
                 text = text["stem"]
             labels, choices = _choices(row)
             answer = _place_of(_first(row, _ANSWERS), labels, choices)
@@ -194,7 +196,7 @@ def _questions(rows: Iterable[Any], file: Path) -> Iterator[Question]:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"row {number} is not a question: {type(error).__name__} {error}") from error
         if not question.text or not all(choices) or not 0 <= answer < len(choices):
-            raise ValueError(f"row {number} has an empty text, or no right answer among its choices")
+            raise ValueError(f"row {number} has an empty text, or its choices lack the correct answer")
         yield question
 
 
@@ -221,7 +223,7 @@ def _choices(row: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _place_of(given: Any, labels: Sequence[str], choices: Sequence[str]) -> int:
-    """Return the index of the right answer, which is given by index, by label or by its own text."""
+    """Return the index of the correct answer, which is given as index, label or text."""
     if given is None:
         raise KeyError("answer")
     if not isinstance(given, str):
@@ -235,14 +237,16 @@ def _place_of(given: Any, labels: Sequence[str], choices: Sequence[str]) -> int:
 
 
 def _of_task(task: Task) -> Question:
-    """Return the question of a task of llama-perplexity; its prompt is kept as it is."""
+    """Return the question of a task of llama-perplexity; its prompt is kept unchanged."""
     if sum(task.labels) != 1:
-        raise ValueError(f"a task has {sum(task.labels)} right answers instead of one: {task.prompt[:60]!r}")
+        raise ValueError(
+            f"a task has {sum(task.labels)} correct answers instead of one: {task.prompt[:60]!r}"
+        )
     return Question(task.prompt.strip(), task.answers, task.labels.index(1), prompt=task.prompt)
 
 
 def _subject(file: Path) -> str:
-    """The subject in a name such as ``astronomy_test.csv``."""
+    """Return the subject in a name such as ``astronomy_test.csv``."""
     match = re.fullmatch(r"(.+?)[_-](?:test|dev|val|validation)", file.stem)
     return match[1] if match else ""
 
@@ -257,20 +261,20 @@ def _csv_rows(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def sample(questions: Sequence[Question], count: int, seed: int) -> list[Question]:
-    """Some of the questions, in their order: of each subject the same share; 0 for all.
+    """Return a sample of the questions, in their order, with the same share of each subject.
 
     Args:
-        questions: all of them.
-        count: how many.
-        seed: the same seed chooses the same.
+        questions: all questions.
+        count: the size of the sample; 0 for all.
+        seed: the same seed chooses the same questions.
     """
     if not count or count >= len(questions):
         return list(questions)
-    chance = random.Random(seed)  # noqa: S311 - a sample, no secret
+    chance = random.Random(seed)  # noqa: S311 - a sample, not a secret
     subjects: dict[str, list[int]] = {}
     for index, question in enumerate(questions):
         subjects.setdefault(question.subject, []).append(index)
-    # Taken in turn from the subjects, so that none is left out before another has two.
+    # Take questions from the subjects in turn, so that each subject gets one before another gets two.
     shuffled = [chance.sample(indices, len(indices)) for indices in subjects.values()]
     longest = max(map(len, shuffled))
     turns = [indices[turn] for turn in range(longest) for indices in shuffled if turn < len(indices)]

@@ -1,4 +1,4 @@
-"""llama.cpp's server for as long as a workload needs it."""
+"""Run llama.cpp's server while a workload needs it."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ _LAST_LINES = 12
 
 
 class LlamaCppServer:
-    """A context manager: inside it, a llama.cpp server answers at ``url``; after it, nothing is left.
+    """A context manager: inside it, a llama.cpp server answers at ``url``; on exit, the server is removed.
 
     Args:
-        parameters: what is asked for.
-        name: the name the model is served under.
-        python: the interpreter of an environment that has xllamacpp; where a binary is asked for, and a model
-            by its path, any.
+        parameters: the parameters of the server.
+        name: the model's name for clients.
+        python: the interpreter of an environment that has xllamacpp; any interpreter if a binary is set and
+            the model is a path.
         processes: starts the server.
-        log: gets its output; this server's alone.
-        stop: ends the waiting for a start that takes long.
-        host: the address that it is asked at, and listens on.
-        contained: whether ``processes`` are a container's, in which the program is looked for.
-        published: the port of ``host`` that leads to the same port of a container with a network of its own,
-            where it listens on all addresses; 0 for none.
+        log: gets the server's output, and no other output.
+        stop: ends the wait for a slow start.
+        host: the address to listen on and to connect to.
+        contained: True if ``processes`` run in a container that has the program.
+        published: the port of ``host`` that leads to the same port of a container with its own network,
+            where the server listens on all addresses; 0 for none.
 
     Attributes:
-        url: ``http://host:port`` while it runs.
+        url: ``http://host:port`` while the server runs.
         model_path: the GGUF file that it serves.
-        facts: what the server says of itself: engine, engine_version, system, threads.
+        facts: facts that the server reports: engine, engine_version, system, threads.
     """
 
     def __init__(
@@ -88,19 +88,19 @@ class LlamaCppServer:
         self._process: RunningProcess | None = None
         self._binary: ServerBinary | None = None
         self._port = published or parameters.port
-        self._listen = "0.0.0.0" if published else host  # noqa: S104 - of a container, which the host publishes
+        self._listen = "0.0.0.0" if published else host  # noqa: S104 - of a container, whose port the host publishes
         self._contained = contained
         self._published = published
 
     def __enter__(self) -> Self:
-        """Start it and wait until it answers with the right model.
+        """Start the server and wait until it answers with the right model.
 
         Raises:
-            ActionFailedError: if the port is taken, the process ends, does not answer in time, or passes the
-                GPUs over that it was to use.
-            InterruptedRunError: if the run is told to stop meanwhile.
+            ActionFailedError: if the port is taken, or the process ends, is too slow, or does not use
+                the requested GPUs.
+            InterruptedRunError: if the run is asked to stop meanwhile.
         """
-        if not self._published:  # what is published is held by the engine already
+        if not self._published:  # the container engine already holds a published port
             check_port(self.host, self._port)
         self.model_path = locate_model(
             self.parameters.model,
@@ -139,16 +139,16 @@ class LlamaCppServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop it and everything it started."""
+        """Stop the server and everything it started."""
         self.stop()
 
     def stop(self) -> None:
-        """Stop it and everything it started."""
+        """Stop the server and everything it started."""
         if self._process is not None:
             self._process.stop()
 
     def command(self) -> list[str]:
-        """The command line that starts it."""
+        """Return the command line that starts the server."""
         model = str(self.model_path) if self.model_path.name else self.parameters.model
         if self._binary is not None:
             return self._binary.command(
@@ -166,7 +166,7 @@ class LlamaCppServer:
         ]  # fmt: skip
 
     def relaunch(self) -> Relaunch | None:
-        """Return how it is started once more at the same port, to stay; None in a container."""
+        """Return how to start the server again permanently at the same port; None in a container."""
         if self._contained:
             return None
         self._port = urlsplit(self.url).port or self._port
@@ -174,24 +174,24 @@ class LlamaCppServer:
         return Relaunch(command, program_environment(os.environ))
 
     def model_sha256(self) -> str:
-        """The SHA-256 of the model's file."""
+        """Return the SHA-256 of the model's file."""
         return model_sha256(
             self.model_path, processes=self._processes, log=self.log, contained=self._contained
         )
 
     def death(self) -> str | None:
-        """How the server ended, or None while it runs."""
+        """Describe how the server ended; return None while it is running."""
         code = None if self._process is None else self._process.poll()
         if code is None:
             return None
         return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
     def last_words(self) -> tuple[str, ...]:
-        """The last lines of its output."""
+        """Return the last lines of its output."""
         return () if self._process is None else self._process.tail(_LAST_LINES)
 
     def _listening(self, written: int) -> bool:
-        """Whether it has said where it listens."""
+        """Return True if the server has reported its address."""
         for line in self._said(written).splitlines(keepends=True):
             begin = line.find('{"event": "listening"')
             if begin >= 0 and line.endswith("\n"):
@@ -220,7 +220,7 @@ class LlamaCppServer:
                     details=self.last_words(),
                 )
             if self._stop.wait(_POLL_S):
-                raise InterruptedRunError("told to stop while llama.cpp's server was starting")
+                raise InterruptedRunError("asked to stop while llama.cpp's server was starting")
 
     def _check_model(self) -> None:
         models = self._get("/v1/models")
@@ -228,7 +228,7 @@ class LlamaCppServer:
         if self.name not in names:
             raise ActionFailedError(
                 f"{self.url} serves {', '.join(names) or 'no model'}, not {self.name}",
-                remedy="another server answers at that port: ask for another one",
+                remedy="another server answers at that port: choose another port",
             )
 
     def _check_gpu(self, written: int) -> None:
@@ -239,17 +239,17 @@ class LlamaCppServer:
             raise ActionFailedError(on_the_cpu(said), remedy=GPU_REMEDY)
 
     def _said(self, written: int) -> str:
-        """Its output; ``written`` is the size of the log before it was started."""
+        """Return the server's output; ``written`` is the size of the log before the start."""
         with self.log.open("rb") as file:
             file.seek(written)
             return file.read().decode(errors="replace")
 
     def properties(self) -> dict[str, Any]:
-        """What it says of itself at /props; empty where it does not answer."""
+        """Return the properties at /props; empty if the server does not answer."""
         return self._get("/props") or {}
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """The JSON of a reply with status 200, else None; never by a proxy."""
+        """Return the JSON of a reply with status 200, else None; never uses a proxy."""
         address = urlsplit(self.url)
         connection = http.client.HTTPConnection(
             address.hostname or self.host, address.port, timeout=_REPLY_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""llama.cpp's server as an action of its own: it serves a model to all that follows in its group."""
+"""Run llama.cpp's server as an action: it serves a model to all later actions of its group."""
 
 from __future__ import annotations
 
@@ -39,42 +39,42 @@ _HOST = "127.0.0.1"
 
 
 class LlamaCppServerParameters(ComponentParameters, ServerParameters):
-    """What ServerParameters has, and where model and program are."""
+    """ServerParameters, plus the places of model and program."""
 
-    model: str = Field(description="GGUF file, package:<module>, or with variant the model's name.")
-    variant: str = Field("", description="A variant of the model that other actions made, such as Q4_K_M.")
+    model: str = Field(description="GGUF file, package:<module>, or, with variant, the model's name.")
+    variant: str = Field("", description="Variant of the model, made by other actions, such as Q4_K_M.")
     models_dir: OptionalPath = Field(
-        None, description=f"The folder of models; by default {DEFAULT_MODELS} below the package folder."
+        None, description=f"Folder of the models; by default {DEFAULT_MODELS} below the package folder."
     )
     llamacpp: OptionalPath = Field(
         None,
-        description=f"The folder of the programs; by default {DEFAULT_PACKAGE} below the package folder.",
+        description=f"Folder of the programs; by default {DEFAULT_PACKAGE} below the package folder.",
     )
     environment: OptionalPath = Field(None, description="Serve with xllamacpp of this Python environment.")
-    name: str = Field("", description="The name it is served under; by default the file's.")
+    name: str = Field("", description="Name of the model for clients; by default the file's.")
     container: OptionalContainer = Field(
         None,
-        description="The container it runs in, or its image alone; binary (by default llama-server) or "
-        "environment is inside it, or mounted. Where network is not host, the port is published.",
+        description="The container to run in, or only its image; binary (by default llama-server) or "
+        "environment is inside it, or mounted. The port is published unless network is host.",
     )
 
     @model_validator(mode="after")
     def _of_the_binary(self) -> LlamaCppServerParameters:
         if self.environment and (self.binary or self.gpu_layers is not None or self.arguments):
-            raise ValueError("binary, gpu_layers and arguments are llama-server's: leave environment out")
+            raise ValueError("binary, gpu_layers and arguments are for llama-server: remove environment")
         if self.container and self.container.network == "none":
-            raise ValueError("nobody reaches a server in a container without a network")
+            raise ValueError("a server in a container without a network cannot be reached")
         if self.container and self.container.gpus == "none" and self.gpu_layers:
             raise ValueError(
-                f"gpu_layers is {self.gpu_layers}, and the container sees no GPU: give it gpus (ServerGpus)"
+                f"gpu_layers is {self.gpu_layers}, but the container has no GPU: set its gpus (ServerGpus)"
             )
         return self
 
     def server(self, package_dir: Path) -> ServerParameters:
-        """The server, with the model's file and the program.
+        """Return the server's parameters with the model's file and the program.
 
         Raises:
-            ActionFailedError: if the variant or the program is not there.
+            ActionFailedError: if the variant or the program does not exist.
         """
         model, binary = self.model, self.binary
         if self.variant:
@@ -82,7 +82,7 @@ class LlamaCppServerParameters(ComponentParameters, ServerParameters):
             path = Variant(self.model, self.variant.upper(), models).path
             if not path.is_file():
                 raise ActionFailedError(
-                    f"{path} is not there", remedy="make it: a LlamaCppQuantize before this action"
+                    f"{path} does not exist", remedy="add a LlamaCppQuantize before this action"
                 )
             model = str(path)
         if self.environment is None and binary is None and self.container:
@@ -90,13 +90,13 @@ class LlamaCppServerParameters(ComponentParameters, ServerParameters):
         elif self.environment is None and binary is None:
             binary = find_program(self.llamacpp or package_dir / DEFAULT_PACKAGE, "llama-server", "server")
         if not model.startswith(PACKAGE_PREFIX):
-            model = str(Path(model).absolute())  # a container has another working folder
+            model = str(Path(model).absolute())  # a container has a different working folder
         own = {name: getattr(self, name) for name in ServerParameters.model_fields}
         return ServerParameters.model_validate({**own, "model": model, "binary": binary})
 
 
 class LlamaCppServerAction(ServiceAction):
-    """Serves a model until its group ends; other actions of the group find it as ``service:<scenario>``."""
+    """Serve a model until its group ends; actions of the group find it as ``service:<scenario>``."""
 
     Parameters: ClassVar[type[ComponentParameters]] = LlamaCppServerParameters
 
@@ -104,14 +104,14 @@ class LlamaCppServerAction(ServiceAction):
         super().__init__(parameters)
         self.asked = cast("LlamaCppServerParameters", parameters)
 
-    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - what it needs may still be made by dependencies
-        """One step: start it."""
+    def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - dependencies may still have to create what it needs
+        """Plan one step: start the server."""
         asked = self.asked
         what = f"xllamacpp of {asked.environment}" if asked.environment else asked.binary or "llama-server"
         model = f"{asked.model}-{asked.variant}" if asked.variant else asked.model
         step = Step(
             "serve",
-            f"the group asks {model}: {asked.parallel} slots of {asked.context} tokens",
+            f"the group uses {model}: {asked.parallel} slots of {asked.context} tokens",
             self._start,
             f"{what} --model {model}",
             estimate_s=5,
@@ -162,10 +162,10 @@ class LlamaCppServerAction(ServiceAction):
         )
 
     def _published(self) -> int:
-        """The port that a container publishes; 0 where the host's network is the server's own.
+        """Return the port that the container publishes; 0 if the server uses the host's network.
 
         Raises:
-            ActionFailedError: if it is taken.
+            ActionFailedError: if the port is taken.
         """
         container = self.asked.container
         if container is None or container.network == "host":
@@ -176,7 +176,7 @@ class LlamaCppServerAction(ServiceAction):
     def _processes(
         self, wish: ServerParameters, context: StepContext, stack: ExitStack, published: int
     ) -> ProcessRunner:
-        """What runs the server: the host, or a container that is removed when ``stack`` is closed."""
+        """Return the process runner: the host's, or a container's that is removed when ``stack`` closes."""
         container = self.asked.container
         if container is None:
             return context.processes
@@ -193,12 +193,12 @@ class LlamaCppServerAction(ServiceAction):
 
 
 def _whole(model: Path) -> Path:
-    """A model's file; of one that is split, such as ``x-00001-of-00003.gguf``, the folder of all parts."""
+    """Return a model's file; if split, such as ``x-00001-of-00003.gguf``, the folder of all parts."""
     return model.parent if re.search(r"-\d{5}-of-\d{5}\.gguf$", model.name) else model
 
 
 def _slots(properties: dict[str, Any]) -> dict[str, int]:
-    """How many requests it serves at once, and the tokens of each, as it says itself."""
+    """Return the slots and the tokens per slot that the server reports."""
     settings = properties.get("default_generation_settings")
     found = {
         "slots": properties.get("total_slots"),

@@ -1,4 +1,4 @@
-"""llama-server, the executable: its version, and the command line that fits it."""
+"""Read the version of a llama-server executable, and build its command line."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _WHERE_KNOWN = (
     ("--fit", "off"),
     ("--no-webui",),
 )
-"""What newer versions do unless they are told not to: answer from a cache of earlier prompts, take a smaller
-context than was asked for, serve a page."""
+"""Options against newer versions' defaults: answering from a cache of earlier prompts, a smaller context
+than requested, a web page."""
 
 
 @dataclass(frozen=True)
 class ServerBinary:
-    """A llama-server.
+    """A llama-server executable.
 
     Args:
         path: the executable.
-        options: the words of its help.
-        facts: engine and engine_version.
-        devices: what it can compute on beside the CPU; None where it does not tell.
+        options: options named in its help.
+        facts: the engine and its version.
+        devices: devices besides the CPU; None if unknown.
     """
 
     path: Path
@@ -50,27 +50,28 @@ class ServerBinary:
     def read(
         cls, path: Path, *, processes: ProcessRunner, log: Path, contained: bool = False
     ) -> ServerBinary:
-        """Ask the executable for its version, its options and its devices.
+        """Query the executable's version, options and devices.
 
         Args:
-            path: the executable, in a container as that one sees it.
+            path: the executable; for a container, its path inside.
             processes: runs it.
-            log: gets its output.
-            contained: whether ``processes`` are a container's.
+            log: gets the executable's output.
+            contained: True if ``processes`` run in a container.
 
         Raises:
             ActionFailedError: if it cannot be run.
         """
         if not contained and not (path.is_file() and os.access(path, os.X_OK)):
             raise ActionFailedError(
-                f"{path} is no executable", remedy="name a llama-server, or add a LlamaCppInstallation"
+                f"{path} is not an executable",
+                remedy="give the path of a llama-server, or add a LlamaCppInstallation",
             )
         told = processes.run([str(path), "--version"], log=log, timeout_s=60, check=False)
         text = told.stdout + told.stderr
         build = build_of(text)
         if build is None:
             raise ActionFailedError(
-                f"{path} does not tell its version (exit code {told.exit_code}): is it a llama-server?",
+                f"{path} does not report its version (exit code {told.exit_code}): is it a llama-server?",
                 remedy="a library or a processor feature that it needs may be missing",
                 details=tuple(text.splitlines()[-5:]),
             )
@@ -81,12 +82,12 @@ class ServerBinary:
         return cls(path, words, facts, devices)
 
     def command(self, asked: ServerParameters, *, model: str, alias: str, host: str, port: int) -> list[str]:
-        """The command line for what is asked for.
+        """Return the command line.
 
         Args:
-            asked: the profile's wish.
+            asked: the profile's parameters.
             model: the GGUF file.
-            alias: the name that it is served under.
+            alias: the model's name for clients.
             host: the address to listen on.
             port: the port.
         """
@@ -97,7 +98,7 @@ class ServerBinary:
             "--host", host,
             "--port", str(port),
             "--parallel", str(asked.parallel),
-            # llama.cpp shares the context out among its slots.
+            # llama.cpp divides the context among its slots.
             "--ctx-size", str(asked.context * asked.parallel),
             "--threads", str(thread_count(asked)),
             "--metrics",
@@ -111,5 +112,5 @@ class ServerBinary:
 
 
 def thread_count(asked: ServerParameters) -> int:
-    """The threads that it computes with: what is asked for, or one for each CPU that this process may use."""
+    """Return the number of compute threads: as requested, or one per CPU that this process may use."""
     return asked.threads or len(os.sched_getaffinity(0))

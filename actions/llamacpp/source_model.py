@@ -1,4 +1,4 @@
-"""The model that variants are made from: a variant, a GGUF file, or a package of an environment."""
+"""Locate the source of variants: a variant, a GGUF file, or a package of an environment."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
 
 MATRIX_FILE = "imatrix.gguf"
-"""The importance matrix of a model, in the folder of its variants."""
+"""Importance matrix of a model, in the folder of its variants."""
 
 
 class SourceParameters(VariantParameters):
-    """Variants and what they are made from."""
+    """Variants and their source."""
 
     source: str = Field(
         "F16", min_length=1, description="A variant, a GGUF file, or package:<module> of the environment."
@@ -30,7 +30,7 @@ class SourceParameters(VariantParameters):
 
     @property
     def source_variant(self) -> str:
-        """The variant that source names; empty where it is a file or a package."""
+        """The variant named by source; empty if source is a file or a package."""
         named = (
             "/" not in self.source and ":" not in self.source and not self.source.lower().endswith(".gguf")
         )
@@ -38,7 +38,7 @@ class SourceParameters(VariantParameters):
 
     @property
     def origin(self) -> str:
-        """What the note beside a file says that was made from the source."""
+        """Origin that is recorded beside files made from the source."""
         if named := self.source_variant:
             return named
         return self.source if self.source.startswith(PACKAGE_PREFIX) else str(Path(self.source).absolute())
@@ -47,13 +47,13 @@ class SourceParameters(VariantParameters):
         """Return the source's file.
 
         Raises:
-            ActionFailedError: if it is not there.
+            ActionFailedError: if the file does not exist.
         """
         if named := self.source_variant:
             return Variant(self.model, named, self.models(context.package_dir)).require()
         if self.source.startswith(PACKAGE_PREFIX) and self.environment is None:
             raise ActionFailedError(
-                f"{self.source} is a package of an environment, and none is named", remedy="give environment"
+                f"{self.source} is a package, but environment is not set", remedy="set environment"
             )
         python = (self.environment or Path()) / "bin" / "python"
         return locate_model(self.source, python=python, processes=context.processes, log=context.log)

@@ -1,4 +1,4 @@
-"""Texts that models are measured with and importance matrices are made from."""
+"""Provide the texts for measuring models and making importance matrices."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from pathlib import Path
 from agent.core.errors import ActionFailedError
 
 PYTHON_TOPICS = "python-topics"
-"""The help texts that come with Python (``pydoc_data.topics``): some 700 kB of English on every host."""
+"""Help texts of Python (``pydoc_data.topics``): about 700 kB of English on every host."""
 
 PYTHON_TOPICS_END = "python-topics-end"
-"""Their second half: perplexity is measured from the beginning, and a matrix is to know another text."""
+"""Second half of the help texts: perplexity is measured from the start, and a matrix must use another
+text."""
 
 
 def text_named(name: str) -> str:
     """Return a text.
 
     Args:
-        name: a file in UTF-8, or one of the two names above.
+        name: a UTF-8 file, or one of the two names above.
 
     Raises:
         ActionFailedError: if the file cannot be read.

@@ -1,4 +1,4 @@
-"""What llama.cpp's actions have in common: a model, its variants, a step for each, records that name both."""
+"""Share code of llama.cpp's actions: a model, a step for each of its variants, records that name both."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from agent.facts import Facts
 
 DEFAULT_PACKAGE = "llamacpp"
-"""The name that LlamaCppInstallation gives to the programs, below the package folder."""
+"""Folder of the programs below the package folder, as LlamaCppInstallation names it."""
 
 
 def names_of(value: Any) -> Any:
-    """A list that a profile may also write as one item, or as items separated by commas."""
+    """Return a list that a profile may also write as one item, or as items separated by commas."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if isinstance(value, int):
@@ -52,41 +52,40 @@ def names_of(value: Any) -> Any:
 
 
 class ModelParameters(ComponentParameters):
-    """A model and the programs."""
+    """Parameters: a model and the programs."""
 
-    model: str = Field(..., pattern=rf"^{NAME_PATTERN}$", description="The model's name, as records have it.")
+    model: str = Field(..., pattern=rf"^{NAME_PATTERN}$", description="The model's name in the records.")
     models_dir: OptionalPath = Field(
-        None, description=f"The folder of models; by default {DEFAULT_MODELS} below the package folder."
+        None, description=f"Folder of the models; by default {DEFAULT_MODELS} below the package folder."
     )
     llamacpp: OptionalPath = Field(
         None,
-        description=f"The folder of the programs; by default {DEFAULT_PACKAGE} below the package folder.",
+        description=f"Folder of the programs; by default {DEFAULT_PACKAGE} below the package folder.",
     )
     arguments: tuple[str, ...] = Field((), description="Further arguments of the program.")
 
     _arguments = field_validator("arguments", mode="before")(names_of)
 
     def models(self, package_dir: Path) -> Path:
-        """The folder of models."""
+        """Return the folder of models."""
         return self.models_dir or package_dir / DEFAULT_MODELS
 
     def program(self, package_dir: Path, *names: str) -> Path:
-        """The first of some programs that is there; raises ActionFailedError if none is."""
+        """Return the first of some programs that exists; raise ActionFailedError if none does."""
         return find_program(self.llamacpp or package_dir / DEFAULT_PACKAGE, *names)
 
 
 class VariantParameters(ModelParameters):
-    """Variants of a model, and how they are run."""
+    """Parameters: variants of a model, and how to run them."""
 
-    variants: tuple[str, ...] = Field(..., min_length=1, description="Such as F16,Q8_0,Q4_K_M.")
-    threads: int = Field(0, ge=0, description="Compute threads; 0 for one for each usable CPU.")
+    variants: tuple[str, ...] = Field(..., min_length=1, description="Variants, such as F16,Q8_0,Q4_K_M.")
+    threads: int = Field(0, ge=0, description="Compute threads; 0 for one per usable CPU.")
     gpu_layers: OptionalCount = Field(
-        None, description="Layers on the GPU; 999 for all. By default the program decides."
+        None, description="Layers on the GPU; 999 for all. If absent, the program decides."
     )
     plain_twins: bool = Field(
         default=False,
-        description="Beside each variant that has an importance matrix its twin without one, such as "
-        "Q4_K_M-PLAIN.",
+        description="Also make each variant that has an importance matrix without one, such as Q4_K_M-PLAIN.",
     )
 
     @model_validator(mode="before")
@@ -109,49 +108,52 @@ class VariantParameters(ModelParameters):
     def _names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             if not re.fullmatch(NAME_PATTERN, name):
-                raise ValueError(f"{name!r} is no variant: use a type of llama.cpp, such as Q4_K_M")
+                raise ValueError(f"{name!r} is not a variant: use a type of llama.cpp, such as Q4_K_M")
         return tuple(dict.fromkeys(value))
 
     @property
     def run_arguments(self) -> list[str]:
-        """Threads and layers, as all programs that compute take them."""
+        """Return arguments for threads and layers, common to all programs that compute."""
         threads = self.threads or len(os.sched_getaffinity(0))
         layers = [] if self.gpu_layers is None else ["--n-gpu-layers", str(self.gpu_layers)]
         return ["--threads", str(threads), *layers, *self.arguments]
 
 
 class VariantAction(Action):
-    """Does one thing with each variant; each is a step of its own, so that a resume goes on with the next."""
+    """Do one thing with each variant; each is a separate step, so a resumed run continues with the next."""
 
     Parameters: ClassVar[type[ComponentParameters]] = VariantParameters
     parameters: VariantParameters
     what: ClassVar[str]
-    """The last part of the scenario, such as ``mmlu``."""
+    """Last part of the scenario, such as ``mmlu``."""
     reason: ClassVar[str]
-    """What is done, for the plan."""
+    """Description of the action for the plan, followed by the model."""
     computes: ClassVar[bool] = True
-    """Whether it runs the model, so that it matters where."""
+    """True if the action runs the model, so that the device matters."""
 
     @abstractmethod
     def command(self, variant: Variant, program: Path, case_dir: Path) -> list[str]:
-        """The command line."""
+        """Return the command line."""
 
     @property
     @abstractmethod
     def programs(self) -> tuple[str, ...]:
-        """The program's names, newest first."""
+        """Names of the program, newest first."""
 
     @abstractmethod
     def run(self, variant: Variant, context: StepContext, case_dir: Path) -> StepOutcome:
-        """Do it."""
+        """Run the program for a variant."""
 
     def plan(self, facts: Facts) -> Plan:
-        """A step for each variant. The files are not looked for: an action before may have to make them."""
+        """Plan a step for each variant.
+
+        The files are not checked: an earlier action may have to make them.
+        """
         names = self.parameters.variants
         return self.plan_for(with_plain_twins(names) if self.parameters.plain_twins else names, facts)
 
     def plan_for(self, names: Iterable[str], facts: Facts) -> Plan:
-        """A step for each of these variants."""
+        """Plan a step for each of these variants."""
         folder = self.parameters.models(facts[PACKAGE_DIR])
         variants = [Variant(self.parameters.model, name, folder) for name in names]
         return Plan(tuple(self._step(variant) for variant in variants))
@@ -170,14 +172,14 @@ class VariantAction(Action):
         return self.run(variant, context, case_dir)
 
     def program(self, context: StepContext) -> Path:
-        """The program on this host; raises ActionFailedError if it is not there."""
+        """Return the program on this host; raise ActionFailedError if it does not exist."""
         return self.parameters.program(context.package_dir, *self.programs)
 
     def file_of(self, variant: Variant) -> Path:
-        """The variant's file.
+        """Return the variant's file.
 
         Raises:
-            ActionFailedError: if it is not there.
+            ActionFailedError: if the file does not exist.
         """
         return variant.require()
 
@@ -193,7 +195,7 @@ class VariantAction(Action):
         verdict: Verdict | None = None,
         complete: bool = True,
     ) -> ParsedOutput:
-        """What was found, as all of these actions give it: each record names model and variant."""
+        """Return the output of an action: each record names model and variant."""
         size = variant.path.stat().st_size if variant.path.is_file() else 0
         text = read_log(log)
         build = build_of(text) or build_number(program, context)
@@ -220,14 +222,14 @@ class VariantAction(Action):
     def _where(
         self, program: Path, context: StepContext, text: str
     ) -> tuple[Mapping[str, MetadataValue], str]:
-        """What the program computed on beside the CPU, and what it said of a GPU that it did not use."""
+        """Return the devices used besides the CPU, and messages about a GPU that was not used."""
         layers = self.parameters.gpu_layers
         devices = None if layers == 0 else listed_devices(program, context.processes, context.log)
         return computed_on(layers, devices), no_gpu(text, layers, devices)
 
 
 def read_log(log: Path) -> str:
-    """A log's text.
+    """Return a log's text.
 
     Raises:
         ParseError: if it cannot be read.

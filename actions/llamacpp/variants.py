@@ -1,4 +1,4 @@
-"""Names that llama.cpp's actions share: where a variant of a model lies, and how its records are called."""
+"""Names shared by llama.cpp's actions: the place of a variant's file, and the scenarios of its records."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from agent.core.records import MetadataValue
 
 DEFAULT_MODELS = "models"
-"""The folder of models below the package folder, where ``models_dir`` is not given."""
+"""Default folder of the models, below the package folder."""
 
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-"""What a model and a variant may be called: both become part of a path and of a scenario."""
+"""Pattern of the names of models and variants: both become part of a path and of a scenario."""
 
 
 PLAIN = "-PLAIN"
-"""The end of the name of a variant that is made without the importance matrix that its twin has."""
+"""Suffix of a variant made without the importance matrix that its twin has."""
 
 _SMALL_BITS = 4
 _NEEDS_MATRIX = re.compile(r"IQ1_.*|IQ2_.*|IQ3_XXS|Q2_K_S")
-"""Types that llama-quantize makes with a matrix only (src/llama-quant.cpp, tensor_requires_imatrix)."""
+"""Types that llama-quantize only makes with a matrix (src/llama-quant.cpp, tensor_requires_imatrix)."""
 
 
 def bits_of(name: str) -> int | None:
-    """Return the least bits of a weight in a type such as F16, Q4_K_M or IQ2_XS; None for other names."""
+    """Return the minimum bits per weight of a type such as F16, Q4_K_M or IQ2_XS; None for other names."""
     match = re.fullmatch(r"(?:BF|F|I?Q|TQ)(\d+)(?:_.*)?", name.upper())
     return int(match[1]) if match else None
 
@@ -42,9 +42,9 @@ def takes_matrix(name: str) -> bool:
 
 
 def with_plain_twins(names: Iterable[str]) -> tuple[str, ...]:
-    """Return variants, each that has an importance matrix followed by its twin that has none.
+    """Return the variants, each one with an importance matrix followed by its twin without one.
 
-    Types that cannot be made without a matrix have no twin.
+    Types that cannot be made without a matrix do not have a twin.
     """
     twins = {
         name: f"{name}{PLAIN}"
@@ -56,11 +56,11 @@ def with_plain_twins(names: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Variant:
-    """One model in one precision: ``<models_dir>/<model>/<model>-<variant>.gguf``.
+    """A model in one precision: ``<models_dir>/<model>/<model>-<variant>.gguf``.
 
     Args:
         model: the model's name, such as ``smollm2-135m``.
-        name: llama.cpp's name of the precision, such as ``F16``, ``Q8_0``, ``Q4_K_M``; upper case.
+        name: llama.cpp's name of the precision, such as ``F16``, ``Q8_0``, ``Q4_K_M``, in upper case.
         models_dir: the folder of all models.
     """
 
@@ -69,14 +69,14 @@ class Variant:
     models_dir: Path
 
     def __post_init__(self) -> None:
-        """Refuse names that would lead out of the folder."""
+        """Refuse names that lead out of the folder."""
         for value in (self.model, self.name):
             if not re.fullmatch(NAME_PATTERN, value):
-                raise ValueError(f"{value!r} is no name: use letters, digits, '.', '_' and '-'")
+                raise ValueError(f"{value!r} is not a valid name: use letters, digits, '.', '_' and '-'")
 
     @property
     def folder(self) -> Path:
-        """The folder of the model's variants."""
+        """Folder of the model's variants."""
         return self.models_dir / self.model
 
     @property
@@ -86,40 +86,40 @@ class Variant:
 
     @property
     def type(self) -> str:
-        """llama.cpp's name of its precision."""
+        """llama.cpp's name of the precision."""
         return self.name.removesuffix(PLAIN)
 
     @property
     def part(self) -> Path:
-        """The file while it is made."""
+        """File name while the variant is being made."""
         return self.path.with_suffix(".part")
 
     def require(self) -> Path:
-        """Return its file.
+        """Return the variant's file.
 
         Raises:
-            ActionFailedError: if it is not there.
+            ActionFailedError: if the file does not exist.
         """
         if not self.path.is_file():
             there = ", ".join(path.name for path in sorted(self.folder.glob("*.gguf"))) or "none"
             raise ActionFailedError(
-                f"{self.path} is not there; variants of {self.model}: {there}",
-                remedy="make it: a LlamaCppQuantize before this action",
+                f"{self.path} does not exist; variants of {self.model}: {there}",
+                remedy="add a LlamaCppQuantize before this action",
             )
         return self.path
 
     def scenario(self, what: str) -> str:
-        """The scenario of its records, such as ``smollm2-135m/Q4_K_M/mmlu``."""
+        """Return the scenario of its records, such as ``smollm2-135m/Q4_K_M/mmlu``."""
         return f"{self.model}/{self.name}/{what}"
 
     @property
     def metadata(self) -> dict[str, MetadataValue]:
-        """What every record of it carries, so that variants can be set side by side."""
+        """Return the metadata of its records, by which variants are compared."""
         return {"model": self.model, "variant": self.name}
 
 
 def variant_files(models_dir: Path, model: str) -> list[Variant]:
-    """The variants of a model that lie in its folder, by name."""
+    """Return the variants of a model in its folder, by name."""
     prefix = f"{model}-"
     return [
         Variant(model, path.stem.removeprefix(prefix), models_dir)

@@ -1,1 +1,1 @@
-"""Accuracy on question sets such as MMLU, by EleutherAI's lm-eval."""
+"""Measure accuracy on question sets such as MMLU, with EleutherAI's lm-eval."""

@@ -1,4 +1,4 @@
-"""lm-eval's command line and environment from a profile's parameters."""
+"""Build lm-eval's command line and environment from a profile's parameters."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ if TYPE_CHECKING:
     from actions.lm_eval.parameters import LmEvalParameters
 
 SHIPPED_TASKS = Path(__file__).with_name("tasks")
-"""Task files that come with the agent, for hosts without a hub."""
+"""Task files shipped with the agent, for hosts without a hub."""
 
 WITH_LLAMA_CPP = Path(__file__).with_name("in_environment") / "with_llama_cpp.py"
-"""What stands for ``python -m lm_eval`` where llama.cpp's server answers."""
+"""Replacement for ``python -m lm_eval`` with llama.cpp's server."""
 
 
 def tasks_folder(asked: LmEvalParameters) -> Path:
-    """The folder of further task files, in which lm-eval is run."""
+    """Return the folder of further task files, which is lm-eval's working folder."""
     return (asked.include_path or SHIPPED_TASKS).absolute()
 
 
 def lm_eval_command(asked: LmEvalParameters, *, url: str, output: Path | str) -> list[str]:
-    """The command.
+    """Return the command line.
 
     Args:
         asked: the parameters.
-        url: of the server, where there is one.
-        output: the folder that gets the results.
+        url: the server's URL, if any.
+        output: the folder for the results.
     """
     python = str(asked.environment.absolute() / "bin" / "python")
     program = [str(WITH_LLAMA_CPP)] if asked.backend == "llama-cpp" else ["-m", "lm_eval"]
@@ -46,7 +46,7 @@ def lm_eval_command(asked: LmEvalParameters, *, url: str, output: Path | str) ->
 
 
 def _batch_size(asked: LmEvalParameters) -> str:
-    """Endpoints cannot be asked how much fits."""
+    """Return the batch size; endpoints cannot determine it automatically."""
     is_remote = asked.backend in ("local-completions", "llama-cpp")
     return "1" if is_remote and asked.batch_size.startswith("auto") else asked.batch_size
 
@@ -66,19 +66,19 @@ def _model_arguments(asked: LmEvalParameters, url: str) -> dict[str, str | int |
 
 
 def lm_eval_environment(asked: LmEvalParameters, key: str = "", devices: str | None = None) -> dict[str, str]:
-    """Return the variables: no hub where that is not wanted, no nvcc, the endpoint's key, and the GPUs.
+    """Return the environment variables: offline mode, no nvcc, the endpoint's key, and the GPUs.
 
     Args:
         asked: the parameters.
-        key: of the endpoint.
-        devices: the GPUs to use; None for all that are visible.
+        key: the key of the endpoint.
+        devices: the GPUs to use; None for all visible ones.
     """
     variables = {
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
-        # FlashInfer's sampler, vLLM's default, is compiled on the host.
+        # FlashInfer's sampler, vLLM's default, would be compiled on the host.
         "VLLM_USE_FLASHINFER_SAMPLER": "0",
-        # As for LoadGen's tests: the same numbers in CUDA_VISIBLE_DEVICES are the same GPUs.
+        # As in LoadGen's tests: equal numbers in CUDA_VISIBLE_DEVICES mean equal GPUs.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     if devices is not None:

@@ -1,4 +1,4 @@
-"""lm-eval in a container: what it must see of the host."""
+"""Run lm-eval in a container: mounts and environment."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def in_container(
     context: StepContext,
     stack: ExitStack,
 ) -> tuple[StepContext, dict[str, MetadataValue]]:
-    """Return the step's context with a container in place of the host's processes, and what its image is.
+    """Return the step's context with a container as process runner, and facts of its image.
 
-    Every file that the parameters name is seen at the same path. The host's cache of the hub is seen
-    too, so that questions are fetched once.
+    All files named by parameters appear at the same paths. So does the host's cache of the hub, so that
+    questions are downloaded once.
 
     Args:
-        asked: what is measured.
-        container: where.
-        case_dir: the folder that gets the results.
-        context: the step's.
-        stack: removes the container when it is closed.
+        asked: the parameters.
+        container: the container to run in.
+        case_dir: the folder for the results.
+        context: the context of the step.
+        stack: removes the container when it closes.
     """
     cache = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser().absolute()
     cache.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Runs lm-eval: MMLU and other question sets, on vLLM, transformers, an endpoint, or llama.cpp's server."""
+"""Run lm-eval: MMLU and other question sets, on vLLM, transformers, an endpoint, or llama.cpp's server."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _PROGRESS = re.compile(r"(?:^|\s)([\w .()-]+?):\s.*?(\d+)/(\d+) \[")
 _TIMEOUT_S = 120.0
 _NOT_HERE = (
-    "a data set or model is not on this host and the hub is not reached: fill its cache where there is a "
-    "network, or give task files that name local data (include_path)"
+    "a data set or model is not on this host, and the hub cannot be reached: fill its cache on a host with a "
+    "network, or use task files with local data (include_path)"
 )
 _REMEDIES = (
     (r"No module named '?lm_eval", "add lm-eval to the environment's requirements"),
@@ -52,10 +52,10 @@ _REMEDIES = (
 
 
 class LmEvalExecutor(Action):
-    """Runs lm-eval once and says what the model reaches.
+    """Run lm-eval once and record the model's scores.
 
     Raises:
-        TypeError: if the parameters are not its own.
+        TypeError: if the parameters are of another component.
     """
 
     Parameters: ClassVar[type[ComponentParameters]] = LmEvalParameters
@@ -65,15 +65,15 @@ class LmEvalExecutor(Action):
         self.asked = cast("LmEvalParameters", parameters)
 
     def plan(self, facts: Facts) -> Plan:
-        """One step.
+        """Plan one step.
 
         Raises:
-            HostError: if the task files or the key are not there.
+            HostError: if the task files or the key are missing.
         """
         asked = self.asked
         if asked.include_path and not asked.include_path.is_dir():
             raise HostError(
-                f"include_path {asked.include_path} is no folder",
+                f"include_path {asked.include_path} is not a folder",
                 remedy="correct the path",
                 lifted_by=lift_of_path(facts, asked.include_path),
             )
@@ -94,7 +94,7 @@ class LmEvalExecutor(Action):
 
     def _run(self, context: StepContext) -> StepOutcome:
         asked = self.asked
-        if asked.load_format == "dummy":  # hours of questions would tell nothing
+        if asked.load_format == "dummy":  # hours of questions would give no information
             output = judge(ParsedOutput("lm_eval", "lm-eval"), asked)
             return StepOutcome(_sentence(output), (output,), context.case_dir(asked.folder, asked.case))
         python = asked.environment / "bin" / "python"
@@ -158,7 +158,7 @@ class LmEvalExecutor(Action):
 
 
 def results_at_the_top(case_dir: Path) -> None:
-    """Move what lm-eval wrote into the case's folder, out of the one that it names after the model's path."""
+    """Move lm-eval's output from the folder named after the model's path into the case's folder."""
     for path in sorted(case_dir.glob("*/**/*")):
         if path.is_file() and path.name.startswith(("results_", "samples_")):
             path.replace(case_dir / path.name)
@@ -168,10 +168,10 @@ def results_at_the_top(case_dir: Path) -> None:
 
 
 def check_echo(url: str, model: str, key: str = "") -> None:
-    """See that an endpoint gives the log-probabilities of a prompt, without which it scores nothing.
+    """Check that an endpoint returns the log-probabilities of a prompt, without which it scores nothing.
 
     Raises:
-        ActionFailedError: if it does not, or does not answer.
+        ActionFailedError: if the endpoint does not return them, or does not answer.
     """
     address = f"{url.rstrip('/').removesuffix('/v1')}/v1/completions"
     body = {"model": model, "prompt": "one two three four", "max_tokens": 1, "echo": True, "logprobs": 1}
@@ -185,21 +185,21 @@ def check_echo(url: str, model: str, key: str = "") -> None:
         shown = error.read(300).decode(errors="replace")
         raise ActionFailedError(
             f"{address} answers {error.code}: {shown}",
-            remedy="see whether it serves this model (endpoint_model), wants a key, and knows echo",
+            remedy="check that it serves this model (endpoint_model), needs no key, and supports echo",
         ) from error
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ActionFailedError(
-            f"{address} gives no completion: {error}", remedy="start the server, or correct endpoint"
+            f"{address} returns no completion: {error}", remedy="start the server, or correct endpoint"
         ) from error
-    if len([value for value in probabilities if value is not None]) < 2:  # noqa: PLR2004 - the prompt's, not one's
+    if len([value for value in probabilities if value is not None]) < 2:  # noqa: PLR2004 - the prompt's, not one token's
         raise ActionFailedError(
-            f"{address} does not echo the prompt's log-probabilities, by which lm-eval scores answers",
-            remedy="llama.cpp's server never does: use backend llama-cpp; vLLM's does",
+            f"{address} does not echo the prompt's log-probabilities, which lm-eval needs to score answers",
+            remedy="use vLLM's server; for llama.cpp's server, use backend llama-cpp",
         )
 
 
 def remedy_of(text: str) -> str:
-    """What to do about a failure that lm-eval told of; empty where nobody knows."""
+    """Return the remedy for a failure that lm-eval reported; empty if unknown."""
     for pattern, remedy in _REMEDIES:
         if found := re.search(pattern, text):
             return remedy.format(*found.groups())
@@ -210,7 +210,7 @@ def _sentence(output: ParsedOutput) -> str:
     scores = [metric for metric in output.metrics if metric.verbosity == 1]
     shown = ", ".join(f"{metric.metadata['task']} {metric.name} {metric.value:.4f}" for metric in scores[:4])
     validity = f"{output.validity.value}: " if output.validity else ""
-    return f"{validity}{shown or 'nothing was asked'}"
+    return f"{validity}{shown or 'no question was asked'}"
 
 
 class _ShownProgress:
@@ -220,7 +220,7 @@ class _ShownProgress:
         self._progress = progress
 
     def line(self, line: str) -> None:
-        """Take a line of output."""
+        """Process a line of output."""
         if found := _PROGRESS.search(line):
             what, done, total = found[1].strip(), int(found[2]), int(found[3])
             if done <= total:

@@ -1,4 +1,4 @@
-"""Whether what a model reaches is what is expected of it."""
+"""Compare a model's scores with the expected ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from actions.lm_eval.parameters import LmEvalParameters
 
 _SCORES = ("acc", "exact_match", "acc_norm")
-"""What a task is judged by: the first of these that it has."""
+"""Metrics that judge a task: the first one that the task has."""
 
 
 def judge(output: ParsedOutput, asked: LmEvalParameters) -> ParsedOutput:
-    """The output with a verdict, and its scores under the model's name."""
+    """Return the output with a verdict, and its scores under the model's name."""
     metrics = tuple(replace(metric, scenario=f"{asked.model}/{metric.scenario}") for metric in output.metrics)
     details = {
         **output.details, "model": asked.model, "backend": asked.backend, "tasks": ", ".join(asked.tasks)
@@ -43,9 +43,9 @@ def _verdict(output: ParsedOutput, asked: LmEvalParameters) -> Verdict:
         return Verdict(Validity.INVALID, (reason,))
     warnings: tuple[str, ...] = ()
     if asked.limit is not None:
-        warnings = (f"limit {asked.limit:g}: a part of the questions alone, so no score of the whole set",)
+        warnings = (f"limit {asked.limit:g}: only a part of the questions, not a score of the whole set",)
     if not asked.reference:
-        why = "no reference is given: the scores are recorded, not judged"
+        why = "without a reference, the scores are recorded but not judged"
         return Verdict(Validity.NOT_APPLICABLE, warnings=(why, *warnings))
     reasons = tuple(_missed(output, asked))
     return Verdict(Validity.INVALID if reasons else Validity.VALID, reasons, warnings)
@@ -72,7 +72,7 @@ def _missed(output: ParsedOutput, asked: LmEvalParameters) -> Iterator[Reason]:
 
 def _bars(asked: LmEvalParameters) -> Iterator[Metric]:
     for task, expected in asked.reference.items():
-        text = f"the least that counts: {asked.threshold:g} of {expected:g}, given by the profile"
+        text = f"the minimum: {asked.threshold:g} of {expected:g}, set by the profile"
         yield Metric(
             "accuracy_threshold", asked.threshold * expected, "ratio", description=text, verbosity=3,
             scenario=f"{asked.model}/{task}",

@@ -1,1 +1,1 @@
-"""MLPerf Inference through LoadGen."""
+"""Run MLPerf Inference with LoadGen."""

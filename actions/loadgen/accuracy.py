@@ -1,4 +1,4 @@
-"""What an accuracy run is worth: the form in which every scorer says it."""
+"""Define the result of an accuracy run, common to all scorers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Accuracy:
     """The scores of an accuracy run, and the verdict on them.
 
     Args:
-        verdict: NOT_APPLICABLE where there is nothing to judge them by.
-        metrics: the scores, what they are judged by, and what explains them.
+        verdict: the verdict; NOT_APPLICABLE if there is nothing to compare the scores with.
+        metrics: the scores, the bars they are compared with, and explanations.
     """
 
     verdict: Verdict
@@ -25,5 +25,5 @@ class Accuracy:
 
 
 def not_judged(why: str, *metrics: Metric) -> Accuracy:
-    """Scores that are recorded, and why they are not judged."""
+    """Return scores that are recorded but not judged, with the reason."""
     return Accuracy(Verdict(Validity.NOT_APPLICABLE, warnings=(why,)), metrics)

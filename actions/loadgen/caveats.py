@@ -1,4 +1,4 @@
-"""What a reader of a result has to know and no log says: what was not measured, what the client added."""
+"""Add warnings that logs do not contain: what was not measured, and the client's share of the latencies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMITS = {
     "tpot_limit": "tpot_latency_s",
     "latency_limit": "target_latency_s",
 }
-"""The code of a missed limit, and where the parsed log's details hold the limit."""
+"""Code of a missed limit, and the path of the limit in the parsed log's details."""
 _LARGE_SHARE = 0.2
 _MS_PER_S = 1000
 _CLIENT = (
@@ -26,22 +26,27 @@ _CLIENT = (
         "client_queue_peak",
         "queue_peak",
         "count",
-        "samples that waited at once in the client for max_in_flight",
+        "most samples that waited in the client because of max_in_flight",
     ),
-    ("client_queue_wait_max", "queue_wait_max_s", "seconds", "longest such wait, which the latencies hold"),
-    ("client_loop_lag_max", "loop_lag_max_s", "seconds", "the most that the client's event loop was late"),
-    ("client_loop_lag_p99", "loop_lag_p99_s", "seconds", "how late it was, 99th percentile"),
+    (
+        "client_queue_wait_max",
+        "queue_wait_max_s",
+        "seconds",
+        "longest such wait, which the latencies include",
+    ),
+    ("client_loop_lag_max", "loop_lag_max_s", "seconds", "maximum delay of the client's event loop"),
+    ("client_loop_lag_p99", "loop_lag_p99_s", "seconds", "its 99th percentile"),
 )
 
 
 def caveats(result: Mapping[str, Any]) -> Iterator[str]:
-    """The warnings that follow from ``harness_result.json``."""
+    """Yield the warnings that follow from ``harness_result.json``."""
     if result.get("cached_tokens") is None:
         yield (
             "cache use unknown: the server reports no cached tokens, so a prefix cache would go unseen. "
             "Switch it off (vLLM: --no-enable-prefix-caching; SGLang: --disable-radix-cache; llama.cpp: "
             "request {cache_prompt: false}), or let the server report it (vLLM: "
-            "--enable-prompt-tokens-details, which tells only what is above 0)"
+            "--enable-prompt-tokens-details, which only reports numbers above 0)"
         )
     if count := (result.get("token_count_sources") or {}).get("chunks"):
         yield (
@@ -66,7 +71,7 @@ def caveats(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _wide(found: Mapping[str, Any]) -> Iterator[str]:
-    """Why the rate that a search ended at may not be the highest valid one."""
+    """Yield reasons why the rate found by a search may not be the highest valid one."""
     rate, bad, asked = found["target_qps"], found["lowest_invalid_qps"], found["precision"]
     if bad is None:
         yield (
@@ -81,7 +86,7 @@ def _wide(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(name: str, value: float | None) -> str:
-    """A setting for people: ``ttft_latency 2 s``."""
+    """Format a setting for people: ``ttft_latency 2 s``."""
     if value is None:
         return f"no {name}"
     if name not in _IN_MS:
@@ -91,10 +96,10 @@ def _shown(name: str, value: float | None) -> str:
 
 
 def client_metrics(client: Mapping[str, Any]) -> Iterator[Metric]:
-    """The harness's own share of the latencies.
+    """Yield the harness's own share of the latencies.
 
     Args:
-        client: that part of ``harness_result.json``.
+        client: the client's part of ``harness_result.json``.
     """
     for name, key, unit, text in _CLIENT:
         if key in client:
@@ -104,22 +109,22 @@ def client_metrics(client: Mapping[str, Any]) -> Iterator[Metric]:
 def blame_client(
     reasons: Iterable[Reason], client: Mapping[str, Any], details: Mapping[str, Any]
 ) -> Iterator[Reason]:
-    """The reasons, with what the client may have had to do with those that are missed latency limits.
+    """Return the reasons; add the client's possible share to missed latency limits.
 
     Args:
-        reasons: why the result is not valid.
+        reasons: the reasons why the result is not valid.
         client: the harness's own share, from ``harness_result.json``.
-        details: of the parsed log, with the limits in seconds.
+        details: details of the parsed log, with the limits in seconds.
     """
     for reason in reasons:
         limit_s = float(details.get(_LIMITS.get(reason.code, ""), 0.0))
-        is_tpot = reason.code == "tpot_limit"  # a mean over an answer's tokens: one stall hardly moves it
+        is_tpot = reason.code == "tpot_limit"  # a mean over an answer's tokens: one stall hardly changes it
         wait_s = 0.0 if is_tpot else float(client.get("queue_wait_max_s", 0.0))
         lag_s = float(client.get("loop_lag_p99_s" if is_tpot else "loop_lag_max_s", 0.0))
         parts, remedies = [], []
         if limit_s and wait_s > _LARGE_SHARE * limit_s:
-            parts.append(f"requests waited up to {wait_s:.3g} s in the client for max_in_flight")
-            remedies.append("raise max_in_flight if the server can take more at once")
+            parts.append(f"requests waited up to {wait_s:.3g} s in the client because of max_in_flight")
+            remedies.append("raise max_in_flight if the server can take more concurrent requests")
         if limit_s and lag_s > _LARGE_SHARE * limit_s:
             parts.append(f"the client's event loop was up to {lag_s:.3g} s late")
             remedies.append("give the client processors of its own")

@@ -1,4 +1,4 @@
-"""A LoadGen test whose processes run in a container: what it must see of the host, and how it gets a key."""
+"""Run a LoadGen test's processes in a container: its mounts and its key."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def in_container(
     case_dir: Path,
     context: StepContext,
 ) -> Iterator[tuple[StepContext, dict[str, MetadataValue]]]:
-    """Yield the step's context with a container in place of the host's processes, and what its image is.
+    """Yield the step's context with a container as process runner, and facts of its image.
 
-    The container is removed afterwards.
-    The harness, the case's folder and every file that the parameters name are seen at the same paths.
+    The container is removed afterwards. The harness, the case's folder and every file that the parameters
+    name appear at the same paths.
 
     Raises:
-        ContainerError: if there is no such container to be had.
+        ContainerError: if the container cannot be started.
         HostError: if a secret variable is not set.
     """
     key = _key(asked)
@@ -58,7 +58,7 @@ def in_container(
 
 
 def key_inside(backend: Mapping[str, Any]) -> dict[str, Any]:
-    """The backend's configuration for a harness in the container: its key, if it has one, is a file there."""
+    """Return the backend's configuration for a harness in the container: its key, if any, is a file there."""
     if not (backend.get("api_key_env") or backend.get("api_key_file")):
         return dict(backend)
     return {**backend, "api_key_env": None, "api_key_file": f"{SECRETS_TARGET}/{_KEY}"}
@@ -71,7 +71,7 @@ def _key(asked: LoadGenParameters) -> str | None:
 
 
 def loadgen_mounts(asked: LoadGenParameters, samples: SampleSet, case_dir: Path) -> list[Mount]:
-    """What a test needs of the host, at the same paths: also a virtual environment, but no /usr."""
+    """Return the mounts of a test, at the same paths; includes a virtual environment, but not /usr."""
     read_only = [HARNESS, PROGRAM, samples.path]
     if (asked.environment / "pyvenv.cfg").is_file():
         read_only.append(asked.environment)
@@ -86,7 +86,7 @@ def loadgen_mounts(asked: LoadGenParameters, samples: SampleSet, case_dir: Path)
 
 
 def behind_links(folder: Path) -> list[Mount]:
-    """What a snapshot in a hub's cache links to: files two folders up, from wherever it is mounted."""
+    """Return the mounts for links of a snapshot in a hub's cache: files two folders up from its mount."""
     snapshot = folder.resolve()
     if snapshot.parent.name != "snapshots" or not (blobs := snapshot.parents[1] / "blobs").is_dir():
         return []
@@ -94,5 +94,5 @@ def behind_links(folder: Path) -> list[Mount]:
 
 
 def _existing(*paths: Path | str | None) -> list[Path]:
-    """Those that are files or folders of the host, and not names of something else."""
+    """Return those that are files or folders of the host, and not other names."""
     return [Path(path) for path in paths if path is not None and Path(path).exists()]

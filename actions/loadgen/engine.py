@@ -1,4 +1,4 @@
-"""An engine that is there for a LoadGen test."""
+"""Define an engine for a LoadGen test."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from actions.llamacpp.server import LlamaCppServer
 
 SMALLER = "smaller_after_out_of_memory"
-"""The fact that names the smaller settings with which a test was repeated."""
+"""Fact with the smaller settings with which a test was repeated."""
 
 
 class OutOfMemoryError(ActionFailedError):
-    """The engine has too little GPU memory with the settings it was given."""
+    """Raised if the GPU memory is too small for the engine's settings."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that is there for a test.
+    """An engine that is ready for a test.
 
     Args:
-        backend: what the harness is told of it.
-        exact_tokens: whether every answer must have exactly ``max_output_tokens`` tokens.
-        facts: what is known of it beside what it says itself.
+        backend: the backend's configuration in the harness.
+        exact_tokens: True if every answer must have exactly ``max_output_tokens`` tokens.
+        facts: facts about the engine that it does not report itself.
         start_qps: a load to start from, in queries/s.
-        server: the server that was started for it.
+        server: the server started for the test, if any.
     """
 
     backend: Mapping[str, Any]
@@ -41,19 +41,19 @@ class Engine:
     server: LlamaCppServer | None = None
 
     def explained(self, error: ActionFailedError) -> ActionFailedError:
-        """The error, with how the server ended if it did: that is the cause, the rest follows from it."""
+        """Return the error with the server's end, if it ended: that is the cause of the failure."""
         death = self.server.death() if self.server else None
         if self.server is None or death is None:
             return error
         return ActionFailedError(
             f"llama.cpp's server {death} during the test; {error.message}",
-            remedy=f"its output is in {self.server.log}; signal 9 without a word there: the host had no "
+            remedy=f"its output is in {self.server.log}; signal 9 without a message means that it had no "
             "memory left",
             details=self.server.last_words(),
         )
 
     def after(self, error: ActionFailedError) -> Engine | None:
-        """The engine for one more attempt behind this error; None where it would end in the same way."""
+        """Return an engine for another attempt after this error; None if it would fail in the same way."""
         if self.backend["type"] != "vllm" or not isinstance(error, OutOfMemoryError):
             return None
         keep_share = NO_ROOM_FOR_CACHE.search(error.message) is not None

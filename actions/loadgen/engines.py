@@ -1,4 +1,4 @@
-"""What answers a LoadGen test: a running endpoint, a llama.cpp server, or vLLM in the harness."""
+"""Start what answers a LoadGen test: a running endpoint, a llama.cpp server, or vLLM in the harness."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 
 
 def engine_name(asked: LoadGenParameters, facts: Facts) -> str:
-    """What answers, and with which settings, in words."""
+    """Return the engine and its settings in words."""
     if asked.server:
         return f"llama.cpp with {asked.server.model}"
     if asked.vllm:
@@ -39,10 +39,10 @@ def engine_name(asked: LoadGenParameters, facts: Facts) -> str:
 
 
 def open_engine(asked: LoadGenParameters, stack: ExitStack, context: StepContext, case_dir: Path) -> Engine:
-    """Make the engine ready; what was started for it ends with ``stack``.
+    """Make the engine ready; everything started for it ends with ``stack``.
 
     Raises:
-        ActionFailedError: if it does not start.
+        ActionFailedError: if the engine does not start.
     """
     if asked.vllm is not None:
         return _vllm(asked, context)
@@ -82,7 +82,7 @@ def open_engine(asked: LoadGenParameters, stack: ExitStack, context: StepContext
 
 
 def _vllm(asked: LoadGenParameters, context: StepContext) -> Engine:
-    assert asked.vllm is not None  # noqa: S101 - the caller has looked
+    assert asked.vllm is not None  # noqa: S101 - checked by the caller
     settings = engine_settings(
         asked.vllm,
         model=asked.model,

@@ -1,8 +1,8 @@
-"""Accuracy on a set with known answers: which completions begin with the right one.
+"""Measure accuracy on a set with known answers: completions that begin with a correct answer.
 
-A model of some size answers some of the questions, and nearly always the same ones when it is decoded
-greedily. So the score is judged by what the same model is known to reach, not by an absolute bar: a broken
-engine, wrong weights or a wrong prompt format fall far below.
+A model of moderate size answers some of the questions, and nearly always the same ones with greedy decoding.
+So the score is compared with the known score of the same model, not with an absolute bar: a broken engine,
+wrong weights or a wrong prompt format score far lower.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 _REFERENCES = Path(__file__).with_name("sample_sets") / "references.json"
 
-# Blanks, quotes, brackets and other marks; not the sign or the point of a number.
+# Blanks, quotes, brackets and other marks; not the sign or the decimal point of a number.
 _LEAD = r"(?:[^\w\-.,]|_|[\-.,](?!\d))*"
 _AFTER_ANSWER = " \t\r\n.,;:!?"
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
-"""How the names of letters begin that are written without blanks between words, or before a particle."""
+"""Unicode name prefixes of letters written without blanks between words, or before a particle."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How a run's answers compare with the known ones.
+    """Comparison of a run's answers with the known ones.
 
     Args:
-        right: the samples answered right.
-        wrong: the others, with what was answered; empty text where there was no answer.
+        right: the samples answered correctly.
+        wrong: the other samples, with their answers; empty text if there was no answer.
     """
 
     right: tuple[str, ...]
@@ -46,23 +46,23 @@ class Score:
 
     @property
     def total(self) -> int:
-        """How many of the samples that were asked have a known answer."""
+        """Number of asked samples with a known answer."""
         return len(self.right) + len(self.wrong)
 
     @property
     def exact_match(self) -> float:
-        """The share answered right, 0 to 1."""
+        """Share of correct answers, 0 to 1."""
         return len(self.right) / self.total
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a model is known to reach on a set.
+    """Known score of a model on a set.
 
     Args:
-        exact_match: the share it answers right, 0 to 1.
-        source: where that was measured, for people.
-        is_same_file: whether it was measured on the very same model file.
+        exact_match: the share of correct answers, 0 to 1.
+        source: origin of the score, for people.
+        is_same_file: True if it was measured with exactly this model file.
     """
 
     exact_match: float
@@ -71,14 +71,15 @@ class Reference:
 
 
 def is_right(text: str, answers: tuple[str, ...], *, symbol: bool = False) -> bool:
-    """Whether a completion begins with one of the answers, as whole words and numbers.
+    """Return True if a completion begins with one of the answers, as whole words and numbers.
 
-    Case, blanks and marks before the answer do not count; a sign, a decimal, a symbol within it (C++) do.
+    Case, blanks and marks before the answer do not matter; a sign, a decimal or a symbol within it (C++)
+    does.
 
     Args:
         text: the completion.
-        answers: the right ones.
-        symbol: they are symbols: their case counts, and no further word may follow on the line, so that
+        answers: the correct ones.
+        symbol: True if they are symbols: case matters, and no other word may follow on the line, so that
             "He" is not found in "he" or "He is a man".
     """
     return any(_begins_with(text, answer, symbol=symbol) for answer in answers)
@@ -102,7 +103,7 @@ def _normal(text: str, *, keep_case: bool) -> str:
 
 
 def _is_whole(last: str, rest: str) -> bool:
-    """Whether a word or number that ends in ``last`` ends there, before ``rest``."""
+    """Return True if a word or number that ends in ``last`` is complete, given the following ``rest``."""
     following = rest[:1]
     kind = unicodedata.category(following)[0] if following else ""
     if last.isdigit() and re.match(r"[.,]\d", rest):
@@ -118,23 +119,23 @@ def score(outputs: Path, samples: SampleSet, asked: int | None = None) -> Score:
     """Score ``outputs.jsonl``.
 
     Args:
-        outputs: the harness's file: an object with ``id`` and ``text`` a line.
+        outputs: the harness's file: an object with ``id`` and ``text`` per line.
         samples: the set, with known answers.
-        asked: how many of its samples were asked on purpose (``accuracy_sample_count_override``); those of
-            the file are scored then. All if None.
+        asked: number of samples asked on purpose (``accuracy_sample_count_override``); the samples in the
+            file are scored then. None for all.
 
     Raises:
-        ParseError: if the file is missing, a line is not whole, or not all that was asked was answered.
+        ParseError: if the file is missing, a line is incomplete, or an asked sample has no answer.
     """
     texts = _read(outputs)
     needed = len(samples.ids) if not asked else min(asked, len(samples.ids))
     known = sum(name in texts for name in samples.ids)
     if known < needed or len(texts) > known:
-        foreign = f", {len(texts) - known} others are not of the set" if len(texts) > known else ""
+        foreign = f", {len(texts) - known} others are not in the set" if len(texts) > known else ""
         raise ParseError(
             f"{known} of {needed} samples of {samples.name} were answered{foreign}",
             where=str(outputs),
-            remedy="the accuracy run left samples out: see the step's log and run it again",
+            remedy="the accuracy run skipped samples: see the step's log and run it again",
         )
     right, wrong = [], {}
     for name, answers in samples.answers.items():
@@ -148,7 +149,7 @@ def score(outputs: Path, samples: SampleSet, asked: int | None = None) -> Score:
         raise ParseError(
             f"none of the {known} samples that were answered has a known answer",
             where=str(outputs),
-            remedy="ask more samples, or use a set in which each has answers",
+            remedy="use more samples, or a set in which each sample has answers",
         )
     return Score(tuple(right), wrong)
 
@@ -156,7 +157,7 @@ def score(outputs: Path, samples: SampleSet, asked: int | None = None) -> Score:
 def _read(outputs: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     try:
-        # Not splitlines: an answer may hold U+2028, and JSON leaves it as it is.
+        # Not splitlines: an answer may contain U+2028, which JSON does not escape.
         for line in outputs.read_text(encoding="utf-8").split("\n"):
             if line.strip():
                 row = json.loads(line)
@@ -165,7 +166,7 @@ def _read(outputs: Path) -> dict[str, str]:
         raise ParseError(
             f"the answers cannot be read: {error}",
             where=str(outputs),
-            remedy="the accuracy run wrote no whole answers: see the step's log and run it again",
+            remedy="the accuracy run wrote incomplete answers: see the step's log and run it again",
         ) from error
     return texts
 
@@ -173,15 +174,16 @@ def _read(outputs: Path) -> dict[str, str]:
 def find_reference(
     model: str, model_sha256: str, samples: SampleSet, scored: Score | None = None
 ) -> Reference | None:
-    """What ships for a model and a set, found by its content; of the same samples where it is a part.
+    """Return the shipped score for a model and a set, matched by content; for a part, by its samples.
 
-    None where nothing ships, and where the model is known to answer none right: any engine would pass.
+    Return None if no score is shipped, or if the model is known to answer nothing correctly: any engine would
+    pass.
 
     Args:
         model: the model's name in the records.
-        model_sha256: of its file; empty where it is not known, as behind an endpoint.
+        model_sha256: the SHA-256 of its file; empty if unknown, as for an endpoint.
         samples: the set.
-        scored: the score that is judged by it; of all samples if None.
+        scored: the score to judge; determines the samples. None for all samples.
     """
     entries = [
         entry
@@ -205,19 +207,19 @@ def find_reference(
 def judge_answers(
     scored: Score, reference: Reference | None, threshold: float, *, model: str, set_name: str
 ) -> Accuracy:
-    """Judge a score by what the model is known to reach.
+    """Judge a score by the known score of the model.
 
     Args:
         scored: the score.
-        reference: what is known; None where nothing is.
-        threshold: the least share of it that counts.
+        reference: the known score; None if unknown.
+        threshold: the minimum share of the known score.
         model: the model's name.
-        set_name: the set's.
+        set_name: the set's name.
     """
     metrics = tuple(_metrics(scored, reference, threshold))
     if reference is None:
         why = (
-            f"no reference accuracy is known for {model} on {set_name}: the score is recorded, not judged; "
+            f"no reference accuracy is known for {model} on {set_name}: the score is recorded only; "
             "give accuracy_reference"
         )
         return not_judged(why, *metrics)
@@ -245,5 +247,5 @@ def _metrics(scored: Score, reference: Reference | None, threshold: float) -> It
         text = f"exact_match expected of this model: {reference.source}"
         yield Metric("exact_match_reference", reference.exact_match, "ratio", description=text, verbosity=2)
         least = threshold * reference.exact_match
-        text = f"the least that counts: {threshold:g} of the reference"
+        text = f"the minimum: {threshold:g} of the reference"
         yield Metric("exact_match_threshold", least, "ratio", description=text, verbosity=2)

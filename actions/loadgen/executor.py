@@ -1,4 +1,4 @@
-"""MLPerf Inference by LoadGen: one test, a scenario in a mode, against a server or an engine."""
+"""Run MLPerf Inference with LoadGen: one test, a scenario in a mode, against a server or an engine."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ _HEADLINES = 2
 
 
 class LoadGenExecutor(Action):
-    """Runs LoadGen once and says whether its result counts.
+    """Run LoadGen once and judge whether its result counts.
 
     Raises:
-        TypeError: if the parameters are not its own.
+        TypeError: if the parameters are of another component.
     """
 
     Parameters: ClassVar[type[ComponentParameters]] = LoadGenParameters
@@ -67,9 +67,9 @@ class LoadGenExecutor(Action):
         self.asked = cast("LoadGenParameters", parameters)
 
     def plan(self, facts: Facts) -> Plan:
-        """One step; what can be known to be wrong before it is a refusal.
+        """Plan one step; refuse errors that can be found in advance.
 
-        The environment is not looked for: a dependency may still have to make it.
+        The environment is not checked: a dependency may still have to create it.
 
         Raises:
             HostError: if the data set, user.conf or key cannot be read.
@@ -90,7 +90,7 @@ class LoadGenExecutor(Action):
         return Plan((step,))
 
     def _timed_s(self) -> float:
-        """Seconds that the timed part lasts at least; an accuracy run ends with its samples."""
+        """Return the minimum duration of the timed part in seconds; an accuracy run ends with its samples."""
         if self.asked.mode == "accuracy":
             return 0.0
         return _LOADGEN_DURATION_S if self.asked.min_duration is None else self.asked.min_duration
@@ -103,8 +103,8 @@ class LoadGenExecutor(Action):
                 check_reference(asked, samples)
             if asked.samples and asked.samples > len(samples.ids):
                 raise HostError(
-                    f"{asked.samples} samples are asked for, but {asked.dataset} holds {len(samples.ids)}",
-                    remedy="lower samples, or leave it out for all of them",
+                    f"{asked.samples} samples are requested, but {asked.dataset} has {len(samples.ids)}",
+                    remedy="lower samples, or remove it to use all",
                     lifted_by=LiftedBy.NOTHING,
                 )
         for name in ("user_conf", "api_key_file"):
@@ -177,7 +177,7 @@ class LoadGenExecutor(Action):
     def _set_beside_published(
         self, output: ParsedOutput, result: Mapping[str, Any], case_dir: Path, facts: Facts
     ) -> None:
-        """Set the figure of this host's GPUs beside published ones; an endpoint's GPUs are unknown."""
+        """Set the result of this host's GPUs beside published ones; an endpoint's GPUs are unknown."""
         if self.asked.mode != "performance" or self.asked.vllm is None:
             return
         names = [gpu.name for gpu in visible_gpus(facts)] or [gpu.name for gpu in facts[AMD_GPUS]]
@@ -189,7 +189,7 @@ class LoadGenExecutor(Action):
     def _test(
         self, engine: Engine, samples: SampleSet, case_dir: Path, context: StepContext
     ) -> tuple[Engine, dict[str, Any]]:
-        """Run the test; once more with a smaller engine if the GPU's memory does not do."""
+        """Run the test; repeat it with a smaller engine if the GPU's memory is too small."""
         config = harness_config(self.asked, engine, samples=samples, case_dir=case_dir)
         try:
             return engine, run_harness(self.asked, config, context=context, case_dir=case_dir)
@@ -197,7 +197,7 @@ class LoadGenExecutor(Action):
             smaller = engine.after(error)
             if smaller is None:
                 raise engine.explained(error) from error
-            context.progress.update(f"out of GPU memory: once more with {smaller.facts[SMALLER]}")
+            context.progress.update(f"out of GPU memory: retrying with {smaller.facts[SMALLER]}")
         config = harness_config(self.asked, smaller, samples=samples, case_dir=case_dir)
         return smaller, run_harness(self.asked, config, context=context, case_dir=case_dir)
 
@@ -226,7 +226,7 @@ class LoadGenExecutor(Action):
 
 
 def _sentence(output: ParsedOutput) -> str:
-    """The outcome in a line."""
+    """Return the outcome in a line."""
     verdict = output.verdict
     assert verdict is not None  # noqa: S101 - merge always gives one
     shown = ", ".join(

@@ -1,4 +1,4 @@
-"""Runs the harness: its configuration from a profile's parameters, its progress, its result."""
+"""Run the harness: write its configuration from the parameters, show its progress, read its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CONFIG_NAME = "harness.json"
 RESULT_NAME = "harness_result.json"
 HARNESS = Path(__file__).with_name("in_environment") / "harness"
-"""The package that runs in the benchmark's own environment."""
+"""Package that runs in the benchmark's own environment."""
 
 _BESIDE_THE_HARNESS = (
     CONFIG_NAME,
@@ -36,11 +36,11 @@ _BESIDE_THE_HARNESS = (
     "summary.json",
     "benchmark_report_*.html",
 )
-"""What the action and its report write; the harness's own files are known to the harness."""
+"""Files written by the action and its report; the harness knows its own files."""
 _AUTO_SHARES = {"Offline": 1.15}
-"""Above what a short probe reaches, since a long test has less of a ramp: so that it is not too short."""
+"""Shares for an automatic load in Offline: above a short probe's rate, since a long test has less ramp-up."""
 _PACED_SHARE = 0.5
-"""An accuracy run in Server is paced too."""
+"""Share for an automatic load in other scenarios; an accuracy run in Server is paced too."""
 _DEFAULT_SHARES = {"Offline": 1.0, "SingleStream": 0.5, "MultiStream": 0.5}
 _ENGINE_ERRORS = {
     "connection",
@@ -54,7 +54,7 @@ _ENGINE_ERRORS = {
 
 
 def remove_stale(case_dir: Path) -> None:
-    """Remove what an interrupted attempt left, so that it is never taken for this one's; nothing else."""
+    """Remove files of an interrupted attempt, which could be mistaken for this one's; keep all others."""
     remove_outputs(case_dir)
     for pattern in _BESIDE_THE_HARNESS:
         for path in case_dir.glob(pattern):
@@ -62,20 +62,20 @@ def remove_stale(case_dir: Path) -> None:
 
 
 def harness_environment() -> dict[str, str]:
-    """Return the variables with which an environment's Python finds the harness."""
-    # A single entry: the environment's own packages are found behind it.
+    """Return the environment variables by which an environment's Python finds the harness."""
+    # A single entry: the environment's own packages come after it.
     return {"PYTHONPATH": str(HARNESS.parent), "PYTHONUNBUFFERED": "1"}
 
 
 def harness_command(parameters: LoadGenParameters, config: Path | str) -> list[str]:
-    """The command line of the harness."""
+    """Return the command line of the harness."""
     return [str(interpreter(parameters.environment)), "-m", "harness", str(config)]
 
 
 def harness_config(
     parameters: LoadGenParameters, engine: Engine, *, samples: SampleSet, case_dir: Path
 ) -> dict[str, Any]:
-    """The harness's configuration (``harness.config.HarnessConfig``)."""
+    """Return the harness's configuration (``harness.config.HarnessConfig``)."""
     asked = parameters
     is_tuned = (
         asked.target_qps == AUTO and asked.mode == "performance" and asked.loadgen_scenario != "Offline"
@@ -109,7 +109,7 @@ def harness_config(
 
 
 def _load_share(asked: LoadGenParameters) -> float | None:
-    """The load as a share of what the warm-up measures; None where the load is given as a number."""
+    """Return the load as a share of the warm-up's measurement; None if the load is a number."""
     if asked.target_qps == AUTO:
         return _AUTO_SHARES.get(asked.loadgen_scenario, _PACED_SHARE)
     loads = (asked.target_qps, asked.target_latency_ms)
@@ -123,8 +123,8 @@ def run_harness(
     """Run one LoadGen test and return ``harness_result.json``.
 
     Raises:
-        ActionFailedError: if the test has no result; with the harness's reason and remedy.
-        InterruptedRunError: if the run was told to stop.
+        ActionFailedError: if the test has no result; includes the harness's reason and remedy.
+        InterruptedRunError: if the run was asked to stop.
     """
     path = case_dir / CONFIG_NAME
     replace_text(path, json.dumps(config, indent=2) + "\n")
@@ -179,14 +179,14 @@ class _ShownProgress:
         self._progress = progress
 
     def line(self, line: str) -> None:
-        """Take a line of output; one that is no progress is left to the log."""
+        """Process a line of output; lines that are not progress only go to the log."""
         if not line.startswith('{"event": "progress"'):
             return
         try:
             told = json.loads(line)
             phase, completed, elapsed_s = str(told["phase"]), int(told["completed"]), float(told["elapsed_s"])
         except (ValueError, KeyError, TypeError):
-            return  # cut in the middle: the next line says the same
+            return  # truncated: the next line repeats it
         shown = told.get("note") or self._PHASES.get(phase, "running")
         message = f"{shown}: {told.get('detail') or f'{completed} samples'}"
         if elapsed_s > 0 and completed:

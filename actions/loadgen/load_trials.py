@@ -1,4 +1,4 @@
-"""The trials of a search for a load, as records beside the result that they led to."""
+"""Record the trials of a load search beside the result that they led to."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SHOWN = ("samples_per_second", "tokens_per_second", "ttft_p99", "tpot_p99", "la
 
 
 def trial_metrics(scenario: str, result: Mapping[str, Any], case_dir: Path) -> Iterator[Metric]:
-    """What each trial offered and measured, under a scenario of its own.
+    """Yield the offered load and the results of each trial, under its own scenario.
 
     Args:
         scenario: the test's scenario.
         result: ``harness_result.json``.
-        case_dir: the test's folder, with the trials' folders below.
+        case_dir: the test's folder, which contains the trials' folders.
     """
     for number, trial in enumerate((result.get("tuning") or {}).get("trials", []), start=1):
         own = f"{scenario}/trial-{number:02d}"
@@ -39,7 +39,7 @@ def trial_metrics(scenario: str, result: Mapping[str, Any], case_dir: Path) -> I
         try:
             parsed = parse_folder(case_dir / trial["folder"])
         except ParseError:
-            continue  # the trial's own logs say why; the result does not depend on them
+            continue  # the trial's own logs have the cause; the result does not depend on them
         for metric in parsed.metrics:
             if metric.name in _SHOWN:
                 yield Metric(

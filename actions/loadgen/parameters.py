@@ -1,4 +1,4 @@
-"""What a profile may ask of LoadGenExecutor."""
+"""Parameters of LoadGenExecutor."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 _HUNDRED = 100.0
 AUTO = "auto"
-"""The load that has to be found."""
+"""Value of a load that the test searches for."""
 _MOST_SHARE = 2
 
 
 def as_share(load: float | str | None) -> float | None:
-    """The share (0.6) in ``60%``; None where it is no percentage."""
+    """Return the share (0.6) in ``60%``; None if the load is not a percentage."""
     match = _PERCENT.fullmatch(load) if isinstance(load, str) else None
     return float(match[1]) / _HUNDRED if match else None
 
@@ -46,12 +46,12 @@ def _load(value: Any) -> Any:
                     f"{value!r} is neither a number, a percentage such as 60%, nor {AUTO}"
                 ) from None
         if not 0 < share <= _MOST_SHARE:
-            raise ValueError(f"{value} is not above 0 % and up to {_MOST_SHARE:.0%} of what was measured")
+            raise ValueError(f"{value} must be above 0 % and at most {_MOST_SHARE:.0%} of the measured load")
     return value
 
 
 Load = Annotated[float | str, BeforeValidator(_load)]
-"""A number, or a percentage of what the warm-up measures."""
+"""A number, or a percentage of the load that the warm-up measures."""
 
 ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "target_qps": ("Offline", *SERVER_SCENARIOS),
@@ -60,13 +60,13 @@ ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "tpot_latency_ms": SERVER_SCENARIOS,
     "samples_per_query": ("MultiStream",),
 }
-"""Parameters that LoadGen would read in these scenarios and ignore in others."""
+"""Parameters that LoadGen reads only in these scenarios, and would ignore in others."""
 
 Milliseconds = Annotated[float, Field(gt=0)]
 
 
 class HarnessVllmParameters(VllmParameters):
-    """vLLM in the harness's process, where some of the engine's arguments are fixed."""
+    """vLLM in the harness's process, with some engine arguments fixed."""
 
     @field_validator("llm_config")
     @classmethod
@@ -77,19 +77,21 @@ class HarnessVllmParameters(VllmParameters):
 
 
 class LoadGenParameters(ComponentParameters):
-    """One LoadGen test: a scenario in a mode."""
+    """Parameters of one LoadGen test: a scenario in a mode."""
 
     model: str = Field(description="The model's name in the records, such as llama3.1-8b.")
-    loadgen_model: str = Field("", description="Its name in LoadGen's configuration; dots become _.")
+    loadgen_model: str = Field(
+        "", description="Its name in LoadGen's configuration; by default the model's, with _ for dots."
+    )
     loadgen_scenario: Literal["Offline", "Server", "Interactive", "SingleStream", "MultiStream"] = Field(
         description="LoadGen's scenario; Interactive is Server with the interactive limits."
     )
-    mode: Literal["performance", "accuracy"] = Field("performance", description="What is tested.")
-    environment: Path = Field(description="Folder of the Python environment that has LoadGen.")
+    mode: Literal["performance", "accuracy"] = Field("performance", description="Mode of the test.")
+    environment: Path = Field(description="Folder of the Python environment with LoadGen.")
 
     container: OptionalContainer = Field(
         None,
-        description="The container that the test runs in; environment is the image's own, or one of the "
+        description="The container to run the test in; environment is a folder of its image, or one of the "
         "host, which is mounted.",
     )
 
@@ -99,24 +101,28 @@ class LoadGenParameters(ComponentParameters):
         "group>; or give server.",
     )
     endpoint_model: str = Field(
-        "", description="The model to ask the endpoint for; if empty, it must serve one called as model."
+        "", description="Name of the model at the endpoint; if empty, it must serve one named like model."
     )
-    server: ServerParameters | None = Field(None, description="A llama.cpp server for the test's duration.")
+    server: ServerParameters | None = Field(None, description="A llama.cpp server to start for the test.")
     vllm: HarnessVllmParameters | None = Field(None, description="vLLM in the harness's process.")
     api_key_env: str = Field("", description="Environment variable that holds the endpoint's key.")
     api_key_file: Path | None = Field(None, description="File that holds the endpoint's key.")
     request: dict[str, Any] = Field(default_factory=dict, description="Further fields of every request.")
-    connect_timeout: Seconds = Field(10.0, description="Time the endpoint may take to be there and loaded.")
-    max_in_flight: int = Field(512, ge=1, description="Requests under way at once.")
+    connect_timeout: Seconds = Field(
+        10.0, description="Time limit for the endpoint to have its model loaded."
+    )
+    max_in_flight: int = Field(512, ge=1, description="Maximum number of concurrent requests.")
 
     dataset: str = Field("short-prompts", description="A shipped set, a file of JSON lines, or synthetic.")
-    samples: int | None = Field(None, ge=1, description="Only the first so many samples; synthetic: 256.")
+    samples: int | None = Field(
+        None, ge=1, description="Use only this many samples, from the first; synthetic: 256."
+    )
     input_tokens: int = Field(128, ge=1, description="Synthetic: mean input length, in tokens.")
     input_tokens_max: int | None = Field(
         None,
         ge=1,
-        description="Longest input, in tokens. Synthetic: the mean if absent; of any other set, samples that "
-        "are longer are left out.",
+        description="Longest input, in tokens. Synthetic: by default the mean. In any other set, longer "
+        "samples are skipped.",
     )
     seed: int = Field(1, description="Synthetic: the same seed gives the same samples.")
 
@@ -131,39 +137,46 @@ class LoadGenParameters(ComponentParameters):
         "Server: p99 limit of whole answers, in place of the two token limits. Milliseconds.",
     )
     ttft_latency_ms: Milliseconds | None = Field(
-        None, description="Server: p99 limit of the first token, ms."
+        None, description="Server: p99 limit of the time to first token, ms."
     )
     tpot_latency_ms: Milliseconds | None = Field(None, description="Server: p99 limit per output token, ms.")
-    trial_duration: Seconds = Field(30.0, description="target_qps auto: a trial's least duration.")
-    trial_queries: int = Field(700, ge=1, description="target_qps auto: a trial's least queries.")
-    load_precision: Share = Field(0.02, lt=1, description="target_qps auto: how close the search comes.")
-    most_trials: int = Field(12, ge=1, description="target_qps auto: trials at most.")
-    min_duration: Seconds | None = Field(None, description="Least duration; seconds or hh:mm:ss.")
-    min_query_count: int | None = Field(None, ge=1, description="Least number of queries.")
+    trial_duration: Seconds = Field(30.0, description="target_qps auto: minimum duration of a trial.")
+    trial_queries: int = Field(
+        700, ge=1, description="target_qps auto: minimum number of queries of a trial."
+    )
+    load_precision: Share = Field(
+        0.02, lt=1, description="target_qps auto: precision of the search, as a share."
+    )
+    most_trials: int = Field(12, ge=1, description="target_qps auto: maximum number of trials.")
+    min_duration: Seconds | None = Field(None, description="Minimum duration; seconds or hh:mm:ss.")
+    min_query_count: int | None = Field(None, ge=1, description="Minimum number of queries.")
     samples_per_query: int | None = Field(None, ge=1, description="MultiStream: samples in one query.")
-    performance_sample_count: int | None = Field(None, ge=1, description="Samples loaded; all if absent.")
-    user_conf: Path | None = Field(None, description="A user.conf whose lines win over these parameters.")
+    performance_sample_count: int | None = Field(
+        None, ge=1, description="Number of samples to load; by default all."
+    )
+    user_conf: Path | None = Field(None, description="A user.conf whose lines override these parameters.")
 
     max_output_tokens: int = Field(128, ge=2, description="Output tokens of each sample.")
-    warmup_samples: int = Field(16, ge=0, description="Samples before the timed part, not counted.")
-    sample_timeout: Seconds = Field(300.0, description="Longest time for one sample; seconds or hh:mm:ss.")
-    timeout: Seconds | None = Field(None, description="Longest time for the test; seconds or hh:mm:ss.")
+    warmup_samples: int = Field(16, ge=0, description="Uncounted samples before the timed part.")
+    sample_timeout: Seconds = Field(300.0, description="Time limit for one sample; seconds or hh:mm:ss.")
+    timeout: Seconds | None = Field(None, description="Time limit for the test; seconds or hh:mm:ss.")
 
     tokenizer: Path | None = Field(
         None,
-        description="Folder of the model's tokenizer. Accuracy: where answers are tokens; vLLM's model if "
-        "absent. With an endpoint: some answers' tokens are counted a second time by it.",
+        description="Folder of the model's tokenizer. Accuracy: needed for token answers; by default vLLM's "
+        "model. With an endpoint: counts some answers' tokens a second time.",
     )
     mlperf_round: str = Field(
-        "", description="Accuracy: the round of MLPerf that judges, such as v6.1; newest."
+        "", description="Accuracy: the MLPerf round whose targets apply, such as v6.1; by default the newest."
     )
     accuracy_threshold: Share | None = Field(
-        None, description="Least share of the reference's accuracy, 0 to 1; 0.9, or MLPerf's 0.99 for ROUGE."
+        None,
+        description="Minimum share of the reference accuracy, 0 to 1; by default 0.9, for ROUGE 0.99.",
     )
     accuracy_reference: Share | dict[str, float] | None = Field(
         None,
-        description="Accuracy expected of this model: 0 to 1, or for ROUGE {rouge1: 38.8, rougeL: 24.5} in "
-        "percent, also for a part of the set; that which is known if absent.",
+        description="Expected accuracy of this model: 0 to 1, or for ROUGE {rouge1: 38.8, rougeL: 24.5} in "
+        "percent, also for a part of the set; by default the known one.",
     )
 
     @field_validator(
@@ -179,7 +192,7 @@ class LoadGenParameters(ComponentParameters):
     @classmethod
     def _known_round(cls, value: str) -> str:
         if value and value not in rounds():
-            raise ValueError(f"{value} is none of the rounds {', '.join(rounds())}")
+            raise ValueError(f"{value} is not one of the rounds {', '.join(rounds())}")
         return value
 
     @field_validator("accuracy_reference")
@@ -187,7 +200,7 @@ class LoadGenParameters(ComponentParameters):
     def _known_scores(cls, value: float | dict[str, float] | None) -> float | dict[str, float] | None:
         for name, score in value.items() if isinstance(value, dict) else ():
             if name not in SCORES or not 0 < score <= _HUNDRED:
-                raise ValueError(f"{name}: {score:g} is no score in percent of {', '.join(SCORES)}")
+                raise ValueError(f"{name}: {score:g} is not a score in percent of {', '.join(SCORES)}")
         return value
 
     @model_validator(mode="after")
@@ -207,12 +220,12 @@ class LoadGenParameters(ComponentParameters):
                 "(server), or vLLM in the process (vllm)"
             )
         if not self.endpoint and (self.endpoint_model or self.api_key_env or self.api_key_file):
-            yield "endpoint_model, api_key_env and api_key_file belong to endpoint alone"
+            yield "endpoint_model, api_key_env and api_key_file need endpoint"
         if self.api_key_env and self.api_key_file:
             yield "api_key_env and api_key_file: give one of them"
         if "." in self.loadgen_model:
             yield (
-                f"loadgen_model {self.loadgen_model} has a dot: LoadGen would take it for no model and apply "
+                f"loadgen_model {self.loadgen_model} has a dot: LoadGen would not know the model and apply "
                 f"default limits; write {self.loadgen_model.replace('.', '_')}"
             )
 
@@ -232,11 +245,11 @@ class LoadGenParameters(ComponentParameters):
         for name in ("target_qps", "target_latency_ms"):
             load = getattr(self, name)
             if load == AUTO and name == "target_latency_ms":
-                yield f"{name} is {AUTO}: only target_qps is looked for"
+                yield f"{name} is {AUTO}: only target_qps can be searched for"
             if isinstance(load, float | int) and load <= 0:
                 yield f"{name} is {load:g}; it must be above 0"
             if (as_share(load) or 0) > 1 and self.loadgen_scenario != "Offline":
-                yield f"{name} is {load}: more than 100 % of what was measured is for Offline alone"
+                yield f"{name} is {load}: more than 100 % of the measured load is only allowed in Offline"
 
     def _about_the_scenario(self) -> Iterator[str]:
         for name, scenarios in ONLY_IN.items():
@@ -246,7 +259,7 @@ class LoadGenParameters(ComponentParameters):
 
     @property
     def tuning(self) -> dict[str, float]:
-        """How the search for the load goes (``harness.tuning.Tuning``)."""
+        """Return the parameters of the load search (``harness.tuning.Tuning``)."""
         return {
             "trial_s": self.trial_duration,
             "trial_queries": self.trial_queries,
@@ -256,11 +269,11 @@ class LoadGenParameters(ComponentParameters):
 
     @property
     def name_in_loadgen(self) -> str:
-        """The model's name as LoadGen's configuration spells it."""
+        """The model's name in LoadGen's configuration."""
         return self.loadgen_model or self.model.replace(".", "_")
 
     @property
     def case(self) -> str:
-        """Name of the folder of raw logs: this element's scenario, or what it tests."""
+        """Name of the folder of raw logs: this element's scenario, or its model, scenario and mode."""
         name = self.scenario or f"{self.model}-{self.loadgen_scenario}-{self.mode}"
         return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip(".").lower()

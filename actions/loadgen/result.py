@@ -1,4 +1,7 @@
-"""One parsed output from what a test left: LoadGen's logs, the harness's result, the accuracy score."""
+"""Merge the results of a test into one parsed output.
+
+The sources are LoadGen's logs, the harness's result and the accuracy score.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,17 @@ _SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity
 
 @dataclass(frozen=True)
 class Tested:
-    """What was tested.
+    """A finished test.
 
     Args:
-        parameters: what the profile asked for.
+        parameters: the parameters.
         samples: the samples that were sent.
-        samples_sha256: of their file.
+        samples_sha256: the SHA-256 of their file.
         result: ``harness_result.json``.
-        exact_tokens: whether every answer must have exactly ``max_output_tokens`` tokens.
-        server: what the server that was started says of itself, and the model's file.
-        limit_samples_per_s: what the GPUs could do at most for this model, where that is known.
-        accuracy: in accuracy mode, where there is something to score by.
+        exact_tokens: True if every answer must have exactly ``max_output_tokens`` tokens.
+        server: facts from the server that was started, and about the model's file.
+        limit_samples_per_s: upper bound of the GPUs for this model, if known.
+        accuracy: the score, in accuracy mode, if there is a reference.
     """
 
     parameters: LoadGenParameters
@@ -49,7 +52,7 @@ class Tested:
 
 
 def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
-    """What the logs say, with the harness's numbers and a verdict on all that would spoil the result."""
+    """Return the logs' output with the harness's numbers and a verdict on all that spoils the result."""
     asked = tested.parameters
     client = tested.result.get("client") or {}
     verdict = parsed.verdict or Verdict(
@@ -57,7 +60,7 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
     )
     if asked.mode == "accuracy" and ACCURACY_NOT_JUDGED in verdict.warnings:
         others = tuple(warning for warning in verdict.warnings if warning != ACCURACY_NOT_JUDGED)
-        verdict = Verdict(Validity.VALID, warnings=others)  # the score has the word, below
+        verdict = Verdict(Validity.VALID, warnings=others)  # the score decides, below
     replies = judge(_replies(tested.result))
     spoiled = (
         *_other_test(parsed, asked),
@@ -88,7 +91,7 @@ def merge(parsed: ParsedOutput, tested: Tested) -> ParsedOutput:
 
 
 def _replies(result: Mapping[str, Any]) -> Replies:
-    """What the harness noted of the replies; nothing of an engine in its own process."""
+    """Return the harness's notes on the replies; empty for an engine in its own process."""
     noted = result.get("replies") or {}
     return Replies(
         counts=noted.get("counts") or {},
@@ -104,21 +107,21 @@ def _worst(*validities: Validity) -> Validity:
 
 
 def _other_test(parsed: ParsedOutput, asked: LoadGenParameters) -> Iterator[Reason]:
-    """Yield a reason if the logs are of another scenario or mode than asked for."""
+    """Yield a reason if the logs are of another scenario or mode than requested."""
     scenario = "Server" if asked.loadgen_scenario in SERVER_SCENARIOS else asked.loadgen_scenario
     wanted = {"scenario": scenario, "mode": _LOADGEN_MODES[asked.mode]}
     for name, value in wanted.items():
         found = parsed.details.get(name, value)
         if found != value:
             yield Reason(
-                f"LoadGen's logs are of another test: their {name} is {found}, {value} was asked for",
-                "see that nothing else writes to this case's folder, and run it again",
+                f"LoadGen's logs are of another test: their {name} is {found}, not {value} as requested",
+                "check that nothing else writes to this case's folder, and run it again",
                 code="other_test",
             )
 
 
 def _spoiled(tested: Tested) -> Iterator[Reason]:
-    """What LoadGen cannot know."""
+    """Yield faults that LoadGen cannot detect."""
     result, most = tested.result, tested.parameters.max_output_tokens
     if cached := result.get("cached_tokens"):
         yield Reason(
@@ -134,15 +137,15 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
         yield Reason(
             f"{tokens} output tokens came for {completed} samples; exactly {most} each, {completed * most}, "
             "were enforced",
-            "see that the engine honours ignore_eos and that its context holds prompt and output",
+            "check that the engine honours ignore_eos and that prompt and output fit into its context",
             "max_output_tokens",
             most,
             "output_tokens",
         )
     elif tokens > completed * most:
         yield Reason(
-            f"{tokens} output tokens came for {completed} samples; at most {most} each were asked for",
-            "see how the engine counts tokens",
+            f"{tokens} output tokens came for {completed} samples; at most {most} each were requested",
+            "check how the engine counts tokens",
             "max_output_tokens",
             most,
             "output_tokens",
@@ -152,7 +155,7 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
     if must_be_exact and tokens == completed * most and shortest is not None and shortest != longest:
         yield Reason(
             f"answers have {shortest} to {longest} output tokens; exactly {most} each were enforced",
-            "see how the engine counts tokens",
+            "check how the engine counts tokens",
             "max_output_tokens",
             most,
             "output_tokens",
@@ -160,8 +163,8 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
     if set_by_s := result.get("clock_set_by_s"):
         yield Reason(
             f"the host's clock was set during the test, by {', '.join(f'{step:+g}' for step in set_by_s)} s: "
-            "LoadGen times by it",
-            "let the clock be right before the test begins (chronyc waitsync), then run it again",
+            "LoadGen uses this clock",
+            "wait for a synchronised clock (chronyc waitsync), then run the test again",
             code="clock_set",
         )
     issued = int(result.get("issued", 0))
@@ -172,7 +175,7 @@ def _spoiled(tested: Tested) -> Iterator[Reason]:
 
 
 def _above_the_limit(parsed: ParsedOutput, tested: Tested) -> Iterator[Reason]:
-    """A rate that no GPU of this kind can have: a counting bug, or answers from a cache."""
+    """Yield a reason for a rate above any GPU of this kind: a counting bug, or answers from a cache."""
     rates = {metric.name: metric.value for metric in parsed.metrics}
     rate, limit = rates.get("samples_per_second"), tested.limit_samples_per_s
     if rate is not None and limit is not None and rate > limit:
@@ -197,9 +200,9 @@ def _harness_metrics(parsed: ParsedOutput, result: Mapping[str, Any]) -> Iterato
         ("warmup_samples_per_second", warmup.get("samples_per_second"), "samples/s", Relativity.HIGHER,
          "rate of the warm-up with all of its samples in flight"),
         ("warmup_latency", warmup.get("latency_s"), "seconds", Relativity.LOWER,
-         "median latency of a query alone in the warm-up"),
+         "median latency of a single query in the warm-up"),
         ("load_bracket_width", bad and bad / found["target_qps"] - 1, "ratio", Relativity.LOWER,
-         "how far above the target_qps that was found the lowest invalid one is"),
+         "distance of the lowest invalid target_qps above the one found"),
     )  # fmt: skip
     for name, value, unit, relativity, description in rows:
         if value is not None and name not in taken:

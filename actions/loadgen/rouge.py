@@ -1,4 +1,4 @@
-"""Accuracy by ROUGE, for sets with reference texts: run by the benchmark's environment, judged here."""
+"""Judge accuracy by ROUGE, for sets with reference texts; the benchmark's environment computes the scores."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 _HUNDRED = 100
 _NO_ABBREVIATIONS = (
-    "rougeLsum was computed without NLTK's punkt_tab, which MLPerf splits sentences with: an abbreviation "
-    "may have ended one, in answer and reference alike; put punkt_tab into NLTK_DATA, or llama-index-core, "
-    "which carries it, into the environment's requirements"
+    "rougeLsum was computed without NLTK's punkt_tab, by which MLPerf splits sentences: an abbreviation "
+    "may have ended one, both in answers and references; add punkt_tab to NLTK_DATA, or llama-index-core, "
+    "which includes it, to the environment's requirements"
 )
 
 
 @dataclass(frozen=True)
 class Bar:
-    """What scores are judged by.
+    """Targets that scores are compared with.
 
     Args:
         targets: a target for each score.
-        source: whose they are, for people.
+        source: origin of the targets, for people.
     """
 
     targets: Mapping[str, Target]
@@ -52,19 +52,19 @@ def rouge_of(
     """Score the accuracy log in a case's folder, in the benchmark's environment.
 
     Args:
-        case_dir: where ``mlperf_log_accuracy.json`` is; ``rouge_result.json`` and ``accuracy.txt`` are left
-            there, the latter in the form that MLPerf's submission checker reads.
+        case_dir: the folder of ``mlperf_log_accuracy.json``; ``rouge_result.json`` and ``accuracy.txt`` are
+            written there, the latter in the format that MLPerf's submission checker reads.
         dataset: the samples that were run.
-        environment: the environment that has rouge_score.
-        encoding: what the answers are: ``utf-8`` or ``int32``.
-        tokenizer: the folder of the model's tokenizer, where they are tokens.
-        context: the step.
+        environment: the environment with rouge_score.
+        encoding: encoding of the answers: ``utf-8`` or ``int32``.
+        tokenizer: the folder of the model's tokenizer, if answers are tokens.
+        context: the context of the step.
 
     Returns:
         the scores as ``harness.rouge`` computes them.
 
     Raises:
-        ActionFailedError: if they cannot be computed; with the remedy.
+        ActionFailedError: if they cannot be computed; includes a remedy.
     """
     result = run_script(
         program_command(environment, "harness.rouge"),
@@ -93,28 +93,30 @@ def judge_rouge(
     expected: Mapping[str, float] | None = None,
     threshold: float | None = None,
 ) -> Accuracy:
-    """Judge scores by the model's official targets, or by what the profile expects.
+    """Judge scores by the model's official targets, or by the profile's expected scores.
 
     Args:
-        result: what ``rouge_of`` found.
+        result: the result of ``rouge_of``.
         model: the model's name.
-        official: its targets; they hold for the whole data set alone.
-        expected: scores by name in percent, in place of the official ones, for a part of the set.
-        threshold: the least share of those that counts; 0.99 if None.
+        official: the official targets; they only apply to the whole data set.
+        expected: scores by name in percent, which replace the official ones, for a part of the set.
+        threshold: the minimum share of the targets; 0.99 if None.
     """
     answered = int(result["gen_num"])
     warnings = () if result["sentence_tokenizer"] == "punkt_tab" else (_NO_ABBREVIATIONS,)
     if expected:
         least = 0.99 if threshold is None else threshold
         targets = {name: Target(target=value, least=least) for name, value in expected.items()}
-        bar = Bar(targets, "given by the profile")
+        bar = Bar(targets, "set by the profile")
     elif official is None:
-        why = f"MLPerf has no accuracy target for {model} in this round: the scores are recorded, not judged"
+        why = (
+            f"MLPerf has no accuracy target for {model} in this round: the scores are recorded but not judged"
+        )
         return not_judged(why, *_metrics(result, None))
     elif answered != official.samples:
         why = (
-            f"{answered} samples were scored and MLPerf's target for {official.model} is for "
-            f"{official.samples}: the scores are recorded, not judged; give accuracy_reference for these"
+            f"{answered} samples were scored, but MLPerf's target for {official.model} is for "
+            f"{official.samples}: the scores are recorded but not judged; set accuracy_reference for these"
         )
         return not_judged(why, *_metrics(result, None))
     else:
@@ -133,7 +135,7 @@ def _missed(result: Mapping[str, Any], bar: Bar) -> Iterator[Reason]:
         if value is None:
             yield Reason(
                 f"{name} is unknown; {least_of}",
-                "answers must be token ids to be counted: use a backend that gives them",
+                "only token ids can be counted: use a backend that returns them",
                 code="accuracy",
             )
         elif value < least:
@@ -146,7 +148,7 @@ def _missed(result: Mapping[str, Any], bar: Bar) -> Iterator[Reason]:
             yield Reason(
                 f"{name} is {value:.8g}; at most {most:.8g} is allowed ({target.most:g} of "
                 f"{target.target:g}, {bar.source})",
-                "see whether generation ends at the end-of-text tokens, and max_output_tokens",
+                "check that generation ends at the end-of-text tokens, and max_output_tokens",
                 code="accuracy",
             )
 
@@ -165,7 +167,7 @@ def _metrics(result: Mapping[str, Any], bar: Bar | None) -> Iterator[Metric]:
         if bar and name in bar.targets:
             target = bar.targets[name]
             least = target.least * target.target / _HUNDRED
-            text = f"the least that counts: {target.least:g} of {target.target:g} % ({bar.source})"
+            text = f"the minimum: {target.least:g} of {target.target:g} % ({bar.source})"
             yield Metric(f"{name}_threshold", least, "ratio", description=text, verbosity=3)
     yield Metric("gen_len", result["gen_len"], "count", description="characters of all answers", verbosity=2)
     if "gen_tok_len" in result:

@@ -1,4 +1,4 @@
-"""Which scorer an accuracy run gets: by what its samples are known by."""
+"""Choose the scorer of an accuracy run by the kind of its samples' references."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _EXACT_MATCH_SHARE = 0.9
 
 
 def check_reference(asked: LoadGenParameters, samples: SampleSet) -> None:
-    """See that what is expected of the model can be compared with what the set is scored by.
+    """Check that the expected accuracy can be compared with the set's kind of score.
 
     Raises:
-        HostError: if it cannot.
+        HostError: if it cannot be compared.
     """
     expected = asked.accuracy_reference
     if isinstance(expected, dict) and (samples.answers or not samples.has_references):
@@ -49,14 +49,14 @@ def score_run(
     model_sha256: str,
     context: StepContext,
 ) -> Accuracy | None:
-    """Score an accuracy run by its set's answers or reference texts; None where it has neither.
+    """Score an accuracy run by the set's answers or reference texts; return None if it has neither.
 
     Args:
-        asked: what the profile asks.
+        asked: the parameters.
         samples: the samples that were run.
         result: ``harness_result.json``.
-        case_dir: where the answers are.
-        model_sha256: of the model's file, where it is known.
+        case_dir: the folder with the answers.
+        model_sha256: the SHA-256 of the model's file, if known.
         context: the step.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Locust: many users at once against a server that generates text."""
+"""Run load tests with Locust: many concurrent users of a server that generates text."""

@@ -1,4 +1,4 @@
-"""LocustLoad: so many users at once ask a server for text, in prompts and replies of exact lengths."""
+"""LocustLoad: concurrent users request text from a server, with prompts and replies of exact lengths."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HEADLINES = 3
 
 @dataclass(frozen=True)
 class _Target:
-    """The server under test, and what is known of it."""
+    """The server under test, and facts about it."""
 
     server: TextServer
     model: str
@@ -46,7 +46,7 @@ class _Target:
 
 
 class LocustLoad(Action):
-    """A step for each number of users; each is a case with a verdict."""
+    """Run a step for each number of users; each is a case with a verdict."""
 
     Parameters: ClassVar[type[ComponentParameters]] = LocustLoadParameters
 
@@ -55,7 +55,7 @@ class LocustLoad(Action):
         self.asked = cast("LocustLoadParameters", parameters)
 
     def plan(self, facts: Facts) -> Plan:  # noqa: ARG002 - any host can be a client
-        """A step for each number of users.
+        """Plan a step for each number of users.
 
         Raises:
             HostError: if the key's variable is not set.
@@ -71,7 +71,7 @@ class LocustLoad(Action):
             tuple(
                 Step(
                     f"users-{users}",
-                    f"measures {asked.endpoint} under {users} user{'s' * (users > 1)} at once, "
+                    f"measures {asked.endpoint} under {users} concurrent user{'s' * (users > 1)}, "
                     f"{asked.input_tokens} tokens in and {asked.output_tokens} out"
                     + (f"; shown at http://127.0.0.1:{asked.web_port}" if asked.web_port else ""),
                     partial(self._run, users),
@@ -93,7 +93,7 @@ class LocustLoad(Action):
             "--spawn-rate", f"{rate:g}",
             "--run-time", f"{math.ceil(asked.duration)}s",
             "--stop-timeout", f"{math.ceil(asked.request_timeout + _GRACE_S)}",
-            # Failed requests are for the verdict; another exit code than 0 is locust's own failure.
+            # Failed requests affect the verdict; an exit code other than 0 is locust's own failure.
             "--exit-code-on-error", "0",
             "--csv", "locust", "--csv-full-history",
         ]  # fmt: skip
@@ -101,7 +101,7 @@ class LocustLoad(Action):
         return command if workers == 1 else [*command, "--processes", str(workers)]
 
     def _shown_by(self) -> list[str]:
-        """Return what shows a test while it runs: locust's web page, or nothing but our own progress."""
+        """Return the options for showing a test: locust's web page, or only the agent's own progress."""
         if not self.asked.web_port:
             return ["--headless", "--only-summary"]
         page = ["--web-host", "127.0.0.1", "--web-port", str(self.asked.web_port)]
@@ -133,10 +133,10 @@ class LocustLoad(Action):
         return StepOutcome(_sentence(output), (output,), case_dir)
 
     def _target(self, context: StepContext) -> _Target:
-        """Find the server, and see that it can do what is asked.
+        """Find the server, and check that it supports the test.
 
         Raises:
-            ActionFailedError: if it does not answer, or its context is too short.
+            ActionFailedError: if the server does not answer, or its context is too small.
         """
         asked = self.asked
         url, facts = context.served_at(asked.endpoint)
@@ -153,7 +153,7 @@ class LocustLoad(Action):
         return _Target(server, model, {**facts, **limits})
 
     def _prepare(self, target: _Target, users: int, case_dir: Path, context: StepContext) -> None:
-        """Write what the users read, and warm the server up."""
+        """Write the users' input, and warm the server up."""
         asked = self.asked
         begin, vocabulary = target.server.token_ids(_plain_text(), target.model)
         prompt = [*begin, *vocabulary * (asked.input_tokens // len(vocabulary) + 1)][: asked.input_tokens]
@@ -192,7 +192,7 @@ class LocustLoad(Action):
         asked = self.asked
         shown = _ShownProgress(context.progress, asked.duration)
         key = {"VCAGENT_LOAD_KEY": os.environ[asked.api_key_env]} if asked.api_key_env else {}
-        for value in key.values():  # whatever the variable is called
+        for value in key.values():  # whatever the name of the variable
             context.processes.secrets.add(value)
         longest_s = (
             asked.duration + asked.request_timeout + 2 * _GRACE_S + users / (asked.spawn_rate or users)
@@ -217,7 +217,7 @@ class LocustLoad(Action):
     def _judged(
         self, output: ParsedOutput, before: Mapping[str, float], after: Mapping[str, float]
     ) -> ParsedOutput:
-        """The parsed output with the variant's name, and what the server's own counters say against it."""
+        """Return the parsed output with the variant's name, and faults found by the server's own counters."""
         own: dict[str, MetadataValue] = {"model": self.asked.model}
         if self.asked.variant:
             own["variant"] = self.asked.variant
@@ -230,7 +230,7 @@ class LocustLoad(Action):
             return output
         reason = Reason(
             f"the server counts {cached:.0f} prompt tokens taken from its cache during the test",
-            "switch prompt caching off, and let nobody else ask the server meanwhile",
+            "switch prompt caching off, and keep other clients from using the server meanwhile",
             code="prompt_cache",
         )
         validity = Validity.INVALID if verdict.validity is Validity.VALID else verdict.validity
@@ -240,13 +240,13 @@ class LocustLoad(Action):
 
 
 def _plain_text() -> str:
-    """English prose, of whose tokens prompts are made: no special token is among them."""
+    """Return English prose whose tokens make up the prompts; it contains no special tokens."""
     lines = (line for path in shipped().values() for line in path.read_text(encoding="utf-8").split("\n"))
     return "\n".join(str(json.loads(line)["prompt"]) for line in lines if line.strip())
 
 
 def _write_samples(case_dir: Path) -> None:
-    """samples.csv, from which the report draws distributions; times from the first request on."""
+    """Write samples.csv, from which the report draws distributions; times start at the first request."""
     requests = read_requests(case_dir).requests
     if not requests:
         return
@@ -263,7 +263,7 @@ def _write_samples(case_dir: Path) -> None:
 
 
 def _sentence(output: ParsedOutput) -> str:
-    """The outcome in a line."""
+    """Return the outcome in a line."""
     assert output.verdict is not None  # noqa: S101 - the parser always gives one
     shown = [f"{metric.name} {metric.value:.4g} {metric.unit}" for metric in output.metrics[:_HEADLINES]]
     why = [f"({output.verdict.reasons[0].message})"] if output.verdict.reasons else []
@@ -278,15 +278,15 @@ class _ShownProgress:
         self._duration_s = duration_s
 
     def line(self, line: str) -> None:
-        """Take a line of output; one that is no progress is left to the log."""
+        """Process a line of output; lines that are not progress only go to the log."""
         if not line.startswith('{"event": "progress"'):
             return
         try:
             told: dict[str, Any] = json.loads(line)
             failed = f", {told['failures']} failed" if told["failures"] else ""
             elapsed_s = min(float(told["elapsed_s"]), self._duration_s)
-            over = ", waiting for those under way" if elapsed_s == self._duration_s else ""
+            over = ", waiting for running requests" if elapsed_s == self._duration_s else ""
             message = f"{told['users']} users: {told['requests']} requests{failed}{over}"
             self._progress.update(message, done=elapsed_s, total=self._duration_s)
         except (ValueError, KeyError, TypeError):
-            return  # cut in the middle: the next line says the same
+            return  # truncated: the next line repeats it

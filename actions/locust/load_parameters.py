@@ -1,4 +1,4 @@
-"""What a profile may ask of LocustLoad."""
+"""Parameters of LocustLoad."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.component.parameter_types import Seconds  # noqa: TC001 - pydantic re
 
 
 def _listed(value: Any) -> Any:
-    """``1,2,4,8`` as a list; one number as a list of it."""
+    """Return ``1,2,4,8`` as a list, and one number as a list of one."""
     if isinstance(value, str):
         return [part for part in re.split(r"[,\s]+", value.strip()) if part]
     return [value] if isinstance(value, int) else value
@@ -24,41 +24,45 @@ Users = Annotated[int, Field(ge=1)]
 
 
 class LocustLoadParameters(ComponentParameters):
-    """A load test at each of several numbers of users."""
+    """Parameters of load tests with several numbers of users."""
 
     model: str = Field(pattern=f"^{NAME_PATTERN}$", description="The model's name in the records.")
-    variant: str = Field("", description="Its precision in the records, such as Q4_K_M; upper case.")
-    environment: Path = Field(description="Folder of the Python environment that has locust.")
+    variant: str = Field(
+        "", description="The model's precision in the records, such as Q4_K_M; in upper case."
+    )
+    environment: Path = Field(description="Folder of the Python environment with locust.")
     endpoint: str = Field(
         description="URL of a running server, or service:<scenario of a LlamaCppServer in the same group>."
     )
     api: Literal["llamacpp", "openai"] = Field(
-        "llamacpp", description="llama.cpp's own /completion, or /v1/completions of vLLM and others."
+        "llamacpp", description="API: llama.cpp's own /completion, or /v1/completions of vLLM and others."
     )
-    endpoint_model: str = Field("", description="The model to ask for; the first one served, if empty.")
+    endpoint_model: str = Field("", description="The model to ask for; by default the first one served.")
     api_key_env: str = Field("", description="Environment variable that holds the endpoint's key.")
     request: dict[str, Any] = Field(default_factory=dict, description="Further fields of every request.")
 
     users: Annotated[tuple[Users, ...], BeforeValidator(_listed)] = Field(
-        (1, 2, 4, 8), min_length=1, description="Users at once: a test for each number."
+        (1, 2, 4, 8), min_length=1, description="Numbers of concurrent users: a test for each."
     )
     spawn_rate: float | None = Field(
-        None, gt=0, description="Users that start a second; all at once if absent."
+        None, gt=0, description="Number of users that start per second; if absent, all start at once."
     )
-    duration: Seconds = Field(60.0, description="How long users send; requests under way then are ended.")
-    input_tokens: int = Field(2560, ge=1, description="Tokens of each prompt, exactly.")
-    output_tokens: int = Field(768, ge=1, description="Tokens of each reply, exactly.")
+    duration: Seconds = Field(
+        60.0, description="Time during which users send requests; running requests are then completed."
+    )
+    input_tokens: int = Field(2560, ge=1, description="Exact number of tokens of each prompt.")
+    output_tokens: int = Field(768, ge=1, description="Exact number of tokens of each reply.")
     context: int | None = Field(
-        None, ge=1, description="The server's tokens for each request, where they are known before the run."
+        None, ge=1, description="The server's context per request in tokens, if known before the run."
     )
-    request_timeout: Seconds = Field(600.0, description="The longest a request may take.")
+    request_timeout: Seconds = Field(600.0, description="Time limit for a request.")
     workers: int = Field(
-        0, ge=0, description="Processes that share the users out (locust's workers); 0: one for 50 users."
+        0, ge=0, description="Number of processes for the users (locust's workers); 0: one per 50 users."
     )
     web_port: int = Field(
         0, ge=0, le=65535, description="Port of locust's web page on 127.0.0.1 during a test; 0 for none."
     )
-    warmup_requests: int = Field(1, ge=0, description="Requests before the first test; they are not counted.")
+    warmup_requests: int = Field(1, ge=0, description="Uncounted requests before the first test.")
     seed: int = Field(1, description="The same seed gives the same prompts.")
 
     @field_validator("variant")
@@ -84,9 +88,9 @@ class LocustLoadParameters(ComponentParameters):
 
     @property
     def needed_context(self) -> int:
-        """Tokens of a request; one more: llama.cpp calls a reply that fills its context truncated."""
+        """Context for a request in tokens; one extra, since llama.cpp calls a full context truncated."""
         return self.input_tokens + self.output_tokens + 1
 
     def case(self, users: int) -> str:
-        """The scenario of the records with so many users."""
+        """Return the scenario of the records with this number of users."""
         return "/".join(filter(None, (self.model, self.variant, f"load-{users}")))

@@ -1,4 +1,4 @@
-"""What a load test asks a server beforehand: the ids of tokens, its slots and context; and its warm-up."""
+"""Query a server before a load test, for token ids, slots and context, and warm it up."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class TextServer:
     """A server that generates text.
 
     Args:
-        url: where it answers; never asked by a proxy.
+        url: the server's address; never reached through a proxy.
         api: ``llamacpp`` or ``openai``.
-        api_key: its key; empty for none.
+        api_key: the server's key; empty for none.
     """
 
     url: str
@@ -32,10 +32,10 @@ class TextServer:
     api_key: str = ""
 
     def model(self) -> str:
-        """The first model that it serves.
+        """Return the first model that the server lists.
 
         Raises:
-            ActionFailedError: if it does not answer, or serves none.
+            ActionFailedError: if the server does not answer, or lists no model.
         """
         served = self._ask("GET", "/v1/models").get("data") or []
         if not served:
@@ -43,10 +43,10 @@ class TextServer:
         return str(served[0].get("id"))
 
     def limits(self) -> dict[str, int]:
-        """``slots`` and ``context`` (tokens of one request), as far as it tells.
+        """Return ``slots`` and ``context`` (tokens of one request), if the server reports them.
 
         Raises:
-            ActionFailedError: if it does not answer.
+            ActionFailedError: if the server does not answer.
         """
         if self.api == "llamacpp":
             told = self._ask("GET", "/props")
@@ -60,10 +60,10 @@ class TextServer:
         return {name: value for name, value in found.items() if isinstance(value, int) and value > 0}
 
     def token_ids(self, text: str, model: str) -> tuple[list[int], list[int]]:
-        """The ids that a prompt begins with (such as a begin-of-text token; often none), and those of a text.
+        """Return the token ids that begin every prompt (often none), and those of a text.
 
         Raises:
-            ActionFailedError: if it cannot tokenise.
+            ActionFailedError: if the server cannot tokenise.
         """
         plain, whole = (self._tokenise(text, model, special=special) for special in (False, True))
         if not plain:
@@ -72,10 +72,10 @@ class TextServer:
         return begin, sorted(set(plain))
 
     def complete(self, prompt: list[int], tokens: int, model: str, timeout_s: float) -> Mapping[str, Any]:
-        """Ask for a reply of so many tokens; not streamed.
+        """Return a reply with this number of tokens; not streamed.
 
         Raises:
-            ActionFailedError: if it does not answer with one.
+            ActionFailedError: if the server does not return a reply.
         """
         own = {"n_predict": tokens} if self.api == "llamacpp" else {"max_tokens": tokens, "model": model}
         path = "/completion" if self.api == "llamacpp" else "/v1/completions"
@@ -83,14 +83,14 @@ class TextServer:
         return self._ask("POST", path, body, timeout_s)
 
     def counters(self) -> str:
-        """What it answers at /metrics; empty where it has none."""
+        """Return the content of /metrics; empty if the server does not have it."""
         try:
             return self._raw("GET", "/metrics", None, _TIMEOUT_S)
         except ActionFailedError:
             return ""
 
     def _tokenise(self, text: str, model: str, *, special: bool) -> list[int]:
-        # vLLM's names for the same two things are prompt and add_special_tokens.
+        # vLLM's names for these are prompt and add_special_tokens.
         body = {
             "content": text,
             "add_special": special,
@@ -116,7 +116,7 @@ class TextServer:
             told = None
         if not isinstance(told, dict):
             raise ActionFailedError(
-                f"{self.url}{path} answers no JSON: {text[:200]!r}", remedy="is it the server you meant?"
+                f"{self.url}{path} answers no JSON: {text[:200]!r}", remedy="check the server's URL"
             )
         return told
 
@@ -135,7 +135,7 @@ class TextServer:
         except (OSError, http.client.HTTPException) as error:
             raise ActionFailedError(
                 f"{self.url}{path} does not answer: {error}",
-                remedy="see whether the server runs, and its log",
+                remedy="check that the server is running, and see its log",
             ) from error
         if reply.status != http.client.OK:
             raise ActionFailedError(

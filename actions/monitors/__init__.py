@@ -1,1 +1,1 @@
-"""What is measured beside the actions."""
+"""Monitor the host and its GPUs while actions run."""

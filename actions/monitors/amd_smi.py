@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from agent.facts import Host
 
 TIMEOUT_S = 10.0
-"""Seconds after which amd-smi counts as silent: ``static`` can hang for ever before ROCm 7.14."""
+"""Time limit in seconds for amd-smi: ``static`` can hang for ever before ROCm 7.14."""
 _STATIC = ("amd-smi", "static", "--asic", "--bus", "--driver", "--limit", "--json")
 _METRIC = ("amd-smi", "metric", "--json")
 _KNOWN = frozenset(reading.name for reading in READINGS)
@@ -74,7 +74,7 @@ class AmdSmiSensors:
             raise NvmlError(f"amd-smi static: {error.message}", remedy=error.remedy) from error
         told = {device.index: device for device in devices if device.index is not None}
         if not told:
-            raise NvmlError("amd-smi lists no GPU", remedy="see whether amdgpu is loaded (vcagent doctor)")
+            raise NvmlError("amd-smi lists no GPU", remedy="check that amdgpu is loaded (vcagent doctor)")
         self.driver = next(iter(told.values())).texts.get("driver_version", "")
         self.gpus = tuple(
             NvmlGpu(
@@ -91,14 +91,14 @@ class AmdSmiSensors:
         }
 
     def read(self, gpu: NvmlGpu, *, slow: bool) -> GpuReadings:
-        """Read a GPU; the first one of a look has amd-smi read all.
+        """Read a GPU; the first call of a round runs amd-smi for all GPUs.
 
         Args:
             gpu: one of `gpus`.
-            slow: not used: amd-smi tells all at once.
+            slow: unused: amd-smi reports all values together.
 
         Raises:
-            NvmlError: if amd-smi does not answer, or does not tell anything of this GPU.
+            NvmlError: if amd-smi does not answer, or reports nothing about this GPU.
         """
         del slow
         if gpu == self.gpus[0]:
@@ -107,7 +107,7 @@ class AmdSmiSensors:
         found = self._metrics.get(gpu.index)
         if not found:
             raise NvmlError(
-                f"amd-smi tells nothing of GPU {gpu.index}", remedy="see amd-smi metric and dmesg"
+                f"amd-smi reports nothing about GPU {gpu.index}", remedy="see amd-smi metric and dmesg"
             )
         prefix = f"gpu{gpu.index}_"
         values = {metric.name.removeprefix(prefix): metric.value for metric in found}
@@ -154,7 +154,7 @@ def _open(load: Callable[[], ModuleType | None]) -> AmdSmiLibrary | None:
 def _readings(values: Mapping[str, float]) -> GpuReadings:
     gauges = {name: value for name, value in values.items() if name in _KNOWN}
     if "graphics_clock" in gauges:
-        # What NVML calls the clock of the multiprocessors is the one that cases are judged by.
+        # Cases are judged by NVML's name for the clock of the multiprocessors.
         gauges["sm_clock"] = gauges["graphics_clock"]
     gauges |= {name: values[name] for name in ("pcie_bandwidth",) if name in values}
     counters = {name: values[key] for key, name in _COUNTERS.items() if key in values}
@@ -164,7 +164,7 @@ def _readings(values: Mapping[str, float]) -> GpuReadings:
 
 
 class AmdSmiParameters(IntervalParameters):
-    """How often to run amd-smi."""
+    """Parameters of the amd-smi interval."""
 
     interval: Seconds = Field(
         5.0,
@@ -174,7 +174,7 @@ class AmdSmiParameters(IntervalParameters):
 
 
 class AmdSmiMonitor(NvidiaSmiMonitor):
-    """Emits what AMD GPUs do, at an interval, until the actions have ended.
+    """Emit metrics of AMD GPUs at an interval, until the actions have ended.
 
     Args:
         parameters: its parameters.
@@ -185,7 +185,7 @@ class AmdSmiMonitor(NvidiaSmiMonitor):
 
     Parameters = AmdSmiParameters
     source = "amd-smi"
-    remedy = "see to cooling and power (amd-smi metric --throttle)"
+    remedy = "check cooling and power (amd-smi metric --throttle)"
     errors = "errors of amdgpu"
     error_of = staticmethod(amdgpu_error_of)
 

@@ -1,4 +1,4 @@
-"""How much of a case a monitor saw, and what its sums and means are worth then: pure functions."""
+"""Compute the share of a case that a monitor covered, and judge its sums and means by it: pure functions."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ if TYPE_CHECKING:
     from agent.core.records import Metric
 
 COVERAGE = "coverage"
-"""The name of a metric's share of the case's time, in its metadata."""
+"""Metadata key for the share of the case's time that a metric covers."""
 _WHOLE = 0.95
 _ENOUGH = 0.5
 _LATE_S = 0.25
-"""A measurement may be this late without a word: of a short case that is a large share."""
+"""Delay in seconds of a measurement that is accepted without a warning: it is a large share of a short
+case."""
 
 
 def share(covered_s: float, start_s: float, end_s: float) -> float:
-    """The share of a span that was seen, 0 to 1."""
+    """Return the covered share of a time span, 0 to 1."""
     return min(1.0, covered_s / (end_s - start_s)) if end_s > start_s else 0.0
 
 
 def is_enough(seen: float) -> bool:
-    """Return True if so large a share of a case says something of the case."""
+    """Return True if this share of a case is representative."""
     return seen >= _ENOUGH
 
 
 def with_coverage(metric: Metric, seen: float) -> Metric:
-    """The metric with the share of the case's time that it is of."""
+    """Return the metric with the share of the case's time that it covers."""
     return replace(metric, metadata={**metric.metadata, COVERAGE: round(seen, 4)})
 
 
 def coverage_warning(who: str, seen: float, span_s: float) -> Iterator[str]:
-    """What is to be said of a case that was not seen whole.
+    """Yield a warning for a case that was not covered completely.
 
     Args:
-        who: the monitor, or what it watches.
-        seen: the share of the case that it saw.
+        who: the monitor, or its subject.
+        seen: the covered share of the case.
         span_s: the case's length in seconds.
     """
     if seen >= _WHOLE or (1 - seen) * span_s < _LATE_S:

@@ -1,4 +1,4 @@
-"""What a GPU says as metrics, and what a span of it means for a result: pure functions."""
+"""Convert a GPU's readings to metrics, and judge what they mean for a result: pure functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OFTEN = 2
 _SELDOM = 3
 POWER = ("power_draw_instant", "power_draw_average")
 LOST_CLOCK = 0.03
-"""The share of its clock that a GPU must lose to its power limit, over all of the time, to be told."""
+"""Smallest share of its clock lost to the power limit, over all of the time, that is reported."""
 _SUMMED_UP = (
     "utilization",
     "memory_utilization",
@@ -58,7 +58,7 @@ _HEADLINES = frozenset(
         "xgmi_received",
     }
 )
-"""What is written each time, and plotted in the report."""
+"""Metrics that are written each time, and plotted in the report."""
 
 SPOILING: Mapping[str, tuple[float, str]] = {
     "sw_power_cap": (0.05, "the power limit"),
@@ -67,13 +67,13 @@ SPOILING: Mapping[str, tuple[float, str]] = {
     "hw_power_brake_slowdown": (0.01, "the power brake: the host's power supply asked for it"),
     "hw_slowdown": (0.01, "the hardware (hw_slowdown)"),
 }
-"""Clock events that make a figure lower than it could be: from which share of the time on, and who did it."""
+"""Clock events that reduce a result: the share of the time from which they count, and their cause."""
 _NEVER = 2.0
 _PARTS_OF_HW_SLOWDOWN = frozenset({"hw_thermal_slowdown", "hw_power_brake_slowdown"})
 
 
 class GpuMetrics:
-    """Makes the metrics of one GPU; what is the same each time is made once.
+    """Creates the metrics of one GPU; constant parts are created once.
 
     Args:
         gpu: the GPU.
@@ -93,7 +93,7 @@ class GpuMetrics:
         self._kinds: dict[str, tuple[str, str, Relativity, str, int, dict[str, MetadataValue]]] = {}
 
     def gauges(self, values: Mapping[str, float], moment: datetime) -> list[Metric]:
-        """States, and rates by their counters' names, as metrics; what seldom changes only when it does."""
+        """Return states, and rates by their counters' names, as metrics; slow ones only if they changed."""
         return [
             self._metric(name, value, moment)
             for name, value in values.items()
@@ -108,7 +108,7 @@ class GpuMetrics:
         return True
 
     def clock_events(self, before: int, after: int) -> list[Metric]:
-        """The clock events that came (1) and went (0)."""
+        """Return the clock events that began (1) and ended (0)."""
         changed = before ^ after
         return [
             self._named(f"clock_event_{name}", float(bool(after & bit)), "ratio", "1 from now on, 0 no more")
@@ -119,7 +119,7 @@ class GpuMetrics:
     def event(
         self, name: str, value: float, unit: str, description: str, **metadata: MetadataValue
     ) -> Metric:
-        """Something that happened to the GPU."""
+        """Return a metric for an event of the GPU."""
         return self._named(name, value, unit, description, metadata, relativity=Relativity.LOWER)
 
     def _metric(self, name: str, value: float, moment: datetime) -> Metric:
@@ -135,7 +135,7 @@ class GpuMetrics:
         prefix = f"gpu{self.gpu.index}_"
         often = name in _HEADLINES
         verbosity = _OFTEN if often else _SELDOM
-        # What is written each second tells only which GPU it is; the rest stands with what is written seldom.
+        # Frequent metrics only identify the GPU; the other metadata is on the rare ones.
         metadata: dict[str, MetadataValue] = {"gpu_index": self.gpu.index} if often else self._metadata
         if name in _RATES:
             text = " ".join(filter(None, (f"GPU {self.gpu.index}: {name.replace('_', ' ')}", _RATES[name])))
@@ -178,10 +178,10 @@ class GpuMetrics:
         )
 
     def summary(self, history: History, start_s: float, end_s: float) -> list[Metric]:
-        """Mean and maximum of what it said in a span, its energy, and the shares of its clock events.
+        """Return means and maxima over a time span, the energy, and the shares of clock events.
 
-        Each has the share of the span that it is of in its metadata; means and sums of less than half are
-        left out.
+        The metadata of each contains the covered share of the span. Means and sums that cover less than half
+        of it are omitted.
         """
         metrics = []
         for name in _SUMMED_UP:
@@ -193,7 +193,7 @@ class GpuMetrics:
             verbosity = _OFTEN if name in _HEADLINES else _SELDOM
             words = name.replace("_", " ")
             values = {"max": (found.maximum, "highest")}
-            if name not in POWER and is_enough(seen):  # the mean of power is that of its energy
+            if name not in POWER and is_enough(seen):  # the mean of power comes from the energy
                 values = {"mean": (found.mean, "mean"), **values}
             for suffix, (value, what) in values.items():
                 metric = self._named(
@@ -217,7 +217,7 @@ class GpuMetrics:
         return metrics
 
     def _energy(self, energy: Total) -> list[Metric]:
-        """Energy, and the mean power that it makes."""
+        """Return the energy, and the mean power computed from it."""
         lower = Relativity.LOWER
         return [
             self._named(
@@ -235,12 +235,12 @@ class GpuMetrics:
 
 
 def column(gpu: NvmlGpu, name: str) -> str:
-    """The name of a GPU's value in the history."""
+    """Return the name of a GPU's value in the history."""
     return f"{gpu.index} {name}"
 
 
 def span_metrics(gpus: Iterable[NvmlGpu], history: History, start_s: float, end_s: float) -> list[Metric]:
-    """What all GPUs did together: mean utilisation of those that were watched, energy of all."""
+    """Return metrics of all GPUs together: mean utilisation of the covered ones, total energy."""
     gpus = list(gpus)
     busy = [
         found
@@ -252,7 +252,7 @@ def span_metrics(gpus: Iterable[NvmlGpu], history: History, start_s: float, end_
     energies = [
         history.total(column(gpu, "energy"), start_s, end_s) or Total(0.0, 0.0)
         for gpu in gpus
-        # A GPU of which only the energy was never read has no sensor for it.
+        # A GPU that only lacks the energy does not have a sensor for it.
         if column(gpu, "energy") in history.names() or str(gpu.index) not in measured
     ]
     metrics = []
@@ -262,7 +262,7 @@ def span_metrics(gpus: Iterable[NvmlGpu], history: History, start_s: float, end_
         metric = Metric("gpu_utilization_mean", mean, "ratio", description=text, verbosity=2)
         metrics.append(with_coverage(metric, share(min(found.covered_s for found in busy), start_s, end_s)))
     least = share(min((joules.covered_s for joules in energies), default=0.0), start_s, end_s)
-    if energies and is_enough(least):  # without the energy of one GPU it is not that of all
+    if energies and is_enough(least):  # without the energy of one GPU there is no total
         text = f"energy of {len(energies)} GPUs while it ran"
         whole = sum(energy.value for energy in energies)
         metric = Metric("gpu_energy", whole, "joules", Relativity.LOWER, description=text, verbosity=2)
@@ -279,15 +279,15 @@ def clock_warnings(
     *,
     advice: str,
 ) -> list[str]:
-    """Where clocks were held down so long that a figure is spoilt; GPUs with the same cause in one line.
+    """Return warnings about clocks reduced for so long that a result is affected; GPUs grouped by cause.
 
     Args:
         gpus: the GPUs.
-        limits_watts: their power limits, by index, as far as they are known.
-        history: what was measured.
+        limits_watts: power limits by index, if known.
+        history: the measurements.
         start_s: the span's start.
         end_s: its end.
-        advice: what to do about clocks that were held down, if the cause does not tell.
+        advice: the remedy for reduced clocks, if the cause implies none.
     """
     found: dict[str, list[tuple[int, float, str]]] = {}
     for gpu in gpus:
@@ -305,7 +305,7 @@ def clock_warnings(
                 )
                 most = gpu.max_sm_clock_hertz
                 if clock and most and shares[reason] * (1 - clock / most) < LOST_CLOCK:
-                    continue  # the limit is reached, and next to nothing is lost
+                    continue  # the limit is reached, but hardly any clock is lost
                 at = f"at {clock / 1e6:.0f} of {most / 1e6:.0f} MHz; " if clock and most else ""
                 remedy = at + _power_remedy(gpu, limits_watts.get(gpu.index))
             found.setdefault(reason, []).append((gpu.index, shares[reason], remedy))

@@ -1,4 +1,4 @@
-"""What a monitor measured of late, so that any span of it can be summed up."""
+"""Keep a monitor's recent measurements, and summarise any time span of them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ROW_LIMIT = 86_400
-"""Rows that are kept: a day, at one a second. Eight bytes a value: 50 MB for 8 GPUs after a day."""
+"""Maximum number of rows: one day at one per second. Eight bytes per value: 50 MB for 8 GPUs after a day."""
 _MOSTLY = 0.5
-"""The share of a row that must lie within a span for its value to count as a maximum of the span."""
+"""Share of a row that must be within a span for its value to count for the maximum of the span."""
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A value in a span of time.
+    """A value over a time span.
 
     Args:
-        mean: over the time for which it is known.
-        maximum: the highest of those that lie mostly within the span.
-        covered_s: for how many seconds of the span it is known.
+        mean: mean over the time for which the value is known.
+        maximum: maximum of the rows that are mostly within the span.
+        covered_s: seconds of the span for which the value is known.
     """
 
     mean: float
@@ -34,11 +34,11 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Total:
-    """What was counted in a span of time.
+    """A sum over a time span.
 
     Args:
         value: the sum.
-        covered_s: for how many seconds of the span it was counted.
+        covered_s: seconds of the span covered by the sum.
     """
 
     value: float
@@ -46,9 +46,9 @@ class Total:
 
 
 class History:
-    """Rows of values, each for the time since the row before it; the oldest go when there are too many.
+    """Rows of values, each for the time since the previous row; the oldest are dropped at the limit.
 
-    Times are seconds of one clock. A value that was not measured is absent, in a row or in all.
+    Times are seconds of one clock. A value that was not measured is absent, in one row or in all.
     """
 
     def __init__(self, limit: int = ROW_LIMIT) -> None:
@@ -58,7 +58,7 @@ class History:
         self._columns: dict[str, array[float]] = {}
 
     def add(self, start_s: float, end_s: float, values: Mapping[str, float]) -> None:
-        """Take a row: what held, or was counted, from one moment to another."""
+        """Add a row: values that held, or were counted, during a time span."""
         if end_s <= start_s:
             return
         for name in values.keys() - self._columns.keys():
@@ -72,15 +72,15 @@ class History:
                 del column[: self.limit // 10]
 
     def covered_s(self, start_s: float, end_s: float) -> float:
-        """For how many seconds of a span there are rows."""
+        """Return the seconds of a time span that are covered by rows."""
         return sum(within_s for _, within_s, _ in self._rows(start_s, end_s))
 
     def names(self) -> list[str]:
-        """The values that were ever measured, in the order in which they were first seen."""
+        """Return the names of all values measured so far, in the order of their first appearance."""
         return list(self._columns)
 
     def statistic(self, name: str, start_s: float, end_s: float) -> Statistic | None:
-        """Mean and maximum of a value in a span; None where it was not measured."""
+        """Return mean and maximum of a value over a time span; None if it was not measured."""
         total = covered_s = 0.0
         highest = highest_of_all = -math.inf
         for value, within_s, whole_s in self._values(name, start_s, end_s):
@@ -94,7 +94,7 @@ class History:
         return Statistic(total / covered_s, highest if highest > -math.inf else highest_of_all, covered_s)
 
     def total(self, name: str, start_s: float, end_s: float) -> Total | None:
-        """The sum of what was counted in a span, rows at its edges by their share; None where nothing was."""
+        """Return the sum of a counted value over a span, with partial rows by share; None if not measured."""
         total = covered_s = 0.0
         for value, within_s, whole_s in self._values(name, start_s, end_s):
             total += value * within_s / whole_s
@@ -102,7 +102,7 @@ class History:
         return Total(total, covered_s) if covered_s else None
 
     def mean_while(self, name: str, bit: int, bits: str, start_s: float, end_s: float) -> float | None:
-        """The mean of a value over those rows of a span in which a bit of another value was set."""
+        """Return the mean of a value over the rows of a span in which a bit of another value was set."""
         column, masks = self._columns.get(name), self._columns.get(bits)
         if column is None or masks is None:
             return None
@@ -114,7 +114,7 @@ class History:
         return total / covered_s if covered_s else None
 
     def bits(self, name: str, start_s: float, end_s: float) -> dict[int, float]:
-        """For a value that is a set of bits: the share of the known time for which each bit was set."""
+        """Return the share of the known time for which each bit of a bit set was set."""
         set_s: dict[int, float] = {}
         covered_s = 0.0
         for value, within_s, _ in self._values(name, start_s, end_s):
@@ -135,7 +135,7 @@ class History:
                 yield column[row], within_s, whole_s
 
     def _rows(self, start_s: float, end_s: float) -> Iterator[tuple[int, float, float]]:
-        """Rows that touch a span: place, seconds within the span, seconds in all."""
+        """Yield rows that overlap a time span: index, seconds within the span, total seconds."""
         for row in range(bisect.bisect_right(self._ends, start_s), len(self._ends)):
             if self._starts[row] >= end_s:
                 return

@@ -1,4 +1,4 @@
-"""Measures the host beside the actions: processor, memory, disks, network."""
+"""Monitor the host while actions run: processor, memory, disks, network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.component.component import ComponentParameters, MonitorContext
 
 _VIRTUAL_NICS = ("lo", "veth", "docker", "br-", "virbr", "cni", "flannel")
-"""Interfaces whose traffic also passes another one, or none; they count not even where none is a device."""
+"""Prefixes of interfaces whose traffic also passes another one, or none; never counted."""
 
 _CPU_STATES = ("user", "system", "iowait", "irq", "steal")
 _IDLE = ("idle", "iowait")
@@ -39,25 +39,25 @@ _SUMMED_UP = {
     "network_sent": "bytes/s",
     "cpu_temperature": "celsius",
 }
-"""What a case's summary tells, of the metrics that are emitted."""
+"""Metrics in a case's summary, of those emitted."""
 
 _READ_SLOWLY = ("cpu_temperature", "cpu_frequency")
-"""What is read seldom, and holds until it is read again."""
+"""Values that are read rarely, and hold until the next reading."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the sensors said at one moment; what they could not say is None or absent.
+    """Readings of all sensors at one time; unavailable ones are None or absent.
 
     Args:
-        at_s: the moment, by a clock that only goes forward.
+        at_s: time of the readings, by a monotonic clock.
         cpu_s: seconds spent in each state since boot, summed over all logical cores; guest time is
-            within user and nice.
-        load_1m: processes that run or wait, averaged over a minute.
+            included in user and nice.
+        load_1m: running and waiting processes, averaged over a minute.
         memory: ``used``, ``available``, ``swap_used`` in bytes.
         counters: bytes since boot: ``disk_read``, ``disk_written``, ``network_received``, ``network_sent``.
-        temperature_celsius: the hottest sensor of the processor.
-        frequency_hz: the mean over all cores.
+        temperature_celsius: temperature of the hottest sensor of the processor.
+        frequency_hz: mean over all cores.
     """
 
     at_s: float
@@ -70,17 +70,17 @@ class Snapshot:
 
 
 class Sensors(Protocol):
-    """Where snapshots come from."""
+    """Source of snapshots."""
 
     def snapshot(self, *, slow: bool) -> Snapshot:
-        """Read the sensors; the slow ones only if ``slow``. Never raises for one that is missing."""
+        """Read the sensors; read slow ones only if ``slow`` is set. Never raises for a missing sensor."""
 
 
 class PsutilSensors(Sensors):
-    """The sensors of this host; what is missing is noted in ``missing``, once, with the cause.
+    """Sensors of this host; missing ones are recorded in ``missing``, with the cause.
 
     Args:
-        sys: where sysfs is mounted.
+        sys: mount point of sysfs.
     """
 
     def __init__(self, sys: Path = Path("/sys")) -> None:
@@ -110,11 +110,11 @@ class PsutilSensors(Sensors):
             return None
         try:
             value = sensor()
-        except Exception as error:  # noqa: BLE001 - a sensor that fails, however it does, never ends a run
+        except Exception as error:  # noqa: BLE001 - no failure of a sensor may end a run
             self.missing[name] = f"{type(error).__name__}: {error}"
             return None
         if value is None:
-            self.missing[name] = "this host has none"
+            self.missing[name] = "this host does not have it"
         return value
 
     @staticmethod
@@ -132,7 +132,7 @@ class PsutilSensors(Sensors):
         import psutil
 
         disks = psutil.disk_io_counters(perdisk=True) or {}
-        # Partitions and what is built upon disks (LVM, RAID, loop devices, zram) are no devices of their own.
+        # Partitions and layers on top of disks (LVM, RAID, loop devices, zram) are not separate devices.
         devices = [disks[name] for name in disks if self._is_device("block", name.replace("/", "!"))]
         if not devices:
             whole = psutil.disk_io_counters()
@@ -148,7 +148,7 @@ class PsutilSensors(Sensors):
         import psutil
 
         nics = psutil.net_io_counters(pernic=True)
-        # A virtual function below a virtual NIC (Azure's accelerated networking) is counted by that one, too.
+        # A virtual function below a virtual NIC (Azure's accelerated networking) is also counted by that NIC.
         names = [
             name
             for name in nics
@@ -160,7 +160,7 @@ class PsutilSensors(Sensors):
         }
 
     def _is_device(self, kind: str, name: str) -> bool:
-        """Whether a bus carries it, virtio and the like included; a bond, bridge, VLAN or tunnel has none."""
+        """Return True if a device is on a bus, such as virtio; bonds, bridges, VLANs and tunnels are not."""
         return (self._sys / kind / name / "device").exists()
 
     @staticmethod
@@ -183,7 +183,7 @@ class PsutilSensors(Sensors):
 
 
 def metrics_between(before: Snapshot, after: Snapshot) -> list[Metric]:
-    """The metrics of the time between two snapshots: shares and rates over it, states at its end."""
+    """Return the metrics between two snapshots: shares and rates over the time, states at the end."""
     elapsed_s = after.at_s - before.at_s
     metrics = _cpu_metrics(before.cpu_s, after.cpu_s)
     if after.load_1m is not None:
@@ -197,7 +197,7 @@ def metrics_between(before: Snapshot, after: Snapshot) -> list[Metric]:
         )
     for name, value in after.counters.items():
         moved = value - before.counters.get(name, value)
-        # A counter that went back belongs to a device that was removed.
+        # A counter that decreased belongs to a device that was removed.
         if elapsed_s > 0 and name in before.counters and moved >= 0:
             metrics.append(_metric(name, moved / elapsed_s, "bytes/s"))
     if after.temperature_celsius is not None:
@@ -210,7 +210,7 @@ def metrics_between(before: Snapshot, after: Snapshot) -> list[Metric]:
 
 
 def _cpu_metrics(before: Mapping[str, float], after: Mapping[str, float]) -> list[Metric]:
-    # Guest time is counted within user and nice already (proc_stat(5)).
+    # Guest time is already included in user and nice (proc_stat(5)).
     spent = {
         name: max(0.0, after[name] - before[name])
         for name in after
@@ -238,7 +238,7 @@ def _metric(
 
 
 class HostMonitor(IntervalMonitor):
-    """Emits what the host does, at an interval, until the actions have ended."""
+    """Emit metrics of the host at an interval, until the actions have ended."""
 
     def __init__(self, parameters: ComponentParameters, sensors: Sensors | None = None) -> None:
         super().__init__(parameters)
@@ -265,7 +265,7 @@ class HostMonitor(IntervalMonitor):
         context.emit([replace(metric, timestamp=measured) for metric in metrics])
 
     def sum_up(self, start_s: float, end_s: float) -> MonitorSummary:
-        """Mean and maximum of what the host did in a span."""
+        """Return mean and maximum of the host's metrics over a time span."""
         metrics = []
         for name, unit in _SUMMED_UP.items():
             if found := self.history.statistic(name, start_s, end_s):

@@ -1,4 +1,4 @@
-"""What monitors that measure at an interval have in common."""
+"""Share code of monitors that measure at an interval."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _STUCK_S = 10.0
-"""How long a case waits for a measurement that is under way: a driver that hangs must not hold the run."""
+"""Time limit of a case's wait for a running measurement: a driver that hangs must not block the run."""
 SLOW_INTERVAL_S = 10.0
-"""What takes long to read, or changes seldom, is read this often at most."""
+"""Minimum interval of values that are slow to read or change rarely."""
 
 
 class IntervalParameters(ComponentParameters):
-    """How often to measure."""
+    """Parameters of the measuring interval."""
 
     interval: Seconds = Field(
-        1.0, ge=0.1, description="Time between two measurements; MonitorFrequency, too."
+        1.0, ge=0.1, description="Time between two measurements; also named MonitorFrequency."
     )
     monitor_warmup_period: Seconds = Field(
-        0.0, ge=0, description="VirtualClient's; not waited for: monitors start when the host is ready."
+        0.0,
+        ge=0,
+        description="Accepted from VirtualClient, no effect: monitors start when the host is ready.",
     )
     monitor_iterations: int = Field(
-        -1, ge=-1, description="VirtualClient's: how often it measures at the most; -1 for no limit."
+        -1, ge=-1, description="From VirtualClient: maximum number of measurements; -1 for no limit."
     )
 
     @field_validator("monitor_iterations")
@@ -60,12 +62,12 @@ class IntervalParameters(ComponentParameters):
 
 
 class IntervalMonitor(Monitor):
-    """Measures at an interval until the actions have ended, and sums up spans of what it measured."""
+    """Measure at an interval until the actions have ended, and summarise time spans of the measurements."""
 
     Parameters = IntervalParameters
     parameters: IntervalParameters
     subject = "the host"
-    """What it watches, in words."""
+    """Subject of the monitor, for messages."""
 
     def __init__(self, parameters: ComponentParameters) -> None:
         super().__init__(parameters)
@@ -75,18 +77,18 @@ class IntervalMonitor(Monitor):
         self._watching: MonitorContext | None = None
 
     def begin(self, context: MonitorContext) -> None:
-        """What is done before the first interval."""
+        """Prepare for the first interval."""
 
     @abstractmethod
     def measure(self, context: MonitorContext, *, slow: bool) -> None:
-        """Measure the time since the last call; all that takes long only if ``slow``."""
+        """Measure the time since the last call; take slow measurements only if ``slow`` is set."""
 
     @abstractmethod
     def sum_up(self, start_s: float, end_s: float) -> MonitorSummary:
-        """Sum up a span of what was measured, in seconds of ``clock``."""
+        """Summarise the measurements of a time span, in seconds of ``clock``."""
 
     def end(self, context: MonitorContext) -> None:
-        """What is done after the last interval."""
+        """Clean up after the last interval."""
 
     @override
     def prepare(self, context: MonitorContext) -> None:
@@ -111,7 +113,7 @@ class IntervalMonitor(Monitor):
         while not stopped and count != self.parameters.monitor_iterations:
             count += 1
             due = max(due + self.parameters.interval, time.monotonic())
-            # The time up to the end counts, too, so that a short action is seen at all.
+            # The time until the end counts, too, so that a short action is covered.
             stopped = context.stop.wait(max(0.0, due - time.monotonic()))
             slow = time.monotonic() >= slow_at
             if slow:
@@ -124,7 +126,8 @@ class IntervalMonitor(Monitor):
         is_free = self._turn.acquire(timeout=_STUCK_S)
         try:
             if self._watching and is_free:
-                # What ends now ended after the last interval: without this a short case was never seen.
+                # A case that ends now ended after the last interval: without this, a short case would not be
+                # covered.
                 self.measure(self._watching, slow=True)
             end_s = self.clock.seconds_of(end, self.clock.now_s())
             return self._with_coverage(self.clock.seconds_of(start, end_s), end_s)
@@ -133,7 +136,7 @@ class IntervalMonitor(Monitor):
                 self._turn.release()
 
     def _with_coverage(self, start_s: float, end_s: float) -> MonitorSummary:
-        """The summary of a span, with how much of it was seen, and whether the host's clock was set in it."""
+        """Return the summary of a time span, with its coverage and changes of the host's clock."""
         found = self.sum_up(start_s, end_s)
         if end_s <= start_s:
             return found

@@ -1,4 +1,4 @@
-"""The kernel log from now on: /dev/kmsg where it may be read, else the systemd journal."""
+"""Follow the kernel log: /dev/kmsg if readable, else the systemd journal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _RECORD = re.compile(r"^\d+,\d+,\d+,[^;]*;", re.MULTILINE)
 _JOURNAL = ("journalctl", "--dmesg", "--quiet", "--no-pager", "--show-cursor", "--output=cat")
 _CURSOR = "-- cursor: "
 JOURNAL_INTERVAL_S = 60.0
-"""journalctl costs tens of milliseconds: it is asked this often at most, and when a case ends."""
+"""Minimum interval of journalctl, which costs tens of milliseconds; it also runs when a case ends."""
 
 
 class KernelLog:
-    """What the kernel says after ``open``.
+    """Kernel messages after ``open``.
 
     Args:
-        path: the device (Documentation/ABI/testing/dev-kmsg in the kernel's source): a record a read.
+        path: the device (Documentation/ABI/testing/dev-kmsg in the kernel's source): one record per read.
         host: runs journalctl.
     """
 
@@ -36,10 +36,10 @@ class KernelLog:
         self._asked_s = 0.0
 
     def open(self) -> str:
-        """Go to the end of the log.
+        """Move to the end of the log.
 
         Returns:
-            Why it cannot be read; empty where it can.
+            Why the log cannot be read; empty if it can.
         """
         try:
             self._file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
@@ -51,16 +51,16 @@ class KernelLog:
         return ""
 
     def close(self) -> None:
-        """Give the device back."""
+        """Close the device."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def lines(self, *, now: bool = False) -> list[str]:
-        """What came since the last call.
+        """Return the lines since the last call.
 
         Args:
-            now: whether to ask even a source that is dear to ask.
+            now: True to query even an expensive source.
         """
         if self._file is not None:
             return self._read(self._file)
@@ -74,7 +74,7 @@ class KernelLog:
         while True:
             try:
                 data = os.read(file, 1 << 16)
-            except BrokenPipeError:  # what was not read yet has been overwritten: the next read goes on
+            except BrokenPipeError:  # unread records have been overwritten: the next read continues
                 continue
             except OSError:
                 return lines

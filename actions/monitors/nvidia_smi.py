@@ -1,6 +1,6 @@
-"""Watches NVIDIA GPUs by NVML beside the actions, and the kernel log for their errors.
+"""Monitor NVIDIA GPUs with NVML while actions run, and the kernel log for their errors.
 
-The type has VirtualClient's name; nvidia-smi itself is not run: a process a second costs too much.
+The type has VirtualClient's name; nvidia-smi itself is not run, since a process per second costs too much.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
     from agent.facts.nvml_library import GpuReadings, NvmlGpu
 
 EMIT_INTERVAL_S = 5.0
-"""How long measurements may wait to be written together, which costs less; errors do not wait."""
+"""Longest time that measurements wait to be written together, which costs less; errors do not wait."""
 
 EVENT_LIMIT = 1000
-"""How many errors are kept to be told with the cases that they belong to."""
+"""Maximum number of errors kept for reporting them with their cases."""
 
 _MOST_OF_LIMIT = 1.2
-"""How far above its limit the power of a GPU may be for a moment; a higher reading is the sensor's fault."""
+"""Largest credible ratio of a GPU's power to its limit; higher readings are faults of the sensor."""
 _MOST_ENERGY_OF_LIMIT = 2.0
-"""Likewise for what its energy counter grew by, which moves in steps."""
+"""Largest credible ratio for the power from its energy counter, which increases in steps."""
 _READ_SLOWLY = ("power_draw_average", "memory_temperature", "pcie_transmitted", "pcie_received")
-"""What is read every SLOW_INTERVAL_S, and holds until it is read again."""
+"""Values read every SLOW_INTERVAL_S; they hold until the next reading."""
 
 
 class GpuSensors(Protocol):
-    """Where readings come from; an NvmlSession is one."""
+    """Source of readings, such as an NvmlSession."""
 
     driver: str
     gpus: tuple[NvmlGpu, ...]
 
     def read(self, gpu: NvmlGpu, *, slow: bool) -> GpuReadings:
-        """Read a GPU; raises NvmlError where it does not answer."""
+        """Read a GPU; raise NvmlError if it does not answer."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the source."""
 
 
 @dataclass
 class _Watched:
-    """One GPU over time.
+    """State of one GPU over time.
 
     Args:
-        metrics: makes its metrics.
-        at_s: when it was read last, in seconds of the monitor's clock; None where it was not, or is silent.
-        silent_since_s: since when it does not answer; None where it does.
-        slowly: what is read seldom, as it was read last.
+        metrics: creates its metrics.
+        at_s: time of the last reading, in seconds of the monitor's clock; None if unread or silent.
+        silent_since_s: time since which the GPU does not answer; None if it answers.
+        slowly: the last readings of rarely read values.
     """
 
     metrics: GpuMetrics
@@ -76,18 +76,18 @@ class _Watched:
 
 
 class NvidiaSmiMonitor(IntervalMonitor):
-    """Emits what the GPUs do, at an interval, until the actions have ended.
+    """Emit metrics of NVIDIA GPUs at an interval, until the actions have ended.
 
     Args:
-        parameters: its parameters.
-        open_sensors: opens NVML; raises NvmlError where it does not answer.
-        kernel_log: where errors are told.
+        parameters: the parameters of the monitor.
+        open_sensors: opens NVML; raises NvmlError if it does not answer.
+        kernel_log: the log in which errors appear.
     """
 
     subject = "the GPUs"
     source = "NVML"
     """Name of the library or tool that readings come from, for messages."""
-    remedy = "see to cooling and power (nvidia-smi -q -d PERFORMANCE)"
+    remedy = "check cooling and power (nvidia-smi -q -d PERFORMANCE)"
     """Advice for clocks that were held down."""
     errors = "Xid errors"
     """Name of the errors in the kernel log, for messages."""
@@ -110,21 +110,21 @@ class NvidiaSmiMonitor(IntervalMonitor):
         self._events: deque[tuple[float, str]] = deque(maxlen=EVENT_LIMIT)
         self._gaps: deque[tuple[float, float, str]] = deque(maxlen=EVENT_LIMIT)
         self._set_aside: deque[tuple[float, int, float, float]] = deque(maxlen=EVENT_LIMIT)
-        """Readings of power that cannot be: when, of which GPU, watts, and its limit."""
+        """Impossible readings of power: time, GPU, watts, and its limit."""
         self._silent_since_s: float | None = None
         self._pending: list[Metric] = []
         self._emit_at_s = 0.0
         self._row_s: float | None = None
-        """When the GPUs were read last, all of them."""
+        """Time of the last reading of all GPUs."""
 
     @override
     def begin(self, context: MonitorContext) -> None:
-        self._row_s = None  # where it begins anew, the time before was not measured
+        self._row_s = None  # after a restart, the time before was not measured
         self.watch_errors(context)
         self._read_all(context, slow=False)
 
     def watch_errors(self, context: MonitorContext) -> None:
-        """Begin to watch the kernel log for errors of GPUs."""
+        """Start to watch the kernel log for errors of GPUs."""
         if why := self._kernel_log.open():
             _note(context, f"{self.errors} are not watched: {why}")
 
@@ -161,7 +161,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         )
 
     def sum_up(self, start_s: float, end_s: float) -> MonitorSummary:
-        """See IntervalMonitor: means, maxima, energy; throttling, errors and gaps as warnings."""
+        """Return means, maxima and energy; throttling, errors and gaps are warnings."""
         gpus = [watched.metrics.gpu for watched in self._watched.values()]
         metrics = span_metrics(gpus, self.history, start_s, end_s)
         for watched in self._watched.values():
@@ -183,7 +183,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         silent: list[tuple[_Watched, str]] = []
         for gpu in sensors.gpus:
             watched = self._watched[gpu.index]
-            read_s = self.clock.now_s()  # counters are read first: rates are of the time between two looks
+            read_s = self.clock.now_s()  # read counters first: rates are of the time between two readings
             try:
                 readings = sensors.read(gpu, slow=slow)
             except NvmlError as error:
@@ -208,7 +208,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         moment: datetime,
         values: dict[str, float],
     ) -> list[Metric]:
-        """One GPU's readings: metrics of them; what they add to the history's next row."""
+        """Return a GPU's metrics, and its values for the history's next row."""
         gpu, made = watched.metrics.gpu, watched.metrics
         metrics = []
         if watched.silent_since_s is not None:
@@ -246,13 +246,13 @@ class NvidiaSmiMonitor(IntervalMonitor):
         return metrics
 
     def _limit(self, watched: _Watched) -> float | None:
-        """The highest power limit that a GPU may have, in watts; None where it does not tell."""
+        """Return the highest power limit of a GPU, in watts; None if unknown."""
         gpu = watched.metrics.gpu
         known = (self._limits_watts.get(gpu.index), gpu.default_power_limit_watts)
         return max((watts for watts in known if watts), default=None)
 
     def _quarantine(self, watched: _Watched, gauges: dict[str, float], now_s: float) -> list[Metric]:
-        """Set readings of power aside that are far above the limit; each is an event."""
+        """Remove readings of power far above the limit; return an event for each."""
         limit_watts = self._limit(watched)
         too_high = [
             name for name in POWER if limit_watts and gauges.get(name, 0.0) > _MOST_OF_LIMIT * limit_watts
@@ -266,7 +266,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         return metrics
 
     def _set_aside_warnings(self, start_s: float, end_s: float) -> list[str]:
-        """Which GPUs told a power that cannot be."""
+        """Return warnings about GPUs with impossible readings of power."""
         found: dict[int, list[tuple[float, float]]] = {}
         for at_s, index, watts, limit_watts in self._set_aside:
             if start_s <= at_s <= end_s:
@@ -278,7 +278,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         ]
 
     def _note_errors(self, watched: _Watched, gauges: Mapping[str, float], now_s: float) -> None:
-        """Errors that were counted since the last look are told with the case that ran then."""
+        """Record errors counted since the last reading, to report them with the case that was running."""
         errors = {name: gauges[name] for name in _ERRORS if name in gauges}
         if not errors:
             return
@@ -324,7 +324,7 @@ class NvidiaSmiMonitor(IntervalMonitor):
         return True
 
     def _lose(self, context: MonitorContext, why: str, at_s: float) -> None:
-        """All GPUs are silent: what was open is of no use any more, and is opened again at the next look."""
+        """Mark all GPUs as silent, and close the source; the next round opens it again."""
         self._silence, self._silent_since_s, self._row_s = why, at_s, None
         _note(context, f"{self.source} does not answer: {why}")
         self._close()
@@ -344,7 +344,10 @@ class NvidiaSmiMonitor(IntervalMonitor):
         return Metric("gpu_not_measured", end_s - start_s, "seconds", Relativity.LOWER, text, verbosity=3)
 
     def _gap_warnings(self, start_s: float, end_s: float) -> list[str]:
-        """How long in a span who did not answer; what goes on still counts."""
+        """Return warnings with the time in a span during which a GPU or the source did not respond.
+
+        An outage that is still going on counts.
+        """
         gaps = [*self._gaps]
         if self._silent_since_s is not None:
             gaps.append((self._silent_since_s, end_s, self.source))
@@ -399,7 +402,7 @@ _ERRORS = {
 
 
 def _growth(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """By how much counters grew; one that went back began anew, and is left out."""
+    """Return the growth of counters, without those that decreased because they were reset."""
     return {
         name: value - before[name]
         for name, value in after.items()

@@ -1,4 +1,4 @@
-"""Seconds that go on whatever happens to the host's clock, and the moments that it told of them."""
+"""Provide monotonic seconds, and convert times of the host's clock to them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _SET_S = 0.1
-"""From which difference on the host's clock was set, and not only held in step."""
+"""Smallest difference in seconds that counts as setting the host's clock, not as slewing."""
 
 _TOLD_S = 0.5
-"""From which difference on that is told: small ones are corrections that added up."""
+"""Smallest difference in seconds that is reported: smaller ones are accumulated corrections."""
 
 
 class SteadyClock:
-    """Tells seconds of CLOCK_MONOTONIC, and notices where the host's clock was set meanwhile.
+    """Reads seconds of CLOCK_MONOTONIC, and records when the host's clock is set.
 
     Args:
-        steady: seconds that only ever grow.
-        wall: seconds since the epoch.
+        steady: a monotonic clock, in seconds.
+        wall: the host's clock, in seconds since the epoch.
     """
 
     def __init__(
@@ -35,18 +35,18 @@ class SteadyClock:
         self._offsets = [(-math.inf, wall() - self._looked_s)]
 
     def now_s(self) -> float:
-        """The present moment; it is to be asked now and then, for only so is a clock that was set noticed."""
+        """Return the current time; call it regularly, since only this detects changes of the host's clock."""
         now_s = self._steady()
         offset_s = self._wall() - now_s
         if abs(offset_s - self._offsets[-1][1]) > _SET_S:
             if self._steady() - now_s > _SET_S / 2:
-                return now_s  # there was no processor between the two clocks: they do not tell one moment
+                return now_s  # interrupted between the two readings: they are not of the same time
             self._offsets.append((self._looked_s, offset_s))
         self._looked_s = now_s
         return now_s
 
     def set_by_s(self, start_s: float, end_s: float) -> list[float]:
-        """By how many seconds the host's clock was set in a span, each time; below 0 where it went back."""
+        """Return the changes of the host's clock in a time span, in seconds; negative if it was set back."""
         return [
             offset_s - before_s
             for (_, before_s), (since_s, offset_s) in pairwise(self._offsets)
@@ -54,11 +54,11 @@ class SteadyClock:
         ]
 
     def seconds_of(self, moment: datetime, latest_s: float = math.inf) -> float:
-        """The seconds of a moment that the host's clock told; of two that it told, the later one.
+        """Return the monotonic seconds for a time of the host's clock; of two candidates, the later one.
 
         Args:
-            moment: what it told.
-            latest_s: when it told that, at the latest.
+            moment: a time of the host's clock.
+            latest_s: latest time at which the clock can have shown it.
         """
         until_s, nearest_s = latest_s, None
         for since_s, offset_s in reversed(self._offsets):
@@ -66,6 +66,6 @@ class SteadyClock:
             if since_s <= found_s <= until_s:
                 return found_s
             if found_s > until_s and nearest_s is None:
-                nearest_s = until_s  # the clock left it out
+                nearest_s = until_s  # the clock skipped it
             until_s = since_s
         return latest_s if nearest_s is None else nearest_s

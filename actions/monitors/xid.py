@@ -1,4 +1,4 @@
-"""Xid errors: what NVIDIA's kernel module writes into the kernel log when something is wrong with a GPU."""
+"""Parse Xid errors, which NVIDIA's kernel module writes into the kernel log for GPU errors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Xid:
-    """One error.
+    """One Xid error.
 
     Args:
         number: NVIDIA's number.
         bus_id: the PCI address of the GPU or, if ``of_switch``, of the NVSwitch.
         text: the rest of the line.
-        meaning: what NVIDIA's catalogue says of the number; empty for one that is not in our table.
-        cause: ``application``, ``hardware``, ``driver`` or ``notice``; empty like the meaning.
-        of_switch: whether it is an NVSwitch's (SXid), whose numbers mean something else.
+        meaning: meaning of the number in NVIDIA's catalogue; empty if our table does not have it.
+        cause: ``application``, ``hardware``, ``driver`` or ``notice``; empty if the meaning is.
+        of_switch: True for an NVSwitch's error (SXid), whose numbers have other meanings.
     """
 
     number: int
@@ -38,16 +38,16 @@ class Xid:
     of_switch: bool = False
 
     def __str__(self) -> str:
-        """As people read it, such as ``Xid 79 (GPU fell off the bus) of 0000:3b:00.0``."""
+        """Return the error for people, such as ``Xid 79 (GPU fell off the bus) of 0000:3b:00.0``."""
         meaning = f" ({self.meaning})" if self.meaning else f" ({self.text})" if self.text else ""
         return f"{'SXid' if self.of_switch else 'Xid'} {self.number}{meaning} of {self.bus_id}"
 
 
 def xid_of(line: str) -> Xid | None:
-    """The error that a line of the kernel log tells of; None where it tells of none.
+    """Return the error in a line of the kernel log; None if the line is not an Xid error.
 
-    Lines are such as ``NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.``
-    and ``nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted …``.
+    Examples of lines are ``NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the
+    bus.`` and ``nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted …``.
     """
     found = _LINE.search(line)
     if found is None or not ("NVRM" in line or "nvswitch" in line):

@@ -1,1 +1,1 @@
-"""NVIDIA's closed-division code of MLPerf Inference, run in its own container."""
+"""Run NVIDIA's closed-division code of MLPerf Inference in its own container."""

@@ -1,4 +1,4 @@
-"""Shows that a long, silent stage is alive: its last line, how long it has been silent, what the GPUs do."""
+"""Show that a long, silent stage is alive: its last line, the time since then, the load of the GPUs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LINE_LIMIT = 120
 
 
 class Alive:
-    """A context manager around one stage; give ``line`` every line of its output.
+    """A context manager for one stage; pass each line of its output to ``line``.
 
     Args:
-        progress: is told.
+        progress: gets the messages.
         title: the stage, for people.
-        usual_s: how long it usually takes, in seconds; None if nobody knows.
-        gpu_use: the utilisation of the GPUs now, in percent each; None where nobody can tell.
+        usual_s: usual duration in seconds; None if unknown.
+        gpu_use: returns the current utilisation of the GPUs in percent; None if unknown.
         clock: seconds, monotonic.
     """
 
@@ -52,24 +52,24 @@ class Alive:
         self._thread = threading.Thread(target=self._tick, daemon=True, name="alive")
 
     def __enter__(self) -> Self:
-        """Begin to tell."""
+        """Start the messages."""
         self._progress.update(self.message())
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Tell no more."""
+        """Stop the messages."""
         self._ended.set()
         self._thread.join()
 
     def line(self, text: str) -> None:
-        """Take a line of the stage's output."""
+        """Record a line of the stage's output."""
         shown = plain(text).strip()
         if shown:
             self._last, self._heard = shown[:_LINE_LIMIT], self._clock()
 
     def message(self) -> str:
-        """What is told now."""
+        """Return the current message."""
         parts = [f"{self._title}, {duration(self._clock() - self._started)}"]
         if self._usual_s:
             parts.append(f"usually {duration(self._usual_s)}")
@@ -87,7 +87,7 @@ class Alive:
 
 
 def gpu_use() -> Callable[[], list[float] | None]:
-    """How to ask for the utilisation of the GPUs, in percent each, where nvidia-ml-py and a driver are."""
+    """Return a function for the utilisation of the GPUs, in percent each; needs nvidia-ml-py and a driver."""
     from agent.core.errors import HostError
 
     try:

@@ -1,4 +1,4 @@
-"""What is known of the benchmarks of NVIDIA's code: scenarios, space, usual times."""
+"""List the benchmarks of NVIDIA's code: scenarios, space, usual times."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Benchmark:
     """One benchmark.
 
     Args:
-        name: as ``--benchmarks`` takes it.
-        scenarios: what is run where the profile names none: VirtualClient's, or the datacenter ones.
-        scratch_bytes: free space that its data, model and preprocessed data need: generous, for a plan must
-            not refuse for nothing and must not let a download of hours fail at its end.
-        minutes: how long stages usually take on a data-centre host, in minutes.
+        name: name for ``--benchmarks``.
+        scenarios: default scenarios: VirtualClient's, or those of the datacenter category.
+        scratch_bytes: free space for its data, model and preprocessed data; a cautious estimate, since a plan
+            must not refuse without need, and a download of hours must not fail at its end.
+        minutes: usual durations of stages on a data-centre host, in minutes.
     """
 
     name: str
@@ -33,9 +33,9 @@ BENCHMARKS = {
     for one in (
         # SQuAD and two models of 1.3 GB (code/bert/tensorrt/download_model.sh).
         Benchmark("bert", ("Offline", "Server", "SingleStream"), 10 * _GB, 10, 2, 5, 3),
-        # KiTS19: 27 GB of scans, and as much again preprocessed (code/3d-unet/tensorrt/download_data.sh).
+        # KiTS19: 27 GB of scans, and the same again preprocessed (code/3d-unet/tensorrt/download_data.sh).
         Benchmark("3d-unet", ("Offline", "SingleStream"), 90 * _GB, 60, 30, 5, 10),
-        # GPT-J 6B: a zip of 24 GB, unpacked beside it, and a quantised model (code/gptj, download_model.sh).
+        # GPT-J 6B: a zip of 24 GB, its unpacked files, and a quantised model (code/gptj, download_model.sh).
         Benchmark("gptj", ("Offline", "Server"), 100 * _GB, 60, 10, 30, 20),
         Benchmark("llama2-70b", ("Offline", "Server"), 500 * _GB, 240, 20, 60, 90),
     )
@@ -43,5 +43,5 @@ BENCHMARKS = {
 
 
 def benchmark(name: str) -> Benchmark:
-    """What is known of a benchmark; of one that is not, cautious guesses."""
+    """Return the properties of a benchmark; cautious guesses for an unknown one."""
     return BENCHMARKS.get(name) or Benchmark(name)

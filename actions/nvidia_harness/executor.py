@@ -1,4 +1,4 @@
-"""NVIDIA's MLPerf harness: VirtualClient's MLPerfExecutor, one step a stage."""
+"""Run NVIDIA's MLPerf harness like VirtualClient's MLPerfExecutor, with one step per stage."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _PREBUILD_MINUTES = 30.0
 
 
 class MLPerfExecutor(Action):
-    """Runs one benchmark of NVIDIA's closed-division code in its container.
+    """Run one benchmark of NVIDIA's closed-division code in its container.
 
     Raises:
-        TypeError: if the parameters are not its own.
+        TypeError: if the parameters are of another component.
     """
 
     Parameters: ClassVar[type[ComponentParameters]] = MLPerfParameters
@@ -58,11 +58,11 @@ class MLPerfExecutor(Action):
         self.asked = cast("MLPerfParameters", parameters)
 
     def plan(self, facts: Facts) -> Plan:
-        """A step a stage: a resume goes on after the last whole one.
+        """Plan a step for each stage: a resumed run continues after the last complete one.
 
         Raises:
-            HostError: if there is no account, no repository, no GPU, no scratch space, not enough room, or no
-                such system.
+            HostError: if the account, the repository, a GPU, the scratch space, enough free space or
+                the system is missing.
         """
         own_system(self.asked)
         workspace = find_workspace(self.asked, facts)
@@ -70,7 +70,7 @@ class MLPerfExecutor(Action):
 
     @property
     def tests(self) -> tuple[Test, ...]:
-        """The runs of the harness, in order."""
+        """Runs of the harness, in order."""
         scenarios = self.asked.loadgen_scenarios or benchmark(self.asked.model).scenarios
         return tuple(
             Test(config_ver, scenario, mode)
@@ -85,7 +85,7 @@ class MLPerfExecutor(Action):
         if workspace.joins_docker:
             yield Step(
                 "docker-group",
-                f"{name} is no member of the group docker",
+                f"{name} is not a member of the group docker",
                 lambda context: join_docker(workspace, context),
                 command=f"usermod -aG docker {name}",
             )
@@ -109,7 +109,7 @@ class MLPerfExecutor(Action):
                 command=" && ".join(f"make {' '.join(call)}" for call in PREBUILD),
                 estimate_s=_PREBUILD_MINUTES * 60,
             )
-        clean = "build/ must be of this code alone"
+        clean = "build/ must come only from this code"
         yield self._stage(workspace, "clean", clean, self._clean, "make clean")
         yield self._stage(
             workspace,
@@ -121,7 +121,7 @@ class MLPerfExecutor(Action):
         yield self._stage(
             workspace,
             "known-system",
-            "what NVIDIA's code cannot run on this host is better known before the downloads",
+            "an unsupported host must be found before the downloads",
             self._known_system,
             "python3 -c 'from code.common.systems.system_list import …'",
         )
@@ -176,7 +176,7 @@ class MLPerfExecutor(Action):
             )
 
     @staticmethod
-    def _stage(  # noqa: PLR0917 - a step's own
+    def _stage(  # noqa: PLR0917 - like a step
         workspace: Workspace,
         name: str,
         reason: str,
@@ -212,7 +212,7 @@ class MLPerfExecutor(Action):
     def _clean(self, workspace: Workspace, context: StepContext) -> StepOutcome:
         why = wanted_clean(workspace, workspace.commit(context.facts))
         if not why:
-            return StepOutcome("build/ is of this code, and is kept")
+            return StepOutcome("build/ comes from this code, and is kept")
         kept = keep_logs(workspace.logs, workspace.folder / f"logs-before-clean-{time.time_ns()}")
         with harness_container(workspace, self.asked, context, enter=False) as harness:
             harness.make("clean")
@@ -230,7 +230,7 @@ class MLPerfExecutor(Action):
         scratch = workspace.scratch
         why = scratch.why_due(stage, workspace.mlperf_round)
         if not why:
-            return StepOutcome("it is there, whole, and is used again")
+            return StepOutcome("it is complete, and is used again")
         with harness_container(workspace, self.asked, context, enter=False) as harness:
             harness.clone_reference()
             moved = scratch.begin(stage, workspace.mlperf_round)
@@ -252,7 +252,7 @@ class MLPerfExecutor(Action):
     def _build(self, workspace: Workspace, context: StepContext) -> StepOutcome:
         if workspace.noted(BUILT).get("round") == workspace.mlperf_round:
             with harness_container(workspace, self.asked, context):
-                return StepOutcome("it is built already")
+                return StepOutcome("it is already built")
         with harness_container(workspace, self.asked, context, enter=False) as harness:
             harness.make("build", usual_minutes=_BUILD_MINUTES)
             harness.note_built()
@@ -262,7 +262,9 @@ class MLPerfExecutor(Action):
         with harness_container(workspace, self.asked, context, enter=False) as harness:
             sections = SystemSections(harness, workspace, self.asked, self.tests)
             if (detected := sections.told()) is None:
-                return StepOutcome("NVIDIA's code does not tell before it is built: it is asked again then")
+                return StepOutcome(
+                    "NVIDIA's code cannot detect the host before it is built; the detection is repeated then"
+                )
             return _called(*sections.ensure(detected))
 
     def _system(self, workspace: Workspace, context: StepContext) -> StepOutcome:
@@ -332,13 +334,13 @@ def _called(name: str, notes: list[str]) -> StepOutcome:
 
 
 def _system_env(workspace: Workspace) -> dict[str, str] | None:
-    """SYSTEM_NAME, where the code takes a host's name from there (v5.x)."""
+    """Return SYSTEM_NAME, if the code takes a host's name from it (v5.x)."""
     name = workspace.noted(SYSTEM).get("name")
     return {"SYSTEM_NAME": str(name)} if name and workspace.layout.configs is ConfigStyle.FILES else None
 
 
 def _sentence(output: ParsedOutput) -> str:
-    """A result in a few words."""
+    """Return a result in a few words."""
     verdict = output.verdict
     validity = verdict.validity.value if verdict else "no verdict"
     why = f" ({verdict.reasons[0].message})" if verdict and verdict.reasons else ""

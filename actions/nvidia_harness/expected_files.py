@@ -1,8 +1,9 @@
-"""What must be there when a data stage has ended: NVIDIA's scripts end with 0 also where they failed.
+"""List the files that a data stage must make: NVIDIA's scripts may fail and still end with 0.
 
-The last of several commands decides alone, an ``echo`` behind a chain hides its failure, and wget leaves an
-empty file. Source: inference_results_v4.1, closed/NVIDIA, code/<benchmark>/tensorrt: download_data.sh,
-download_model.sh, preprocess_data.py, README.md; the same of v3.1 and v5.1 where it says so.
+Only the last of several commands determines the exit code, an ``echo`` after a chain hides its failure, and
+wget leaves an empty file. Source: inference_results_v4.1, closed/NVIDIA, code/<benchmark>/tensorrt:
+download_data.sh, download_model.sh, preprocess_data.py, README.md; the same files of v3.1 and v5.1 where
+noted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ EXPECTED: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
         ("squad_tokenized/input_mask.npy",),
         ("squad_tokenized/segment_ids.npy",),
     ),
-    # case_00400 is a copy that is made when all scans have come.
+    # case_00400 is copied after all scans have been downloaded.
     ("3d-unet", "download_data"): (
         ("KiTS19/kits19/data/case_00137/imaging.nii.gz",),
         ("KiTS19/kits19/data/case_00400/imaging.nii.gz",),
@@ -39,12 +40,12 @@ EXPECTED: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
         ("KiTS19/etc/gaussian_patches.npy",),
     ),
     ("gptj", "download_data"): (("cnn-daily-mail/cnn_eval.json",),),
-    # NVIDIA's partners' images of v3.1 bring the quantised model instead.
+    # Images of NVIDIA's partners for v3.1 contain the quantised model instead.
     ("gptj", "download_model"): (
         ("GPTJ-6B/checkpoint-final/*", "GPTJ-6B/fp8-quantized-ammo/GPTJ-07142023.pth"),
     ),
     ("gptj", "preprocess_data"): (("cnn_dailymail_tokenized_gptj/input_ids_padded.npy",),),
-    # Put there by hand; the folder was open_orca up to v4.1, and is llama2-70b in v5.x.
+    # Downloaded by hand; the folder was open_orca up to v4.1, and is llama2-70b in v5.x.
     ("llama2-70b", "download_data"): (
         (
             "open_orca/open_orca_gpt4_tokenized_llama.calibration_1000.pkl",
@@ -57,26 +58,32 @@ EXPECTED: Mapping[tuple[str, str], tuple[tuple[str, ...], ...]] = {
         ("open_orca/input_lens.npy", "llama2-70b/input_lens.npy"),
     ),
 }
-"""By benchmark and make's target: of each line one pattern must find a file that is not empty, below the
+"""Patterns by benchmark and make's target: one pattern of each line must match a non-empty file below the
 target's folder of the scratch space."""
 
 
 def lacking(folder: Path, benchmark: str, target: str) -> str | None:
-    """What a stage must have made and is not there, for people.
+    """Describe the missing files of a stage.
 
     Args:
-        folder: what the stage fills.
-        benchmark: for which benchmark.
+        folder: the folder of the stage.
+        benchmark: the benchmark.
         target: make's target.
 
     Returns:
-        Empty where all is there; None where nothing is known of the benchmark.
+        Empty if no file is missing; None if the benchmark is unknown.
     """
     expected = EXPECTED.get((benchmark, target))
     if expected is None:
         return None
     missing = (patterns for patterns in expected if not any(_found(folder, one) for one in patterns))
-    return next((f"below {folder} is no whole {' or '.join(patterns)}" for patterns in missing), "")
+    return next(
+        (
+            f"below {folder}, this file is missing or incomplete: {' or '.join(patterns)}"
+            for patterns in missing
+        ),
+        "",
+    )
 
 
 def _found(folder: Path, pattern: str) -> bool:

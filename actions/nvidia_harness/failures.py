@@ -1,4 +1,4 @@
-"""What NVIDIA's code says when it fails, also where it ends with 0, and what to do about it."""
+"""Recognise failures in the output of NVIDIA's code, even with exit code 0, and suggest remedies."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _SILENT = (
     r"download is not automatable",
     r"model is not copied",
 )
-"""Said by runs that did nothing and end with 0 (code/main.py, code/*/tensorrt/download_*.sh)."""
+"""Output of runs that did nothing but end with 0 (code/main.py, code/*/tensorrt/download_*.sh)."""
 
 _GIVEN_UP = (
     r"Could not resolve host|unable to resolve host address|unable to access"
     r"|Unable to establish SSL connection|Giving up\.|ERROR \d{3}:"
 )
-"""Said by git and wget at their end."""
+"""Last output of git and wget when they give up."""
 
 _UNREACHED = (
     _GIVEN_UP + r"|Temporary failure in name resolution|Name or service not known"
     r"|Connection timed out|Connection refused|Network is unreachable"
 )
-"""Likewise, and what is said where another try or another address of the host may yet do."""
+"""Messages of failed downloads, including those after which another attempt or address may still succeed."""
 
 _REMEDIES = (
     (
         r"did not match any known systems|deprecated system",
-        "let vcagent add the system: leave RequireCustomSystemSupport out, and see the step system",
+        "let vcagent add the system: remove RequireCustomSystemSupport, and see the step system",
     ),
     (
         r"No registered config",
-        "add scenario and config_ver to the system's YAML in gpu_configs/systems, or give SystemFile",
+        "add scenario and config_ver to the system's YAML in gpu_configs/systems, or set SystemFile",
     ),
     (
         r"cannot be downloaded directly|NOT downloaded|not automatable|is not copied",
@@ -51,7 +51,7 @@ _REMEDIES = (
     (r"No space left on device", "free some space on the scratch space's disk or Docker's, and resume"),
     (
         r"UID 0 \(root\)|must not be run as root",
-        "name an ordinary account under Username",
+        "set Username to an ordinary account",
     ),
     (
         r"unauthorized|denied: |authentication required",
@@ -63,16 +63,17 @@ _REMEDIES = (
     ),
     (
         r"out of memory|OutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
-        "lower gpu_batch_size (RunArgs; SystemFile where the system was added); see who else uses the GPUs",
+        "lower gpu_batch_size (RunArgs; SystemFile for an added system); check who else uses the GPUs",
     ),
     (
         r"Failed to initialize NVML: Unknown Error",
         "systemd took the GPUs from the container (daemon-reload): vcagent resume replaces it",
     ),
     (
-        # Makefile.const looks for the version in nvidia-smi's output, and takes none for an old one.
+        # Makefile.const parses the version from nvidia-smi's output, and takes an empty one for an old
+        # driver.
         r"operator expected\s[\s\S]*Driver Version >= ",
-        "nvidia-smi fails, so that make knows no driver: see what it says on the host, then resume",
+        "nvidia-smi fails, so make does not know the driver: run it on the host to see why, then resume",
     ),
     (
         r"Driver Version >= (\d+)",
@@ -80,39 +81,39 @@ _REMEDIES = (
     ),
     (
         _UNREACHED,
-        "see whether this host reaches that address; a proxy goes into ~/.docker/config.json, under proxies",
+        "check that this host can reach that address; a proxy goes into ~/.docker/config.json, under proxies",
     ),
     (
         r"File .*\.plan does not exist|Cannot find engine",
         "the engine is missing: run generate_engines for this config_ver and scenario again",
     ),
-    (r"No rule to make target '([^']+)'", "this repository has no target {0}: see whether it is whole"),
+    (r"No rule to make target '([^']+)'", "this repository has no target {0}: check that it is complete"),
 )
 
 
 _SURE = {"driver_mismatch", "driver_not_loaded", "no_buildx"}
-"""Failures of the engine whose words nothing else uses."""
+"""Failures of the engine with unique messages."""
 
 
 def silent_failure(line: str, *, download: bool = False) -> str | None:
-    """The complaint in a line of a run that may yet end with 0; None where there is none.
+    """Return the complaint in a line of a run that may still end with 0; None if there is none.
 
     Args:
-        line: what it said.
-        download: whether it is of a script that goes on where something cannot be reached.
+        line: the line of output.
+        download: True for a script that continues if an address cannot be reached.
     """
     patterns = (*_SILENT, _UNREACHED) if download else _SILENT
     return line.strip() if any(re.search(pattern, line) for pattern in patterns) else None
 
 
 def remedy_for(text: str, log: object, *, of_engine: bool = False) -> str:
-    """What to do about output; where nothing is known of it, the log.
+    """Return the remedy for a command's output; if unknown, a reference to the log.
 
     Args:
         text: the output, or its end.
-        log: where all of it is.
-        of_engine: whether all that can fail is the docker command; else only its words for the driver count,
-            since programs use others of them too.
+        log: the path of the whole output.
+        of_engine: True if only the docker command can fail; otherwise only its messages about the driver
+            count, since programs use its other messages too.
     """
     known = known_failure(text)
     if known and known[0] in _SURE:
@@ -122,7 +123,7 @@ def remedy_for(text: str, log: object, *, of_engine: bool = False) -> str:
             return remedy.format(*match.groups())
     if known and of_engine:
         return known[1]
-    return f"all of its output is in {log}; when it is mended, vcagent resume goes on here"
+    return f"all of its output is in {log}; after fixing the cause, vcagent resume continues here"
 
 
 @contextmanager
@@ -134,14 +135,14 @@ def explained(
     *,
     of_engine: bool = False,
 ) -> Iterator[None]:
-    """Tell a command's failure as its stage's, with a remedy; likewise a complaint of one that ended with 0.
+    """Turn a command's failure, or a complaint of one that ended with 0, into the stage's with a remedy.
 
     Args:
         title: the stage, for people.
-        log: where all of its output is.
-        complaints: what it said on its way, taken as it comes.
-        lacking: what is not there that it should have made; empty where all is, and then no complaint
-            counts; None where nobody knows, and then those count that were not overcome.
+        log: the path of the whole output.
+        complaints: the complaints so far; read at the end of the command.
+        lacking: description of missing files; empty if none are missing, and then no complaint
+            counts; None if unknown, and then complaints count unless they were overcome.
         of_engine: see ``remedy_for``.
     """
     try:

@@ -1,4 +1,4 @@
-"""The container of NVIDIA's harness, and make inside it."""
+"""Run the container of NVIDIA's harness, and make inside it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _CLOCK_FILES = (Path("/etc/timezone"), Path("/etc/localtime"))
 
 
 def image_name(workspace: Workspace, parameters: MLPerfParameters) -> str:
-    """The image: the one that the profile names, or the one that prebuild makes."""
+    """Return the image: the profile's, or the one that prebuild builds."""
     env = parameters.make_variables.get("ENV", "dev")
     return parameters.image or workspace.layout.image.format(tag=workspace.tag, env=env)
 
 
 def container_spec(workspace: Workspace, parameters: MLPerfParameters) -> ContainerSpec:
-    """The container as Makefile.docker's launch_docker makes it, detached: it waits for commands.
+    """Return the container of Makefile.docker's launch_docker, but detached, waiting for commands.
 
-    It lacks the home folder and ssh keys of the caller, and /dev/fuse: those are for NVIDIA's own network.
+    It does not get the caller's home folder and ssh keys, or /dev/fuse: those are for NVIDIA's own network.
     """
     scratch = workspace.scratch.path
     mounts = [Mount(workspace.folder, CONTAINER_FOLDER), Mount(scratch, str(scratch))]
@@ -51,7 +51,7 @@ def container_spec(workspace: Workspace, parameters: MLPerfParameters) -> Contai
         shm_size_bytes=int(parameters.shm_size_gb * 2**30),
         ulimits={name: Ulimit(limit, limit) for name, limit in parameters.ulimits.items()},
         mounts=tuple(mounts),
-        # The number alone: with a group beside it the engine leaves out the account's other groups, and sudo.
+        # Only the number: with a group, the engine would drop the account's other groups, and sudo.
         user=str(workspace.account.uid),
         environment={"MLPERF_SCRATCH_PATH": str(scratch), "HOST_HOSTNAME": socket.gethostname()},
         network=parameters.network,
@@ -63,13 +63,13 @@ def container_spec(workspace: Workspace, parameters: MLPerfParameters) -> Contai
 
 
 class HarnessContainer:
-    """Runs make in the container, as the account, and shows that it is alive.
+    """Runs make in the container as the account, and shows that it is alive.
 
     Args:
         container: the container.
-        workspace: what the run works with.
-        parameters: what the profile asks for.
-        context: the step's.
+        workspace: the workspace of the run.
+        parameters: the parameters.
+        context: the context of the step.
     """
 
     def __init__(
@@ -96,15 +96,15 @@ class HarnessContainer:
         """Run make.
 
         Args:
-            target: its target.
-            variables: ``NAME=value``; those of the profile stand before them.
+            target: the target of make.
+            variables: ``NAME=value``; those of the profile precede them.
             title: the stage, for people; by default the target.
-            usual_minutes: how long it usually takes.
-            env: variables of the environment.
-            lacking: of a stage of downloads: what it should have made and is not there; see ``explained``.
+            usual_minutes: usual duration.
+            env: environment variables.
+            lacking: for a stage of downloads, returns the files it should have made; see ``explained``.
 
         Raises:
-            ActionFailedError: if it fails, or ends with 0 and did not do its work; with a remedy.
+            ActionFailedError: if it fails, or exits with 0 without doing its work; includes a remedy.
         """
         own = [f"{name}={value}" for name, value in self.parameters.make_variables.items()]
         return self.run(
@@ -145,12 +145,12 @@ class HarnessContainer:
                 cwd=CONTAINER_FOLDER,
                 on_line=take,
             )
-        return result  # noqa: RET504 - where the context raises, nothing is returned
+        return result  # noqa: RET504 - the context may raise
 
     def enter(self) -> None:
-        """See to it that what ``make build`` installed into a container is in this one.
+        """Install in this container what ``make build`` installed in an earlier one.
 
-        Python packages go into the home folder of the container, which a new one does not have.
+        Python packages are in the home folder of the container, which is empty in a new one.
         """
         built = self.workspace.noted(BUILT)
         if built and built.get("container") != self.container.identifier:
@@ -158,19 +158,19 @@ class HarnessContainer:
             self.note_built()
 
     def clone_reference(self) -> None:
-        """Have MLPerf's own code below build/, as ``make build`` has it: some data stages need it before.
+        """Clone MLPerf's own code below build/, like ``make build``: some data stages need it earlier.
 
-        gptj's download_data.sh asks for it; retinanet's runs a program of it.
+        gptj's download_data.sh needs it; retinanet's runs a program of it.
         """
         if self.workspace.noted(CLONED) or self.workspace.noted(BUILT):
             return
-        # git clones into no folder that a cut clone has left.
+        # git does not clone into a folder that an interrupted clone has left.
         self.run(["rm", "-rf", f"{CONTAINER_FOLDER}/build/inference"], title="clearing build/inference")
         self.make("clone_loadgen", title="cloning MLPerf's reference code")
         self.workspace.note(CLONED, {"round": self.workspace.mlperf_round})
 
     def note_built(self) -> None:
-        """Note that ``make build`` has run in this container."""
+        """Record that ``make build`` has run in this container."""
         self.workspace.note(
             BUILT,
             {
@@ -185,16 +185,16 @@ class HarnessContainer:
 def harness_container(
     workspace: Workspace, parameters: MLPerfParameters, context: StepContext, *, enter: bool = True
 ) -> Iterator[HarnessContainer]:
-    """The run's container: the one that is there if it still fits, else a new one.
+    """Return the run's container: the existing one if it still fits, else a new one.
 
     Args:
-        workspace: what the run works with.
-        parameters: what the profile asks for.
-        context: the step's.
-        enter: whether what ``make build`` installed is needed.
+        workspace: the workspace of the run.
+        parameters: the parameters.
+        context: the context of the step.
+        enter: True if the packages of ``make build`` are needed.
 
     Raises:
-        ContainerError: if it cannot be had.
+        ContainerError: if the container cannot be started.
     """
     from agent.component.container_engine import connect
 

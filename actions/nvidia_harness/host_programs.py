@@ -1,4 +1,4 @@
-"""The programs that building the image needs on the host: known before anything is done."""
+"""Check the host's programs for building the image, before anything is done."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
     from agent.facts.users import Account
 
 _BUILDX = re.compile(r"docker buildx|--build-context")
-"""What only buildx knows (v4.1 and v5.1, Makefile.docker; not v3.1)."""
+"""Text that requires buildx (v4.1 and v5.1, Makefile.docker; not v3.1)."""
 
 _OF_ACCOUNT = Path(".docker", "cli-plugins", "docker-buildx")
 
 
 def check_programs(folder: Path, account: Account, facts: Facts) -> None:
-    """See that prebuild finds make, and buildx where the repository's rules use it.
+    """Check that prebuild finds make, and buildx if the repository's rules use it.
 
     Args:
         folder: NVIDIA's code on the host.
-        account: who runs it.
-        facts: of this host.
+        account: the account that runs it.
+        facts: the facts of this host.
 
     Raises:
-        HostError: if it does not; with the remedy.
+        HostError: if a program is missing; includes the remedy.
     """
     if facts[program("make")] is None:
         raise HostError(
-            "prebuild runs make on this host, and there is none",
-            remedy="install it: a LinuxPackageInstallation of make before this element, or by hand",
+            "prebuild runs make on this host, but make is not installed",
+            remedy="add a LinuxPackageInstallation of make before this element, or install it by hand",
             lifted_by=LiftedBy.PROGRAM,
         )
     rules = facts[text_of(folder / "Makefile.docker")] or ""
-    # Without Docker at all its installation comes first.
+    # Without Docker, its installation comes first.
     if not _BUILDX.search(rules) or facts[DOCKER_VERSION] is None:
         return
     if facts[DOCKER_BUILDX] is None and not facts[exists(Path(account.home) / _OF_ACCOUNT)]:
         raise HostError(
-            f"{folder / 'Makefile.docker'} builds the image by docker buildx, and there is none",
+            f"{folder / 'Makefile.docker'} builds the image with docker buildx, which is not installed",
             remedy="install docker-buildx-plugin of Docker's own packages, or docker-buildx beside docker.io",
             lifted_by=LiftedBy.PROGRAM,
         )

@@ -1,4 +1,4 @@
-"""What NVIDIA's code has for a system, read from its source without running it."""
+"""Read the systems and configurations of NVIDIA's code from its source, without running it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Registered:
-    """A configuration that is registered: ``@ConfigRegistry.register(…)`` on a class.
+    """A configuration registered by ``@ConfigRegistry.register(…)`` on a class.
 
     Args:
         system: the member of KnownSystem, such as ``H100_SXM_80GBx8``.
@@ -30,13 +30,13 @@ class Registered:
 
 
 def registered_configs(*sources: str) -> frozenset[Registered]:
-    """The configurations that a scenario's files register.
+    """Return the configurations that a scenario's files register.
 
     Args:
         sources: the text of ``__init__.py``, then of files that build on it, such as ``custom.py``.
 
     Raises:
-        HostError: if a text is no Python.
+        HostError: if a text is not valid Python.
     """
     systems: dict[str, str] = {}
     found = set()
@@ -66,7 +66,7 @@ def _classes(source: str) -> Iterator[ast.ClassDef]:
         tree = ast.parse(source)
     except SyntaxError as error:
         raise HostError(
-            f"a configuration of NVIDIA's code is no Python: {error}",
+            f"a configuration of NVIDIA's code is not valid Python: {error}",
             remedy="restore the file from the repository: git checkout, or remove custom.py",
         ) from error
     return (node for node in tree.body if isinstance(node, ast.ClassDef))
@@ -85,7 +85,7 @@ def _registrations(node: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
 
 
 def known_gpu(source: str, pci_id: str | None) -> str | None:
-    """The member of KnownGPU that has a PCI device number; None where the code knows none.
+    """Return the member of KnownGPU with a PCI device number; None if the code does not know it.
 
     Args:
         source: the text of code/common/systems/known_hardware.py.

@@ -1,4 +1,4 @@
-"""In what the rounds of NVIDIA's repository differ, as data.
+"""Describe the differences between the rounds of NVIDIA's repository, as data.
 
 Source: mlcommons/inference_results_v3.1, v4.1 and v5.1, closed/NVIDIA: Makefile, Makefile.docker,
 Makefile.build, Makefile.data, code/main.py, code/common/systems/system_list.py, configs/.
@@ -19,29 +19,30 @@ if TYPE_CHECKING:
 
 
 class ConfigStyle(str, Enum):
-    """How a system's settings stand in the repository."""
+    """Place of a system's settings in the repository."""
 
     CLASSES = "classes"
-    """configs/<benchmark>/<scenario>/__init__.py, a class a system; custom.py beside it is read as well."""
+    """configs/<benchmark>/<scenario>/__init__.py, one class per system; custom.py in that folder is read
+    too."""
 
     FILES = "files"
-    """configs/<system>/<scenario>/<benchmark>.py, a file a system."""
+    """configs/<system>/<scenario>/<benchmark>.py, one file per system."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One kind of repository.
+    """Layout of one kind of repository.
 
     Args:
-        rounds: the MLPerf rounds that have it, newest first: the text of the file VERSION.
-        configs: how systems are configured.
-        image: the image that prebuild makes, with ``{tag}`` and ``{env}``.
+        rounds: the MLPerf rounds with this layout, newest first: the text of the file VERSION.
+        configs: place of the systems' settings.
+        image: the image that prebuild builds, with ``{tag}`` and ``{env}``.
         detect: a Python program that prints, inside the container, ``vcagent-detected …`` with what the
-            code found, ``vcagent-matched …`` with its name for that, ``None`` for none, ``vcagent-known …``
+            code found, ``vcagent-matched …`` with its name for that, or ``None``, ``vcagent-known …``
             with all names it has, and ``vcagent-host …`` with processor and memory as source text.
-        reenter: targets and variables of make that a new container needs after an old one's ``make build``,
-            since that installed Python packages into the home folder of the container.
-        batch_by_component: whether gpu_batch_size is a mapping by component, not one number.
+        reenter: targets and variables of make for a new container after an old one's ``make build``,
+            which installed Python packages into the home folder of that container.
+        batch_by_component: True if gpu_batch_size is a mapping by component, not one number.
     """
 
     rounds: tuple[str, ...]
@@ -52,12 +53,12 @@ class Layout:
     batch_by_component: bool = True
 
     def configuration(self, config_ver: str) -> str:
-        """The argument of the harness that chooses a configuration.
+        """Return the harness's argument for selecting a configuration.
 
-        v5.x has no config_ver, and does not complain about one: it would run the default.
+        v5.x does not have config_ver, and ignores it without an error: it would run the default.
 
         Raises:
-            HostError: if the code has no such choice.
+            HostError: if the code does not have this configuration.
         """
         if self.configs is ConfigStyle.CLASSES:
             return f"--config_ver={config_ver}"
@@ -65,14 +66,14 @@ class Layout:
         if config_ver not in targets:
             raise HostError(
                 f"the code of {self.rounds[0]} has no config_ver {config_ver}",
-                remedy="take default or high_accuracy, or say what is meant in RunArgs",
+                remedy="use default or high_accuracy, or set the options in RunArgs",
             )
         return f"--accuracy_target={targets[config_ver]}"
 
 
 PREBUILD = (("prebuild", "DOCKER_DETACH=1"), ("-f", "Makefile.docker", "docker_add_user"))
-"""The calls of make that build the image: with DOCKER_DETACH, prebuild stops before its interactive shell,
-and docker_add_user adds the caller's account to the image, as attach_docker does before that shell."""
+"""Calls of make that build the image. With DOCKER_DETACH, prebuild stops before its interactive shell;
+docker_add_user adds the caller's account to the image, as attach_docker does before that shell."""
 
 _CLASS_DETECTION = """\
 from code.common.systems.base import obj_to_codestr
@@ -117,35 +118,37 @@ LAYOUTS = (
 
 
 def nvidia_folder(repository: Path, exists: Mapping[Path, bool], submitter: str = "NVIDIA") -> Path:
-    """Return where NVIDIA's code is: ``closed/<submitter>`` of a results repository, or the folder itself.
+    """Return the folder of NVIDIA's code.
+
+    It is ``closed/<submitter>`` of a results repository, or the given folder itself.
 
     Args:
         repository: the folder of the repository, or of one submitter's code.
-        exists: whether its Makefile.docker, or that of the submitter, is there.
-        submitter: NVIDIA, or another one that uses its code, such as Azure.
+        exists: True for each Makefile.docker that exists, the folder's and the submitter's.
+        submitter: NVIDIA, or another submitter that uses its code, such as Azure.
 
     Raises:
-        HostError: if there is none.
+        HostError: if neither exists.
     """
     for folder in (repository / "closed" / submitter, repository):
         if exists[folder / "Makefile.docker"]:
             return folder
     raise HostError(
-        f"{repository} is no results repository of MLPerf: it has no closed/{submitter}/Makefile.docker",
+        f"{repository} is not a results repository of MLPerf: it has no closed/{submitter}/Makefile.docker",
         remedy="add a GitRepoClone of mlcommons/inference_results_v4.1 with this PackageName to the "
         "dependencies, or correct Repository or Submitter",
     )
 
 
 def layout_of(version: str | None, folder: Path) -> tuple[str, Layout]:
-    """The round and the layout of a repository.
+    """Return the round and the layout of a repository.
 
     Args:
-        version: the text of its file VERSION; None where there is none.
-        folder: where it is, for the message.
+        version: the text of its file VERSION; None if the file does not exist.
+        folder: the repository, for the message.
 
     Raises:
-        HostError: if it is of a round that is not known.
+        HostError: if the round is unknown.
     """
     text = (version or "").strip()
     match = re.fullmatch(r"v?(\d+\.\d+)(?:\.\d+)?", text)
@@ -156,6 +159,6 @@ def layout_of(version: str | None, folder: Path) -> tuple[str, Layout]:
     known = ", ".join(sorted(number for layout in LAYOUTS for number in layout.rounds))
     what = f"is of round {text}" if text else "has no file VERSION"
     raise HostError(
-        f"the repository in {folder} {what}; known are {known}",
-        remedy="check one of these rounds out, or say in Round which of them it is like",
+        f"the repository in {folder} {what}; supported rounds: {known}",
+        remedy="check out one of these rounds, or set Round to the most similar one",
     )

@@ -1,4 +1,4 @@
-"""What a profile may ask of MLPerfExecutor: VirtualClient's parameters, and ours."""
+"""Parameters of MLPerfExecutor: VirtualClient's and our own."""
 
 from __future__ import annotations
 
@@ -18,53 +18,66 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class MLPerfParameters(ComponentParameters):
-    """One benchmark of NVIDIA's harness: configurations, scenarios, modes."""
+    """Parameters of one benchmark of NVIDIA's harness: configurations, scenarios, modes."""
 
     model: str = Field(description="The benchmark, such as bert, 3d-unet, gptj.")
-    username: str = Field("", description="Whose account runs it; by default the one that called sudo.")
-    disk_filter: str = Field("SizeGreaterThan:1000gb", description="The disk of the scratch space.")
-    require_custom_system_support: bool | None = Field(
-        None, description="False: never add a section for a system that NVIDIA's code does not know."
+    username: str = Field(
+        "", description="Account that runs the harness; by default the one that called sudo."
     )
-    benchmarks: Words = Field((), description="Whose data is prepared; the model alone by default.")
+    disk_filter: str = Field("SizeGreaterThan:1000gb", description="Disk for the scratch space.")
+    require_custom_system_support: bool | None = Field(
+        None, description="False: never add sections for a system unknown to NVIDIA's code."
+    )
+    benchmarks: Words = Field((), description="Benchmarks whose data is prepared; by default only the model.")
 
     package_name: str = Field("mlperf", description="The repository's folder below the package folder.")
-    repository: OptionalPath = Field(None, description="A local copy of the repository, instead.")
-    submitter: str = Field("NVIDIA", description="Whose folder of closed/ has the code: NVIDIA, Azure, …")
-    round: str = Field("", description="Which round a repository is like whose VERSION is not known: v4.1.")
-    loadgen_scenarios: Words = Field((), description="Offline, Server, …; by default the benchmark's usual.")
+    repository: OptionalPath = Field(
+        None, description="A local copy of the repository, in place of PackageName."
+    )
+    submitter: str = Field(
+        "NVIDIA", description="Submitter's folder below closed/ with the code: NVIDIA, Azure, …"
+    )
+    round: str = Field("", description="Most similar round, for a repository with an unknown VERSION: v4.1.")
+    loadgen_scenarios: Words = Field(
+        (), description="Offline, Server, …; by default the benchmark's usual ones."
+    )
     config_ver: Words = Field(("default",), description="default, high_accuracy, …")
-    modes: Words = Field(("performance", "accuracy"), description="What is tested.")
-    fast: bool = Field(True, description="--fast, as VirtualClient passes it; v5.x has no such thing.")
-    test_run: bool = Field(False, description="--test_run: one minute instead of ten; no official result.")
+    modes: Words = Field(("performance", "accuracy"), description="Modes to test.")
+    fast: bool = Field(True, description="--fast, as VirtualClient passes it; not in v5.x.")
+    test_run: bool = Field(
+        False, description="--test_run: one minute instead of ten; not an official result."
+    )
     run_args: str = Field("", description="Further RUN_ARGS of the harness.")
-    system: str = Field("", description="The system of gpu_configs to take the settings of.")
-    system_file: OptionalPath = Field(None, description="A YAML file with a system of one's own.")
+    system: str = Field("", description="System of gpu_configs whose settings are used.")
+    system_file: OptionalPath = Field(None, description="YAML file with your own system.")
 
     scratch_path: OptionalPath = Field(
-        None, description="The scratch space, instead of one on a disk; by default MLPERF_SCRATCH_PATH's."
+        None, description="Folder of the scratch space, in place of a disk; by default MLPERF_SCRATCH_PATH."
     )
     least_free_gb: float | None = Field(
-        None, ge=0, description="Free space that it must have, in GB; what it holds already counts."
+        None, ge=0, description="Required free space in GB, including the space of existing data."
     )
     make_variables: dict[str, str] = Field(default_factory=dict, description="Variables for every make.")
-    image: str = Field("", description="An image that is there, instead of the one that prebuild makes.")
-    image_gb: float = Field(60, ge=0, description="Space that the image needs where Docker keeps its data.")
-    gpus: str = Field("all", description="all, none, or numbers such as 0,1.")
-    gpu_access: Literal["gpus", "cdi", "runtime"] = Field("gpus", description="How the container gets GPUs.")
+    image: str = Field("", description="An existing image, in place of the one that prebuild builds.")
+    image_gb: float = Field(60, ge=0, description="Space for the image in Docker's data folder, in GB.")
+    gpus: str = Field("all", description="GPUs of the container: all, none, or numbers such as 0,1.")
+    gpu_access: Literal["gpus", "cdi", "runtime"] = Field(
+        "gpus", description="Method of giving GPUs to the container."
+    )
     shm_size_gb: float = Field(32, gt=0, description="Shared memory of the container, in GB.")
     ulimits: dict[str, int] = Field(
         default_factory=lambda: {"memlock": -1}, description="Limits in the container; -1 for none."
     )
     capabilities: Words = Field(("SYS_ADMIN", "SYS_TIME"), description="Capabilities of the container.")
     security_options: Words = Field(
-        ("apparmor=unconfined", "seccomp=unconfined"), description="As docker run --security-opt takes them."
+        ("apparmor=unconfined", "seccomp=unconfined"),
+        description="Security options, as for docker run --security-opt.",
     )
-    init: bool = Field(False, description="Whether a small init buries orphans in the container.")
+    init: bool = Field(False, description="Run a small init process that reaps orphans in the container.")
     network: str = Field("host", description="The container's network.")
     mounts: dict[str, str] = Field(default_factory=dict, description="Further mounts: host to container.")
-    keep_container: bool = Field(False, description="Whether the container stays when the action has ended.")
-    stage_timeout: Seconds = Field(24 * 3600.0, description="How long one stage may take.")
+    keep_container: bool = Field(False, description="Keep the container after the action.")
+    stage_timeout: Seconds = Field(24 * 3600.0, description="Time limit for one stage.")
 
     @field_validator("disk_filter")
     @classmethod
@@ -122,7 +135,7 @@ class MLPerfParameters(ComponentParameters):
     def _variables(cls, values: dict[str, str]) -> dict[str, str]:
         for name in values:
             if not _VARIABLE.fullmatch(name):
-                raise ValueError(f"{name!r} is no variable of make")
+                raise ValueError(f"{name!r} is not a variable of make")
         return values
 
     @model_validator(mode="after")
@@ -130,5 +143,5 @@ class MLPerfParameters(ComponentParameters):
         if self.system and self.system_file:
             raise ValueError("give System or SystemFile, not both")
         if not self.config_ver:
-            raise ValueError("config_ver names none")
+            raise ValueError("config_ver is empty")
         return self

@@ -1,4 +1,4 @@
-"""What is done on the host before the container is there: groups, folders, the image."""
+"""Prepare the host before the container starts: groups, folders, the image."""
 
 from __future__ import annotations
 
@@ -26,31 +26,32 @@ if TYPE_CHECKING:
 
 
 def join_docker(workspace: Workspace, context: StepContext) -> StepOutcome:
-    """Make the account a member of the group docker; what runs for it next has the group at once.
+    """Make the account a member of the group docker; its next processes have the group immediately.
 
     Raises:
-        ActionFailedError: if there is no such group.
+        ActionFailedError: if the group does not exist.
     """
     name = workspace.account.name
     if context.facts.fresh()[DOCKER_GROUP] is None:
         raise ActionFailedError(
-            "there is no group docker", remedy="install Docker before: DockerInstallation, or groupadd docker"
+            "the group docker does not exist",
+            remedy="install Docker first: DockerInstallation, or groupadd docker",
         )
     context.processes.run(["usermod", "--append", "--groups", "docker", name], log=context.log)
     return StepOutcome(f"{name} is a member of the group docker")
 
 
 def give_scratch(workspace: Workspace, context: StepContext) -> StepOutcome:
-    """Make the folders of the scratch space, and see that the account can write there.
+    """Create the folders of the scratch space, and check that the account can write there.
 
     Raises:
-        HostError: if it cannot.
+        HostError: if the account cannot write there.
     """
     scratch = workspace.scratch
     scratch.make(workspace.account, as_root=workspace.as_root)
     for folder in (scratch.path, *(scratch.path / name for name in (*FOLDERS, OWN_FOLDER))):
         _check_writable(workspace, folder, context)
-    return StepOutcome(f"{scratch.path} is {workspace.account.name}'s to write to")
+    return StepOutcome(f"{scratch.path} is writable for {workspace.account.name}")
 
 
 def _check_writable(workspace: Workspace, folder: Path, context: StepContext) -> None:
@@ -63,7 +64,7 @@ def _check_writable(workspace: Workspace, folder: Path, context: StepContext) ->
 
 
 def give_folder(workspace: Workspace, context: StepContext) -> StepOutcome:
-    """Give NVIDIA's code to the account, where the agent cloned it as root; nobody else's files change hands.
+    """Give NVIDIA's code to the account, if the agent cloned it as root; files of other owners are unchanged.
 
     Raises:
         HostError: if the account cannot write there.
@@ -72,7 +73,7 @@ def give_folder(workspace: Workspace, context: StepContext) -> StepOutcome:
     if workspace.as_root:
         for top, folders, files in os.walk(workspace.folder):
             for name in (".", *folders, *files):
-                path = os.path.join(top, name)  # noqa: PTH118 - there are many thousands
+                path = os.path.join(top, name)  # noqa: PTH118 - thousands of files
                 if os.lstat(path).st_uid == 0:
                     os.chown(path, account.uid, account.gid, follow_symlinks=False)
                     given += 1
@@ -86,8 +87,8 @@ def prebuild(workspace: Workspace, parameters: MLPerfParameters, context: StepCo
     """Build the image by the repository's own rules, without the interactive shell at their end.
 
     Raises:
-        ActionFailedError: if it cannot be built; with a remedy.
-        HostError: if there is too little room for it.
+        ActionFailedError: if the image cannot be built; includes a remedy.
+        HostError: if there is not enough free space.
     """
     from agent.component.container_engine import connect
 
@@ -101,7 +102,7 @@ def prebuild(workspace: Workspace, parameters: MLPerfParameters, context: StepCo
     with connect(context) as engine:
         present = engine.image(name)
         if present and _read(noted) == {**wish, "id": present.identifier}:
-            return StepOutcome(f"{name} is there, made by the same wish")
+            return StepOutcome(f"{name} exists, made with the same settings")
         _check_room(parameters, context)
         own = [f"{key}={value}" for key, value in parameters.make_variables.items()]
         tail = [f"DOCKER_TAG={workspace.tag}", f"MLPERF_SCRATCH_PATH={workspace.scratch.path}", *own]
@@ -119,8 +120,8 @@ def prebuild(workspace: Workspace, parameters: MLPerfParameters, context: StepCo
         made = engine.image(name)
     if made is None:
         raise ActionFailedError(
-            f"prebuild ended with 0, but there is no image {name}",
-            remedy="see whether the repository names its image otherwise, and give it under Image",
+            f"prebuild ended with 0, but the image {name} does not exist",
+            remedy="check whether the repository uses another image name, and set Image to it",
         )
     write_json(noted, {**wish, "id": made.identifier})
     return StepOutcome(f"{name} is {made.identifier[:19]}")
@@ -136,40 +137,42 @@ def _read(path: Path) -> object:
 def _check_room(parameters: MLPerfParameters, context: StepContext) -> None:
     server = context.facts.fresh()[DOCKER_SERVER]
     if server is None or not Path(server.image_root).is_dir():
-        return  # an engine elsewhere
+        return  # a remote engine
     free = shutil.disk_usage(server.image_root).free
     if free < parameters.image_gb * 10**9:
         raise HostError(
-            f"Docker keeps its images in {server.image_root}, where {free / 1e9:.0f} GB are free; the "
-            f"harness's takes about {parameters.image_gb:g} GB",
+            f"Docker keeps its images in {server.image_root}, which has {free / 1e9:.0f} GB free; the "
+            f"harness's image needs about {parameters.image_gb:g} GB",
             remedy="free some space (docker system df), move Docker's data-root, or lower ImageGb",
         )
 
 
 def wanted_clean(workspace: Workspace, commit: str) -> str:
-    """Why build/ has to be cleaned; empty where it is of this code: an engine takes long to build again.
+    """Explain why build/ has to be cleaned; return an empty string if it is of this code.
+
+    Engines take long to build again.
 
     Args:
-        workspace: what the run works with.
-        commit: of the repository; empty where nobody knows.
+        workspace: the workspace of the run.
+        commit: the commit of the repository; empty if unknown.
     """
     if not (workspace.folder / "build").exists():
-        return "there was no build/ yet"
+        return "build/ did not exist"
     built = workspace.noted(BUILT)
     if not built:
-        return "somebody else or a cut build had left it"
+        return "it came from another source or an interrupted build"
     if built.get("round") != workspace.mlperf_round:
-        return f"it was of {built.get('round')}"
+        return f"it came from {built.get('round')}"
     if built.get("commit", commit) != commit:
-        return f"it was of commit {built['commit'] or 'unknown'}"
+        return f"it came from commit {built['commit'] or 'unknown'}"
     return ""
 
 
 def check_links(workspace: Workspace) -> None:
-    """See that build/ leads to the scratch space.
+    """Check that build/ leads to the scratch space.
 
     Raises:
-        ActionFailedError: if one of the links leads elsewhere or is not there.
+        ActionFailedError: if a link is missing or leads elsewhere.
     """
     for name in FOLDERS:
         link, wanted = workspace.folder / "build" / name, workspace.scratch.path / name

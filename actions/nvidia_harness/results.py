@@ -1,4 +1,4 @@
-"""What one run of the harness left: never what an older one did."""
+"""Read the results of one run of the harness, and never those of an older run."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 METADATA = "metadata.json"
 COPY_LIMIT_BYTES = 64 << 20
-"""A larger file, such as an accuracy log, stays where the harness wrote it."""
+"""Size limit of copied files; larger ones, such as an accuracy log, stay in the harness's folder."""
 
 _TARGET = re.compile(r"-99(\.9)?$")
 _RATES = {"Offline": "offline_expected_qps", "Server": "server_target_qps"}
 _SAME = 1e-4
-"""The relative difference up to which two logs say the same: LoadGen writes six digits."""
+"""Relative difference up to which values of two logs are equal: LoadGen writes six digits."""
 _SEVERITY = (Validity.VALID, Validity.NOT_APPLICABLE, Validity.INVALID, Validity.FAILED)
 
 
 def copy_logs(logs: Path, target: Path) -> tuple[str, ...]:
-    """Copy the logs of one run; what an earlier attempt had copied goes.
+    """Copy the logs of one run; remove copies of an earlier attempt.
 
     Args:
-        logs: the run's own LOG_DIR, which nothing else writes to.
-        target: where they go.
+        logs: the run's own LOG_DIR, to which nothing else writes.
+        target: the destination.
 
     Returns:
-        The files that are too large, and stay.
+        The files that are too large and were not copied.
     """
     left = []
     shutil.rmtree(target, ignore_errors=True)
@@ -53,7 +53,7 @@ def copy_logs(logs: Path, target: Path) -> tuple[str, ...]:
 
 
 def keep_logs(logs: Path, aside: Path) -> bool:
-    """Move the harness's folder of logs away before ``make clean`` deletes it; whether there was any."""
+    """Move the harness's log folder away before ``make clean`` deletes it; return True if it had logs."""
     if not logs.is_dir() or not any(logs.iterdir()):
         return False
     logs.rename(aside)
@@ -61,15 +61,15 @@ def keep_logs(logs: Path, aside: Path) -> bool:
 
 
 def results_in(folder: Path, test: Test, benchmark: str) -> list[ParsedOutput]:
-    """The results in the logs of one run.
+    """Return the results in the logs of one run.
 
     Args:
         folder: the run's logs.
-        test: what was asked for.
-        benchmark: of which benchmark.
+        test: the requested test.
+        benchmark: the benchmark.
 
     Raises:
-        ParseError: if there is none, one is cut, or they are not of what was asked for.
+        ParseError: if a result is missing, truncated, or of another test than requested.
     """
     outputs = []
     for path in sorted(folder.rglob("*.json")):
@@ -82,25 +82,25 @@ def results_in(folder: Path, test: Test, benchmark: str) -> list[ParsedOutput]:
                 outputs.append(_with_loadgen(output, logs) if logs else _unproven(output))
     if not outputs:
         raise ParseError(
-            f"the harness ended with 0 and left no result of {benchmark} {test.scenario} {test.mode}",
+            f"the harness ended with 0 but left no result of {benchmark} {test.scenario} {test.mode}",
             where=str(folder),
             remedy="see its log: a configuration that does not exist is only a warning there",
         )
     if others := [output.scenario for output in outputs if not _is_of(output, test, benchmark)]:
         raise ParseError(
-            f"{benchmark} {test.scenario} {test.config_ver} {test.mode} was asked for, "
-            f"there are results of {', '.join(others)}",
+            f"{benchmark} {test.scenario} {test.config_ver} {test.mode} was requested, but "
+            f"the results are of {', '.join(others)}",
             where=str(folder),
-            remedy="see RunArgs and the make variables: they may name other benchmarks, scenarios or modes",
+            remedy="check RunArgs and the make variables: they may name other benchmarks, scenarios or modes",
         )
     return outputs
 
 
 def _is_of(output: ParsedOutput, test: Test, benchmark: str) -> bool:
-    """Whether a result is of the benchmark, accuracy target, scenario and mode that were asked for.
+    """Return True if a result is of the requested benchmark, accuracy target, scenario and mode.
 
-    The code writes a benchmark as ``bert-99`` or ``bert-99.9``, and one that has a single target as
-    ``resnet50`` (code/common/harness.py, _get_submission_benchmark_name; v5.x, submission_benchmark_name).
+    The code writes a benchmark as ``bert-99`` or ``bert-99.9``, and one with a single target as ``resnet50``
+    (code/common/harness.py, _get_submission_benchmark_name; v5.x, submission_benchmark_name).
     """
     full, scenario, mode = output.scenario.rsplit("/", 2)
     name = _TARGET.sub("", full)
@@ -115,7 +115,7 @@ def _metadata(path: Path) -> ParsedOutput:
 
 
 def _logs_of(folder: Path, output: ParsedOutput) -> Path | None:
-    """LoadGen's folder of a result whose file stands above it: <system>/<benchmark>/<scenario>."""
+    """Return LoadGen's folder for a result whose file is above it: <system>/<benchmark>/<scenario>."""
     benchmark, scenario = output.scenario.split("/")[:2]
     folders = [path.parent for path in sorted(folder.rglob(DETAIL_NAME)) if path.parent.name == scenario]
     fitting = [path for path in folders if path.parent.name.startswith(benchmark)]
@@ -129,7 +129,7 @@ def _with_loadgen(output: ParsedOutput, folder: Path) -> ParsedOutput:
 
 
 def _unproven(output: ParsedOutput) -> ParsedOutput:
-    """Return the result as not valid: without LoadGen's own log nothing proves it."""
+    """Return the result as not valid: it has no proof without LoadGen's own log."""
     verdict = output.verdict or Verdict(Validity.NOT_APPLICABLE)
     reason = Reason(
         f"{DETAIL_NAME} is not beside the harness's summary, so nothing proves its result",
@@ -141,11 +141,11 @@ def _unproven(output: ParsedOutput) -> ParsedOutput:
 
 
 def merged(summary: ParsedOutput, log: ParsedOutput) -> ParsedOutput:
-    """The harness's summary with what LoadGen's own log says: its numbers too, and the stricter verdict.
+    """Return the harness's summary merged with LoadGen's own log: with its numbers, and the stricter verdict.
 
     Args:
-        summary: of metadata.json, or an older file.
-        log: of mlperf_log_detail.txt beside it.
+        summary: the output of metadata.json, or of an older file.
+        log: the output of mlperf_log_detail.txt in the same folder.
     """
     own = {metric.name: metric for metric in summary.metrics}
     judged, raw = summary.verdict or Verdict(Validity.VALID), log.verdict or Verdict(Validity.FAILED)
@@ -158,14 +158,14 @@ def merged(summary: ParsedOutput, log: ParsedOutput) -> ParsedOutput:
         for metric in log.metrics
         if metric.name in own and not math.isclose(metric.value, own[metric.name].value, rel_tol=_SAME)
     ]
-    # LoadGen's log tells why; the summary only that it is so.
+    # LoadGen's log has the reasons; the summary only has the verdict.
     raw_reasons = tuple(_in_its_words(reason, summary.scenario) for reason in raw.reasons)
     reasons = [reason for reason in judged.reasons if not (raw.reasons and reason.code == "loadgen_invalid")]
     codes = {reason.code for reason in raw.reasons}
     reasons = [reason for reason in reasons if reason.code not in codes]
     validities = [Validity.INVALID if differ else judged.validity]
     if summary.verdict is None or ACCURACY_NOT_JUDGED not in raw.warnings:
-        validities.append(raw.validity)  # the log of an accuracy run leaves the word to the score
+        validities.append(raw.validity)  # in an accuracy run the score decides, not the log
     validity = max((judged.validity, *validities), key=_SEVERITY.index)
     raw_warnings = (warning for warning in raw.warnings if warning != ACCURACY_NOT_JUDGED)
     return replace(
@@ -185,7 +185,7 @@ def merged(summary: ParsedOutput, log: ParsedOutput) -> ParsedOutput:
 
 
 def _in_its_words(reason: Reason, scenario: str) -> Reason:
-    """A reason of LoadGen's log with the setting as NVIDIA's configurations name it."""
+    """Return a reason of LoadGen's log with the setting's name in NVIDIA's configurations."""
     name = _RATES.get(scenario.split("/")[1]) if reason.setting == "target_qps" else None
     if name is None:
         return reason

@@ -1,7 +1,7 @@
-"""The scratch space: data, models and preprocessed data, kept between runs; a record tells what is complete.
+"""Manage the scratch space: data and models that are kept between runs, with records of complete stages.
 
-The record of a stage is written before it starts, with what was there, and again when it has ended. Data
-whose stage was cut is not taken for whole: what the stage had made is moved aside, never deleted.
+A stage's record is written before it starts, with the existing files, and again when it has ended. Data of an
+interrupted stage does not count as complete: its files are moved aside, never deleted.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     from agent.facts.users import Account
 
 FOLDERS = ("data", "models", "preprocessed_data")
-"""What NVIDIA's code expects below MLPERF_SCRATCH_PATH (README.md, "Setting up the Scratch Spaces")."""
+"""Folders that NVIDIA's code expects below MLPERF_SCRATCH_PATH (README.md, "Setting up the Scratch
+Spaces")."""
 
 OWN_FOLDER = ".vcagent"
 _ASIDE = "incomplete"
 _POLL_S = 0.2
 
 Inventory = dict[str, tuple[int, int]]
-"""Files of a folder, by their path below it: size in bytes, time of change in ns."""
+"""Files of a folder, by their path below it: size in bytes, modification time in ns."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class DataStage:
 
     Args:
         target: make's target: ``download_data``, ``download_model``, ``preprocess_data``.
-        folder: what it fills: one of ``FOLDERS``.
-        benchmark: for which benchmark.
+        folder: the folder to fill: one of ``FOLDERS``.
+        benchmark: the benchmark.
     """
 
     target: str
@@ -56,23 +57,23 @@ class DataStage:
 
     @property
     def name(self) -> str:
-        """Its name in the record and the journal."""
+        """Name of the stage in the record and the journal."""
         return f"{self.target.replace('_', '-')}-{self.benchmark}"
 
 
 def inventory(folder: Path) -> Inventory:
-    """All files of a folder; links are not followed."""
+    """Return all files of a folder, without following links."""
     found: Inventory = {}
     for top, _, names in os.walk(folder):
         for name in names:
-            path = os.path.join(top, name)  # noqa: PTH118 - there may be a million
+            path = os.path.join(top, name)  # noqa: PTH118 - perhaps a million files
             status = os.stat(path, follow_symlinks=False)  # noqa: PTH116
             found[os.path.relpath(path, folder)] = (status.st_size, status.st_mtime_ns)
     return found
 
 
 def new_in(after: Inventory, before: Inventory) -> Inventory:
-    """The files that are new or changed."""
+    """Return the new or changed files."""
     return {path: values for path, values in after.items() if before.get(path) != values}
 
 
@@ -87,11 +88,11 @@ class Scratch:
     path: Path
 
     def record_path(self, stage: DataStage) -> Path:
-        """Where the record of a stage is."""
+        """Return the path of a stage's record."""
         return self.path / OWN_FOLDER / f"{stage.name}.json"
 
     def make(self, account: Account, *, as_root: bool) -> None:
-        """Make the folders that are missing; those are the account's."""
+        """Create missing folders, owned by the account."""
         own = self.path / OWN_FOLDER
         for folder in (self.path, *(self.path / name for name in FOLDERS), own, own / _ASIDE):
             if not folder.is_dir():
@@ -101,17 +102,17 @@ class Scratch:
 
     @contextmanager
     def locked(self, context: StepContext, account: Account, *, as_root: bool) -> Iterator[None]:
-        """Hold the scratch space for one stage; another agent's stage is waited for.
+        """Hold the scratch space for one stage; wait for another agent's stage.
 
         Args:
-            context: the step's.
-            account: whose account works there.
-            as_root: whether the agent is root: the lock is the account's all the same, which may come
+            context: the context of the step.
+            account: the account that works there.
+            as_root: True if the agent is root: the account still owns the lock, since it may run
                 without sudo next time.
 
         Raises:
-            HostError: if the account may not write to the lock.
-            InterruptedRunError: if the run was told to stop meanwhile.
+            HostError: if the account cannot write to the lock.
+            InterruptedRunError: if the run was asked to stop meanwhile.
         """
         with os.fdopen(self._lock(account, as_root=as_root), "r+", encoding="utf-8") as lock:
             while True:
@@ -122,7 +123,7 @@ class Scratch:
                     context.progress.update(f"waiting for another agent that prepares {self.path}")
                     if context.stop.wait(_POLL_S):
                         raise InterruptedRunError(
-                            f"told to stop while another agent used {self.path}"
+                            f"asked to stop while another agent used {self.path}"
                         ) from None
             yield
 
@@ -141,25 +142,25 @@ class Scratch:
         return descriptor
 
     def why_due(self, stage: DataStage, mlperf_round: str) -> str:
-        """Why a stage must run; empty where what it made is there, whole."""
+        """Explain why a stage must run; return an empty string if its data is complete."""
         record = self._record(stage)
         if not record:
-            return "nothing is recorded of it yet"
+            return "this stage never ran"
         if record.get("state") != "complete":
-            return "it was begun before and did not end"
+            return "it was begun before but did not end"
         if record.get("round") != mlperf_round:
-            return f"it was done by the code of {record.get('round')}"
+            return f"it was run by the code of {record.get('round')}"
         return _missing(self.path / stage.folder, record.get("files", {})) or self.lacking(stage) or ""
 
     def lacking(self, stage: DataStage) -> str | None:
-        """What a stage must have made and is not there; empty where all is, None where nobody knows."""
+        """Describe missing files of a stage; empty if none are missing, None if unknown."""
         return lacking(self.path / stage.folder, stage.benchmark, stage.target)
 
     def begin(self, stage: DataStage, mlperf_round: str) -> str:
-        """Note that a stage begins; what a cut attempt had made is moved aside first.
+        """Record that a stage begins; first move files of an interrupted attempt aside.
 
         Returns:
-            What was moved, for people; empty for nothing.
+            A description of the moved files; empty for none.
         """
         moved, former = self._set_aside(stage), self._record(stage)
         record = {
@@ -168,14 +169,14 @@ class Scratch:
             "state": "begun",
             "begun": now().isoformat(timespec="seconds"),
             "before": inventory(self.path / stage.folder),
-            # What a whole attempt had made is part of it still where this one finds it there.
+            # Files of a complete attempt still belong to the stage if this attempt finds them.
             "earlier": former.get("files" if former.get("state") == "complete" else "earlier", {}),
         }
         write_json(self.record_path(stage), record)
         return moved
 
     def end(self, stage: DataStage, *, complete: bool) -> Mapping[str, Any]:
-        """Note that a stage has ended; returns the record: what, how much, when."""
+        """Record that a stage has ended; return the record with files, sizes and time."""
         record = self._record(stage)
         found = inventory(self.path / stage.folder)
         made = new_in(found, _read_inventory(record.pop("before", {})))
@@ -202,11 +203,11 @@ class Scratch:
     def _set_aside(self, stage: DataStage) -> str:
         record, folder = self._record(stage), self.path / stage.folder
         found = inventory(folder)
-        if record.get("state") == "begun":  # killed: whatever appeared since may be half of something
+        if record.get("state") == "begun":  # killed: any file that appeared since may be incomplete
             doubtful = new_in(found, _read_inventory(record.get("before", {})))
         elif record.get("state") == "failed" or (record.get("state") == "complete" and self.lacking(stage)):
-            # What was put there by hand since is not its work. NVIDIA's scripts take half of a download that
-            # they find for a whole one.
+            # Files added by hand since then are not the stage's. NVIDIA's scripts accept an incomplete
+            # download as complete.
             doubtful = _unchanged(found, record)
         else:
             return ""
@@ -217,11 +218,11 @@ class Scratch:
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(folder / path, target / path)
             _remove_empty((folder / path).parent, folder)
-        return f"{len(doubtful)} files that a cut {stage.target} had left were moved to {target}"
+        return f"{len(doubtful)} files of an interrupted {stage.target} were moved to {target}"
 
 
 def bytes_made(record_path: Path) -> Fact[int | None]:
-    """The bytes that a stage has made; None where its record does not say that it is complete."""
+    """Return the fact of the bytes that a stage has made; None unless its record says that it is complete."""
 
     def read(host: Host) -> int | None:
         try:
@@ -234,18 +235,18 @@ def bytes_made(record_path: Path) -> Fact[int | None]:
 
 
 def _read_inventory(files: Mapping[str, Any]) -> Inventory:
-    """An inventory as a record has it."""
+    """Return an inventory from a record."""
     return {path: (size, changed) for path, (size, changed) in files.items()}
 
 
 def _unchanged(found: Inventory, record: Mapping[str, Any]) -> Inventory:
-    """What is as a stage had made it."""
+    """Return the files that are unchanged since the stage made them."""
     made = _read_inventory(record.get("files", {}))
     return {path: values for path, values in found.items() if made.get(path) == values}
 
 
 def _remove_empty(folder: Path, top: Path) -> None:
-    """Remove a folder below another that nothing is left in: ``mv`` would move into it what is to be it."""
+    """Remove a folder and its parents up to ``top`` if empty: ``mv`` would otherwise move files into it."""
     while folder != top and not any(folder.iterdir()):
         folder.rmdir()
         folder = folder.parent
@@ -258,5 +259,5 @@ def _missing(folder: Path, files: Mapping[str, Any]) -> str:
         except OSError:
             return f"{folder / path} is gone"
         if found != size:
-            return f"{folder / path} has {found} bytes, not {size} as when it was made"
+            return f"{folder / path} has {found} bytes instead of the original {size}"
     return ""

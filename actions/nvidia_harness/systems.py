@@ -1,4 +1,4 @@
-"""Sees to it that NVIDIA's code knows this host: detects it, adds the sections that are missing."""
+"""Make this host known to NVIDIA's code: detect it, and add the missing sections."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _KNOWN_HARDWARE = "code/common/systems/known_hardware.py"
 
 @dataclass(frozen=True)
 class Detected:
-    """What NVIDIA's code found.
+    """Result of NVIDIA's detection.
 
     Args:
         system: its description, for people.
-        matched: its name for that; None where it knows none.
-        known: all names that it has.
+        matched: its name in the code; None if unknown.
+        known: all names in the code.
         host: processor and memory as source text.
     """
 
@@ -59,7 +59,7 @@ class Detected:
 
 
 def read_detection(text: str) -> Detected | None:
-    """Read what a layout's detection printed; None where it printed nothing of the kind."""
+    """Parse the output of a layout's detection; return None if it has no result."""
     said = dict(re.findall(r"^vcagent-(\w+) (.*)$", text, re.MULTILINE))
     if "detected" not in said or "matched" not in said:
         return None
@@ -73,13 +73,13 @@ def read_detection(text: str) -> Detected | None:
 
 
 class SystemSections:
-    """Writes what is missing, beside what is there.
+    """Adds missing sections to the files of NVIDIA's code.
 
     Args:
         harness: the container.
-        workspace: what the run works with.
-        parameters: what the profile asks for.
-        tests: for which runs there must be settings.
+        workspace: the workspace of the run.
+        parameters: the parameters.
+        tests: the runs that need settings.
     """
 
     def __init__(
@@ -98,24 +98,24 @@ class SystemSections:
         self._written = False
 
     def told(self) -> Detected | None:
-        """What the code detects; None where it does not tell: parts of it may have to be built first."""
+        """Return the result of the detection; None if it fails, perhaps because the code is not built."""
         try:
             return self._detect()
         except ActionFailedError:
             return None
 
     def ensure(self, detected: Detected | None = None) -> tuple[str, list[str]]:
-        """See to it that the code knows this host and has settings for the runs.
+        """Make sure that the code knows this host and has settings for the runs.
 
         Args:
-            detected: what the code detects, where it was asked already.
+            detected: the result of the detection, if already known.
 
         Returns:
-            Its name for this host, and lines for people: what is of vcagent, from where, with what caveats.
+            The host's name in the code, and lines for people about vcagent's sections: sources and caveats.
 
         Raises:
-            ActionFailedError: if it does not, and nothing is known to add; with what was detected, and what
-                to write.
+            ActionFailedError: if the code does not know the host and no settings are known; includes the
+                detection's result and what to write.
         """
         detected = detected or self._detect()
         of_classes = self.workspace.layout.configs is ConfigStyle.CLASSES
@@ -124,8 +124,8 @@ class SystemSections:
             matched = self._detect(name).matched
             if matched != name and (of_classes or matched is not None):
                 raise ActionFailedError(
-                    f"NVIDIA's code calls this host {matched or 'unknown'}, not {name} as was added",
-                    remedy=f"see {_CUSTOM_LIST} for a system that matches as well"
+                    f"NVIDIA's code calls this host {matched or 'unknown'}, not {name} as added",
+                    remedy=f"look in {_CUSTOM_LIST} for another system that matches"
                     if matched
                     else f"compare what it detects, {detected.system}, with {_CUSTOM_LIST}",
                 )
@@ -142,7 +142,7 @@ class SystemSections:
         detected = read_detection(result.stdout)
         if detected is None:
             raise ActionFailedError(
-                "NVIDIA's code did not tell what it detects",
+                "the detection of NVIDIA's code gave no result",
                 remedy=f"see {self.harness.context.log}",
                 details=tuple(result.stdout.splitlines()[-10:]),
             )
@@ -160,7 +160,7 @@ class SystemSections:
         missing: dict[str, dict[str, Tuned]] = {}
         for scenario, config_ver in self.wanted:
             if config_ver not in ACCURACY_OF and not custom:
-                continue  # such as triton or maxq: NVIDIA's code alone knows whether it has that
+                continue  # such as triton or maxq: only NVIDIA's code knows whether it has settings
             path = folder / "configs" / benchmark / scenario
             init, own = _read(path / "__init__.py"), _read(path / "custom.py")
             found = {
@@ -199,8 +199,8 @@ class SystemSections:
         gpu = known_gpu(hardware, gpus.pci_id) or (its_gpu.known_as if gpus.name in its_gpu.names else None)
         if gpu is None or gpu not in hardware:
             raise ActionFailedError(
-                f"the code of {self.workspace.mlperf_round} does not know this GPU at all: {gpus}",
-                remedy="take a repository of a newer round",
+                f"the code of {self.workspace.mlperf_round} does not support this GPU: {gpus}",
+                remedy="use a repository of a newer round",
             )
         path = self.workspace.folder / _CUSTOM_LIST
         head, block = custom_system(name, gpu, gpus.count, detected.host)
@@ -227,9 +227,9 @@ class SystemSections:
         parameters, gpus = self.parameters, self.workspace.gpus
         if parameters.require_custom_system_support is False:
             raise ActionFailedError(
-                f"NVIDIA's code has no settings for this host, and RequireCustomSystemSupport forbids to add "
+                f"NVIDIA's code has no settings for this host, and RequireCustomSystemSupport forbids adding "
                 f"any; it detected {detected.system}",
-                remedy="leave RequireCustomSystemSupport out",
+                remedy="remove RequireCustomSystemSupport",
             )
         systems = shipped_systems()
         if self.chosen is not None:
@@ -245,7 +245,7 @@ class SystemSections:
             raise ActionFailedError(
                 f"NVIDIA's code has its own settings of {benchmark} {scenario} for {name}, which those of "
                 f"{self.chosen.name} cannot replace",
-                remedy="leave System and SystemFile out, and say what is to differ in RunArgs, such as "
+                remedy="remove System and SystemFile, and set the differences in RunArgs, such as "
                 "--gpu_batch_size=64",
             )
 
@@ -256,7 +256,7 @@ class SystemSections:
             raise ActionFailedError(
                 f"ConfigVer {config_ver} is for systems that NVIDIA's code knows; it detected "
                 f"{detected.system}",
-                remedy=f"take {' or '.join(ACCURACY_OF)}",
+                remedy=f"use {' or '.join(ACCURACY_OF)}",
             )
         if tuned is None:
             raise ActionFailedError(
@@ -306,10 +306,10 @@ class SystemSections:
 
 
 def own_system(parameters: MLPerfParameters) -> System | None:
-    """The system that the profile names; None where it leaves the choice to the host's GPUs.
+    """Return the profile's system; None if the host's GPUs determine it.
 
     Raises:
-        HostError: if gpu_configs has none of that name, or the file is not one.
+        HostError: if gpu_configs does not have the system, or the file is not valid.
     """
     if parameters.system_file:
         with refusals_lifted_by(LiftedBy.PATH):
@@ -322,7 +322,7 @@ def own_system(parameters: MLPerfParameters) -> System | None:
             return system
     raise HostError(
         f"gpu_configs has no system {parameters.system}",
-        remedy=f"there are {', '.join(system.name for system in systems)}; or give SystemFile",
+        remedy=f"known systems: {', '.join(system.name for system in systems)}; or set SystemFile",
         lifted_by=LiftedBy.NOTHING,
     )
 

@@ -1,4 +1,4 @@
-"""What a run of NVIDIA's harness works with: whose account, which code, which GPUs, which scratch space."""
+"""Find the workspace of a run of NVIDIA's harness: account, code, GPUs, scratch space."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from agent.facts import Facts
 
 CONTAINER_FOLDER = "/work"
-"""Where the container sees NVIDIA's code (Makefile.docker, CONTAINER_VOL)."""
+"""Path of NVIDIA's code in the container (Makefile.docker, CONTAINER_VOL)."""
 
 BUILT, CLONED, SYSTEM = "built.json", "cloned.json", "system.json"
-"""Notes: where the build was installed; that MLPerf's code was cloned; what NVIDIA's code calls this host."""
+"""Notes: the container of the build; the clone of MLPerf's code; the host's name in NVIDIA's code."""
 
 _NOTES = Path("build", ".vcagent")
 _VENDOR = Path("/sys/class/dmi/id/sys_vendor")
@@ -64,29 +64,29 @@ class Test:
     scenario: str
     mode: str
 
-    __test__ = False  # pytest would take it for one of its own
+    __test__ = False  # keeps pytest from collecting it
 
     @property
     def test_mode(self) -> str:
-        """As ``--test_mode`` takes it."""
+        """Value for ``--test_mode``."""
         return "PerformanceOnly" if self.mode == "performance" else "AccuracyOnly"
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a run works with.
+    """Everything that a run works with.
 
     Args:
-        account: whose account runs it.
-        as_root: whether the agent is root, so that it has to step down.
-        joins_docker: whether that account must first become a member of the group docker.
+        account: the account that runs it.
+        as_root: True if the agent is root and must switch to the account.
+        joins_docker: True if the account must first become a member of the group docker.
         folder: NVIDIA's code on the host.
         mlperf_round: the round of that code.
-        layout: how that code is laid out.
+        layout: the layout of that code.
         scratch: the scratch space.
-        benchmark: what is tested.
+        benchmark: the benchmark to test.
         prepared: the benchmarks whose data is prepared.
-        gpus: the GPUs that the container gets; None where there are none.
+        gpus: the GPUs of the container; None for none.
     """
 
     account: Account
@@ -102,21 +102,21 @@ class Workspace:
 
     @property
     def tag(self) -> str:
-        """DOCKER_TAG."""
+        """Value of DOCKER_TAG."""
         return f"vcagent-{self.account.name}"
 
     @property
     def logs(self) -> Path:
-        """Where the harness writes its logs."""
+        """Folder of the harness's logs."""
         return self.folder / "build" / "logs"
 
     @property
     def data_stages(self) -> tuple[DataStage, ...]:
-        """The stages that fill the scratch space, in order."""
+        """Stages that fill the scratch space, in order."""
         return _data_stages(self.prepared)
 
     def commit(self, facts: Facts) -> str:
-        """The commit of the repository that is checked out; empty where it is none."""
+        """Return the commit that is checked out; empty if the folder is not in a repository."""
         checkout = facts[git_checkout(self.folder.parent.parent)]
         return checkout.commit if checkout else ""
 
@@ -127,7 +127,7 @@ class Workspace:
             yield
 
     def note(self, name: str, value: Mapping[str, Any]) -> None:
-        """Keep something about the build beside it; the account's, so that ``make clean`` can delete it."""
+        """Store a note about the build; the account owns it, so that ``make clean`` can delete it."""
         path = self.folder / _NOTES / name
         make_folder(path.parent)
         write_json(path, value)
@@ -136,7 +136,7 @@ class Workspace:
                 give_to(one, self.account.uid, self.account.gid)
 
     def noted(self, name: str) -> Mapping[str, Any]:
-        """What was kept about the build; empty for nothing."""
+        """Return a note about the build; empty if there is none."""
         try:
             found = json.loads((self.folder / _NOTES / name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -144,9 +144,9 @@ class Workspace:
         return found if isinstance(found, dict) else {}
 
     def as_user(self, command: Sequence[str], facts: Facts) -> list[str]:
-        """The command line by which the account runs a command on the host, with the groups that it has now.
+        """Return a command line that runs a command as the account on the host, with its current groups.
 
-        A process keeps the groups that it was started with; nobody must log in anew.
+        A process keeps the groups that it was started with; this makes logging in again unnecessary.
         """
         account = self.account
         if self.as_root:
@@ -160,20 +160,20 @@ class Workspace:
 
     @staticmethod
     def _engine() -> tuple[str, ...]:
-        """The engine is the agent's: what names it must not get lost with the environment."""
+        """Return a prefix that keeps DOCKER_HOST, since the account's environment does not have it."""
         address = os.environ.get("DOCKER_HOST")
         return ("env", f"DOCKER_HOST={address}") if address else ()
 
 
 def find_workspace(parameters: MLPerfParameters, facts: Facts) -> Workspace:
-    """Find all that is needed on this host; changes nothing.
+    """Find everything that is needed on this host, without changes.
 
     Raises:
-        HostError: if there is no such account, no repository, no disk, no space, no such GPU, or a program
-            is missing that builds the image.
+        HostError: if the account, repository, disk, free space, GPU or a program for building the image
+            is missing.
     """
     account = _account(parameters, facts)
-    # What no dependency brings comes first: a repository may still have to be cloned.
+    # Check first what no dependency provides: a repository may still have to be cloned.
     gpus, scratch = _gpus(parameters, facts), Scratch(_scratch(parameters, facts))
     prepared = tuple(benchmark(name) for name in parameters.benchmarks or (parameters.model,))
     _check_space(scratch, prepared, parameters, facts)
@@ -209,27 +209,27 @@ def _account(parameters: MLPerfParameters, facts: Facts) -> Account:
     name = parameters.username or (user.sudo_user if facts[ROOT] else user.name)
     if not name or name == "root":
         raise HostError(
-            "NVIDIA's harness must not run as root, and no other account is named",
-            remedy="start vcagent by sudo from that account, or give Username",
+            "NVIDIA's harness must not run as root, but no other account is set",
+            remedy="start vcagent with sudo from that account, or set Username",
             lifted_by=LiftedBy.NOTHING,
         )
     account = facts[account_of(name)]
     if account is None:
         raise HostError(
             f"there is no account {name}",
-            remedy="make it (useradd -m), or correct Username",
+            remedy="create it (useradd -m), or correct Username",
             lifted_by=LiftedBy.ACCOUNT,
         )
     if account.uid == 0:
         raise HostError(
             f"the account {name} is root's",
-            remedy="name an ordinary account under Username",
+            remedy="set Username to an ordinary account",
             lifted_by=LiftedBy.NOTHING,
         )
     if not facts[ROOT] and name != user.name:
         raise HostError(
             f"only root can run the harness as {name}; this is {user.name}",
-            remedy="start vcagent by sudo, or leave Username out",
+            remedy="start vcagent with sudo, or remove Username",
             lifted_by=LiftedBy.NOTHING,
         )
     return account
@@ -248,7 +248,7 @@ def _scratch(parameters: MLPerfParameters, facts: Facts) -> Path:
         return parameters.scratch_path.absolute()
     if own := os.environ.get("MLPERF_SCRATCH_PATH"):
         return Path(own).absolute()
-    # As VirtualClient: never the disk of the operating system.
+    # As in VirtualClient: never the disk of the operating system.
     disks = filter_disks(facts[DISKS], f"{parameters.disk_filter}&OSDisk:false")
     for disk in disks:
         for device in disk.walk():
@@ -257,8 +257,8 @@ def _scratch(parameters: MLPerfParameters, facts: Facts) -> Path:
                     return Path(point) / "scratch"
     found = f"{', '.join(disk.path for disk in disks)} is not mounted" if disks else "no disk fits"
     raise HostError(
-        f"there is no place for the scratch space: {found} (DiskFilter {parameters.disk_filter})",
-        remedy="mount a data disk, correct DiskFilter, or give a folder: ScratchPath or MLPERF_SCRATCH_PATH",
+        f"no place was found for the scratch space: {found} (DiskFilter {parameters.disk_filter})",
+        remedy="mount a data disk, correct DiskFilter, or set a folder: ScratchPath or MLPERF_SCRATCH_PATH",
         lifted_by=LiftedBy.PATH,
     )
 
@@ -268,7 +268,7 @@ def _gpus(parameters: MLPerfParameters, facts: Facts) -> GpuSet | None:
     if not gpus and parameters.gpus != "none":
         raise HostError(
             "this host has no NVIDIA GPU",
-            remedy="see lspci -d 10de:; in a virtual machine, pass one through",
+            remedy="see lspci -d 10de:; for a virtual machine, pass a GPU through",
             lifted_by=LiftedBy.NOTHING,
         )
     if parameters.gpus not in ("all", "none"):
@@ -283,7 +283,7 @@ def _gpus(parameters: MLPerfParameters, facts: Facts) -> GpuSet | None:
     if len(kinds := dict.fromkeys(str(gpu.name) for gpu in gpus)) > 1 and parameters.gpus != "none":
         raise HostError(
             f"this host has GPUs of several kinds: {', '.join(kinds)}",
-            remedy="name those of one kind under Gpus, such as 0,1; see nvidia-smi -L",
+            remedy="select GPUs of one kind with Gpus, such as 0,1; see nvidia-smi -L",
             lifted_by=LiftedBy.NOTHING,
         )
     if not gpus or gpus[0].name is None or gpus[0].memory_mib is None:
@@ -297,7 +297,7 @@ def _check_space(
 ) -> None:
     made = {stage: facts[bytes_made(scratch.record_path(stage))] for stage in _data_stages(prepared)}
     due = {stage.benchmark for stage, size in made.items() if size is None}
-    # A resume needs no room for what is there already.
+    # A resumed run needs no space for existing data.
     there = {name: sum(size or 0 for stage, size in made.items() if stage.benchmark == name) for name in due}
     needed = sum(max(0, one.scratch_bytes - there[one.name]) for one in prepared if one.name in due)
     if parameters.least_free_gb is not None:

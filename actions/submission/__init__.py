@@ -1,1 +1,1 @@
-"""MLPerf Inference submissions: builds their trees from runs and checks trees before they are handed in."""
+"""Build the trees of MLPerf Inference submissions from runs, and check trees before they are submitted."""

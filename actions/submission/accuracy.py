@@ -1,4 +1,4 @@
-"""The accuracy run of a result: score, samples, cut log, and that it ran on the measured configuration."""
+"""Check the accuracy run of a result: score, samples, truncated log, and equal configuration."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from parsers.loadgen import DetailLog
 
 MOST_LOG_BYTES = 10 * 1024
-"""The largest accuracy log that a submission may hold (MAX_ACCURACY_LOG_SIZE)."""
+"""Maximum size of an accuracy log in a submission (MAX_ACCURACY_LOG_SIZE)."""
 _EXTRA_FOLDERS = {"stable-diffusion-xl": "images", "wan-2.2-t2v-a14b": "videos"}
-"""What the round's own list names of the accuracy run's answers (REQUIRED_ACC_BENCHMARK)."""
+"""Folders of the accuracy run's answers that the round lists (REQUIRED_ACC_BENCHMARK)."""
 _HASH = re.compile(r"^hash=([0-9a-zA-Z_]+)\s*$", re.MULTILINE)
 _SAME_NUMBERS = ("qsl_reported_total_count", "requested_server_ttft_latency", "requested_server_tpot_latency")
 _SAME_IN_SERVER = ("effective_target_latency_ns",)
@@ -34,14 +34,14 @@ _SAME_IN_SERVER = ("effective_target_latency_ns",)
 def accuracy_findings(
     place: Place, asked: Benchmark | None, official: str, log: DetailLog, output: ParsedOutput
 ) -> Iterator[Finding]:
-    """Yield what is wrong with an accuracy run.
+    """Yield faults of an accuracy run.
 
     Args:
         place: the result.
-        asked: what the round asks of the benchmark; None if it is not one of the round's.
+        asked: the round's requirements for the benchmark; None if it is not one of the round's.
         official: the benchmark's official name.
         log: the run's detail log.
-        output: what the parser says of its logs.
+        output: the parser's output for its logs.
     """
     verdict = output.verdict
     if verdict is not None and verdict.validity in {Validity.INVALID, Validity.FAILED}:
@@ -56,9 +56,9 @@ def accuracy_findings(
     yield from log_findings(place)
     folder = _EXTRA_FOLDERS.get(official)
     if folder and not any((place.accuracy / folder).glob("*")):
-        text = f"there are no {folder} of the accuracy run"
+        text = f"the accuracy run has no {folder}"
         is_error = place.submitter.division != "open"
-        remedy = f"file those that the round names in accuracy/{folder}"
+        remedy = f"add those listed by the round to accuracy/{folder}"
         yield Finding("accuracy_extra", text, remedy, is_error=is_error)
 
 
@@ -66,24 +66,24 @@ def _samples(place: Place, asked: Benchmark, log: DetailLog) -> Iterator[Finding
     count = log.number("effective_accuracy_sample_count") or log.number("qsl_reported_total_count")
     least = asked.accuracy_count(place.official_scenario)
     if count is not None and count != least:
-        text = f"the accuracy run has {count:g} samples, the data set {least}"
+        text = f"the accuracy run has {count:g} samples, but the data set has {least}"
         yield Finding("accuracy_samples", text, "run it over the whole data set")
 
 
 def score_findings(place: Place, official: str) -> Iterator[Finding]:
-    """Yield what is wrong with ``accuracy.txt``; below the target is a note in the open division."""
+    """Yield faults of ``accuracy.txt``; a score below the target is a note in the open division."""
     path = place.accuracy / ACCURACY_TEXT
     if not path.is_file():
         yield Finding(
-            "accuracy_missing", f"there is no {ACCURACY_TEXT}", "run the benchmark's accuracy script"
+            "accuracy_missing", f"{ACCURACY_TEXT} is missing", "run the benchmark's accuracy script"
         )
         return
     if not _HASH.search(path.read_text(encoding="utf-8", errors="replace")):
         text = f"{ACCURACY_TEXT} has no hash= of the accuracy log"
-        yield Finding("accuracy_hash", text, "cut the log with truncate_accuracy_log.py, which adds it")
+        yield Finding("accuracy_hash", text, "truncate the log with truncate_accuracy_log.py, which adds it")
     targets = known_targets(official)
     if targets is None:
-        yield note("accuracy_not_judged", f"vcagent knows no accuracy target of {official}")
+        yield note("accuracy_not_judged", f"vcagent does not know an accuracy target of {official}")
         return
     try:
         reasons = [
@@ -100,37 +100,37 @@ def score_findings(place: Place, official: str) -> Iterator[Finding]:
 
 
 def log_findings(place: Place) -> Iterator[Finding]:
-    """Yield what is wrong with the accuracy log: missing, not cut, or not the one that was hashed."""
+    """Yield faults of the accuracy log: missing, not truncated, or not the one of the hash."""
     path = place.accuracy / ACCURACY_LOG
     if not path.is_file():
-        yield Finding("accuracy_log_missing", f"there is no {ACCURACY_LOG}", "file it, cut to 10 KiB")
+        yield Finding("accuracy_log_missing", f"{ACCURACY_LOG} is missing", "add it, truncated to 10 KiB")
         return
     size = path.stat().st_size
     if not size:
-        yield Finding("accuracy_log_empty", f"{ACCURACY_LOG} is empty", "file the one that LoadGen wrote")
+        yield Finding("accuracy_log_empty", f"{ACCURACY_LOG} is empty", "add the one that LoadGen wrote")
     elif size > MOST_LOG_BYTES:
         text = f"{ACCURACY_LOG} has {size} bytes, more than {MOST_LOG_BYTES}"
-        yield Finding("accuracy_log_not_cut", text, "cut it with truncate_accuracy_log.py")
+        yield Finding("accuracy_log_not_cut", text, "truncate it with truncate_accuracy_log.py")
     text_path = place.accuracy / ACCURACY_TEXT
     said = (
         _HASH.findall(text_path.read_text(encoding="utf-8", errors="replace")) if text_path.is_file() else []
     )
     is_whole = size and b"\n\n...\n\n" not in path.read_bytes()[: 2 * MOST_LOG_BYTES]
     if said and is_whole and sha256_of(path) not in said:
-        text = f"{ACCURACY_LOG} was not cut, and its hash is not the one in {ACCURACY_TEXT}"
-        yield note("accuracy_hash", text, "see that both are of one run")
+        text = f"{ACCURACY_LOG} was not truncated, and its hash differs from the one in {ACCURACY_TEXT}"
+        yield note("accuracy_hash", text, "check that both are of the same run")
 
 
 def configuration_findings(place: Place, performance: DetailLog, accuracy: DetailLog) -> Iterator[Finding]:
-    """Yield where the accuracy run is not of the configuration that was measured for performance."""
+    """Yield differences between the configurations of the accuracy run and the performance run."""
     if accuracy.scenario != performance.scenario:
         text = f"the accuracy run is of {accuracy.scenario}, the performance run of {performance.scenario}"
         is_error = accuracy.scenario != scenario_of(place)
-        yield Finding("configuration", text, "run both in one scenario", is_error=is_error)
+        yield Finding("configuration", text, "run both in the same scenario", is_error=is_error)
         return
     for key, remedy, is_error in (
-        ("sut_name", "run both on one system under test", True),
-        ("loadgen_version", "run both with one LoadGen", False),
+        ("sut_name", "run both on the same system under test", True),
+        ("loadgen_version", "run both with the same LoadGen", False),
     ):
         first, second = performance.text(key), accuracy.text(key)
         if first != second:
@@ -143,4 +143,4 @@ def configuration_findings(place: Place, performance: DetailLog, accuracy: Detai
         first_n, second_n = performance.number(key), accuracy.number(key)
         if not is_close(first_n, second_n):
             text = f"{key} is {first_n} in the performance run and {second_n} in the accuracy run"
-            yield Finding("configuration", text, "run both with one user.conf")
+            yield Finding("configuration", text, "run both with the same user.conf")

@@ -1,4 +1,4 @@
-"""Builds a submission's tree from runs: only results that pass every check, and a list of what is missing."""
+"""Build a submission's tree from runs: only results that pass every check, with a list of missing ones."""
 
 from __future__ import annotations
 
@@ -35,26 +35,27 @@ _ASKED = {
     "SingleStream": ("target_latency", "requested_single_stream_expected_latency_ns", MILLISECOND_NS),
     "MultiStream": ("target_latency", "requested_multi_stream_expected_latency_ns", MILLISECOND_NS),
 }
-"""user.conf's name for a scenario's load, where LoadGen logs it, and a unit of user.conf there."""
+"""Name in user.conf of a scenario's load, the setting in LoadGen's log, and the factor to user.conf's
+unit."""
 _CUT = b"\n\n...\n\n"
 _PERCENT = 100
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a submission is to be.
+    """Description of a submission to build.
 
     Args:
-        output: the tree's folder; must not be there.
+        output: the tree's folder; must not exist.
         division: closed or open.
         mlperf_round: the round.
         submitter: the submitter's name.
-        system: the system's name, which is its folder's.
+        system: the system's name, also the name of its folder.
         system_type: datacenter, edge, or both.
-        said: what the owner says of the system.
-        measurements: what the owner says of the measurements.
-        benchmarks: the benchmark that a run's model is handed in as (closed), or stands for (open).
-        compliance: holds BENCHMARK/SCENARIO/TESTxx of the compliance runs; None if there are none.
+        said: the owner's fields of the system description.
+        measurements: the owner's fields of the measurements.
+        benchmarks: the benchmark as which a run's model is submitted (closed), or that it stands for (open).
+        compliance: folder with BENCHMARK/SCENARIO/TESTxx of the compliance runs; None if there are none.
     """
 
     output: Path
@@ -71,7 +72,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that has to be run, or mended, before it can be filed."""
+    """Something that must be run or fixed before it can be filed."""
 
     what: str
     why: str
@@ -80,23 +81,23 @@ class Missing:
 
 @dataclass(frozen=True)
 class Built:
-    """What was built: the results that are filed, and what is missing."""
+    """A built tree: the filed results, and the missing ones."""
 
     filed: tuple[CheckedResult, ...]
     missing: tuple[Missing, ...]
 
 
 def build(order: Order, cases: Sequence[Case]) -> Built:
-    """Build a tree from tests; it is written whole, or not at all.
+    """Build a tree from tests; it is written completely or not at all.
 
     Raises:
-        UsageError: if the folder is there, or a field of the description is empty.
-        HostError: if it cannot be written.
+        UsageError: if the folder exists, or a field of the description is empty.
+        HostError: if the tree cannot be written.
     """
     if order.output.exists() or order.output.is_symlink():
         raise UsageError(
-            f"{order.output} is there already",
-            remedy="name a new folder with --output: a submission is never written over",
+            f"{order.output} already exists",
+            remedy="give a new folder with --output: a submission is never overwritten",
         )
     system = system_description(
         cases, order.said, division=order.division, submitter=order.submitter, system_type=order.system_type,
@@ -104,9 +105,9 @@ def build(order: Order, cases: Sequence[Case]) -> Built:
     )  # fmt: skip
     if empty := missing_fields(system, order.measurements):
         raise UsageError(
-            "the system description needs what no fact of the host tells",
+            "the system description has fields that cannot be read from the host",
             details=tuple(empty),
-            remedy="give it by --set 'field=value', or as field: value in a file by --description",
+            remedy="set them with --set 'field=value', or with field: value in a file for --description",
         )
     with host_errors(str(order.output)):
         order.output.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +158,7 @@ def _stage(order: Order, cases: Sequence[Case], staged: Path, system: Mapping[st
 def _whole_benchmarks(
     order: Order, staged: Path, filed: Sequence[CheckedResult]
 ) -> tuple[list[CheckedResult], list[Missing]]:
-    """Take out the benchmarks of a closed submission that lack a scenario."""
+    """Remove benchmarks of a closed submission that lack a scenario."""
     if not filed:
         return [], []
     findings = [finding for _, finding in check_tree(staged, order.mlperf_round).findings if finding.is_error]
@@ -172,14 +173,14 @@ def _whole_benchmarks(
 
 
 def _folder_of(order: Order, model: str) -> str:
-    """Return the folder of a model: the benchmark's name in closed, in open the model's own."""
+    """Return the folder of a model: in closed the benchmark's name, in open the model's own."""
     if order.division == "open":
         return model
     return order.benchmarks.get(model) or order.mlperf_round.official_name(model, {})
 
 
 def _best(cases: Sequence[Case]) -> Case | None:
-    """Return the valid test with the best figure; the newest of the others if none is valid."""
+    """Return the valid test with the best figure; if none is valid, the newest test."""
     valid = [case for case in cases if case.part.validity == "VALID"]
     if not valid:
         return cases[-1] if cases else None
@@ -198,7 +199,7 @@ def _merit(case: Case) -> float:
 
 
 def _summary(case: Case) -> SummaryDocument | None:
-    """Return a test's summary; None if it has none of its own."""
+    """Return a test's summary; None if it does not have its own."""
     try:
         return SummaryDocument.read(case.run_dir / str(case.part.case_dir))
     except UsageError:
@@ -208,7 +209,7 @@ def _summary(case: Case) -> SummaryDocument | None:
 def _write_frame(
     order: Order, submitter: Submitter, cases: Sequence[Case], system: Mapping[str, str]
 ) -> None:
-    """Write what all results share: the system description, the code and the names of models."""
+    """Write the common files of all results: the system description, the code and the names of models."""
     _write_json(submitter.folder / "systems" / f"{order.system}.json", system)
     source = submitter.folder / order.mlperf_round.source_folder
     source.mkdir(parents=True, exist_ok=True)
@@ -256,7 +257,7 @@ def _file(order: Order, place: Place, performance: Case, accuracy: Case) -> None
 
 
 def _user_conf(case: Case) -> str:
-    """Return the run's user.conf; without one, the rate or latency that LoadGen logged as asked for."""
+    """Return the run's user.conf; without one, the rate or latency that LoadGen logged as requested."""
     path = case.logs / "user.conf"
     if path.is_file():
         return path.read_text(encoding="utf-8", errors="replace")
@@ -264,13 +265,13 @@ def _user_conf(case: Case) -> str:
     name, key, unit = _ASKED[log.scenario]
     value = log.number(key)
     line = f"*.{log.scenario}.{name} = {value / unit:.10g}\n" if value is not None else ""
-    return f"# As LoadGen's log says that it was asked for.\n{line}"
+    return f"# The load that was requested, from LoadGen's log.\n{line}"
 
 
 def _file_accuracy(place: Place, case: Case) -> None:
-    """File the accuracy log, cut, and its score with the hash of the whole log.
+    """File the truncated accuracy log, and its score with the hash of the whole log.
 
-    Cut as tools/submission/truncate_accuracy_log.py does it.
+    The log is truncated like by tools/submission/truncate_accuracy_log.py.
     """
     log = case.logs / ACCURACY_LOG
     score = next((path for path in (case.logs / ACCURACY_TEXT,) if path.is_file()), None)
@@ -289,7 +290,7 @@ def _file_accuracy(place: Place, case: Case) -> None:
 
 
 def _own_score(case: Case) -> str:
-    """Return the scores of a data set of one's own, in the form of MLPerf's scripts; in percent."""
+    """Return the scores of an own data set, in percent, in the format of MLPerf's scripts."""
     summary = _summary(case)
     scores = {
         metric.name: str(round(metric.value * _PERCENT, 4))
@@ -300,7 +301,7 @@ def _own_score(case: Case) -> str:
 
 
 def _remove(place: Place) -> None:
-    """Take a result out of the tree, and the folders that it leaves empty."""
+    """Remove a result from the tree, with folders that become empty."""
     for folder in dict.fromkeys((place.results, place.measurements, place.compliance)):
         shutil.rmtree(folder, ignore_errors=True)
         for above in list(folder.parents)[:3]:

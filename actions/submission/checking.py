@@ -1,4 +1,4 @@
-"""vcagent's own validator. It rejects INVALID runs, errors and empty trees, which the official one passes."""
+"""Validate a submission. Rejects INVALID runs, errors and empty trees, which the official checker accepts."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def check_tree(root: Path, mlperf_round: Round, *, submitter: str = "") -> Check
     """Check a submission's tree.
 
     Args:
-        root: holds closed/, open/ or network/.
-        mlperf_round: the round that it is handed in for.
-        submitter: look at this one alone.
+        root: the folder with closed/, open/ or network/.
+        mlperf_round: the round of the submission.
+        submitter: check only this submitter.
 
     Raises:
-        UsageError: if the folder is not such a tree, or has no such submitter.
+        UsageError: if the folder is not such a tree, or does not have the submitter.
     """
     whose = [each for each in submitters(root) if not submitter or each.name == submitter]
     found: list[tuple[str, Finding]] = []
@@ -48,7 +48,7 @@ def check_tree(root: Path, mlperf_round: Round, *, submitter: str = "") -> Check
         results += map(check_result, here)
         found += [(place, finding) for finding in _submitter_findings(each, mlperf_round, here)]
     if not results:
-        text = "there is not one result" + (f" of {submitter}" if submitter else "")
+        text = "the tree has no result" + (f" of {submitter}" if submitter else "")
         found.append((str(root), Finding("empty", text, "build it from runs: vcagent submission build")))
     return CheckedTree(tuple(results), tuple(found))
 
@@ -81,8 +81,8 @@ def _missing_scenarios(
     for scenario in wanted:
         if not scenarios & set(scenario.split(_ALTERNATIVES)):
             either = " or ".join(scenario.split(_ALTERNATIVES))
-            text = f"{system}/{benchmark}: {either} is missing, which {kind} systems need"
-            yield Finding("scenarios", text, "run it, or hand in to the open division")
+            text = f"{system}/{benchmark}: {either} is missing, but required for {kind} systems"
+            yield Finding("scenarios", text, "run it, or submit to the open division")
 
 
 def check_result(place: Place) -> CheckedResult:
@@ -115,14 +115,14 @@ def _benchmark_findings(place: Place, official: str, asked: Benchmark | None) ->
     if asked is None:
         is_open = place.submitter.division == "open"
         text = f"{official} is not a benchmark of {place.round.name}"
-        remedy = "name what it stands for in model_mapping.json" if is_open else "see the round's list"
+        remedy = "add its benchmark to model_mapping.json" if is_open else "see the round's list"
         yield Finding("benchmark", text, remedy)
 
 
 def _system_findings(place: Place) -> Iterator[Finding]:
     description = read_json(place.system_file)
     if not isinstance(description, dict):
-        yield Finding("system", "there is no system description", f"write {place.system_file}")
+        yield Finding("system", "the system description is missing", f"write {place.system_file}")
         return
     whose = place.submitter
     yield from system_findings(description, division=whose.division, submitter=whose.name)

@@ -1,4 +1,4 @@
-"""``vcagent submission``: build an MLPerf submission's tree from runs, and check a tree."""
+"""Provide ``vcagent submission``: build an MLPerf submission's tree from runs, and check a tree."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from agent.cli.options import AsJson, PackageDir, ResultsDir
 app = typer.Typer(no_args_is_help=True, help="Build and check MLPerf Inference submissions.")
 _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 NEWEST_ROUND = "v6.1"
-Round = Annotated[str, typer.Option("--round", help="The round that the submission is for.")]
+Round = Annotated[str, typer.Option("--round", help="Round of the submission.")]
 
 
 class Official(str, Enum):
-    """Whether the official checker is run too."""
+    """Use of the official checker."""
 
     AUTO = "auto"
     REQUIRED = "required"
@@ -27,7 +27,7 @@ class Official(str, Enum):
 
 
 class Division(str, Enum):
-    """The division that a submission is handed in to."""
+    """Division of a submission."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -35,16 +35,16 @@ class Division(str, Enum):
 
 @app.command()
 def check(
-    tree: Annotated[Path, typer.Argument(help="The folder that holds closed/ or open/.")],
+    tree: Annotated[Path, typer.Argument(help="The folder that contains closed/ or open/.")],
     mlperf_round: Round = NEWEST_ROUND,
     submitter: Annotated[
-        str, typer.Option("--submitter", help="Look at this submitter alone.", show_default=False)
+        str, typer.Option("--submitter", help="Check only this submitter.", show_default=False)
     ] = "",
     official: Annotated[
         Official,
         typer.Option(
             "--official",
-            help="The official checker: run it if it is there, require it, fetch it first, or leave it out.",
+            help="The official checker: run it if available, require it, fetch it first, or skip it.",
         ),
     ] = Official.AUTO,
     package_dir: PackageDir = None,
@@ -52,7 +52,7 @@ def check(
 ) -> None:
     """Judge a submission by vcagent's own rules and by the official checker, side by side.
 
-    Ends with 0 if both accept it (vcagent's alone if the official checker is not there), 7 if not.
+    Ends with 0 if both accept it (only vcagent's if the official checker is not available), else with 7.
     """
     from actions.submission.checking import check_tree
     from actions.submission.official import run_checker
@@ -61,7 +61,7 @@ def check(
     from agent.core.errors import ExitCode, UsageError, host_errors
 
     if not tree.is_dir():
-        raise UsageError("there is no such folder", where=str(tree), remedy="name the submission's root")
+        raise UsageError("the folder does not exist", where=str(tree), remedy="give the submission's root")
     chosen = find_round(mlperf_round)
     checkout = _checkout(official, package_dir)
     with host_errors(str(tree)):
@@ -87,7 +87,7 @@ def check(
 
 @app.command()
 def build(
-    runs: Annotated[list[str], typer.Argument(help="Runs: ids, their beginnings, or folders.")],
+    runs: Annotated[list[str], typer.Argument(help="Runs: ids, beginnings of ids, or folders.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The tree's folder; must be new.")],
     submitter: Annotated[str, typer.Option("--submitter", help="The submitter's name.")],
     system_name: Annotated[str, typer.Option("--system-name", help="The system's name.")],
@@ -100,7 +100,7 @@ def build(
         Path | None,
         typer.Option(
             "--description",
-            help="YAML or JSON: fields of the system description, and measurements with theirs.",
+            help="YAML or JSON file: fields of the system description, and measurements with its own fields.",
             show_default=False,
         ),
     ] = None,
@@ -112,22 +112,24 @@ def build(
         list[str] | None,
         typer.Option(
             "--benchmark",
-            help="MODEL=BENCHMARK: what a run's model is handed in as, or stands for (open).",
+            help="MODEL=BENCHMARK: the benchmark for a run's model, or that it stands for (open).",
             show_default=False,
         ),
     ] = None,
     compliance: Annotated[
         Path | None,
         typer.Option(
-            "--compliance", help="Holds BENCHMARK/SCENARIO/TESTxx of compliance runs.", show_default=False
+            "--compliance",
+            help="Folder with BENCHMARK/SCENARIO/TESTxx of compliance runs.",
+            show_default=False,
         ),
     ] = None,
     results_dir: ResultsDir = Path("results"),
     as_json: AsJson = False,
 ) -> None:
-    """Build a submission's tree from runs: only what is valid, with a list of what is missing.
+    """Build a submission's tree from runs: only valid results, with a list of missing ones.
 
-    Ends with 0 if nothing is missing, 7 if something is.
+    Ends with 0 if nothing is missing, else with 7.
     """
     from actions.submission.building import Order
     from actions.submission.building import build as built
@@ -141,7 +143,7 @@ def build(
     chosen = find_round(mlperf_round)
     if chosen.name not in LAYOUTS_SINCE:
         raise UsageError(
-            f"vcagent builds no tree for {chosen.name}", remedy=f"--round {' or '.join(LAYOUTS_SINCE)}"
+            f"vcagent cannot build a tree for {chosen.name}", remedy=f"--round {' or '.join(LAYOUTS_SINCE)}"
         )
     for option, name in (("--submitter", submitter), ("--system-name", system_name)):
         if not _FOLDER_NAME.fullmatch(name):
@@ -151,7 +153,7 @@ def build(
     if system_type not in SYSTEM_TYPES:
         raise UsageError(f"--system-type: {system_type!r}", remedy=f"one of {'; '.join(SYSTEM_TYPES)}")
     if compliance and not compliance.is_dir():
-        raise UsageError("--compliance: there is no such folder", where=str(compliance))
+        raise UsageError("--compliance: the folder does not exist", where=str(compliance))
     said, measurements = read_description(description, _pairs(settings, "--set", "field=value"))
     folder = ResultsFolder(results_dir)
     order = Order(
@@ -176,7 +178,7 @@ def _pairs(texts: list[str] | None, option: str, form: str) -> dict[str, str]:
     """Return the names and values of an option.
 
     Raises:
-        UsageError: if one is not written name=value.
+        UsageError: if a text does not have the form name=value.
     """
     from agent.core.errors import UsageError
 
@@ -184,16 +186,16 @@ def _pairs(texts: list[str] | None, option: str, form: str) -> dict[str, str]:
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip() or not value.strip():
-            raise UsageError(f"{option}: {text!r} is not written {form}", remedy=f"{option} '{form}'")
+            raise UsageError(f"{option}: {text!r} does not have the form {form}", remedy=f"{option} '{form}'")
         found[name.strip()] = value.strip()
     return found
 
 
 def _checkout(official: Official, package_dir: Path | None) -> Path | None:
-    """Return the official checker's checkout, fetched if that is asked for; None if it is not to be run.
+    """Return the official checker's checkout, fetched if requested; None if the checker should not run.
 
     Raises:
-        HostError: if it is required and is not there.
+        HostError: if the checker is required but not available.
     """
     import os
 
@@ -211,7 +213,7 @@ def _checkout(official: Official, package_dir: Path | None) -> Path | None:
         fetch(PROFILE, package_dir)
         found = find_checkout(folder)
     if found is None and official in {Official.REQUIRED, Official.FETCH}:
-        raise HostError("the official checker is not here", remedy=_how_to_get_it())
+        raise HostError("the official checker is not available", remedy=_how_to_get_it())
     return found
 
 
@@ -222,4 +224,4 @@ def _how_to_get_it() -> str:
 
 
 def _not_there() -> str:
-    return f"official checker: not here; {_how_to_get_it()}"
+    return f"official checker: not available; {_how_to_get_it()}"

@@ -1,4 +1,4 @@
-"""The compliance runs that a closed result needs: TEST01, TEST04, TEST06 to TEST09."""
+"""Check the compliance runs that a closed result needs: TEST01, TEST04, TEST06 to TEST09."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TEST06_LINES = (
 
 
 def compliance_findings(place: Place, asked: Benchmark) -> Iterator[Finding]:
-    """Yield what is missing of a closed result's compliance runs, or did not pass."""
+    """Yield findings for missing or failed compliance runs of a closed result."""
     if place.submitter.division == "open":
         return
     for test in asked.tests:
@@ -39,7 +39,7 @@ def compliance_findings(place: Place, asked: Benchmark) -> Iterator[Finding]:
 
 
 def test_findings(folder: Path, test: str) -> Iterator[Finding]:
-    """Yield what is missing of one compliance run, or did not pass.
+    """Yield findings for a missing or failed compliance run.
 
     Args:
         folder: the run's folder.
@@ -67,6 +67,6 @@ def _passed(folder: Path, name: str, test: str, text: str) -> bool:
         return all(any(line in lines for line in either) for either in _TEST06_LINES)
     if any(_PASSED in line for line in lines):
         return True
-    # TEST01 without determinism compares the scores of two runs, which stand beside its logs
+    # TEST01 without determinism compares the scores of two runs, which are in its accuracy folder
     pair = [folder / "accuracy" / f"{kind}_accuracy.txt" for kind in ("baseline", "compliance")]
     return test == "TEST01" and name == "verify_accuracy.txt" and all(path.is_file() for path in pair)

@@ -1,4 +1,4 @@
-"""Fetches the official checker at a pinned commit, by the profile that clones it."""
+"""Fetch the official checker at a pinned commit, with the profile that clones it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def fetch(profile: str, package_dir: Path | None) -> None:
-    """Run the profile; its run leaves nothing but the checkout.
+    """Run the profile; keep only the checkout of its run.
 
     Args:
         profile: the profile's name.
         package_dir: the package folder; None for the default one.
 
     Raises:
-        DependencyFailedError: if it does not end well.
+        DependencyFailedError: if the profile fails.
     """
     from agent.core.progress import run_progress
     from agent.run.request import RunRequest
@@ -32,5 +32,5 @@ def fetch(profile: str, package_dir: Path | None) -> None:
         if finished.outcome.exit_code is not ExitCode.OK:
             raise DependencyFailedError(
                 "the official checker could not be fetched",
-                remedy="clone https://github.com/mlcommons/inference and name it in MLPERF_INFERENCE_REPO",
+                remedy="clone https://github.com/mlcommons/inference and set MLPERF_INFERENCE_REPO to it",
             )

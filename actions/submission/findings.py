@@ -1,4 +1,4 @@
-"""What a check finds: errors, which a result must not have, and notes."""
+"""Define the findings of a check: errors, which exclude a result, and notes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong, or worth to know.
+    """A fault, or a fact worth knowing.
 
     Args:
         code: a stable name of its kind, such as ``seeds``.
         message: what was found.
         remedy: what to do about it.
-        is_error: whether it keeps the result out; a note does not.
+        is_error: True if it excludes the result; a note does not.
     """
 
     code: str
@@ -27,13 +27,13 @@ class Finding:
 
 
 def note(code: str, message: str, remedy: str = "") -> Finding:
-    """Return a finding that rejects nothing."""
+    """Return a note, which does not exclude a result."""
     return Finding(code, message, remedy, is_error=False)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """The number that a result is known by, in base units."""
+    """The headline number of a result, in base units."""
 
     value: float
     unit: str
@@ -41,7 +41,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class CheckedResult:
-    """One result and what was found of it."""
+    """One result and its findings."""
 
     place: Place
     findings: tuple[Finding, ...]
@@ -49,22 +49,22 @@ class CheckedResult:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """Return the findings that keep it out."""
+        """Return the findings that exclude the result."""
         return tuple(finding for finding in self.findings if finding.is_error)
 
     @property
     def is_accepted(self) -> bool:
-        """Return True if nothing keeps it out."""
+        """Return True if no finding excludes the result."""
         return not self.errors
 
 
 @dataclass(frozen=True)
 class CheckedTree:
-    """A tree's results, and what was found of the tree itself.
+    """The results of a tree, and findings about the tree itself.
 
     Args:
-        results: of each result.
-        findings: of a submitter or the whole tree, each with its place.
+        results: all results with their findings.
+        findings: findings about a submitter or the whole tree, each with its place.
     """
 
     results: tuple[CheckedResult, ...]

@@ -1,4 +1,4 @@
-"""The official submission checker of mlcommons/inference: found in a checkout, run, and its words read."""
+"""Run the official submission checker of mlcommons/inference from a checkout, and parse its output."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 CHECKOUT_VARIABLE = "MLPERF_INFERENCE_REPO"
 PACKAGE = "mlperf-inference"
-"""The checkout's folder in the package folder, where SUBMISSION-CHECKER.yaml puts it."""
+"""Folder of the checkout in the package folder, as SUBMISSION-CHECKER.yaml sets it."""
 PROFILE = "SUBMISSION-CHECKER.yaml"
 _TOOLS = Path("tools/submission")
 _PACKAGE_FORM = _TOOLS / "submission_checker" / "main.py"
 _SCRIPT_FORM = _TOOLS / "submission_checker.py"
 _TIMEOUT_S = 1800.0
 _LEVEL = r"(?:{0}:main:|\[[^\]]* {0}\] )"
-"""How a line begins: ``ERROR:main:``, or ``[2026-01-01 12:00:00,000 submission_checker.py:1983 ERROR] ``."""
+"""Start of a line: ``ERROR:main:``, or ``[2026-01-01 12:00:00,000 submission_checker.py:1983 ERROR] ``."""
 _SAID = re.compile(
     _LEVEL.format("(?:INFO|ERROR)") + r"(?P<what>Results|NoResults) (?P<place>\S+)(?: (?P<value>\S+))?"
 )
@@ -37,16 +37,16 @@ _MOST_COLUMNS = 300
 
 @dataclass(frozen=True)
 class OfficialVerdict:
-    """What the official checker says of a tree.
+    """Verdict of the official checker on a tree.
 
     Args:
-        checkout: where it was run from.
-        has_passed: its exit code was 0.
-        summary: its last word.
+        checkout: the checkout from which it was run.
+        has_passed: True if its exit code was 0.
+        summary: its last line.
         results: its figure for each result that it passed, None for each that it did not; by folder, such as
             ``closed/ORG/results/SYSTEM/bert-99/Offline``.
-        errors: its complaints, in order.
-        has_crashed: it ended without its summary.
+        errors: its error messages, in order.
+        has_crashed: True if it ended without a summary.
     """
 
     checkout: Path
@@ -57,7 +57,7 @@ class OfficialVerdict:
     has_crashed: bool = False
 
     def of(self, folder: str) -> float | bool | None:
-        """Return its figure for a result; None if it rejected it, False if it does not mention it."""
+        """Return its figure for a result; None if it rejected the result, False if it does not mention it."""
         found = [
             value
             for place, value in self.results.items()
@@ -68,28 +68,28 @@ class OfficialVerdict:
         return None if None in found else found[0]
 
     def errors_of(self, parts: Iterable[str]) -> tuple[str, ...]:
-        """Return its complaints that name all of these folders."""
+        """Return its error messages that contain all of these folder names."""
         wanted = list(parts)
         named = [text for text in self.errors if all(part in text for part in wanted)]
         return tuple(dict.fromkeys(named))[:_SHOWN]
 
 
 def find_checkout(package_dir: Path) -> Path | None:
-    """Return the checkout of mlcommons/inference: the variable's, or the fetched one; None if there is none.
+    """Return the checkout of mlcommons/inference: the variable's, or the fetched one; None if neither exists.
 
     Args:
         package_dir: the package folder.
 
     Raises:
-        UsageError: if the variable names a folder without a checker.
+        UsageError: if the variable is set to a folder without a checker.
     """
     chosen = os.environ.get(CHECKOUT_VARIABLE)
     if chosen:
         path = Path(chosen).expanduser()
         if not _has_checker(path):
             raise UsageError(
-                f"{CHECKOUT_VARIABLE} names {path}, which has no submission checker",
-                remedy="name a checkout of https://github.com/mlcommons/inference",
+                f"{CHECKOUT_VARIABLE} is {path}, which has no submission checker",
+                remedy="set it to a checkout of https://github.com/mlcommons/inference",
             )
         return path
     path = package_dir / PACKAGE
@@ -105,14 +105,14 @@ def run_checker(
 ) -> OfficialVerdict:
     """Run the official checker on a tree; the tree is not changed.
 
-    One file that it cannot read ends it. It is run once more for each submitter then, so that the others
-    get their verdict.
+    A single file that it cannot read ends it. In this case it runs again for each submitter, so that the
+    others get their verdict.
 
     Args:
-        checkout: of mlcommons/inference; of the round's tag for rounds before v5.0.
+        checkout: a checkout of mlcommons/inference; of the round's tag for rounds before v5.0.
         root: the tree.
         round_name: such as ``v6.1``.
-        submitters: the tree's; a single one is looked at alone.
+        submitters: the tree's submitters; a single one is checked on its own.
     """
     whole = _run(checkout, root, round_name, submitters[0] if len(submitters) == 1 else "")
     if not whole.has_crashed or len(submitters) < 2:  # noqa: PLR2004
@@ -146,13 +146,13 @@ def _run(checkout: Path, root: Path, round_name: str, submitter: str) -> Officia
 
 
 def read_words(said: str, *, checkout: Path, root: Path, has_passed: bool) -> OfficialVerdict:
-    """Return what the checker's output says.
+    """Parse the checker's output.
 
     Args:
-        said: its standard error.
-        checkout: where it was run from.
-        root: the tree, which the paths that it names begin with.
-        has_passed: its exit code was 0.
+        said: the checker's standard error.
+        checkout: the checkout from which it was run.
+        root: the tree; paths in the output begin with it.
+        has_passed: True if its exit code was 0.
     """
     beginning = f"{root.resolve()}/"
     text = said.replace(beginning, "")
@@ -169,6 +169,6 @@ def read_words(said: str, *, checkout: Path, root: Path, has_passed: bool) -> Of
         if not match["text"].startswith(("NoResults", "SUMMARY", "Execution of check"))
     )
     summaries = _SUMMARY.findall(text)
-    last = text.strip().splitlines()[-1:] or ["it said nothing"]
+    last = text.strip().splitlines()[-1:] or ["it printed nothing"]
     summary = summaries[-1] if summaries else last[0][:_MOST_COLUMNS]
     return OfficialVerdict(checkout, has_passed, summary, results, errors, has_crashed=not summaries)

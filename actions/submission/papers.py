@@ -1,4 +1,4 @@
-"""What a result is accompanied by: system description, measurements, user.conf, README, code."""
+"""Check the papers of a result: system description, measurements, user.conf, README, code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIONAL_FIELDS = (
     "accelerator_interconnect_topology", "accelerator_on-chip_memories", "hw_notes", "sw_notes",
     "system_type_detail",
 )  # fmt: skip
-"""Fields that must be there and may be empty."""
+"""Fields that must exist but may be empty."""
 COUNTS = ("number_of_nodes", "host_processors_per_node", "host_processor_core_count", "accelerators_per_node")
 STATUSES = ("available", "preview", "rdi")
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
@@ -41,7 +41,7 @@ MEASUREMENT_FIELDS = (
 
 
 def system_findings(system: Mapping[str, Any], *, division: str, submitter: str) -> Iterator[Finding]:
-    """Yield what is wrong with a system description."""
+    """Yield faults of a system description."""
     missing = [name for name in (*MEANINGFUL_FIELDS, *OPTIONAL_FIELDS) if name not in system]
     if missing:
         yield Finding("system_fields", f"the system description lacks {', '.join(missing)}", "add them")
@@ -52,16 +52,16 @@ def system_findings(system: Mapping[str, Any], *, division: str, submitter: str)
         )
     for name in COUNTS:
         if not _is_empty(system.get(name)) and not _is_count(system[name]):
-            yield note("system_counts", f"{name} is {system[name]!r}, not a number", "write the number alone")
+            yield note("system_counts", f"{name} is {system[name]!r}, not a number", "write only the number")
     for name, wanted in (("division", division), ("submitter", submitter)):
         if str(system.get(name, wanted)).lower() != wanted.lower():
             text = f"the system description has {name} {system[name]!r}, its folder {wanted!r}"
             yield Finding(f"system_{name}", text)
     if not _is_empty(system.get("status")) and str(system["status"]).lower() not in STATUSES:
-        yield Finding("system_status", f"status {system['status']!r} is none of {', '.join(STATUSES)}")
+        yield Finding("system_status", f"status {system['status']!r} is not one of {', '.join(STATUSES)}")
     kind = system.get("system_type")
     if not _is_empty(kind) and kind not in SYSTEM_TYPES:
-        yield Finding("system_type", f"system_type {kind!r} is none of {'; '.join(SYSTEM_TYPES)}")
+        yield Finding("system_type", f"system_type {kind!r} is not one of {'; '.join(SYSTEM_TYPES)}")
     is_network = str(system.get("is_network", "false")).lower() == "true"
     if division in {"closed", "network"} and is_network is not (division == "network"):
         yield Finding("network", f"is_network is {is_network}, which the {division} division does not allow")
@@ -79,7 +79,7 @@ def _is_count(value: object) -> bool:
 
 
 def measurement_findings(place: Place) -> Iterator[Finding]:
-    """Yield what is wrong with the files beside a result's runs."""
+    """Yield faults of the files that accompany a result's runs."""
     for name in ("user.conf", "README.md"):
         path = place.measurements / name
         if not path.is_file():
@@ -103,4 +103,4 @@ def source_findings(submitter: Submitter, folder: str) -> Iterator[Finding]:
     """Yield a finding if a submitter's code is missing."""
     path = submitter.folder / folder
     if not path.is_dir() or not any(path.iterdir()):
-        yield Finding("source", f"there is no code in {folder}/", "add what is needed to run it again")
+        yield Finding("source", f"the folder {folder}/ has no code", "add the code needed to repeat the runs")

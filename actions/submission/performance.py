@@ -1,4 +1,4 @@
-"""The performance run of a result: a proof of VALID, and the round's seeds, limits, samples and duration."""
+"""Check the performance run of a result: proof of VALID, the round's seeds, limits, samples and duration."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ _ENDPOINT_CONFIGS = ("config.yaml", "config.yml")
 
 
 def scenario_of(place: Place) -> str:
-    """Return LoadGen's scenario for a result's: Interactive is Server with tighter limits."""
+    """Return LoadGen's scenario of a result: Interactive is Server with tighter limits."""
     return "Server" if place.official_scenario == "Interactive" else place.official_scenario
 
 
 def read_run(folder: Path, what: str) -> tuple[DetailLog | None, ParsedOutput | None, list[Finding]]:
-    """Return a run's detail log and what it says; findings if there are no logs.
+    """Return a run's detail log and the parser's output; findings if it has no logs.
 
     Args:
-        folder: holds LoadGen's logs.
+        folder: the folder with LoadGen's logs.
         what: performance or accuracy, for messages.
     """
     if not (folder / DETAIL_NAME).is_file():
         is_endpoint = any((folder.parents[1] / name).is_file() for name in _ENDPOINT_CONFIGS)
         if is_endpoint:
             text = "it was measured by MLPerf's endpoints client, whose logs vcagent does not judge"
-            return None, None, [Finding("endpoints", text, "judge it by the official checker alone")]
+            return None, None, [Finding("endpoints", text, "check it only with the official checker")]
         text = f"the {what} run has no {DETAIL_NAME}"
-        return None, None, [Finding(f"{what}_missing", text, f"put LoadGen's logs into {folder}")]
+        return None, None, [Finding(f"{what}_missing", text, f"add LoadGen's logs to {folder}")]
     try:
         return read_detail(folder / DETAIL_NAME), parse_folder(folder), []
     except ParseError as error:
@@ -57,7 +57,7 @@ def read_run(folder: Path, what: str) -> tuple[DetailLog | None, ParsedOutput | 
 
 
 def figure_of(log: DetailLog) -> Figure | None:
-    """Return the number that the round scores a run by; None if the log has none."""
+    """Return the number by which the round ranks a run; None if the log does not have it."""
     key = score_key(log)
     value = log.number(key) if key else None
     if value is not None and key.startswith("early_stopping_latency"):
@@ -69,14 +69,14 @@ def figure_of(log: DetailLog) -> Figure | None:
 def performance_findings(
     place: Place, asked: Benchmark | None, official: str, log: DetailLog, output: ParsedOutput
 ) -> Iterator[Finding]:
-    """Yield what is wrong with a performance run.
+    """Yield faults of a performance run.
 
     Args:
         place: the result.
-        asked: what the round asks of the benchmark; None if it is not one of the round's.
+        asked: the round's requirements for the benchmark; None if it is not one of the round's.
         official: the benchmark's official name.
         log: the run's detail log.
-        output: what the parser says of its logs.
+        output: the parser's output for its logs.
     """
     yield from verdict_findings(output, "performance")
     yield from _right_test(place, log)
@@ -90,11 +90,13 @@ def performance_findings(
         yield from _limits(limits, log)
     if asked.tokens and not log.token_latencies:
         text = "token latencies are off: a run of a language model without them has no limit and no score"
-        yield Finding("token_latencies", text, "set use_token_latencies, by LoadGen's own name of the model")
+        yield Finding(
+            "token_latencies", text, "set use_token_latencies, with LoadGen's own name of the model"
+        )
 
 
 def verdict_findings(output: ParsedOutput, what: str) -> Iterator[Finding]:
-    """Yield why a run's logs do not prove that it is valid."""
+    """Yield the reasons why a run's logs do not prove that it is valid."""
     verdict = output.verdict
     if verdict is None or verdict.validity is Validity.VALID:
         return
@@ -116,7 +118,7 @@ def _right_test(place: Place, log: DetailLog) -> Iterator[Finding]:
         yield note("inferred", f"the {wanted} result is inferred from a {log.scenario} run")
     else:
         yield Finding(
-            "scenario", f"the performance run is of {log.scenario}, the folder says {place.scenario}"
+            "scenario", f"the performance run is of {log.scenario}, but its folder is {place.scenario}"
         )
     for name in ("performance_issue_same", "performance_issue_unique"):
         if log.flag(f"effective_{name}"):
@@ -124,7 +126,7 @@ def _right_test(place: Place, log: DetailLog) -> Iterator[Finding]:
     least = _LEAST_PERCENTILE.get(log.scenario)
     percentile = log.number("effective_target_latency_percentile")
     if least is not None and percentile is not None and percentile < least - _ROUNDING:
-        yield Finding("percentile", f"the target percentile is {percentile:g}, the rules ask for {least:g}")
+        yield Finding("percentile", f"the target percentile is {percentile:g}, the rules require {least:g}")
 
 
 def seed_findings(mlperf_round: Round, log: DetailLog, what: str) -> Iterator[Finding]:
@@ -140,7 +142,7 @@ def seed_findings(mlperf_round: Round, log: DetailLog, what: str) -> Iterator[Fi
         return
     shown = ", ".join(f"{name} {used[name]}" for name in wrong)
     yield Finding(
-        "seeds", f"the {what} run has no seeds of {mlperf_round.name}: {shown}", "take the round's LoadGen"
+        "seeds", f"the {what} run has no seeds of {mlperf_round.name}: {shown}", "use the round's LoadGen"
     )
 
 
@@ -149,14 +151,14 @@ def _duration(official: str, log: DetailLog) -> Iterator[Finding]:
         return
     asked_ms = log.number("effective_min_duration_ms")
     if asked_ms is not None and asked_ms < LEAST_DURATION_MS:
-        text = f"min_duration is {asked_ms / 1000:g} s, the rules ask for {LEAST_DURATION_MS / 1000:g} s"
-        yield Finding("min_duration_setting", text, "leave min_duration out of user.conf")
-    # MultiStream's log has no rate to reckon it from
+        text = f"min_duration is {asked_ms / 1000:g} s, the rules require {LEAST_DURATION_MS / 1000:g} s"
+        yield Finding("min_duration_setting", text, "remove min_duration from user.conf")
+    # MultiStream's log has no rate from which to compute it
     took_s = duration_s(log) or seconds_between(log)
     if took_s is None:
-        yield Finding("duration", "the log does not tell how long the run took")
+        yield Finding("duration", "the log does not contain the run's duration")
     elif took_s * 1000 < LEAST_DURATION_MS * (1 - _ROUNDING):
-        text = f"the run itself took {took_s:.4g} s, the rules ask for {LEAST_DURATION_MS / 1000:g} s"
+        text = f"the run itself took {took_s:.4g} s, the rules require {LEAST_DURATION_MS / 1000:g} s"
         yield Finding("duration", text, "raise target_qps (lower target_latency in SingleStream)")
 
 
@@ -164,15 +166,15 @@ def _samples(place: Place, asked: Benchmark, log: DetailLog) -> Iterator[Finding
     least = asked.performance_samples or asked.samples
     loaded = log.number("effective_performance_sample_count")
     if loaded is not None and loaded < least:
-        text = f"performance_sample_count is {loaded:g}, the round asks for {least}"
-        yield Finding("performance_samples", text, "leave performance_sample_count_override out of user.conf")
+        text = f"performance_sample_count is {loaded:g}, the round requires {least}"
+        yield Finding("performance_samples", text, "remove performance_sample_count_override from user.conf")
     if log.scenario != "Offline":
         return
     least = asked.offline_samples or asked.samples
     issued = log.number("generated_samples_per_query") or log.number("effective_samples_per_query")
     if issued is not None and issued < least:
         is_error = place.submitter.division != "open"
-        text = f"the Offline query holds {issued:g} samples, the round asks for {least}"
+        text = f"the Offline query has {issued:g} samples, the round requires {least}"
         yield Finding("offline_samples", text, "raise min_query_count", is_error=is_error)
 
 
@@ -192,7 +194,7 @@ def _limits(limits: Limits, log: DetailLog) -> Iterator[Finding]:
         if applied is None or applied / 1e6 > limit_ms * (1 + _ROUNDING):
             shown = "none" if applied is None else f"{applied / 1e6:g} ms"
             text = f"the {name} limit that LoadGen applied is {shown}, the round's is {limit_ms} ms"
-            yield Finding("limits", text, "leave the limits to LoadGen, under its own name of the model")
+            yield Finding("limits", text, "remove the limits, and use LoadGen's own name of the model")
         if found is None:
             yield Finding("limits", f"the log has no {measured}")
         elif found / 1e6 > limit_ms:
@@ -201,18 +203,18 @@ def _limits(limits: Limits, log: DetailLog) -> Iterator[Finding]:
 
 
 def user_conf_findings(place: Place, official: str, log: DetailLog, what: str) -> Iterator[Finding]:
-    """Yield a note where LoadGen's settings are not those of the result's user.conf.
+    """Yield a note for each setting of LoadGen that differs from the result's user.conf.
 
-    Whether the settings themselves are allowed is judged by what LoadGen used.
+    The settings themselves are judged by the values that LoadGen used.
     """
     path = place.measurements / "user.conf"
     asked = settings_in(path, loadgen_names(official, place.official_scenario), log.scenario)
     for reason in compare_settings(log, asked):
-        yield note("user_conf", f"user.conf is not that of the {what} run: {reason.message}", reason.remedy)
+        yield note("user_conf", f"user.conf differs from the {what} run: {reason.message}", reason.remedy)
 
 
 def is_close(first: float | None, second: float | None) -> bool:
-    """Return True if two prints can be of one number."""
+    """Return True if two printed numbers can be the same number."""
     if first is None or second is None:
         return first is second
     return math.isclose(first, second, rel_tol=_ROUNDING)

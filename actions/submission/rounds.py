@@ -1,4 +1,4 @@
-"""What each round of MLPerf Inference asks for (``rounds.yaml``), and how its trees are laid out."""
+"""Read the requirements of each round of MLPerf Inference (``rounds.yaml``), and the layout of its trees."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from agent.core.names import did_you_mean
 
 SystemType = Literal["datacenter", "edge", "datacenter,edge", "edge,datacenter"]
 LEAST_DURATION_MS = 600_000
-"""What a performance run lasts at the least (TEST_DURATION_MS)."""
+"""Minimum duration of a performance run in ms (TEST_DURATION_MS)."""
 FIXED_SIZE = frozenset({"e2e-rag-qna", "e2e-rag-db"})
-"""Benchmarks that pass once over their data, whatever that takes."""
+"""Benchmarks that process their data once, regardless of the duration."""
 LAYOUTS_SINCE = ("v5.0", "v5.1", "v6.0", "v6.1")
-"""The rounds that trees are built for."""
+"""Rounds for which trees can be built."""
 _FLAT_SINCE = (6, 0)
 _FILE = Path(__file__).with_name("rounds.yaml")
 _PARTS = (
     ("mobilenet", "resnet"), ("efficientnet", "resnet"), ("resnet50", "resnet"),
     ("bert-99.9", "bert-99.9"), ("bert-99", "bert-99"), ("llama3.1-405b", "llama3.1-405b"),
 )  # fmt: skip
-"""What the official checker guesses of a name that it does not know (Config.get_mlperf_model)."""
+"""Names by which the official checker classifies unknown benchmarks (Config.get_mlperf_model)."""
 _ALIASES = {"ssd-resnet34": "retinanet", "mobilenet": "resnet", "resnet50": "resnet"}
 
 
 class Limits(BaseModel):
-    """The 99th percentiles that a scenario's latencies must stay below, in ms."""
+    """Upper limits of a scenario's 99th percentile latencies, in ms."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,7 +41,7 @@ class Limits(BaseModel):
 
 
 class Benchmark(BaseModel):
-    """What a round asks of one benchmark; ``rounds.yaml`` says what each name means."""
+    """A round's requirements for one benchmark; ``rounds.yaml`` explains the fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,7 +61,7 @@ class Benchmark(BaseModel):
         return tuple(dict.fromkeys(scenario for scenarios in asked for scenario in scenarios))
 
     def accuracy_count(self, scenario: str) -> int:
-        """Return how many samples an accuracy run answers."""
+        """Return the number of samples of an accuracy run."""
         return self.accuracy_samples.get(scenario) or self.accuracy_samples.get("all") or self.samples
 
 
@@ -76,7 +76,7 @@ class Round(BaseModel):
 
     @property
     def is_flat(self) -> bool:
-        """Return True if measurements and compliance runs lie beside the results, as from v6.0."""
+        """Return True if measurements and compliance runs are in the results folder, as since v6.0."""
         return tuple(map(int, self.name[1:].split("."))) >= _FLAT_SINCE
 
     @property
@@ -85,7 +85,7 @@ class Round(BaseModel):
         return "src" if self.is_flat else "code"
 
     def official_name(self, benchmark: str, mapping: Mapping[str, str]) -> str:
-        """Return the official name of a benchmark's folder; the folder's own name if there is none.
+        """Return the official name of a benchmark's folder; the folder's own name if it is unknown.
 
         Args:
             benchmark: the folder's name.

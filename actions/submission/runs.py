@@ -1,4 +1,4 @@
-"""What runs measured that a submission can be built from: cases of LoadGen, with their verdicts and logs."""
+"""Find the tests of runs from which a submission can be built: cases of LoadGen with verdicts and logs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Case:
     Args:
         run_dir: the run's folder.
         run: the run.
-        part: what the run says of the test.
+        part: the run's document of the test.
         logs: the folder with LoadGen's logs.
-        model: the model's name, as the run has it.
+        model: the model's name in the run.
         scenario: the scenario's name, Interactive included.
         mode: performance or accuracy.
     """
@@ -41,7 +41,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Return which test of which run it is."""
+        """Return a name that identifies the test and its run."""
         return f"{self.part.scenario} of run {self.run.run_id}"
 
 
@@ -49,12 +49,12 @@ def cases_of(run_dirs: Iterable[Path]) -> list[Case]:
     """Return the LoadGen tests of runs, in order.
 
     Raises:
-        UsageError: if a folder is not a run's, or no run has such a test.
+        UsageError: if a folder is not a run, or no run has a LoadGen test.
     """
     found = [case for run_dir in run_dirs for case in _cases(run_dir)]
     if not found:
         raise UsageError(
-            "there is no LoadGen test in these runs",
+            "these runs contain no LoadGen test",
             remedy="run a profile with LoadGenExecutor or MLPerfExecutor first",
         )
     return found
@@ -72,7 +72,7 @@ def _cases(run_dir: Path) -> Iterator[Case]:
 
 
 def _logs(case_dir: Path, model: str, scenario: str) -> Path | None:
-    """Return the folder of a case's logs: its own, or the one that a harness made below it."""
+    """Return the folder of a case's logs: its own, or one that a harness made below it."""
     folders = sorted(path.parent for path in case_dir.rglob(DETAIL_NAME))
     if len(folders) > 1:
         folders = [path for path in folders if path.name == scenario and path.parent.name.startswith(model)]

@@ -1,4 +1,4 @@
-"""The system description: what the host's facts tell, and what only its owner knows."""
+"""Write the system description from the host's facts and its owner's statements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WHAT = {
     "accelerator_interconnect": "such as 18x 4th-gen NVLink, 900 GB/s, or N/A for one accelerator",
     "cooling": "such as air-cooled",
     "input_data_types": "such as int32",
-    "retraining": "N, or what was retrained",
+    "retraining": "N, or the retrained parts",
     "starting_weights_filename": "such as the name of the checkpoint",
     "weight_data_types": "such as fp8",
     "weight_transformations": "such as quantisation to fp8 with Quark",
@@ -37,11 +37,12 @@ _WHAT = {
 
 
 def read_description(path: Path | None, settings: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what the owner says of the system, and of the measurements.
+    """Return the owner's fields of the system description, and of the measurements.
 
     Args:
-        path: a YAML or JSON file with the description's fields, and ``measurements`` with those; or None.
-        settings: ``field: value`` of the command line, which win; measurements' begin with ``measurements.``.
+        path: a YAML or JSON file with the description's fields, and ``measurements`` with its own; or None.
+        settings: ``field: value`` of the command line, which take precedence; those of measurements begin
+            with ``measurements.``.
 
     Raises:
         UsageError: if the file cannot be read, or a field is unknown.
@@ -98,11 +99,11 @@ def system_description(
     system_type: str,
     name: str,
 ) -> dict[str, str]:
-    """Return the system description: facts of the runs' host, with what the owner says over them.
+    """Return the system description: facts of the runs' host, overridden by the owner's fields.
 
     Args:
-        cases: the tests; all of one host.
-        said: what the owner says.
+        cases: the tests, all of the same host.
+        said: the owner's fields.
         division: closed or open.
         submitter: the submitter's name.
         system_type: datacenter, edge, or both.
@@ -126,7 +127,7 @@ def system_description(
 
 
 def missing_fields(system: Mapping[str, str], measurements: Mapping[str, str]) -> list[str]:
-    """Return the fields that nobody filled, each with what belongs there."""
+    """Return the fields that are still empty, each with a description."""
     left = [name for name in MEANINGFUL_FIELDS if not str(system.get(name, "")).strip()]
     lines = [f"{name}: {_WHAT.get(name, 'not known from the run')}" for name in left]
     left = [name for name in MEASUREMENT_FIELDS if not str(measurements.get(name, "")).strip()]

@@ -1,4 +1,4 @@
-"""How the two verdicts on a submission are shown: side by side, with what was found below."""
+"""Print the two verdicts on a submission side by side, followed by the findings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def official_word(result: CheckedResult, official: OfficialVerdict | None) -> st
         return "not run"
     said = official.of(_folder(result))
     if said is False:
-        # A tree that it could not read to the end mentions nothing.
+        # If it could not read the whole tree, it mentions no result.
         return "crashed" if official.has_crashed else "not mentioned"
     return "rejected" if said is None else "passed"
 
@@ -90,7 +90,7 @@ def _shown(figure: Figure | None) -> str:
 
 
 def check_to_json(tree: CheckedTree, official: OfficialVerdict | None, round_name: str) -> dict[str, Any]:
-    """Return a check as JSON can carry it."""
+    """Return a check as a JSON object."""
     return {
         "round": round_name,
         "accepted": tree.is_accepted,
@@ -118,7 +118,7 @@ def check_to_json(tree: CheckedTree, official: OfficialVerdict | None, round_nam
 
 
 def print_built(built: Built, output: Path, console: Console) -> None:
-    """Print what was filed, and what has to be run."""
+    """Print the filed results, and the missing ones."""
     from rich.text import Text
 
     for result in built.filed:
@@ -126,9 +126,9 @@ def print_built(built: Built, output: Path, console: Console) -> None:
     if built.filed:
         console.print(Text(f"\nwritten: {output}", style="bold green"))
     else:
-        console.print(Text("nothing was written: there is no result that may be filed", style="bold red"))
+        console.print(Text("nothing was written: no result can be filed", style="bold red"))
     if built.missing:
-        console.print(Text("\nto be run or mended:", style="bold"))
+        console.print(Text("\nto be run or fixed:", style="bold"))
     for each in built.missing:
         console.print(Text(f"  ✗ {each.what}: {each.why}"))
         if each.remedy:
@@ -136,7 +136,7 @@ def print_built(built: Built, output: Path, console: Console) -> None:
 
 
 def built_to_json(built: Built, output: Path) -> dict[str, Any]:
-    """Return what was built as JSON can carry it."""
+    """Return a built tree as a JSON object."""
     return {
         "output": str(output) if built.filed else None,
         "filed": [

@@ -1,4 +1,4 @@
-"""A submission's tree: which results it holds, and where each of their files is."""
+"""Locate the results of a submission's tree, and their files."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Submitter:
 
     @property
     def folder(self) -> Path:
-        """Return its folder."""
+        """Return the submitter's folder."""
         return self.root / self.division / self.name
 
     @property
     def model_mapping(self) -> dict[str, str]:
-        """Return which benchmark each of an open submission's own models stands for."""
+        """Return the benchmark for which each own model of an open submission stands."""
         found = read_json(self.folder / MODEL_MAPPING) if self.division == "open" else None
         return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True)
 class Place:
-    """One result of a tree: a benchmark in a scenario on a system; all paths follow from it."""
+    """One result of a tree: a benchmark in a scenario on a system, with all of its paths."""
 
     submitter: Submitter
     round: Round
@@ -55,13 +55,13 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Return what tells it from the others: division, submitter, system, benchmark and scenario."""
+        """Return the unique name of the result: division, submitter, system, benchmark and scenario."""
         whose = self.submitter
         return f"{whose.division}/{whose.name}/{self.system}/{self.benchmark}/{self.scenario}"
 
     @property
     def official_scenario(self) -> str:
-        """Return the scenario in LoadGen's spelling; folders may be in small letters."""
+        """Return the scenario in LoadGen's spelling; folder names may be in lower case."""
         return _SCENARIOS.get(self.scenario.lower(), self.scenario)
 
     def _below(self, kind: str) -> Path:
@@ -69,7 +69,7 @@ class Place:
 
     @property
     def results(self) -> Path:
-        """Return the folder of its runs."""
+        """Return the folder of the result's runs."""
         return self._below("results")
 
     @property
@@ -89,7 +89,7 @@ class Place:
 
     @property
     def compliance(self) -> Path:
-        """Return the folder that holds a folder for each compliance run."""
+        """Return the folder with a folder for each compliance run."""
         return self.results if self.round.is_flat else self._below("compliance")
 
     @property
@@ -98,9 +98,9 @@ class Place:
         return self.submitter.folder / "systems" / f"{self.system}.json"
 
     def measurements_file(self) -> Path | None:
-        """Return the measurements file; None if there is none.
+        """Return the measurements file; None if it does not exist.
 
-        Before v6.0 its name begins with the system's; the scenario's own goes before a general one.
+        Before v6.0 its name begins with the system's name; a file for the scenario takes precedence.
         """
         if self.round.is_flat:
             path = self.measurements / "measurements.json"
@@ -124,9 +124,9 @@ def submitters(root: Path) -> list[Submitter]:
     ]
     if not found:
         raise UsageError(
-            "it is not the root of a submission: there is no submitter in closed/, open/ or network/",
+            "it is not the root of a submission: closed/, open/ and network/ contain no submitter",
             where=str(root),
-            remedy="name the folder that holds them",
+            remedy="give the folder that contains them",
         )
     return found
 
@@ -155,7 +155,7 @@ def system_names(submitter: Submitter) -> Iterable[str]:
 
 
 def _names(folder: Path, *, folders: bool) -> list[str]:
-    """Return what a folder holds, sorted; hidden files are left out."""
+    """Return the names in a folder, sorted, without hidden files."""
     if not folder.is_dir():
         return []
     return sorted(

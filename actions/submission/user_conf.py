@@ -1,4 +1,4 @@
-"""``user.conf`` of a result: the settings that LoadGen takes from it for one benchmark and scenario."""
+"""Read a result's ``user.conf``: the settings that LoadGen takes from it for one benchmark and scenario."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _LOADGEN_NAMES = {"resnet": "resnet50"}
 
 
 def loadgen_names(benchmark: str, scenario: str) -> tuple[str, ...]:
-    """Return the names that LoadGen's configuration may have for a benchmark, the most special first.
+    """Return the names of a benchmark in LoadGen's configuration, the most specific first.
 
     Args:
         benchmark: the official name, such as ``llama2-70b-99.9``.
-        scenario: the scenario's name in the tree: Interactive has names of its own.
+        scenario: the scenario's name in the tree: Interactive has its own names.
     """
     base = _LOADGEN_NAMES.get(benchmark, _QUALITY.sub("", benchmark).replace(".", "_"))
     return (f"{base}-interactive", base) if scenario == "Interactive" else (base,)
 
 
 def settings_in(path: Path, names: tuple[str, ...], scenario: str) -> Mapping[str, str | int | float]:
-    """Return the settings that hold for one benchmark in one of LoadGen's scenarios.
+    """Return the settings for one benchmark in one of LoadGen's scenarios.
 
-    The more special line wins, as in LoadGen (loadgen/test_settings_internal.cc, FromConfig).
+    The more specific line takes precedence, as in LoadGen (loadgen/test_settings_internal.cc, FromConfig).
 
     Args:
         path: the file; one that cannot be read has no settings.
-        names: LoadGen's names of the benchmark, the most special first.
+        names: LoadGen's names of the benchmark, the most specific first.
         scenario: LoadGen's scenario: Interactive runs are of Server.
     """
     try:

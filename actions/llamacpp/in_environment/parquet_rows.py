@@ -1,4 +1,4 @@
-"""Writes the rows of a Parquet file as JSON lines; runs in an environment that has pyarrow.
+"""Write the rows of a Parquet file as JSON lines; runs in an environment that has pyarrow.
 
 ``parquet_rows.py PARQUET OUT``
 """
@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 NO_PYARROW = 3
-"""The exit code where the environment lacks pyarrow."""
+"""Exit code if the environment lacks pyarrow."""
 
 
 def main() -> int:
-    """Write the rows of the file that is named."""
+    """Write the rows of the given file."""
     try:
         from pyarrow import parquet
     except ImportError:

@@ -1,7 +1,7 @@
-"""llama.cpp's HTTP server in one process: runs inside a benchmark environment that has xllamacpp.
+"""Run llama.cpp's HTTP server in one process, inside a benchmark environment that has xllamacpp.
 
-It imports nothing of the agent, prints one JSON line when it listens, and stays until SIGTERM or until the
-process that started it is gone.
+It imports nothing from the agent, prints one JSON line when it listens, and stays until SIGTERM or until the
+process that started it has ended.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ _WARNINGS = 2
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True, help="a GGUF file")
-    parser.add_argument("--alias", required=True, help="the name that /v1/models answers")
+    parser.add_argument("--alias", required=True, help="the model's name at /v1/models")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
-    parser.add_argument("--parallel", type=int, default=8, help="requests served at once")
+    parser.add_argument("--port", type=int, default=0, help="0 selects a free one")
+    parser.add_argument("--parallel", type=int, default=8, help="concurrent requests")
     parser.add_argument("--context", type=int, default=512, help="tokens of prompt and output, per request")
-    parser.add_argument("--threads", type=int, default=0, help="0: one for each CPU this process may use")
-    parser.add_argument("--stay", action="store_true", help="go on when the starter is gone")
+    parser.add_argument("--threads", type=int, default=0, help="0: one per CPU that this process may use")
+    parser.add_argument(
+        "--stay", action="store_true", help="keep running after the starting process has ended"
+    )
     return parser.parse_args()
 
 
 def main() -> int:
-    """Serve until told to stop."""
+    """Serve until stopped by a signal."""
     arguments = _arguments()
     signals = {signal.SIGTERM, signal.SIGINT}
-    # Before any thread exists, so that llama.cpp's threads inherit the mask and the signal waits for us.
+    # Block the signals before any thread exists: llama.cpp's threads inherit the mask, and sigwait gets the
+    # signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     parent = os.getppid()
     import xllamacpp
@@ -44,18 +47,18 @@ def main() -> int:
     params.hostnames = [arguments.host]
     params.port = arguments.port
     params.n_parallel = arguments.parallel
-    # llama.cpp shares n_ctx out among its slots.
+    # llama.cpp divides n_ctx among its slots.
     params.n_ctx = arguments.context * arguments.parallel
     threads = arguments.threads or len(os.sched_getaffinity(0))
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-    # No answer may come from an earlier prompt's KV cache: MLPerf forbids it, and it is on by default.
+    # No answer may use an earlier prompt's KV cache: MLPerf forbids it, and it is on by default.
     params.cache_prompt = False
     params.cache_idle_slots = False
     params.cache_ram_mib = 0
-    params.fit_params = False  # what was asked for, or a failure: never a silently smaller context
+    params.fit_params = False  # use the requested context or fail: never shrink it silently
     params.endpoint_metrics = True
     params.ui = False
-    params.verbosity = _WARNINGS  # one level more writes eight lines for each request
+    params.verbosity = _WARNINGS  # one level more writes eight lines per request
 
     server = xllamacpp.Server(params)
     listening = {
@@ -66,7 +69,7 @@ def main() -> int:
         "system": xllamacpp.get_system_info().strip(),
         "threads": threads,
     }
-    print(json.dumps(listening), flush=True)  # noqa: T201 - the starter reads it
+    print(json.dumps(listening), flush=True)  # noqa: T201 - the starting process reads it
     while signal.sigtimedwait(signals, _PARENT_CHECK_S) is None:
         if os.getppid() != parent and not arguments.stay:
             break

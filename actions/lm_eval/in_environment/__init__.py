@@ -1,1 +1,1 @@
-"""What another environment's Python runs; nothing here is imported by the agent."""
+"""Code for the benchmark's own environment; the agent does not import it."""

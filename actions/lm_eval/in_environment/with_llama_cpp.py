@@ -1,8 +1,8 @@
-"""lm-eval with a model that it does not know: llama.cpp's HTTP server.
+"""Run lm-eval with a model that it does not support: llama.cpp's HTTP server.
 
 Run by the environment that has lm-eval, with lm-eval's own arguments and ``--model llama-cpp --model_args
-base_url=http://…``. That server does not echo the log-probabilities of a prompt, so a text's are asked for
-token by token: behind the context, then behind each token of the text (``/completion`` with ``n_probs``).
+base_url=http://…``. The server does not echo the log-probabilities of a prompt, so this module requests them
+token by token: after the context, then after each token of the text (``/completion`` with ``n_probs``).
 Answers of one token, such as MMLU's letters, cost one request each.
 """
 
@@ -19,18 +19,18 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
 _CANDIDATES = 1024
-"""So many of the likeliest tokens are asked for; one that is not among them counts as the last of them."""
+"""Number of likeliest tokens to request; a token outside of them counts as the last of them."""
 _DRAWS = 20
 _TIMEOUT_S = 600.0
 
 
 @register_model("llama-cpp")
 class LlamaCppModel(LM):  # type: ignore[misc]
-    """Asks a running server.
+    """Queries a running server.
 
     Args:
-        base_url: where it listens.
-        workers: requests at once; the server's slots are a good number.
+        base_url: the server's address.
+        workers: concurrent requests; the server's slots are a good number.
     """
 
     def __init__(self, base_url: str, workers: int = 4, **_: Any) -> None:
@@ -40,15 +40,15 @@ class LlamaCppModel(LM):  # type: ignore[misc]
         self._likeliest = lru_cache(maxsize=65536)(self._ask)
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:  # noqa: ARG002, FBT001, FBT002
-        """The log-probability of each text behind its context, and whether greedy decoding gives it."""
+        """Return each text's log-probability after its context, and whether greedy decoding yields it."""
         return self._map(self._score, [request.args for request in requests])
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:  # noqa: ARG002, FBT001, FBT002
-        """The log-probability of whole texts."""
+        """Return the log-probability of whole texts."""
         return [score for score, _ in self._map(self._score, [("", request.args[0]) for request in requests])]
 
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:  # noqa: ARG002, FBT001, FBT002
-        """Greedy continuations."""
+        """Return greedy continuations."""
         return self._map(self._continue, [request.args for request in requests])
 
     def _map(self, function: Any, items: list[Any]) -> list[Any]:
@@ -84,16 +84,18 @@ class LlamaCppModel(LM):  # type: ignore[misc]
         return list(self._post("/tokenize", asked)["tokens"])
 
     def _ask(self, tokens: tuple[int, ...]) -> dict[int, float]:
-        """The likeliest tokens behind these, with their log-probabilities, the likeliest first."""
+        """Return the likeliest next tokens with their log-probabilities, in descending order."""
         asked = {
             "prompt": list(tokens), "n_predict": 1, "n_probs": _CANDIDATES, "temperature": 0,
             "cache_prompt": True, "samplers": [],
         }  # fmt: skip
         for seed in range(_DRAWS):
-            # The server tells nothing where the token that it drew is an end of text or half a character.
+            # The server reports no probabilities if it drew an end of text or half a character.
             if told := self._post("/completion", {**asked, "seed": seed}).get("completion_probabilities"):
                 return {row["id"]: row["logprob"] for row in told[0]["top_logprobs"]}
-        raise RuntimeError(f"llama.cpp told no probabilities in {_DRAWS} draws behind {len(tokens)} tokens")
+        raise RuntimeError(
+            f"llama.cpp reported no probabilities in {_DRAWS} draws after {len(tokens)} tokens"
+        )
 
     def _post(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
         body = json.dumps(asked).encode()
@@ -104,7 +106,7 @@ class LlamaCppModel(LM):  # type: ignore[misc]
 
 
 def _common(first: list[int], second: list[int]) -> int:
-    """How many tokens two lists begin with in common."""
+    """Return the number of tokens at the start that two lists share."""
     return next(
         (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
         min(len(first), len(second)),

@@ -1,1 +1,1 @@
-"""Code that runs in the benchmark's own environment; imports nothing of the agent."""
+"""Code for the benchmark's own environment; imports nothing from the agent."""

@@ -1,9 +1,9 @@
-"""Sets of samples that ship with the agent, and any other in the same form: JSON lines.
+"""Read sets of samples, shipped or in the same format: JSON lines.
 
-A line has ``id``, ``prompt`` (text) or ``token_ids``, and, where the right completion is known, ``answers``
-(``"symbol": true`` where they are symbols, such as Fe, that count only as they are spelt) or, for a text to
-compare with, ``reference``.
-The folder is not called datasets: it lies on the harness's import path, where that name is Hugging Face's.
+A line has ``id``, ``prompt`` (text) or ``token_ids``, and, if the correct completion is known, ``answers``
+(with ``"symbol": true`` if they are symbols, such as Fe, which must match in case) or, for a text to compare
+with, ``reference``. The folder is not called datasets: it is on the harness's import path, where that name is
+Hugging Face's.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 __all__ = ["SYNTHETIC", "SampleSet", "open_sample_set", "shipped"]
 
 SYNTHETIC = "synthetic"
-"""The name that stands for generated samples (``sample_sets.synthetic``)."""
+"""Name of generated samples (``sample_sets.synthetic``)."""
 
 _FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class SampleSet:
-    """A set of samples, read and found whole.
+    """A set of samples, read and validated.
 
     Args:
         name: the shipped set's name, or the file's.
         path: JSON lines.
-        ids: the samples' names, in order.
-        answers: the right completions by sample; empty where they are not known.
+        ids: the samples' ids, in order.
+        answers: the correct completions by sample; empty if unknown.
         symbols: the samples whose answers are symbols (see exact_match).
-        has_references: whether every sample has a reference text.
-        source_sha256: of the file that this set is, or is the beginning of; empty where there is none.
+        has_references: True if every sample has a reference text.
+        source_sha256: the SHA-256 of the original file, of which this set may be the start; empty for none.
     """
 
     name: str
@@ -56,14 +56,16 @@ class SampleSet:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the file, in hexadecimal."""
+        """Return the SHA-256 of the file, in hexadecimal."""
         return sha256_of(self.path)
 
     def first(self, count: int | None, path: Path, *, longest: int | None = None) -> SampleSet:
-        """The first ``count`` samples of at most ``longest`` tokens, written to ``path``; None for no bound.
+        """Return the first ``count`` samples with at most ``longest`` tokens, written to ``path``.
+
+        None means no limit.
 
         Raises:
-            HostError: if lengths are bounded and a sample is text, or none is short enough.
+            HostError: if lengths are limited but a sample is text, or no sample is short enough.
         """
         lines = [line for line in self.path.read_text(encoding="utf-8").split("\n") if line.strip()]
         kept = (
@@ -83,7 +85,7 @@ class SampleSet:
 
 
 def shipped() -> dict[str, Path]:
-    """The sets in this folder, by name."""
+    """Return the sets in this folder, by name."""
     return {path.stem: path for path in sorted(_FOLDER.glob("*.jsonl"))}
 
 
@@ -94,7 +96,7 @@ def open_sample_set(name: str) -> SampleSet:
         name: a shipped set's name, or the path of a file.
 
     Raises:
-        HostError: if there is none, or a line is not a sample.
+        HostError: if the set does not exist, or a line is not a sample.
     """
     own = shipped()
     path = own.get(name) or Path(name)
@@ -106,12 +108,12 @@ def open_sample_set(name: str) -> SampleSet:
             f"the data set {name} cannot be read: {cause}",
             remedy=f"name a file of JSON lines or a shipped set; {did_you_mean(name, [*own, SYNTHETIC])}",
         ) from error
-    # Not splitlines: JSON's strings may hold U+2028 and other line ends of Unicode's.
+    # Not splitlines: JSON's strings may contain U+2028 and other line ends of Unicode.
     lines = enumerate(text.split("\n"), start=1)
     rows = [_row(path, number, line) for number, line in lines if line.strip()]
     if not rows:
-        raise HostError(f"the data set {path} holds no sample", remedy="name another one")
-    # The harness names a sample without an id by its place.
+        raise HostError(f"the data set {path} contains no sample", remedy="use another one")
+    # The harness names a sample without an id by its index.
     ids = tuple(str(row.get("id", place)) for place, row in enumerate(rows))
     if len(set(ids)) != len(ids):
         raise HostError(f"two samples of the data set {path} have the same id", remedy="make ids unique")
@@ -130,7 +132,7 @@ def _token_count(path: Path, line: str) -> int:
     if not tokens:
         raise HostError(
             f"input_tokens_max bounds tokens, but a sample of {path} is text",
-            remedy="give samples as token_ids (CnnDailyMailDataSet with a tokenizer), or leave the bound out",
+            remedy="give samples as token_ids (CnnDailyMailDataSet with a tokenizer), or remove the limit",
         )
     return len(unpack_tokens(tokens) if isinstance(tokens, str) else tokens)
 
@@ -147,14 +149,14 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
             remedy='write lines such as {"id": "7", "prompt": "The sun rises in the", "answers": ["east"]}',
         )
     if not isinstance(row.get("reference", ""), str):
-        raise HostError("reference is no text", where=f"{path}:{number}", remedy="use a text")
+        raise HostError("reference is not a text", where=f"{path}:{number}", remedy="use a text")
     answers = row.get("answers", [])
     if not isinstance(answers, list):
         raise HostError("answers is not a list of texts", where=f"{path}:{number}", remedy="use a list")
     for answer in answers:
         if not isinstance(answer, str | int | float) or not any(map(str.isalnum, str(answer))):
             raise HostError(
-                f"the answer {answer!r} has neither a word nor a number: any completion would begin with it",
+                f"the answer {answer!r} has neither a word nor a number: any completion would match it",
                 where=f"{path}:{number}",
                 remedy="give the words or the number that the completion must begin with",
             )

@@ -1,4 +1,4 @@
-"""Samples made of random tokens: exact lengths, no text, the same for the same seed."""
+"""Make samples of random tokens: exact lengths, no text, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SPREAD = 0.47
-"""The lengths' standard deviation on the logarithmic scale: that of articles of CNN-DailyMail, whose standard
-deviation is about half their mean."""
+"""Standard deviation of the lengths on the logarithmic scale: that of articles of CNN-DailyMail, whose
+standard deviation is about half their mean."""
 _NORMAL = NormalDist()
 _TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class SyntheticSamples:
-    """What to make: lengths are log-normal as those of texts are, cut off at the longest.
+    """Parameters of the samples: lengths are log-normal like those of texts, truncated at the longest.
 
     Args:
-        samples: how many.
+        samples: the number of samples.
         mean_tokens: the mean input length, in tokens.
-        max_tokens: the longest input, in tokens; equal to the mean, all inputs are that long.
+        max_tokens: the longest input, in tokens; if equal to the mean, all inputs have this length.
         seed: the same seed gives the same samples on every host.
-        first_token: the lowest token id used; below it are usually control tokens.
-        vocabulary: token ids are below this; every model's vocabulary must be larger.
+        first_token: the lowest token id to use; lower ids are usually control tokens.
+        vocabulary: upper bound of token ids, exclusive; every model's vocabulary must be larger.
     """
 
     samples: int
@@ -44,7 +44,7 @@ class SyntheticSamples:
     vocabulary: int = 30000
 
     def __post_init__(self) -> None:
-        """Refuse lengths that cannot be."""
+        """Refuse impossible lengths."""
         if self.samples < 1 or self.mean_tokens < 1:
             raise ValueError("synthetic samples need at least one sample of one token")
         if self.max_tokens < self.mean_tokens:
@@ -55,7 +55,7 @@ class SyntheticSamples:
             raise ValueError(f"there is no token id from {self.first_token} to below {self.vocabulary}")
 
     def token_ids(self) -> list[list[int]]:
-        """The samples."""
+        """Return the samples."""
         generator = random.Random(self.seed)  # noqa: S311 - reproducible on purpose
         lengths = [self._length(generator) for _ in range(self.samples)]
         return [generator.choices(range(self.first_token, self.vocabulary), k=length) for length in lengths]
@@ -81,7 +81,7 @@ class SyntheticSamples:
 
     @cached_property
     def _location(self) -> float:
-        """The logarithmic scale's mean with which the distribution, cut off, has the mean asked for."""
+        """Return the logarithmic mean at which the truncated distribution has the requested mean."""
         low, high = -1.0, math.log(self.max_tokens) + 8.0
         for _ in range(60):
             middle = (low + high) / 2
@@ -92,7 +92,7 @@ class SyntheticSamples:
         return low
 
     def _mean(self, location: float) -> float:
-        """The mean of a log-normal distribution that is cut off at the longest length."""
+        """Return the mean of a log-normal distribution that is truncated at the longest length."""
         place = self._place_of(self.max_tokens, location)
         below = _NORMAL.cdf(place)
         if below < _TINY:

@@ -1,11 +1,12 @@
-"""Users that ask a server for text, one request after the other: runs inside an environment that has locust.
+"""Simulate users that request text from a server, one request after another, in an environment with locust.
 
-It imports nothing of the agent. ``VCAGENT_LOAD`` names the folder of its ``load.json`` and ``prompts.json``;
-there each process with users writes ``requests-<process>.jsonl``: what it sent when, and when each part of
-a reply came. Times are seconds of the host's monotonic clock, which all processes share.
+It imports nothing from the agent. ``VCAGENT_LOAD`` names the folder of its ``load.json`` and
+``prompts.json``; each process with users writes ``requests-<process>.jsonl`` there: the time of each request,
+and the arrival of each part of its reply. Times are seconds of the host's monotonic clock, which all
+processes share.
 
-To locust a request is over when its headers are there; a reply that is streamed has hardly begun then. So the
-users time it themselves, and locust counts three events of each: POST (the whole), TTFT and TPOT.
+For locust a request ends with its headers, when a streamed reply has hardly begun. So the users take the
+times themselves, and locust counts three events of each request: POST (the whole), TTFT and TPOT.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ LOAD: dict[str, Any] = {
 KEY = os.environ.get("VCAGENT_LOAD_KEY", "")
 PATHS = {"llamacpp": "/completion", "openai": "/v1/completions"}
 PAUSE_AFTER_FAILURE_S = 0.5
-"""A server that refuses at once is not asked thousands of times a second."""
+"""Pause in seconds after a failure, so that a server that refuses requests is not flooded."""
 PROGRESS_S = 1.0
 
 
 class ReplyError(Exception):
-    """A reply that does not count."""
+    """Raised for a reply that does not count."""
 
 
 @dataclass
 class Reply:
-    """A reply as it comes: the moment of each part, and what the server says of it at its end."""
+    """A reply as it arrives: the time of each part, and the server's own numbers at the end."""
 
     arrivals: list[float] = field(default_factory=list)
     input_tokens: int | None = None
@@ -108,9 +109,9 @@ class Reply:
             self.ended = True
 
     def check(self) -> None:
-        """See that it is whole and has the lengths that were asked for."""
+        """Check that the reply is complete and has the requested lengths."""
         if not self.ended or not self.arrivals:
-            raise ReplyError("the stream ended before the reply did")
+            raise ReplyError("the stream ended before the reply was complete")
         if not self.finished:
             self.oddities.add("unfinished")
         if self.truncated:
@@ -121,7 +122,7 @@ class Reply:
 
 
 class _Log:
-    """This process's log; opened when its first user asks, which is after locust has forked."""
+    """This process's log; opened by its first user's request, after locust has forked."""
 
     def __init__(self) -> None:
         self._file: Any = None
@@ -137,7 +138,7 @@ class _Log:
         self._file.flush()
 
     def end(self) -> None:
-        """What this process used of a CPU while it had users: one that is full measures itself."""
+        """Write this process's CPU time while it had users: a process at full load measures itself."""
         if self._file is not None:
             cpu_s, elapsed_s = time.process_time() - self._began_cpu_s, time.monotonic() - self._began_s
             self.write(event="client", cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3), sent=self.sent)
@@ -145,7 +146,7 @@ class _Log:
             self._file = None
 
     def begin(self) -> None:
-        """The process's first user starts."""
+        """Record the start of the process's first user."""
         if not self._began_s:
             self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
 
@@ -155,21 +156,21 @@ NUMBERS = itertools.count()
 
 
 class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
-    """Asks, waits for the whole reply, asks again."""
+    """Sends a request, waits for the whole reply, and repeats."""
 
     wait_time = constant(0)
 
     def on_start(self) -> None:
-        """Get a number of its own, and prompts that are the same whenever the test is run again."""
+        """Set the user's number, and prompts that are the same in every run of the test."""
         LOG.begin()
         self.name = f"{self.environment.runner.worker_index}-{next(NUMBERS)}"
         seed = f"{LOAD['seed']} {LOAD['users']} {self.name}"
-        self._random = random.Random(seed)  # noqa: S311 - prompts, no secrets
+        self._random = random.Random(seed)  # noqa: S311 - prompts, not secrets
         self._prompt_crc32 = 0
 
     @task  # type: ignore[untyped-decorator]
     def ask(self) -> None:
-        """One request; whatever goes wrong with it is a failure of it."""
+        """Send one request; any error counts as its failure."""
         path, reply, error = PATHS[LOAD["api"]], Reply(), ""
         body = self._body()
         LOG.sent += 1
@@ -182,8 +183,8 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
             error = str(failure)
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as failure:
             error = f"{type(failure).__name__}: {failure}"
-        except gevent.GreenletExit:  # the test is over: a request that hangs is a failed one, not none
-            self._tell(path, sent, time.monotonic() - sent, reply, "it hung until locust ended it")
+        except gevent.GreenletExit:  # the test is over: a request that hangs has failed
+            self._tell(path, sent, time.monotonic() - sent, reply, "it was unanswered until locust ended it")
             raise
         latency_s = time.monotonic() - sent
         self._tell(path, sent, latency_s, reply, error)
@@ -191,7 +192,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
             gevent.sleep(PAUSE_AFTER_FAILURE_S)
 
     def _body(self) -> bytes:
-        """A prompt of exactly so many tokens, like no other from its first token on."""
+        """Return the body of a request; its prompt has an exact length and a first token of its own."""
         before: list[int] = LOAD["begin_ids"]
         ids = before + self._random.choices(LOAD["vocabulary_ids"], k=LOAD["input_tokens"] - len(before))
         self._prompt_crc32 = zlib.crc32(json.dumps(ids).encode())
@@ -205,7 +206,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
         ).encode()
 
     def _tell(self, path: str, sent: float, latency_s: float, reply: Reply, error: str) -> None:
-        if KEY:  # some servers repeat it when they refuse it
+        if KEY:  # some servers repeat the key when they refuse it
             error = error.replace(KEY, "***")
         arrivals = [moment - sent for moment in reply.arrivals]
         text = "".join(reply.texts)
@@ -241,7 +242,7 @@ class LoadUser(User):  # type: ignore[misc]  # locust has no stubs here
 
 
 def _stream(path: str, body: bytes) -> Iterator[dict[str, Any]]:
-    """The events of a reply, on a connection of its own: llama.cpp's server closes one after a stream."""
+    """Yield the events of a reply, on a separate connection: llama.cpp's server closes it after a stream."""
     address = urlsplit(LOAD["url"])
     kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
     connection = kind(address.hostname or "", address.port, timeout=LOAD["request_timeout_s"])
@@ -265,7 +266,7 @@ def _stream(path: str, body: bytes) -> Iterator[dict[str, Any]]:
 
 @events.init.add_listener  # type: ignore[untyped-decorator]
 def _set_clock(**_: Any) -> None:
-    """Timers count from when the event loop last looked at the clock: before the imports, else."""
+    """Update the event loop's time, which is that before the imports: timers count from it."""
     gevent.get_hub().loop.update_now()
 
 

@@ -183,7 +183,7 @@ def test_json_may_stand_behind_other_lines_or_one_a_line(tmp_path: Path) -> None
         ({"json_path": "a", "name": "a", "unit": "s"}, "no braces", "holds no JSON"),
         ({"json_path": "a", "name": "a", "unit": "s"}, "{}", "json 'a' matches nothing"),
         ({"json_path": "a", "name": "a", "unit": "s"}, '{"a": true}', "'True' in stdout.txt is not a number"),
-        ({"json_path": "a", "name": "<b>", "unit": "s"}, '{"a": 1}', "there is no <b>"),
+        ({"json_path": "a", "name": "<b>", "unit": "s"}, '{"a": 1}', "<b> is unknown"),
         ({"column": "a", "name": "a", "unit": "s"}, "b\n1\n", "has no column 'a'"),
         ({"json_path": "a", "name": "a", "unit": "s", "file": "x.json"}, "", "no file of the case"),
         ({"json_path": "a", "name": "a", "unit": "s"}, "[" * 100_000, "nested too deeply|holds no JSON"),
@@ -199,7 +199,7 @@ def test_what_is_not_found_is_an_error(
 def test_a_file_of_before_the_command_is_no_result(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text('{"v": 1}')
     rule = MetricRule.model_validate({"json_path": "v", "name": "v", "unit": "s", "file": "old.json"})
-    with pytest.raises(ParseError, match="was there before the command began"):
+    with pytest.raises(ParseError, match="is older than the command"):
         read_outputs([rule], tmp_path, tool="t", since_s=time.time() + 60)
 
 
@@ -224,7 +224,7 @@ def test_an_expression_that_takes_for_ever_is_given_up(
         ({"metrics": [{"name": "a", "unit": "s"}]}, "a rule has one of parser, regex, json_path, column"),
         ({"metrics": [{"json_path": "a", "column": "b", "name": "a", "unit": "s"}]}, "not 2"),
         ({"metrics": [{"json_path": "a", "name": "a", "unit": "s", "take": "lst"}]}, "did you mean last"),
-        ({"metrics": [{"json_path": "a", "name": "a", "unit": "s", "file": "/etc/x"}]}, "outputs brings"),
+        ({"metrics": [{"json_path": "a", "name": "a", "unit": "s", "file": "/etc/x"}]}, "outputs copies"),
         ({"metrics": [{"json_path": "a", "name": "a", "unit": "s", "scale": 0}]}, "other than 0"),
         ({"metrics": [{"jsonpth": "a"}]}, "jsonpth"),
         ({"metrics": "loadgn"}, "did you mean loadgen"),

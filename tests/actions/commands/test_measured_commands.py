@@ -126,7 +126,7 @@ def test_an_output_that_is_missing_fails_the_step(context: StepContext) -> None:
 
 def test_expected_metrics_that_nothing_measured(context: StepContext) -> None:
     rule = {**SPEED, "regex": r"(?P<name>\w+) (?P<value>\d+)", "name": ""}
-    with pytest.raises(ParseError, match="nothing measured sped"):
+    with pytest.raises(ParseError, match="but sped"):
         run(context, "echo speed 5", metrics=[rule], expect="sped > 1")
 
 

@@ -128,7 +128,7 @@ def test_told_to_stop_while_it_starts(context: StepContext) -> None:
         (CommandService, {"command": "x", "readyUrl": "health"}, "begin it with /"),
         (CommandService, {"command": ""}, "at least 1 character"),
         (ContainerService, {"container": "i", "command": "x", "arguments": "y"}, "give one"),
-        (ContainerService, {"container": {"image": "i", "network": "none"}}, "nobody reaches"),
+        (ContainerService, {"container": {"image": "i", "network": "none"}}, "cannot be reached"),
         (ContainerService, {"container": {}}, "needs an image"),
     ],
 )

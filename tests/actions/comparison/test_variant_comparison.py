@@ -189,7 +189,7 @@ def test_other_questions_are_not_compared(
     assert output.validity is Validity.INVALID
     assert output.verdict is not None
     assert [reason.message for reason in output.verdict.reasons] == [
-        "Q4_K_M and F16 were not put to the same test: mmlu has another tasks_sha256"
+        "Q4_K_M and F16 did not take the same test: mmlu differs in tasks_sha256"
     ]
     titles = [column.title for column in exhibits.tables[0].columns]
     cell = dict(zip(titles, exhibits.tables[0].rows[1].cells, strict=True))["Difference to F16"]
@@ -205,8 +205,8 @@ def test_another_text_or_other_lengths_make_a_comparison_invalid(
     output, _ = compare(context)
     assert output.verdict is not None
     assert [reason.message.partition(": ")[2] for reason in output.verdict.reasons] == [
-        "perplexity has another chunks",
-        "load-1 has another output_tokens",
+        "perplexity differs in chunks",
+        "load-1 differs in output_tokens",
     ]
 
 
@@ -249,7 +249,7 @@ def test_what_does_not_count_does_not_count_side_by_side(context: StepContext, m
     assert output.validity is Validity.INVALID
     assert output.verdict is not None
     assert [reason.message for reason in output.verdict.reasons] == [
-        "m/Q4_K_M/load-8 is INVALID, and is compared"
+        "m/Q4_K_M/load-8 is INVALID, but is part of the comparison"
     ]
 
 

@@ -104,7 +104,7 @@ def test_the_plan_has_a_step_for_each_point(sweep: Callable[..., EndpointSweep],
     ("parameters", "problem"),
     [
         ({"concurrency": ""}, "nothing to measure"),
-        ({"api": "chat", "prompts": "tokens"}, "chat API takes texts"),
+        ({"api": "chat", "prompts": "tokens"}, "chat API takes only texts"),
         ({"limit_share": 0.9}, "limit_share needs a limit"),
         ({"least_requests": 50}, "above most_requests"),
         ({"api_key_env": "A", "api_key_file": "/b"}, "give one of them"),

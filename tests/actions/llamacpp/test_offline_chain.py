@@ -262,7 +262,7 @@ def test_a_copy_of_mmlu_is_asked_as_its_paper_does(
             command = [accuracy_python, "-c", _WRITE_PARQUET, path]
             subprocess.run(command, input=json.dumps(rows), text=True, check=True)
     asked = {"dataset": str(copy), "answers": "letters", "shots": 2, "context": 512, **tiny}
-    with pytest.raises(HostError, match="no environment is named"):
+    with pytest.raises(HostError, match="no environment is set"):
         run(LlamaCppMMLU, **asked)
     output = run(LlamaCppMMLU, environment=accuracy_python.parents[1], **asked)
     assert output.details["questions"] == 12

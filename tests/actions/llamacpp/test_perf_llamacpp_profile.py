@@ -212,7 +212,7 @@ def test_image_and_container_see_the_gpus(overrides: dict[str, str], gpus: str) 
     (image,) = parameters(profile, "LlamaCppImage")
     servers = parameters(profile, "LlamaCppServer")
     assert {image["gpus"], *(server["container"]["gpus"] for server in servers)} == {gpus}
-    with pytest.raises(ProfileError, match="the container sees no GPU"):
+    with pytest.raises(ProfileError, match="the container has no GPU"):
         profile_with(ServerImage="x:1", GpuLayers="999")
 
 
@@ -256,7 +256,7 @@ def test_gpus_that_are_used_must_be_free_and_are_watched(overrides: dict[str, st
     [
         ({"Context": "2048"}, "2048 tokens is too small for 2560 in and 768 out: it must hold 3329"),
         ({"Context": "3328"}, "it must hold 3329"),
-        ({"Baseline": "F16", "Variants": "Q4_0,Q8_0"}, "the baseline F16 is none of the variants Q4_0, Q8_0"),
+        ({"Baseline": "F16", "Variants": "Q4_0,Q8_0"}, "baseline F16 is not one of the variants Q4_0, Q8_0"),
     ],
 )
 def test_what_would_fail_after_hours_is_told_before(overrides: dict[str, str], problem: str) -> None:

@@ -148,7 +148,7 @@ def test_parquet_is_read_by_another_interpreter(tmp_path: Path) -> None:
         ('{"question": "?", "choices": ["a", "b"]}', "row 1 is not a question: KeyError 'answer'"),
         (
             '{"question": "?", "choices": ["a", "b"], "answer": 2}',
-            "row 1 has an empty text, or no right answer",
+            "row 1 has an empty text, or its choices lack",
         ),
         ('{"question": "", "choices": ["a", "b"], "answer": 1}', "row 1 has an empty text"),
         ('{"question": "?", "choices": ["a", ""], "answer": 1}', "row 1 has an empty text"),
@@ -190,7 +190,7 @@ def test_a_copy_of_cais_mmlu_has_every_question_twice(tmp_path: Path) -> None:
     assert question_files(str(copy), "test") == found
     assert question_files(str(tmp_path), "test") == found
     (tmp_path / "snapshots" / "another" / "all").mkdir(parents=True)
-    with pytest.raises(ActionFailedError, match="holds 2 copies of all questions"):
+    with pytest.raises(ActionFailedError, match="contains 2 copies of all questions"):
         question_files(str(tmp_path), "test")
 
 

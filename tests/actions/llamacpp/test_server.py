@@ -178,8 +178,8 @@ def test_another_model_at_the_address_is_refused(
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("package:no_such_package", "has no package no_such_package"),
-        ("package:json", "carries 0 GGUF files"),
+        ("package:no_such_package", "does not have the package no_such_package"),
+        ("package:json", "contains 0 GGUF files"),
         ("/nowhere/model.gguf", "cannot be read: No such file"),
         (__file__, "is not a GGUF file"),
     ],

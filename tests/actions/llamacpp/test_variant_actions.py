@@ -38,7 +38,7 @@ def plan(kind: type[Action], **parameters: Any) -> Plan:
     [
         ("/data/mmlu", {".parquet", ".md", ".json"}, "is Parquet, and no environment"),
         ("/data/x.parquet", {".parquet"}, "is Parquet, and no environment"),
-        ("/data/none", set(), "is no file and no folder with questions"),
+        ("/data/none", set(), "is neither a file nor a folder with questions"),
         ("/data/csv", {".csv"}, ""),
         ("general-knowledge", None, ""),
         ("/packages/from-a-hub", set(), ""),
@@ -153,7 +153,7 @@ def test_a_variant_s_file_and_scenario(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("model", "variant"), [("../etc", "F16"), ("m", "F16/.."), ("", "F16"), ("m", "")])
 def test_a_name_does_not_lead_out_of_the_folder(model: str, variant: str) -> None:
-    with pytest.raises(ValueError, match="is no name"):
+    with pytest.raises(ValueError, match="is not a valid name"):
         Variant(model, variant, PACKAGES)
     with pytest.raises(ValidationError):
         plan(LlamaCppGenerate, model=model, variants=variant)
@@ -161,7 +161,7 @@ def test_a_name_does_not_lead_out_of_the_folder(model: str, variant: str) -> Non
 
 def test_a_variant_that_is_not_there(context: StepContext) -> None:
     (step,) = plan(LlamaCppMMLU, variants="Q4_0", modelsDir=str(context.package_dir)).steps
-    with pytest.raises(ActionFailedError, match=r"smol-Q4_0\.gguf is not there; variants of smol: none"):
+    with pytest.raises(ActionFailedError, match=r"smol-Q4_0\.gguf does not exist; variants of smol: none"):
         step.run(context)
 
 
@@ -195,7 +195,7 @@ def test_what_is_wrong_with_a_text(text: str, expected: str, codes: list[str]) -
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "is no model of Hugging Face's form"),
+        ({}, "is not a model in Hugging Face's format"),
         ({"config.json": "{}"}, "names no architecture"),
         ({"config.json": '{"architectures": ["LlamaForCausalLM"]}'}, "has no weights"),
         (
@@ -247,7 +247,7 @@ def test_folders_that_cannot_be_converted(
         ("CUDA error: an illegal instruction was encountered", "dmesg"),
         ("error: invalid argument: --fast", "see --help"),
         ("Illegal instruction", "another processor"),
-        ("llama-perplexity was ended by signal 9", "no memory left"),
+        ("llama-perplexity was ended by signal 9", "ran out of memory"),
     ],
 )
 def test_what_to_do_about_a_program_that_failed(said: str, remedy: str) -> None:

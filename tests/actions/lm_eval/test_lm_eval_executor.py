@@ -74,13 +74,13 @@ def test_offline_nothing_asks_a_hub_and_a_key_is_no_argument() -> None:
     ("parameters", "message"),
     [
         ({"model_path": ""}, "model_path is missing"),
-        ({"endpoint": "http://h"}, "not for vllm"),
+        ({"endpoint": "http://h"}, "have no effect with vllm"),
         ({"backend": "local-completions"}, "give the endpoint"),
         ({"backend": "local-completions", "server": {"model": "a.gguf"}}, "use backend llama-cpp"),
-        ({"backend": "hf", "load_format": "dummy"}, "load_format dummy is vLLM's"),
+        ({"backend": "hf", "load_format": "dummy"}, "load_format dummy is only for vllm"),
         ({"model_args": {"pretrained": "x"}}, "set by another parameter"),
         ({"model_args": {"dtype": "a,b"}}, "cannot be written"),
-        ({"reference": {"arc": 0.5}}, "arc is none of the tasks mmlu"),
+        ({"reference": {"arc": 0.5}}, "arc is not one of the tasks mmlu"),
         ({"batch_size": "many"}, "batch_size"),
         ({"tasks": []}, "tasks"),
     ],
@@ -102,7 +102,7 @@ def test_task_files_and_keys_are_looked_for_before_anything(context: StepContext
 @pytest.mark.parametrize(
     ("parameters", "validity", "words"),
     [
-        ({}, Validity.NOT_APPLICABLE, "no reference is given"),
+        ({}, Validity.NOT_APPLICABLE, "without a reference"),
         ({"reference": {"local_knowledge": 0.9}}, Validity.VALID, ""),
         (
             {"reference": {"local_knowledge": 0.96}, "threshold": 1},
@@ -237,7 +237,7 @@ def test_llama_cpps_own_server_is_known_to_echo_nothing(
 
 
 def test_an_endpoint_that_is_not_there_is_told() -> None:
-    with pytest.raises(ActionFailedError, match="gives no completion"):
+    with pytest.raises(ActionFailedError, match="returns no completion"):
         check_echo("http://127.0.0.1:9", "m")
 
 

@@ -136,7 +136,7 @@ def test_token_ids_are_turned_into_text_without_special_tokens(
     ("answers", "options", "words"),
     [
         ([b"a", b"b"], {}, "sample 1, but the data set has 1"),
-        ([b"abc"], {"encoding": "int32"}, "3 bytes is no list of int32"),
+        ([b"abc"], {"encoding": "int32"}, "3 bytes is not a list of int32"),
         ([b"abcd"], {"encoding": "int32"}, "tokenizer.json is not there"),
     ],
 )

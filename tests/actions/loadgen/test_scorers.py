@@ -65,9 +65,9 @@ def test_what_is_expected_must_fit_the_set(compared: Path, context: StepContext)
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"accuracy_reference": {"rouge7": 38}}, "rouge7: 38 is no score"),
-        ({"accuracy_reference": {"rouge1": 101}}, "rouge1: 101 is no score"),
-        ({"mlperf_round": "v9"}, "v9 is none of the rounds v3.1"),
+        ({"accuracy_reference": {"rouge7": 38}}, "rouge7: 38 is not a score"),
+        ({"accuracy_reference": {"rouge1": 101}}, "rouge1: 101 is not a score"),
+        ({"mlperf_round": "v9"}, "v9 is not one of the rounds v3.1"),
     ],
 )
 def test_scores_and_rounds_that_do_not_exist_are_refused(parameters: dict[str, Any], message: str) -> None:

@@ -260,7 +260,7 @@ def test_failed_requests_make_the_result_invalid(
     assert output.verdict is not None
     # The answers that it gives are the same for each prompt, which is reported too.
     assert {reason.code for reason in output.verdict.reasons} == {"request_failures", "shared_text"}
-    assert "the stream ended before the reply did" in output.verdict.reasons[0].message
+    assert "the stream ended before the reply was complete" in output.verdict.reasons[0].message
 
 
 class Hanging(HalfBroken):
@@ -304,7 +304,7 @@ def test_a_request_that_hangs_when_the_test_ends_is_a_failed_one(
             Hanging.over.set()
     assert output.validity is Validity.INVALID
     assert output.verdict is not None
-    assert "it hung until locust ended it" in output.verdict.reasons[0].message
+    assert "it was unanswered until locust ended it" in output.verdict.reasons[0].message
 
 
 class _Closing:

@@ -170,7 +170,7 @@ def test_a_gpu_that_is_missing_is_silent_alone() -> None:
     host.answer(metric(0))
     sensors = AmdSmiSensors(host, no_library)
     assert sensors.read(sensors.gpus[0], slow=False).gauges
-    with pytest.raises(NvmlError, match="nothing of GPU 1"):
+    with pytest.raises(NvmlError, match="nothing about GPU 1"):
         sensors.read(sensors.gpus[1], slow=False)
 
 

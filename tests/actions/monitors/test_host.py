@@ -194,7 +194,7 @@ def test_a_missing_sensor_is_told_once_and_the_others_go_on(tmp_path: Path) -> N
     assert "memory_used" not in names
     lines = log.read_text().splitlines()
     assert "not measured: memory: KeyError: 'MemTotal'" in lines
-    assert "not measured: temperature: this host has none" in lines
+    assert "not measured: temperature: this host does not have it" in lines
     assert len(lines) == len(set(lines))
 
 

@@ -26,7 +26,7 @@ NO_ANSWER = f"/bin/bash: line 1: [: -ge: unary operator expected\n{OLD_DRIVER}"
         ("Failed to initialize NVML: Driver/library version mismatch", "reboot the host"),
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "modprobe nvidia"),
         ("wget: unable to resolve host address 'zenodo.org'", "a proxy goes into ~/.docker/config.json"),
-        ("fatal: unable to access 'https://github.com/x/': Could not resolve host", "see whether this host"),
+        ("fatal: unable to access 'https://github.com/x/': Could not resolve host", "check that this host"),
         ("The mixtral download is not automatable. Please run git clone", "put it where the log says"),
         ("something else", "all of its output is in logs/step.log"),
         # Words that other programs use too, and that do not concern the engine there.
@@ -79,9 +79,21 @@ def test_what_is_not_reached_is_a_complaint_of_downloads_alone() -> None:
         (("Connection timed out",), "", ""),
         (("failed: Network is unreachable.",), None, ""),
         (("failed: Connection timed out.", "Giving up."), None, "did not do its work: Giving up."),
-        (("Connection timed out",), "below /s is no whole x", "see whether this host reaches that address"),
-        ((), "below /s is no whole x", "did not do its work: below /s is no whole x"),
-        (("ERROR 404: Not Found",), "below /s is no whole x", "see whether this host reaches that address"),
+        (
+            ("Connection timed out",),
+            "below /s, this file is missing or incomplete: x",
+            "check that this host can reach that address",
+        ),
+        (
+            (),
+            "below /s, this file is missing or incomplete: x",
+            "did not do its work: below /s, this file is missing or incomplete: x",
+        ),
+        (
+            ("ERROR 404: Not Found",),
+            "below /s, this file is missing or incomplete: x",
+            "check that this host can reach that address",
+        ),
     ],
 )
 def test_what_is_there_decides(complaints: tuple[str, ...], lacks: str | None, told: str) -> None:

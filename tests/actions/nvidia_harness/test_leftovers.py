@@ -32,11 +32,11 @@ def test_a_cut_result_of_an_earlier_attempt_goes(tmp_path: Path) -> None:
     ("built", "why"),
     [
         ({"round": "v4.1", "commit": "abc"}, ""),
-        ({"round": "v4.1"}, ""),  # a note without a commit
-        ({"round": "v4.0", "commit": "abc"}, "it was of v4.0"),
-        ({"round": "v4.1", "commit": "012"}, "it was of commit 012"),
-        ({"round": "v4.1", "commit": ""}, "it was of commit unknown"),
-        ({}, "somebody else or a cut build had left it"),
+        ({"round": "v4.1"}, ""),  # a note that names no commit
+        ({"round": "v4.0", "commit": "abc"}, "it came from v4.0"),
+        ({"round": "v4.1", "commit": "012"}, "it came from commit 012"),
+        ({"round": "v4.1", "commit": ""}, "it came from commit unknown"),
+        ({}, "it came from another source or an interrupted build"),
     ],
 )
 def test_a_build_of_other_code_is_cleaned(tmp_path: Path, built: dict[str, str], why: str) -> None:
@@ -52,6 +52,6 @@ def test_a_build_of_other_code_is_cleaned(tmp_path: Path, built: dict[str, str],
         prepared=(),
         gpus=None,
     )
-    assert wanted_clean(workspace, "abc") == "there was no build/ yet"
+    assert wanted_clean(workspace, "abc") == "build/ did not exist"
     workspace.note(BUILT, built)
     assert wanted_clean(workspace, "abc") == why

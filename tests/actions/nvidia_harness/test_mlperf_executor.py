@@ -122,7 +122,7 @@ def test_gptj_with_high_accuracy_and_what_does_not_count(make_harness: Callable[
     host.set("fail", "no_result")
     finished = run(host, action(host, "gptj", ConfigVer="high_accuracy"))
     assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
-    assert "ended with 0 and left no result of gptj Offline performance" in error_of(finished)
+    assert "ended with 0 but left no result of gptj Offline performance" in error_of(finished)
     (kept,) = host.nvidia.glob("logs-before-clean-*/before/metadata.json")
     assert json.loads(kept.read_text()) == old
 
@@ -248,9 +248,9 @@ def test_a_download_that_fails_and_ends_with_0(make_harness: Callable[[str], Har
     assert finished.outcome.exit_code is ExitCode.ACTION_FAILED
     told = error_of(finished)
     models = host.scratch / "models"
-    assert f"below {models} is no whole bert/bert_large_v1_1_fake_quant.onnx" in told
+    assert f"below {models}, this file is missing or incomplete: bert/bert_large_v1_1_fake_quant.onnx" in told
     assert "wget: unable to resolve host address 'zenodo.org'" in told
-    assert "see whether this host reaches that address" in told
+    assert "check that this host can reach that address" in told
     assert (models / "bert/bert_large_v1_1.onnx").read_text() == "half and the other half"
     host.set("silent")
     finished = go_on(host)

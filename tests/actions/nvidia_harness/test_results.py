@@ -99,5 +99,5 @@ def test_what_was_not_asked_for(tmp_path: Path, full: str, scenario: str, mode: 
     leave(tmp_path / "one", full, scenario, mode)
     if beside:
         leave(tmp_path / "other", "bert-99", "Offline", "PerformanceOnly")
-    with pytest.raises(ParseError, match=rf"bert Offline default performance was asked for.*{full}"):
+    with pytest.raises(ParseError, match=rf"bert Offline default performance was requested.*{full}"):
         results_in(tmp_path, Test("default", "Offline", "performance"), "bert")

@@ -38,13 +38,13 @@ def put(scratch: Scratch, name: str, text: str) -> Path:
 
 def test_a_whole_stage_is_not_done_twice(scratch: Scratch) -> None:
     put(scratch, "other/set", "somebody's")
-    assert scratch.why_due(STAGE, "v4.1") == "nothing is recorded of it yet"
+    assert scratch.why_due(STAGE, "v4.1") == "this stage never ran"
     scratch.begin(STAGE, "v4.1")
     put(scratch, "squad/dev-v1.1.json", "whole")
     record = scratch.end(STAGE, complete=True)
     assert (record["count"], record["bytes"]) == (1, 5)
     assert scratch.why_due(STAGE, "v4.1") == ""
-    assert scratch.why_due(STAGE, "v5.1") == "it was done by the code of v4.1"
+    assert scratch.why_due(STAGE, "v5.1") == "it was run by the code of v4.1"
 
 
 def test_what_is_recorded_as_complete_and_lacks_a_file_is_not_whole(scratch: Scratch) -> None:
@@ -53,15 +53,19 @@ def test_what_is_recorded_as_complete_and_lacks_a_file_is_not_whole(scratch: Scr
     first = put(scratch, "KiTS19/kits19/data/case_00137/imaging.nii.gz", "whole")
     scratch.end(stage, complete=True)
     last = "KiTS19/kits19/data/case_00400/imaging.nii.gz"
-    assert scratch.why_due(stage, "v4.1") == f"below {scratch.path / 'data'} is no whole {last}"
-    # The script would take the first file for all of them.
+    assert (
+        scratch.why_due(stage, "v4.1")
+        == f"below {scratch.path / 'data'}, this file is missing or incomplete: {last}"
+    )
+    # The script would take the first file for the whole of them.
     scratch.begin(stage, "v4.1")
     assert not (scratch.path / "data" / "KiTS19").exists()
     for name in (last, "KiTS19/inference_cases.json", "KiTS19/calibration_cases.json"):
         put(scratch, name, "whole")
     put(scratch, str(first.relative_to(scratch.path / "data")), "")
     assert scratch.lacking(stage) == (
-        f"below {scratch.path / 'data'} is no whole {first.relative_to(scratch.path / 'data')}"
+        f"below {scratch.path / 'data'}, this file is missing or incomplete: "
+        f"{first.relative_to(scratch.path / 'data')}"
     )
     first.write_text("whole")
     scratch.end(stage, complete=True)
@@ -93,7 +97,7 @@ def test_a_file_that_is_gone_or_cut_is_noticed(scratch: Scratch) -> None:
     path = put(scratch, "squad/dev-v1.1.json", "whole")
     scratch.end(STAGE, complete=True)
     path.write_text("cut")
-    assert scratch.why_due(STAGE, "v4.1") == f"{path} has 3 bytes, not 5 as when it was made"
+    assert scratch.why_due(STAGE, "v4.1") == f"{path} has 3 bytes instead of the original 5"
     path.unlink()
     assert scratch.why_due(STAGE, "v4.1") == f"{path} is gone"
 
@@ -102,9 +106,9 @@ def test_what_a_killed_stage_had_made_is_moved_aside(scratch: Scratch) -> None:
     kept = put(scratch, "other/set", "somebody's")
     scratch.begin(STAGE, "v4.1")
     half = put(scratch, "squad/dev-v1.1.json", "ha")
-    assert scratch.why_due(STAGE, "v4.1") == "it was begun before and did not end"
+    assert scratch.why_due(STAGE, "v4.1") == "it was begun before but did not end"
     moved = scratch.begin(STAGE, "v4.1")
-    assert moved.startswith("1 files that a cut download_data had left were moved to ")
+    assert moved.startswith("1 files of an interrupted download_data were moved to ")
     assert not half.exists()
     assert kept.read_text() == "somebody's"
     (aside,) = scratch.path.glob(".vcagent/incomplete/*/squad/dev-v1.1.json")
@@ -146,7 +150,7 @@ def test_only_a_whole_stage_counts_as_there(scratch: Scratch) -> None:
 
 def test_a_broken_record_is_none(scratch: Scratch) -> None:
     scratch.record_path(STAGE).write_text("{")
-    assert scratch.why_due(STAGE, "v4.1") == "nothing is recorded of it yet"
+    assert scratch.why_due(STAGE, "v4.1") == "this stage never ran"
 
 
 @pytest.mark.root

@@ -45,7 +45,7 @@ def test_what_is_registered() -> None:
         Registered("H100_SXM_80GBx1", "Triton", "k_99_9", "MaxQ"),
         Registered("H100_SXM_80GBx1", "Custom", "k_99_9", "MaxP"),
     }
-    with pytest.raises(HostError, match="is no Python"):
+    with pytest.raises(HostError, match="is not valid Python"):
         registered_configs("class (")
 
 

@@ -123,7 +123,7 @@ def test_a_system_that_was_added_and_does_not_match_is_no_success(tmp_path: Path
         "vcagent-detected a host\nvcagent-matched None\nvcagent-known A B\n"
         "vcagent-host host_cpu_conf=None, host_mem_conf=None\n"
     )
-    with pytest.raises(ActionFailedError, match="calls this host unknown, not H100_80GB_HBM3x4 as was added"):
+    with pytest.raises(ActionFailedError, match="calls this host unknown, not H100_80GB_HBM3x4 as added"):
         sections(tmp_path / "repository", answers=(told, told)).ensure()
 
 

@@ -179,7 +179,7 @@ def test_another_user_conf_is_a_note(tree: Path) -> None:
     result = check_tree(tree, ROUND).results[0]
     assert result.is_accepted
     (said,) = [finding.message for finding in result.findings]
-    assert "target_qps was asked to be 3" in said
+    assert "target_qps was requested as 3" in said
 
 
 def test_an_own_model_stands_for_a_benchmark(make_run: RunMaker, build_tree: BuildTree) -> None:

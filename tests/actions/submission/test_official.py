@@ -199,10 +199,10 @@ def test_the_build_command_says_what_is_missing(make_run: RunMaker, tmp_path: Pa
     [
         (["--submitter", "../x"], "cannot name a folder"),
         (["--system-type", "cloud"], "--system-type"),
-        (["--round", "v4.1"], "builds no tree for"),
-        (["--set", "cooling"], "is not written field=value"),
-        (["--benchmark", "a="], "is not written MODEL=BENCHMARK"),
-        (["--compliance", "/nowhere"], "there is no such folder"),
+        (["--round", "v4.1"], "cannot build a tree for"),
+        (["--set", "cooling"], "does not have the form field=value"),
+        (["--benchmark", "a="], "does not have the form MODEL=BENCHMARK"),
+        (["--compliance", "/nowhere"], "the folder does not exist"),
     ],
 )
 def test_wrong_options_of_build(make_run: RunMaker, tmp_path: Path, others: list[str], message: str) -> None:

@@ -66,6 +66,6 @@ def test_a_short_run_is_refused_for_its_length(
     assert built.filed == ()
     assert not order.output.exists()
     whys = " ".join(missing.why for missing in built.missing)
-    assert "min_duration is 0.5 s, the rules ask for 600 s" in whys
+    assert "min_duration is 0.5 s, the rules require 600 s" in whys
     assert "the run itself took" in whys
     assert "seeds" not in whys  # LoadGen's own configuration has the seeds of the round

@@ -63,7 +63,7 @@ FINAL: dict[str, tuple[list[Element], list[Element], str]] = {
     "a model to convert": (
         [PENDING],
         [action("LlamaCppConvert", model="m", variant="F16", source=NOWHERE, environment="/e")],
-        "is no model of Hugging Face's form",
+        "is not a model in Hugging Face's format",
     ),
     "a model to quantise": (
         [PENDING],

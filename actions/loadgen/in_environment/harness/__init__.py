@@ -1,1 +1,1 @@
-"""The process that drives LoadGen; it needs only mlcommons-loadgen and what its backend needs."""
+"""Drive LoadGen in a process that needs only mlcommons-loadgen and its backend's packages."""

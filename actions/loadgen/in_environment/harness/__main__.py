@@ -1,8 +1,8 @@
-"""``python -m harness config.json``: one LoadGen test in a process of its own.
+"""Run one LoadGen test in its own process: ``python -m harness config.json``.
 
-Progress goes to standard output as JSON lines, words for people to standard error, and the result to
-``harness_result.json`` in the output folder. Exit code 0: completed (LoadGen says in its logs whether the
-result is valid); 1: failed; 2: the configuration cannot be used; 143: stopped by a signal.
+Progress goes to standard output as JSON lines, messages for people to standard error, and the result to
+``harness_result.json`` in the output folder. Exit code 0: completed (LoadGen's logs state whether the result
+is valid); 1: failed; 2: the configuration cannot be used; 143: stopped by a signal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXIT_TERMINATED = 143
 
 
 def main(arguments: list[str]) -> int:
-    """Run the test that the configuration file asks for."""
+    """Run the test of the configuration file."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m harness config.json\n")
         return _EXIT_USAGE
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         return _refuse(path, HarnessError("config", str(error), "correct the harness's configuration"))
     # LoadGen's threads share the interpreter with the event loop: at the default of 5 ms one of them could
-    # hold the other's query back that long.
+    # delay the other's query by that time.
     sys.setswitchinterval(0.0005)
     run = Run(config)
     loop = asyncio.new_event_loop()
@@ -44,14 +44,14 @@ def main(arguments: list[str]) -> int:
         _write(run.output_dir, run.result(None))
     except HarnessError as error:
         _fail(run, error)
-    except Exception as error:  # noqa: BLE001  (the last frame: it becomes a failed result)
+    except Exception as error:  # noqa: BLE001  (the last frame: the error becomes a failed result)
         _fail(run, run.internal(error))
     loop.close()
     return 0
 
 
 def _fail(run: Run, error: HarnessError) -> NoReturn:
-    """Write the failed result and exit at once: LoadGen offers no way to stop a test."""
+    """Write the failed result and exit immediately: LoadGen cannot stop a test."""
     _say(error)
     run.kill()
     try:
@@ -65,14 +65,14 @@ def _fail(run: Run, error: HarnessError) -> NoReturn:
 
 
 def _refuse(path: Path, error: HarnessError) -> int:
-    """Say that a configuration cannot be used, also in a result file where its folder is known."""
+    """Report that a configuration cannot be used, also in a result file if its folder is known."""
     _say(error)
     try:
         output_dir = Path(json.loads(path.read_text(encoding="utf-8"))["output_dir"])
         output_dir.mkdir(parents=True, exist_ok=True)
         _write(output_dir, {"status": "failed", "error": error.as_json()})
     except (OSError, ValueError, TypeError, KeyError):
-        return _EXIT_USAGE  # there is no folder to write it to; it was said on standard error
+        return _EXIT_USAGE  # no folder for a result file; the error is on standard error
     return _EXIT_USAGE
 
 
@@ -82,7 +82,7 @@ def _say(error: HarnessError) -> None:
 
 
 def _write(output_dir: Path, result: dict[str, Any]) -> None:
-    """Write the result whole or not at all."""
+    """Write the result completely or not at all."""
     path = output_dir / "harness_result.json"
     partial = path.with_suffix(".json.partial")
     with new_file(partial) as file:

@@ -1,4 +1,4 @@
-"""What LoadGen's built-in configuration sets for a benchmark, and whether a test keeps to it."""
+"""Read a benchmark's settings in LoadGen's built-in configuration, and check that a test keeps to them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _LOWER = ("min_duration", "min_query_count", "target_latency_percentile", "perfo
 _SAME = ("sample_concatenate_permutation", "samples_per_query")
 _NO_MODEL = "no-such-model"
 _BUILT_IN = 0
-"""FromConfig's ``conf_type`` for the built-in configuration alone."""
+"""Value of FromConfig's ``conf_type`` that selects only the built-in configuration."""
 _UNSET = 1
-"""A nanosecond, a query: no benchmark has that."""
+"""Marker for an unset value (1 ns, 1 query); no benchmark uses it."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A model's own settings in a scenario.
+    """Settings of a model in a scenario, from LoadGen's built-in configuration.
 
     Args:
         model: the model's name for LoadGen.
         scenario: LoadGen's scenario.
-        settings: what the configuration sets, by user.conf names and in their units; of the latency limits
-            those of this very model, not the fallback for any.
+        settings: the configured values, by user.conf names and in their units; latency limits only if
+            they are for this model, not the fallback for any model.
     """
 
     model: str
@@ -37,17 +37,17 @@ class Benchmark:
 
     @property
     def limits(self) -> dict[str, Number]:
-        """Its latency limits alone."""
+        """Latency limits of the benchmark."""
         return {name: value for name, value in self.settings.items() if name in _LIMITS}
 
     def compare(self, test_settings: Any) -> dict[str, dict[str, Number | bool | None]]:
-        """What a test has in effect beside what the benchmark asks for.
+        """Compare a test's effective settings with those of the benchmark.
 
         Args:
             test_settings: the test's ``mlperf_loadgen.TestSettings``.
 
         Returns:
-            for each setting the ``benchmark``'s value, that ``in_effect`` (None for a limit that is not
+            for each setting the ``benchmark``'s value, the value ``in_effect`` (None for a limit that is not
             applied), and whether the benchmark ``is_met``.
         """
         compared: dict[str, dict[str, Number | bool | None]] = {}
@@ -67,9 +67,9 @@ def _is_met(name: str, value: Number, wanted: Number) -> bool:
 
 
 def benchmark_of(new_settings: Callable[[], Any], model: str, scenario: str) -> Benchmark | None:
-    """What LoadGen's built-in configuration says of a model; None if it does not know it.
+    """Return the settings of a model in LoadGen's built-in configuration; None if the model is unknown.
 
-    Reading that configuration alone (``conf_type`` 0) leaves the process's one real reading free.
+    Reading only that configuration (``conf_type`` 0) leaves the process's one real reading unused.
 
     Args:
         new_settings: ``mlperf_loadgen.TestSettings``.
@@ -85,7 +85,7 @@ def benchmark_of(new_settings: Callable[[], Any], model: str, scenario: str) -> 
         if value and (value != _UNSET or value is True):
             settings[name] = value_in(found, name, scenario) or 0
     for name in _LIMITS if scenario == "Server" else ():
-        # The configuration has no line for ttft and tpot of any model, but one for target_latency.
+        # The configuration has ttft and tpot limits only for some models, but a target_latency for any.
         is_fallback = getattr(found, _field(name, scenario)) == getattr(unknown, _field(name, scenario))
         if not is_fallback and (name == "target_latency") != found.use_token_latencies:
             settings[name] = value_in(found, name, scenario) or 0
@@ -93,7 +93,7 @@ def benchmark_of(new_settings: Callable[[], Any], model: str, scenario: str) -> 
 
 
 def _read(test_settings: Any, model: str, scenario: str) -> Any:
-    """The built-in configuration over marks, so that what it leaves alone can be told from what it sets."""
+    """Return the built-in configuration read over markers, which show what the configuration does not set."""
     for name in (*_LIMITS, *_LOWER, *_SAME):
         if _field(name, scenario) and SETTINGS[name].kind == "whole":
             setattr(test_settings, _field(name, scenario), _UNSET)
@@ -107,5 +107,5 @@ def _numbers(test_settings: Any) -> dict[str, float]:
 
 
 def _field(name: str, scenario: str) -> str:
-    """The field of TestSettings that a setting ends in; empty where the scenario has none."""
+    """Return the field of TestSettings for a setting; empty if the scenario does not have one."""
     return SETTINGS[name].fields.get(scenario, "")

@@ -1,8 +1,8 @@
-"""Reads an OpenAI-style completion, streamed or whole: a pure function of its bytes.
+"""Read an OpenAI-style completion, streamed or whole: a pure function of its bytes.
 
-Shapes: OpenAI's completions and chat API with ``stream_options.include_usage``; llama.cpp's server adds
-``timings``, vLLM ends with a chunk that has usage and no choices. Models that think write that to
-``reasoning_content`` (vLLM's older name, llama.cpp's) or ``reasoning`` (vLLM's newer name).
+Formats: OpenAI's completions and chat API with ``stream_options.include_usage``; llama.cpp's server adds
+``timings``, vLLM ends with a chunk that has usage and no choices. Reasoning is in ``reasoning_content``
+(vLLM's older name, llama.cpp's) or ``reasoning`` (vLLM's newer name).
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from .errors import HarnessError
 _SHOWN = 200
 _NUMBERS = (int, float)
 _FAILURES = ("abort", "error")
-"""Reasons to finish (vLLM's, SGLang's) that mean that the answer is not whole."""
+"""Values of finish_reason (of vLLM and SGLang) for an incomplete answer."""
 
 
 class CompletionReader:
-    """Collects an answer, and what the reply says of it.
+    """Collects an answer, and the reply's statements about it.
 
     Args:
-        chat: whether the reply is of the chat API.
+        chat: True if the reply is of the chat API.
 
     Attributes:
-        texts: the parts that hold text, in order.
-        done: whether the stream said that it is over.
-        input_tokens: prompt tokens as the engine counted them; None where it does not say.
-        cached_tokens: those of them that came from a prefix cache; None where it does not say.
-        finish_reason: why the answer ended; None where the engine does not say.
+        texts: the parts with text, in order.
+        done: True after the stream has signalled its end.
+        input_tokens: prompt tokens counted by the engine; None if not reported.
+        cached_tokens: those from a prefix cache; None if not reported.
+        finish_reason: reason for the end of the answer; None if not reported.
         reply_id: the reply's id; None for none.
-        model: the model that the reply names, or the first other one that a part of it names; None for none.
-        oddities: what no honest reply has, by the names of ``reply_log``.
+        model: the model named by the reply, or the first different one named by a part; None for none.
+        oddities: signs that no honest reply has, by the names of ``reply_log``.
         timings: llama.cpp's own timings of the request.
     """
 
@@ -52,10 +52,10 @@ class CompletionReader:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Take bytes of an event stream, cut anywhere.
+        """Process bytes of an event stream, cut anywhere.
 
         Raises:
-            HarnessError: (``malformed_reply``) if an event is no completion chunk; (``engine_error``) if it
+            HarnessError: (``malformed_reply``) if an event is not a completion; (``engine_error``) if it
                 reports an error.
         """
         lines = (self._rest + data).split(b"\n")
@@ -63,7 +63,7 @@ class CompletionReader:
         for line in lines:
             if line.startswith(b"data:"):
                 self._event(line[5:].strip())
-            elif line.startswith(b"error:"):  # llama.cpp before it used data: for errors too
+            elif line.startswith(b"error:"):  # llama.cpp before it also used data: for errors
                 raise _engine_error(line[6:])
 
     def _event(self, event: bytes) -> None:
@@ -73,7 +73,7 @@ class CompletionReader:
         self._chunk(event)
 
     def whole(self, body: bytes) -> None:
-        """Take the body of a reply that is not streamed."""
+        """Process the body of a reply that is not streamed."""
         self._chunk(body)
         self.done = True
 
@@ -98,14 +98,14 @@ class CompletionReader:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             shown = text[:_SHOWN].decode(errors="replace")
             raise HarnessError(
-                "malformed_reply", f"the engine sent what is no completion: {shown!r} ({error})"
+                "malformed_reply", f"the engine sent something other than a completion: {shown!r} ({error})"
             ) from error
 
     def _choice(self, choice: dict[str, Any]) -> None:
         part, finish = _said(choice) if self._chat else choice.get("text"), choice.get("finish_reason")
         if part:
             if part.__class__ is not str:
-                raise TypeError("its text is no text")
+                raise TypeError("its text is not a string")
             self.texts.append(part)
             if self.done:
                 self.oddities.add("text_after_end")
@@ -140,7 +140,7 @@ class CompletionReader:
             self.cached_tokens = max(int(cached), self.cached_tokens or 0)
 
     def check_counts(self) -> None:
-        """Note where the counts of the whole reply contradict each other."""
+        """Record contradictions between the counts of the whole reply."""
         tokens = self._output_tokens
         if tokens is None:
             return
@@ -151,14 +151,14 @@ class CompletionReader:
         prompt = self.timings.get("prompt_n")
         if prompt is not None and self.input_tokens is not None:
             unseen = self.input_tokens - int(prompt) - (self.cached_tokens or 0)
-            if unseen > 0:  # a server that computes less than the prompt had the rest of it already
+            if unseen > 0:  # a server that computes less than the prompt already had the rest of it
                 self.cached_tokens = (self.cached_tokens or 0) + unseen
 
     def check_end(self) -> None:
-        """Check that the stream was not cut.
+        """Check that the stream was not cut off.
 
         Raises:
-            HarnessError: (``cut_stream``) if it ended without saying so.
+            HarnessError: (``cut_stream``) if it ended without signalling its end.
         """
         if not self.done and not self.finish_reason:
             raise HarnessError(
@@ -173,14 +173,17 @@ class CompletionReader:
         return "".join(self.texts)
 
     def token_count(self) -> tuple[int, str]:
-        """Output tokens, and how they were counted: ``usage`` (exact) or ``chunks`` (parts with text)."""
+        """Return the output tokens and the counting method.
+
+        The method is ``usage`` (exact) or ``chunks`` (parts with text).
+        """
         if self._output_tokens is not None:
             return self._output_tokens, "usage"
         return len(self.texts), "chunks"
 
 
 def _said(choice: dict[str, Any]) -> Any:
-    """Return the text of a chat's choice, whether it is thought or said."""
+    """Return the text of a chat's choice, whether reasoning or answer."""
     message = choice.get("delta") or choice.get("message") or {}
     return message.get("content") or message.get("reasoning_content") or message.get("reasoning")
 

@@ -1,4 +1,4 @@
-"""What the harness is asked to do: one JSON file, checked when it is read."""
+"""Read the harness's configuration: one JSON file, validated on reading."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ class HarnessConfig:
     """One LoadGen test.
 
     Args:
-        scenario: one of SCENARIOS; Interactive is LoadGen's Server with the interactive limits.
+        scenario: one of SCENARIOS; Interactive is LoadGen's Server scenario with interactive limits.
         mode: performance or accuracy.
-        model: the model's name as LoadGen's configuration spells it (``llama3_1-8b``), or a new name that
-            ``settings`` gives limits for. A dotted name matches nothing in LoadGen and is refused.
-        output_dir: where LoadGen's logs, ``samples.csv`` and ``harness_result.json`` go.
-        dataset: JSON lines with ``prompt`` (text) or ``token_ids``, one sample a line (``dataset``).
-        backend: ``type`` (a module of ``backends``) and its own settings.
+        model: the model's name in LoadGen's configuration (``llama3_1-8b``), or a new name that has limits
+            in ``settings``. A name with a dot matches nothing in LoadGen and is refused.
+        output_dir: folder for LoadGen's logs, ``samples.csv`` and ``harness_result.json``.
+        dataset: JSON lines with ``prompt`` (text) or ``token_ids``, one sample per line (``dataset``).
+        backend: ``type`` (a module of ``backends``) and the backend's settings.
         settings: LoadGen settings for this scenario by their user.conf names and units, such as
             ``target_qps`` (queries/s), ``min_duration`` (ms), ``min_query_count``, ``ttft_latency`` (ms),
             ``tpot_latency`` (ms), ``target_latency`` (ms).
-        user_conf: a user.conf whose lines come after ``settings`` and win over them. In Interactive the lines
-            of the base model (``llama3_1-8b``) apply too, where there are none for its interactive name. A
-            file of which no line applies to this test is refused.
-        performance_sample_count: samples LoadGen may keep loaded; all of the data set if None.
+        user_conf: a user.conf whose lines override ``settings``. In Interactive the lines
+            of the base model (``llama3_1-8b``) apply too, unless there are lines for its interactive name. A
+            file without a line for this test is refused.
+        performance_sample_count: number of samples LoadGen may keep loaded; None for the whole data set.
         max_output_tokens: output tokens per sample.
-        warmup_samples: samples sent before the timed part, by the same path, not counted.
-        load_share: where given, ``target_qps`` is this share (0 to 1) of the rate that the warm-up reached
-            with all of its samples in flight; for SingleStream the latency, for Offline the expected rate,
-            which may be up to twice as high so that the test does not end early.
-        tuning: where given, ``target_qps`` of a Server or Interactive performance test is looked for by short
-            trials (``harness.tuning.Tuning``), and the test of full length runs at what they found.
-        sample_timeout_s: seconds a single sample may take before the run fails; for backends that hold many
-            samples at once also the seconds without any progress.
-        record_samples: whether ``samples.csv`` is written; False only where the harness itself is measured.
+        warmup_samples: uncounted samples sent before the timed part, through the same backend.
+        load_share: if set, ``target_qps`` is this share (0 to 1) of the rate that the warm-up reached
+            with all of its samples in flight; in SingleStream the latency, in Offline the expected rate,
+            whose share may be up to 2 so that the test does not end early.
+        tuning: if set, short trials search for ``target_qps`` of a Server or Interactive performance test
+            (``harness.tuning.Tuning``), and the full-length test runs at the rate found.
+        sample_timeout_s: time limit for a single sample, in seconds; for backends that hold many
+            samples at once also the time limit without any progress.
+        record_samples: True to write ``samples.csv``; False only to measure the harness itself.
         audit_config: LoadGen's audit configuration for a compliance test, such as TEST06's. Without it none
-            is read, not even an ``audit.config`` that lies in the working directory.
+            is read, not even an ``audit.config`` in the working directory.
     """
 
     scenario: str
@@ -69,7 +69,7 @@ class HarnessConfig:
     audit_config: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what LoadGen would silently take for something else."""
+        """Refuse values that LoadGen would silently misread."""
         if self.scenario not in SCENARIOS:
             raise ValueError(f"scenario {self.scenario!r} is none of {', '.join(SCENARIOS)}")
         if self.mode not in MODES:
@@ -105,9 +105,9 @@ class HarnessConfig:
         except OSError as error:
             raise ValueError(f"{path} cannot be read: {error.strerror}") from error
         except ValueError as error:
-            raise ValueError(f"{path} is no JSON: {error}") from error
+            raise ValueError(f"{path} is not JSON: {error}") from error
         if not isinstance(values, dict):
-            raise ValueError(f"{path} holds no JSON object")  # noqa: TRY004
+            raise ValueError(f"{path} is not a JSON object")  # noqa: TRY004
         names = [known.name for known in fields(cls)]
         for key in values:
             if key not in names:

@@ -1,8 +1,8 @@
-"""The samples: JSON lines with a prompt, the ids of its tokens, or both.
+"""Read the samples: JSON lines with a prompt, the ids of its tokens, or both.
 
-Token ids are a list, or packed: base64 of their bytes as little-endian 32-bit numbers. A set of millions of
-tokens is read in a second and held in four bytes a token in the packed form; as a list it takes ten times as
-long and as much.
+Token ids are a list, or packed: base64 of their bytes as little-endian 32-bit numbers. The packed form of
+millions of tokens is read in a second and uses four bytes per token; a list takes ten times the time and
+memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TYPECODE = "i"
-"""Of arrays whose items have 32 bits, on every platform of CPython's."""
+"""Type code of arrays with 32-bit items, on every platform of CPython."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Sample:
     """One input.
 
     Args:
-        id: its name in the data set; its line's number, from 0, where the data set gives none.
-        prompt: the text; empty where the data set has only token ids.
-        tokens: the ids of the prompt's tokens, which an engine is given rather than the text; empty where
-            the data set has only text.
-        max_output_tokens: output tokens to ask for; None for those that the test asks for of every sample.
+        id: the name in the data set; if missing there, the number of the line, from 0.
+        prompt: the text; empty if the data set has only token ids.
+        tokens: ids of the prompt's tokens, which an engine gets in place of the text; empty if the data set
+            has only text.
+        max_output_tokens: output tokens to request; None for the number that the test sets for all samples.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Sample:
 
 
 def pack_tokens(tokens: Iterable[int]) -> str:
-    """Token ids as a data set may hold them in place of a list."""
+    """Return token ids in packed form."""
     numbers = array(_TYPECODE, tokens)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -51,10 +51,10 @@ def pack_tokens(tokens: Iterable[int]) -> str:
 
 
 def unpack_tokens(text: str) -> Sequence[int]:
-    """The token ids in what ``pack_tokens`` made.
+    """Return the token ids from the packed form.
 
     Raises:
-        ValueError: if it is something else.
+        ValueError: if the text is not packed token ids.
     """
     numbers = array(_TYPECODE)
     numbers.frombytes(base64.b64decode(text, validate=True))
@@ -64,7 +64,7 @@ def unpack_tokens(text: str) -> Sequence[int]:
 
 
 def read_dataset(path: Path) -> list[Sample]:
-    """Read the data set; a sample's index is its place in the list.
+    """Read the data set; a sample's index is its position in the list.
 
     Raises:
         HarnessError: (``dataset``) if the file is missing or empty, or a line is not a sample.
@@ -86,24 +86,24 @@ def read_dataset(path: Path) -> list[Sample]:
 
 
 def _sample(path: Path, number: int, line: str) -> Sample:
-    """Read the line of this number, counted from 1."""
+    """Read the line with this number, counted from 1."""
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise _malformed(path, number, f"is no JSON: {error}") from error
+        raise _malformed(path, number, f"is not JSON: {error}") from error
     if not isinstance(row, dict):
-        raise _malformed(path, number, "is no JSON object")
+        raise _malformed(path, number, "is not a JSON object")
     prompt, tokens = row.get("prompt", ""), _tokens(row.get("token_ids", []))
     if not isinstance(prompt, str) or tokens is None or not (prompt or tokens):
         raise _malformed(path, number, "has neither a prompt (text) nor token_ids (integers)")
     most = row.get("max_output_tokens")
     if most is not None and (type(most) is not int or most < 1):
-        raise _malformed(path, number, "has max_output_tokens that are not a whole number above 0")
+        raise _malformed(path, number, "has max_output_tokens that is not a whole number above 0")
     return Sample(str(row.get("id", number - 1)), prompt, tokens, most)
 
 
 def _tokens(value: Any) -> Sequence[int] | None:
-    """Token ids in either form; None if it is neither."""
+    """Return token ids from either form; None if the value is neither."""
     try:
         if isinstance(value, str):
             numbers = unpack_tokens(value)

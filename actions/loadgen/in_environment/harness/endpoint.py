@@ -1,4 +1,4 @@
-"""What a run knows an OpenAI-compatible endpoint by: its URL, its key, the models it lists."""
+"""Identify an OpenAI-compatible endpoint: its URL, its key, the models it lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 300
 
 
 def is_like(served: str, wanted: str) -> bool:
-    """Whether a served name (``meta-llama/Llama-3.1-8B``) is a model's (``llama3.1-8b``)."""
+    """Return True if a served name (``meta-llama/Llama-3.1-8B``) belongs to a model (``llama3.1-8b``)."""
     return _words(wanted) in (_words(served), _words(served.rpartition("/")[2]))
 
 
@@ -25,26 +25,28 @@ def _words(name: str) -> list[str]:
 
 
 def base_url(url: str | None) -> str:
-    """The URL without the ending that every path brings.
+    """Return the URL without the suffix that all paths include.
 
     Raises:
-        HarnessError: (``config``) if it is none, or holds a password.
+        HarnessError: (``config``) if it is not a URL, or contains a password.
     """
     parts = urlsplit(url or "")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise HarnessError(
-            "config", f"the backend's url is {url!r}", "give one such as http://127.0.0.1:8000"
+            "config", f"the backend's url is {url!r}", "set it to a URL such as http://127.0.0.1:8000"
         )
     if "@" in parts.netloc:
-        raise HarnessError("config", "the backend's url holds a password", "use api_key_file or api_key_env")
+        raise HarnessError(
+            "config", "the backend's url contains a password", "use api_key_file or api_key_env"
+        )
     return (url or "").rstrip("/").removesuffix("/v1")
 
 
 def api_key(file: str | None, variable: str | None) -> str:
-    """The key, from a file or the environment, so that it stands in no configuration or process list.
+    """Return the key from a file or the environment, so that no configuration or process list contains it.
 
     Raises:
-        HarnessError: (``config``) if it is not there.
+        HarnessError: (``config``) if the key is missing.
     """
     if file:
         with suppress(OSError):
@@ -58,14 +60,14 @@ def api_key(file: str | None, variable: str | None) -> str:
 
 
 def listed(body: bytes) -> list[dict[str, Any]]:
-    """The models in a reply of ``/v1/models``.
+    """Return the models in a reply of ``/v1/models``.
 
     Raises:
-        HarnessError: (``malformed_reply``) if it is no list of models.
+        HarnessError: (``malformed_reply``) if it is not a list of models.
     """
     try:
         listed = json.loads(body)["data"]
         return [{**served, "id": str(served["id"])} for served in listed]
     except (ValueError, TypeError, KeyError) as error:
         shown = body[:_SHOWN].decode(errors="replace")
-        raise HarnessError("malformed_reply", f"/v1/models is no list of models: {shown!r}") from error
+        raise HarnessError("malformed_reply", f"/v1/models is not a list of models: {shown!r}") from error

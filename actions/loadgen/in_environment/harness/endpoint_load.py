@@ -1,8 +1,8 @@
-"""One point of a sweep over an endpoint: requests that are due at given moments, or so many at once.
+"""Run one point of a sweep over an endpoint: requests with due times, or a fixed concurrency.
 
-It needs no LoadGen. The backend, the checks on replies and the watch over the client are those of LoadGen's
-tests. A request's clock starts when it is due, not when it is sent: a late client makes latencies longer,
-never shorter. A request that fails is counted, and the load goes on.
+It does not need LoadGen. The backend, the checks on replies and the watch over the client are those of
+LoadGen's tests. A request's clock starts at its due time, not when it is sent: a late client makes latencies
+longer, never shorter. A request that fails is counted, and the load continues.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ if TYPE_CHECKING:
 _LEAD_S = 0.05
 _TICK_S = 0.5
 _PAUSE_AFTER_FAILURE_S = 0.5
-"""An endpoint that refuses at once is not asked thousands of times a second."""
+"""Pause that keeps the client from sending thousands of requests per second to an endpoint that refuses
+them."""
 _KINDS_OF_FAILURE = 5
 
 
 @dataclass(frozen=True)
 class _Load:
-    """What is asked for.
+    """Parameters of the load.
 
     Args:
-        output_dir: where ``samples.csv`` goes.
+        output_dir: folder for ``samples.csv``.
         dataset: the samples, as ``dataset.read_dataset`` reads them: first those of the warm-up.
-        backend: ``type`` and the backend's own settings.
+        backend: ``type`` and the backend's settings.
         duration_s: seconds during which requests are sent.
-        arrivals_s: when each request is due, in seconds from the start, in order; empty for ``concurrency``.
-        concurrency: requests under way at once.
-        warmup_requests: requests before the timed part, which are not counted.
-        request_timeout_s: seconds that a request may take.
+        arrivals_s: due time of each request, in seconds from the start, in order; empty for ``concurrency``.
+        concurrency: number of concurrent requests.
+        warmup_requests: uncounted requests before the timed part.
+        request_timeout_s: time limit for a request, in seconds.
     """
 
     output_dir: str
@@ -67,7 +68,7 @@ class _Load:
 
 
 def program(config: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """Run one point; what is not the load's own stands in the configuration for the parser.
+    """Run one point; other keys of the configuration are for the parser.
 
     Raises:
         HarnessError: if the endpoint cannot be used, or the warm-up fails.
@@ -134,7 +135,7 @@ class _Point:
         if not count:
             return
 
-        def report(issued: int, completed: int, tokens: int) -> None:  # noqa: ARG001 - the warm-up's way
+        def report(issued: int, completed: int, tokens: int) -> None:  # noqa: ARG001 - the warm-up's signature
             self._tell(f"warming up: {completed} of {count} requests", None, None)
 
         timeout_s = self._load.request_timeout_s
@@ -142,7 +143,7 @@ class _Point:
 
     async def _timed_part(self) -> dict[str, float]:
         gc.collect()
-        gc.freeze()  # what lives now lives to the end: the collector need not look at it in the timed part
+        gc.freeze()  # objects alive now stay alive: the collector need not scan them in the timed part
         self._lag.start()
         cpu_s, began_s = time.process_time(), perf_counter()
         watch = asyncio.ensure_future(self._watch(began_s))
@@ -193,7 +194,7 @@ class _Point:
         self._backend.submit(Batch([slot], [index]), self._sink)
 
     def _on_end(self, *, failed: bool) -> None:
-        """Let the next request take the place of one that is over, if a concurrency is given."""
+        """Issue the next request after one has ended, if a concurrency is set."""
         if self._load.arrivals_s:
             return
         if failed:
@@ -241,14 +242,14 @@ class _Point:
 
 @dataclass
 class _RequestSink:
-    """Notes how each request ends.
+    """Records how each request ends.
 
     Args:
-        recorder: where times are kept.
+        recorder: records times.
         on_end: called when a request has ended.
         completed: requests answered.
-        failures: requests that failed, by the kind of their error.
-        examples: an error of each kind, in words.
+        failures: numbers of failed requests, by the kind of their error.
+        examples: one error message of each kind.
     """
 
     recorder: SampleRecorder
@@ -261,7 +262,7 @@ class _RequestSink:
     _expected: int = -1
 
     async def answered(self, requests: int) -> None:
-        """Wait until so many requests have ended."""
+        """Wait until this many requests have ended."""
         self._expected, self._all = requests, asyncio.Event()
         self._look()
         await self._all.wait()
@@ -270,7 +271,7 @@ class _RequestSink:
         if self._all is not None and self.completed + self.failed >= self._expected:
             self._all.set()
 
-    def first_token(self, sample_id: int, token: bytes) -> None:  # noqa: ARG002 - the sink's way
+    def first_token(self, sample_id: int, token: bytes) -> None:  # noqa: ARG002 - the sink's signature
         self.recorder.first_token[sample_id] = perf_counter()
 
     def first_token_many(self, tokens: Sequence[FirstToken]) -> None:
@@ -279,7 +280,7 @@ class _RequestSink:
 
     def complete(self, sample_id: int, data: bytes, token_count: int) -> None:  # noqa: ARG002 - likewise
         if token_count < 1:
-            self.fail(sample_id, HarnessError("no_tokens", "an answer holds no output token"))
+            self.fail(sample_id, HarnessError("no_tokens", "an answer has no output token"))
             return
         self.recorder.completed(perf_counter(), [sample_id], [token_count])
         self.completed += 1

@@ -1,17 +1,17 @@
-"""The one error of the harness: what failed, in words and as a stable kind."""
+"""Define the only error of the harness: a message and a stable kind."""
 
 from __future__ import annotations
 
 
 class HarnessError(Exception):
-    """A run that has no result.
+    """A failure due to which a run has no result.
 
     Args:
-        kind: a stable name that callers may branch on: ``config``, ``dataset``, ``settings``, ``loadgen``,
+        kind: a stable name for callers to branch on: ``config``, ``dataset``, ``settings``, ``loadgen``,
             ``load`` (no rate is valid), ``dependency`` (a module is missing), ``connection``,
             ``model_mismatch``, ``http_error``, ``engine_error``, ``out_of_memory``, ``timeout``, ``stalled``,
             ``cut_stream``, ``malformed_reply``, ``no_tokens``, ``interrupted`` or ``internal``.
-        message: what happened, naming the thing.
+        message: what failed and why.
         remedy: what to do next.
     """
 
@@ -22,5 +22,5 @@ class HarnessError(Exception):
         self.remedy = remedy
 
     def as_json(self) -> dict[str, str]:
-        """The error as ``harness_result.json`` holds it."""
+        """Return the error as stored in ``harness_result.json``."""
         return {"kind": self.kind, "message": self.message, "remedy": self.remedy}

@@ -1,4 +1,4 @@
-"""From LoadGen's thread to the event loop, at hundreds of thousands of samples a second."""
+"""Pass samples from LoadGen's thread to the event loop, at hundreds of thousands per second."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 class Feed:
     """Takes queries in LoadGen's thread and submits them on the event loop.
 
-    LoadGen's call only appends to a queue. The loop is woken once a burst: while it is awake it looks again
-    by itself, because each wake-up from another thread writes to a pipe and hands the interpreter lock over.
+    LoadGen's call only appends to a queue. The loop is woken once per burst: while awake it checks the queue
+    again by itself, because each wake-up from another thread writes to a pipe and passes the interpreter
+    lock.
 
     Args:
         loop: the backend's loop.
-        backend: where samples go.
-        sink: where answers go, which also counts what was issued.
+        backend: the destination of samples.
+        sink: the destination of answers, which also counts issued samples.
 
     Attributes:
-        all_issued: whether LoadGen has issued its last query.
+        all_issued: True after LoadGen has issued its last query.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, backend: Backend, sink: LoadGenSink) -> None:
@@ -40,7 +41,7 @@ class Feed:
         self.all_issued = False
 
     def flush(self) -> None:
-        """LoadGen has issued all it will; called in LoadGen's thread."""
+        """Record that LoadGen has issued its last query; called in LoadGen's thread."""
         self.all_issued = True
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
@@ -51,11 +52,11 @@ class Feed:
             self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        """Submit everything that waits as one batch, then look again after the loop's other work."""
+        """Submit all waiting samples as one batch, then check again after the loop's other work."""
         queue = self._queue
         if not queue:
             self._awake = False
-            if not queue:  # else a query came between the two lines, and found the loop awake
+            if not queue:  # else a query arrived between the two lines, and found the loop awake
                 return
             self._awake = True
         now, ids, indices = queue.popleft()

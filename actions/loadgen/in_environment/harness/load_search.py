@@ -1,4 +1,4 @@
-"""Carries the search for the highest load out: short trials, then the test of full length."""
+"""Search for the highest load: short trials, then the full-length test."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from .tuning import Tuning
 
 _STEP_DOWN = 0.03
-"""How much lower a test of full length is repeated."""
+"""Share by which the rate is lowered to repeat a full-length test."""
 _NS = 1e9
 
 
 class LoadSearch:
-    """One search.
+    """One search for the highest load.
 
     Args:
-        tuning: how it goes.
-        test: the test of full length, at any rate; not started.
-        output_dir: its folder; trials get folders below ``trials``.
+        tuning: parameters of the search.
+        test: the full-length test, at any rate; not started.
+        output_dir: the test's folder; trials get folders below ``trials``.
         run: runs a test to its end, with a note for the progress, and returns its samples' times.
-        ask: puts a rate among what is asked for, and returns the user.conf that says so.
+        ask: sets a rate in the settings, and returns the resulting user.conf.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LoadSearch:
         self._lowest_bad: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The search as ``harness_result.json`` holds it, as far as it came."""
+        """Return the state of the search as stored in ``harness_result.json``."""
         return {
             "target_qps": self._target_qps,
             "lowest_invalid_qps": self._lowest_bad,
@@ -61,7 +61,7 @@ class LoadSearch:
         }
 
     async def execute(self, start: float) -> None:
-        """Search from a rate in queries/s.
+        """Search, beginning at a rate in queries/s.
 
         Raises:
             HarnessError: (``load``) if no trial holds.
@@ -80,14 +80,14 @@ class LoadSearch:
         await self._run_in_full(search.highest_good)
 
     async def _try(self, rate: float, note: str) -> bool:
-        """Run one short test; whether a long one would be valid at its rate."""
+        """Run one short test; return True if a long one would be valid at its rate."""
         settings, folder = self._test.settings, trial_folder(self._output_dir, len(self._trials) + 1)
         trial = self._test.again(
             folder,
             server_target_qps=rate,
             min_duration_ms=min(settings.min_duration_ms, round(self._tuning.trial_s * 1000)),
             min_query_count=self._tuning.trial_queries,
-            sample_concatenate_permutation=False,  # it would lengthen a trial to whole copies of the data set
+            sample_concatenate_permutation=False,  # would lengthen a trial to whole copies of the data set
         )
         recorder = await self._run(trial, note)
         recorder.write(folder / "samples.csv")
@@ -96,7 +96,7 @@ class LoadSearch:
         return self._trials[-1].holds
 
     def _will_be_late(self, recorder: SampleRecorder) -> str:
-        """Why a long test would miss its limit where a short one kept it; empty where it would not."""
+        """Explain why a long test would miss a limit that a short one met; empty if it would not."""
         settings = self._test.settings
         by_token = settings.use_token_latencies
         limit_s = (settings.ttft_latency if by_token else settings.server_target_latency_ns) / _NS
@@ -106,10 +106,10 @@ class LoadSearch:
         last_s = sorted(waited_s)[len(waited_s) * 99 // 100] + growth * full_s
         if not limit_s or not growth or last_s <= limit_s:
             return ""
-        return f"the wait grows by {growth:.3g} s a second: about {last_s:.3g} s after {full_s:g} s"
+        return f"the wait grows by {growth:.3g} s per second: about {last_s:.3g} s after {full_s:g} s"
 
     async def _run_in_full(self, rate: float) -> None:
-        """Run the test itself; one that is invalid after all becomes a trial, and a lower rate is tried."""
+        """Run the full-length test; if it is invalid, count it as a trial and try a lower rate."""
         for left in reversed(range(self._tuning.final_attempts)):
             self._target_qps = rate
             write_new(self._output_dir / "user.conf", self._ask(rate))

@@ -1,4 +1,4 @@
-"""LoadGen itself: the one module that calls ``mlperf_loadgen``."""
+"""Run LoadGen: the only module that calls ``mlperf_loadgen``."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def load() -> Any:
 
 
 def version() -> str:
-    """LoadGen's version as its distribution says."""
+    """Return LoadGen's version from its distribution."""
     try:
         return metadata.version("mlcommons-loadgen")
     except metadata.PackageNotFoundError:
-        return "unknown"  # built from a checkout; LoadGen's own log says which
+        return "unknown"  # built from a checkout; LoadGen's own log has the version
 
 
 def is_valid(output_dir: Path) -> bool:
-    """Whether LoadGen's summary calls its test valid."""
+    """Return True if LoadGen's summary calls its test valid."""
     return _of_summary(output_dir, "Result is") == "VALID"
 
 
 def invalid_reason(output_dir: Path) -> str:
-    """What LoadGen's summary says of each condition that was not met."""
+    """Return the unmet conditions from LoadGen's summary."""
     conditions = (
         "Performance constraints satisfied",
         "Min duration satisfied",
@@ -74,7 +74,7 @@ def invalid_reason(output_dir: Path) -> str:
 
 
 def _of_summary(output_dir: Path, name: str) -> str:
-    """A value of ``mlperf_log_summary.txt``; empty where it is not there."""
+    """Return a value of ``mlperf_log_summary.txt``; empty if it is missing."""
     try:
         text = (output_dir / "mlperf_log_summary.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -87,21 +87,21 @@ def _of_summary(output_dir: Path, name: str) -> str:
 
 
 def known_benchmark(model: str, scenario: str) -> Benchmark | None:
-    """What LoadGen's built-in configuration says of a model in one of its scenarios, if it knows it."""
+    """Return the settings of a model and scenario in LoadGen's built-in configuration; None if unknown."""
     return benchmark_of(load().TestSettings, model, scenario)
 
 
 class LoadGenTest:
-    """One test, in a thread of its own, since LoadGen's call returns only when the test is over.
+    """One test, in its own thread, since LoadGen's call only returns when the test is over.
 
     Args:
-        settings: ``mlperf_loadgen.TestSettings``, as they are to be.
+        settings: the ``mlperf_loadgen.TestSettings`` to use.
         scenario: LoadGen's scenario.
         mode: performance or accuracy.
         sample_count: samples in the data set.
         performance_count: samples that LoadGen keeps loaded.
-        output_dir: where LoadGen's logs go.
-        audit_config: an audit configuration that LoadGen reads over the settings.
+        output_dir: folder for LoadGen's logs.
+        audit_config: an audit configuration that overrides the settings.
     """
 
     def __init__(
@@ -135,10 +135,12 @@ class LoadGenTest:
     def asked(
         cls, asked: Asked, *, mode: str, sample_count: int, output_dir: Path, audit_config: str | None
     ) -> LoadGenTest:
-        """The test with the settings that are asked for; the process's first, and the only one made so.
+        """Return the test with the requested settings; must be the first test that the process creates.
+
+        Further tests are made by ``again``.
 
         Raises:
-            HarnessError: (``settings``) if LoadGen does not take the settings.
+            HarnessError: (``settings``) if LoadGen does not apply the settings.
         """
         settings = load().TestSettings()
         apply_settings(settings, asked, output_dir / "user.conf")
@@ -153,7 +155,7 @@ class LoadGenTest:
         )
 
     def again(self, output_dir: Path, **fields: float) -> LoadGenTest:
-        """Another test with the same settings but for ``fields`` (TestSettings' names and units)."""
+        """Return another test with the same settings except ``fields`` (TestSettings' names and units)."""
         settings = self._lg.TestSettings()
         for name in _fields(self.settings):
             setattr(settings, name, fields.get(name, getattr(self.settings, name)))
@@ -169,16 +171,16 @@ class LoadGenTest:
 
     @property
     def wants_first_tokens(self) -> bool:
-        """Whether LoadGen takes first tokens (``SetNeedsFirstToken``): token latencies on, not Offline."""
+        """True if LoadGen takes first tokens (``SetNeedsFirstToken``): token latencies on, not Offline."""
         return bool(self.settings.use_token_latencies) and self.scenario != "Offline"
 
     def effective(self) -> dict[str, float | int | bool]:
-        """Every field of LoadGen's TestSettings, with LoadGen's own names and units."""
+        """Return every field of LoadGen's TestSettings, with LoadGen's own names and units."""
         fields = {name: getattr(self.settings, name) for name in _fields(self.settings)}
         return {name: value for name, value in fields.items() if isinstance(value, int | float)}
 
     def expected_samples(self) -> int | None:
-        """How many samples LoadGen will issue, or None where that depends on the answers' speed."""
+        """Return the number of samples that LoadGen will issue; None if it depends on the answers' speed."""
         settings, loaded = self.settings, self._performance_count
         if self.mode == "accuracy":
             return int(settings.accuracy_sample_count_override) or self._sample_count
@@ -203,8 +205,8 @@ class LoadGenTest:
         Args:
             on_issue: called in LoadGen's thread with the ids and indices of the samples of a query; it
                 must be fast, since LoadGen issues the next query only after it returns, and never raise.
-            on_flush: called in LoadGen's thread when all is issued.
-            on_end: called in LoadGen's thread when the last answer is logged, with what LoadGen raised.
+            on_flush: called in LoadGen's thread when all queries are issued.
+            on_end: called in LoadGen's thread when the last answer is logged, with LoadGen's error, if any.
         """
         threading.Thread(
             target=self._run, args=(on_issue, on_flush, on_end), name="loadgen", daemon=True
@@ -217,13 +219,13 @@ class LoadGenTest:
         on_end: Callable[[Exception | None], object],
     ) -> None:
         lg = self._lg
-        # The "fast" system under test gets plain lists of numbers instead of an object for each sample.
+        # The "fast" system under test gets lists of numbers instead of an object for each sample.
         sut = lg.ConstructFastSUT(on_issue, on_flush)
         qsl = lg.ConstructQSL(self._sample_count, self._performance_count, _nothing, _nothing)
         problem = None
         try:
             lg.StartTestWithLogSettings(sut, qsl, self.settings, self._logs, self._audit_config)
-        except Exception as error:  # noqa: BLE001  (the last frame of the thread: it is handed over)
+        except Exception as error:  # noqa: BLE001  (the last frame of the thread: the error is passed on)
             problem = error
         lg.DestroyQSL(qsl)
         lg.DestroyFastSUT(sut)
@@ -237,4 +239,4 @@ def _fields(settings: Any) -> list[str]:
 
 
 def _nothing(*_: object) -> None:
-    """Samples are in memory all the time."""
+    """Do nothing: samples are always in memory."""

@@ -1,4 +1,4 @@
-"""How late the event loop is: what the harness itself adds to a latency that it measures."""
+"""Measure the delay of the event loop, which the harness itself adds to the latencies it measures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _INTERVAL_S = 0.02
 
 
 class LoopLag:
-    """A timer that notes how late it is called; fifty times a second, so that it costs nothing itself."""
+    """A timer that records its own delay, fifty times a second, so that it costs next to nothing."""
 
     def __init__(self) -> None:
         self._late_s = array("d")
@@ -17,7 +17,7 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Watch the running loop from now on."""
+        """Start to watch the running loop."""
         self._set(asyncio.get_running_loop())
 
     def _set(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -29,7 +29,7 @@ class LoopLag:
         self._set(loop)
 
     def stop(self) -> None:
-        """Watch no longer; a timer that is overdue counts."""
+        """Stop watching; an overdue timer counts."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -37,6 +37,6 @@ class LoopLag:
             self._late_s.extend([late_s] if late_s > 0 else [])
 
     def seconds(self) -> tuple[float, float]:
-        """The longest and the 99th percentile of what was noted; zeros where nothing was."""
+        """Return the maximum and the 99th percentile of the delays; zeros if there are none."""
         late = sorted(self._late_s) or [0.0]
         return late[-1], late[len(late) * 99 // 100]

@@ -1,4 +1,4 @@
-"""The files that a test writes into its folder, and how an earlier test's are removed."""
+"""Write a test's files into its folder, and remove those of an earlier test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OUTPUTS = (
 
 
 def remove_outputs(output_dir: Path) -> None:
-    """Remove what an earlier test wrote, so that it is never taken for this one's; nothing else."""
+    """Remove an earlier test's files, so that they are not mistaken for this test's; keep all others."""
     for pattern in _OUTPUTS:
         for path in output_dir.glob(pattern):
             path.unlink()
@@ -25,20 +25,20 @@ def remove_outputs(output_dir: Path) -> None:
 
 
 def new_file(path: Path, encoding: str = "utf-8") -> TextIO:
-    """Open a text file for writing; what stands in its place, such as a link, is removed first."""
+    """Open a text file for writing; first remove a file or link with that name."""
     path.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return open(os.open(path, flags, 0o666), "w", encoding=encoding)  # noqa: PTH123 - a descriptor
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a text file; see ``new_file``."""
+    """Write a text file with ``new_file``."""
     with new_file(path) as file:
         file.write(text)
 
 
 def trial_folder(output_dir: Path, number: int) -> Path:
-    """Where a trial of a search for a load writes; it is made."""
+    """Create the folder of a trial of a load search, and return it."""
     folder = output_dir / "trials" / f"{number:02d}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -1,4 +1,4 @@
-"""Progress as JSON lines on standard output, for whoever started the harness."""
+"""Report progress as JSON lines on standard output, for the process that started the harness."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _INTERVAL_S = 0.5
 
 
 class Progress:
-    """Says how far the run is; each line is flushed at once.
+    """Reports the progress of the run; each line is flushed at once.
 
     Args:
-        expected: samples that LoadGen will issue, or None where nobody can know.
-        note: what the test is for, where it is not the test itself.
+        expected: number of samples that LoadGen will issue; None if unknown.
+        note: the purpose of the test, unless it is the test itself.
     """
 
     def __init__(self, expected: int | None = None, note: str = "") -> None:
@@ -26,14 +26,14 @@ class Progress:
     def report(
         self, phase: str, *, issued: int = 0, completed: int = 0, tokens: int = 0, detail: str = ""
     ) -> None:
-        """Write one line, unless the same phase had one in the last half second.
+        """Write one line, unless the same phase wrote one in the last half second.
 
         Args:
-            phase: ``connect``, ``load``, ``warmup``, ``run`` or ``drain`` (all is issued, not all answered).
+            phase: ``connect``, ``load``, ``warmup``, ``run`` or ``drain`` (all issued, not all answered).
             issued: samples sent in this phase.
             completed: samples answered.
             tokens: output tokens of the answers.
-            detail: what an engine is at while it loads.
+            detail: the engine's current step while it loads.
         """
         now = perf_counter()
         phase_before, then = self._last

@@ -1,4 +1,4 @@
-"""Count the tokens of some answers a second time, by a tokenizer."""
+"""Count the tokens of some answers a second time with a tokenizer."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
 _REPLACED = "�"
-"""What an engine writes where tokens make no whole character: their text does not tell their number."""
+"""Replacement character for tokens that do not form a whole character: such text does not reveal its token
+count."""
 
 
 def recount(texts: Sequence[tuple[str, int]], tokenizer: str) -> dict[str, Any]:
-    """Count by a tokenizer of this host.
+    """Count the tokens with a tokenizer on this host.
 
     Args:
-        texts: answers, with their tokens as they were counted before.
-        tokenizer: the folder of ``tokenizer.json``, or that file.
+        texts: answers with their first token counts.
+        tokenizer: the folder of ``tokenizer.json``, or the file.
     """
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        return {"problem": "the environment has no tokenizers: python -m pip install tokenizers"}
+        return {"problem": "the environment lacks tokenizers: python -m pip install tokenizers"}
     path = tokenizer if tokenizer.endswith(".json") else f"{tokenizer}/tokenizer.json"
     try:
         loaded = Tokenizer.from_file(path)
-    except Exception as error:  # noqa: BLE001 - the library raises nothing more exact
-        return {"problem": f"{path} is no tokenizer: {error}"}
+    except Exception as error:  # noqa: BLE001 - the library raises nothing more specific
+        return {"problem": f"{path} is not a tokenizer: {error}"}
     usable = _usable(texts)
     counted = sum(len(loaded.encode(text, add_special_tokens=False).ids) for text, _ in usable)
     return _result("tokenizer", usable, counted)
@@ -35,11 +36,11 @@ def recount(texts: Sequence[tuple[str, int]], tokenizer: str) -> dict[str, Any]:
 async def recount_at_server(
     texts: Sequence[tuple[str, int]], ask: Callable[[str], Awaitable[int | None]]
 ) -> dict[str, Any] | None:
-    """Count by the engine's own tokenizer.
+    """Count the tokens with the engine's own tokenizer.
 
     Args:
-        texts: answers, with their tokens as they were counted before.
-        ask: gives the tokens of a text; None where the engine does not tell.
+        texts: answers with their first token counts.
+        ask: returns the number of tokens of a text; None if the engine cannot count.
     """
     usable = _usable(texts)
     counted = 0

@@ -1,6 +1,6 @@
-"""What replies say against themselves: noted a reply at a time, cheaply, and judged when the test is over.
+"""Count contradictions within replies: recorded cheaply for each reply, judged after the test.
 
-The names of what is counted are those of ``parsers.replies``, which knows how much of each spoils a result.
+The counters' names are those of ``parsers.replies``, which knows how many of each spoil a result.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from .dataset import Sample
 
 _ENOUGH_TOKENS = 8
-"""Of fewer, a moment or a text that two replies share says nothing."""
+"""Minimum number of tokens for comparing the times or texts of replies."""
 _ENOUGH_FOR_PACE = 16
-"""Of fewer, a client that waits for a processor sees all at one moment."""
+"""Minimum number of tokens for judging the pace: with fewer, a busy client may see all of them at once."""
 _LEAST_S_PER_TOKEN = 20e-6
-"""Seconds per token of one answer that no machine reaches: makers claim 17,000 tokens/s (Taalas, 2026)."""
+"""Lower bound of seconds per token of one answer: makers claim 17,000 tokens/s at most (Taalas, 2026)."""
 _LONG_PAUSE_S = 0.02
 _MOSTLY = 0.5
 _SLACK_S = 0.01
@@ -43,19 +43,19 @@ _ERROR = re.compile(
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole reply; moments are of ``perf_counter``.
+    """A complete reply; times are of ``perf_counter``.
 
     Args:
-        index: the sample's place in the data set.
-        reader: its content.
-        data: its text, as bytes.
+        index: the sample's index in the data set.
+        reader: the reply's content.
+        data: the reply's text, as bytes.
         tokens: its output tokens.
-        source: how they were counted.
-        sent: when its request was sent.
-        first: when the first bytes with text came; None where the reply is not streamed, or has no text.
-        second: when the next such bytes came; None for none.
-        last: when the last such bytes came.
-        ended: when the answer was whole.
+        source: the method by which they were counted.
+        sent: time of sending the request.
+        first: arrival of the first bytes with text; None if the reply is not streamed, or has no text.
+        second: arrival of the next such bytes; None if there are none.
+        last: arrival of the last such bytes.
+        ended: time at which the answer was complete.
     """
 
     index: int
@@ -71,13 +71,13 @@ class Reply:
 
 
 class ReplyLog:
-    """Counts what no honest reply has, and what few have.
+    """Counts signs that no honest reply has, and signs that few have.
 
     Args:
         samples: the data set.
-        models: the names of the model that was asked for.
-        max_tokens: output tokens that were asked for, where a sample does not say.
-        distinct: whether answers to different prompts must differ; short answers to questions need not.
+        models: the names of the requested model.
+        max_tokens: output tokens requested, unless a sample sets its own number.
+        distinct: True if answers to different prompts must differ; short answers to questions need not.
     """
 
     def __init__(
@@ -90,26 +90,28 @@ class ReplyLog:
         self._seen: dict[int, tuple[int | None, str | None]] = {}
         """Prompt tokens and id of the first reply to each sample."""
         self._owners: dict[int, int] = {}
-        """The sample that a text, by its hash, was first an answer to."""
+        """Sample to which a text, by its hash, was the first answer."""
         self._some_id: str | None = None
         self._ids_differ = False
         self._first_parts: Counter[str] = Counter()
-        self._random = random.Random(1)  # noqa: S311 - a choice of texts, no secret
+        self._random = random.Random(1)  # noqa: S311 - a choice of texts, not a secret
         self.kept: list[tuple[str, int]] = []
-        """Some answers with their tokens; each reply has the same chance to be among them."""
+        """Some answers with their tokens; each reply has the same chance of being chosen."""
         self.counts: Counter[str] = Counter()
         self.sums: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.recount: dict[str, Any] | None = None
-        """What a tokenizer makes of the kept answers, as ``recount`` gives it."""
+        """Result of counting the kept answers with a tokenizer, from ``recount``."""
         self._tokens: list[int] = []
-        """The fewest and the most tokens of a reply."""
+        """Minimum and maximum number of tokens of a reply."""
 
     def as_json(self) -> dict[str, Any]:
-        """What was noted, as ``harness_result.json`` holds it."""
+        """Return the counters as stored in ``harness_result.json``."""
         counts = dict(self.counts)
         if not self._ids_differ:
-            counts.pop("same_id", None)  # an engine that numbers no reply says nothing by it
+            counts.pop(
+                "same_id", None
+            )  # an engine that does not number replies gives no information by equal ids
         if self._first_parts and len(self._seen) > 1:
             most = max(self._first_parts.values())
             counts["paused_alike"] = most if most > 1 else 0
@@ -123,7 +125,7 @@ class ReplyLog:
         }
 
     def note(self, reply: Reply) -> None:
-        """Take a reply."""
+        """Record a reply."""
         sums, tokens, reader = self.sums, reply.tokens, reply.reader
         sums["replies"] += 1
         sums["tokens"] += tokens
@@ -143,7 +145,7 @@ class ReplyLog:
         self._note_times(reply)
 
     def count(self, name: str, example: str = "") -> None:
-        """Count one case of something, and keep the first as an example."""
+        """Count one case, and keep the first as an example."""
         self.counts[name] += 1
         if example and name not in self.examples:
             self.examples[name] = example[:_SHOWN]
@@ -162,7 +164,7 @@ class ReplyLog:
         elif finish == "length" and tokens < most:
             self.count("short_of_length", f"{tokens} of {most} tokens")
         if tokens > most:
-            self.count("too_long", f"{tokens} tokens where {most} were asked for")
+            self.count("too_long", f"{tokens} tokens, {most} were requested")
 
     def _is_asked(self, model: str) -> bool:
         known = self._names.get(model)
@@ -217,7 +219,7 @@ class ReplyLog:
             self._compare(reply.index, text)
 
     def _compare(self, index: int, text: str) -> None:
-        """Note an answer that is another's, the prompt, or one word over and over."""
+        """Record an answer that equals another one or the prompt, or repeats one word."""
         sample = self._samples[index]
         owner = self._owners.setdefault(hash(text), index)
         if owner != index:

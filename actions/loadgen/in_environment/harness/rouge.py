@@ -1,11 +1,11 @@
-"""ROUGE of an accuracy run, as MLPerf's evaluation computes it, from LoadGen's accuracy log.
+"""Compute ROUGE of an accuracy run like MLPerf's evaluation, from LoadGen's accuracy log.
 
-Runs in the benchmark's environment, which has rouge_score and, where
-answers are token ids, tokenizers. The arithmetic is that of mlcommons/inference,
-language/llama3.1-8b/evaluation.py (and llama2-70b/evaluate-accuracy.py): each sample's first answer counts;
-special tokens are left out; answers and references are stripped and put one sentence a line; a score is the
-mean over samples of the F-measure with stemming, in percent to four decimals; ``gen_len`` counts the
-characters of what is scored, line ends between sentences included.
+Runs in the benchmark's environment, which needs rouge_score and, if answers are token ids, tokenizers. The
+arithmetic is that of mlcommons/inference, language/llama3.1-8b/evaluation.py (and
+llama2-70b/evaluate-accuracy.py): only the first answer to each sample counts; special tokens are removed;
+answers and references are stripped and split into one sentence per line; a score is the mean over samples of
+the F-measure with stemming, in percent to four decimals; ``gen_len`` counts the characters of the scored
+texts, including line ends between sentences.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def rouge_scores(
 
     Args:
         pairs: answer and reference of each sample.
-        workers: processes; one for each CPU, and no more than the samples are worth, if None.
-        tell: takes the progress: a message, samples done and their total.
+        workers: processes; None for one per CPU, but no more than the number of samples justifies.
+        tell: reports the progress: a message, samples done and their total.
 
     Returns:
-        the four scores in percent, ``gen_len``, ``gen_num``, and the ``sentence_tokenizer`` that was used.
+        the four scores in percent, ``gen_len``, ``gen_num``, and the name of the ``sentence_tokenizer``.
     """
     chunks = [pairs[start : start + _CHUNK] for start in range(0, len(pairs), _CHUNK)]
     workers = workers or min(len(os.sched_getaffinity(0)), 1 + len(pairs) // _FEWEST_A_PROCESS)
@@ -69,13 +69,13 @@ def _scored(
     if workers == 1:
         yield from map(_score, chunks)
         return
-    # Spawned, not forked: tokenizers has threads, which a fork would lose while they hold locks.
+    # Spawn, do not fork: tokenizers has threads, which a fork would lose while they hold locks.
     with get_context("spawn").Pool(workers) as pool:
         yield from pool.imap(_score, chunks)
 
 
 def _score(chunk: Sequence[tuple[str, str]]) -> tuple[dict[str, float], int, int]:
-    """Sums of the F-measures, of the answers' characters, and how many there are."""
+    """Return the sums of the F-measures and of the answers' characters, and the number of answers."""
     sums, characters = dict.fromkeys(TYPES, 0.0), 0
     for answer, reference in chunk:
         prediction = _by_sentence(answer)
@@ -98,11 +98,11 @@ def _by_sentence(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def sentence_splitter() -> tuple[Callable[[str], list[str]], str]:
-    """What splits a text into sentences, and its name.
+    """Return a function that splits a text into sentences, and its name.
 
-    It is NLTK's punkt_tab for English where that is found, as in MLPerf: in NLTK's own folders (NLTK_DATA,
-    ~/nltk_data, …), or in llama-index-core, which carries it. Else it is the same algorithm without its
-    list of abbreviations. That has an effect on rougeLsum alone, and on gen_len by a line end.
+    It is NLTK's punkt_tab for English if found, as in MLPerf: in NLTK's own folders (NLTK_DATA, ~/nltk_data,
+    …), or in llama-index-core, which includes it. Otherwise it is the same algorithm without the list of
+    abbreviations. That only affects rougeLsum, and gen_len by the number of line ends.
     """
     import nltk
     from nltk.tokenize.punkt import PunktSentenceTokenizer
@@ -154,7 +154,7 @@ def _references(path: Path) -> list[str]:
 
 
 def _answers(path: Path, samples: int) -> dict[int, bytes]:
-    """Each sample's first answer."""
+    """Return each sample's first answer."""
     answers: dict[int, bytes] = {}
     try:
         for row in json.loads(path.read_text(encoding="utf-8")):
@@ -163,10 +163,10 @@ def _answers(path: Path, samples: int) -> dict[int, bytes]:
         raise HarnessError(
             "malformed_reply",
             f"LoadGen's accuracy log {path} cannot be read: {error}",
-            "the accuracy run did not end well, or its log was cut for a submission: run it again",
+            "the accuracy run failed, or its log was shortened for a submission: run it again",
         ) from error
     if not answers:
-        raise HarnessError("no_tokens", f"{path} holds no answer", "run the accuracy run again")
+        raise HarnessError("no_tokens", f"{path} contains no answer", "run the accuracy run again")
     foreign = max(answers)
     if foreign >= samples:
         raise HarnessError(
@@ -180,19 +180,19 @@ def _answers(path: Path, samples: int) -> dict[int, bytes]:
 def _tokens(data: bytes, encoding: str) -> Sequence[int]:
     numbers = array(_ITEMS[encoding])
     if len(data) % numbers.itemsize:
-        raise HarnessError("malformed_reply", f"an answer of {len(data)} bytes is no list of {encoding}")
+        raise HarnessError("malformed_reply", f"an answer of {len(data)} bytes is not a list of {encoding}")
     numbers.frombytes(data)
     return numbers
 
 
 def _decoded(answers: Sequence[Sequence[int]], folder: str) -> list[str]:
-    """Answers as text, by the model's tokenizer, without special tokens."""
+    """Return answers as text, decoded by the model's tokenizer, without special tokens."""
     from tokenizers import Tokenizer
 
     path = Path(folder) / "tokenizer.json"
     if not folder or not path.is_file():
         raise HarnessError(
-            "dependency", f"{path} is not there: the answers are token ids", "name the model's folder"
+            "dependency", f"{path} does not exist, but the answers are token ids", "give the model's folder"
         )
     texts: list[str] = Tokenizer.from_file(str(path)).decode_batch(list(map(list, answers)))
     return list(map(_cleaned, texts)) if _cleans_up(path.with_name("tokenizer_config.json")) else texts
@@ -209,7 +209,7 @@ def _cleans_up(path: Path) -> bool:
 
 
 def _cleaned(text: str) -> str:
-    """What transformers makes of a text where the tokenizer asks for it (``clean_up_tokenization``)."""
+    """Return a text as transformers changes it if the tokenizer says so (``clean_up_tokenization``)."""
     for spaced in _CLEANED:
         text = text.replace(spaced, spaced.strip())
     return text

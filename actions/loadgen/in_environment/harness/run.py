@@ -1,4 +1,4 @@
-"""One test from its configuration to its result."""
+"""Run one test from its configuration to its result."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 _TICK_S = 0.5
 _FIRST_SHARE = 0.8
-"""Where the search for a rate begins, as a share of what the warm-up reaches."""
+"""First rate of the search, as a share of the rate that the warm-up reaches."""
 
 
 class Run:
     """One test.
 
     Args:
-        config: what is asked.
+        config: the configuration.
 
     Attributes:
-        output_dir: where everything goes.
+        output_dir: the folder for all files.
     """
 
     def __init__(self, config: HarnessConfig) -> None:
@@ -76,7 +76,7 @@ class Run:
         """Run the test.
 
         Raises:
-            HarnessError: at the first failure; LoadGen may still be running then, and cannot be stopped.
+            HarnessError: at the first failure; LoadGen cannot be stopped and may still be running then.
         """
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
@@ -92,7 +92,7 @@ class Run:
         self._clear_output_dir()
         samples = read_dataset(Path(config.dataset))
         loadgen.load()
-        self._asked = self._ask(samples, {})  # a wrong setting is found before the engine is asked anything
+        self._asked = self._ask(samples, {})  # find a wrong setting before any request to the engine
 
         context = BackendContext(
             samples,
@@ -123,7 +123,7 @@ class Run:
         await backend.stop()
 
     def _clear_output_dir(self) -> None:
-        """Make the folder, and remove an earlier test's files, so that they are not taken for this one's."""
+        """Create the folder, and remove an earlier test's files, which could be mistaken for this test's."""
         try:
             self.output_dir.mkdir(parents=True, exist_ok=True)
             remove_outputs(self.output_dir)
@@ -133,7 +133,7 @@ class Run:
             raise HarnessError("config", f"audit_config {self.config.audit_config} is not a file")
 
     def _ask(self, samples: list[Sample], load: Mapping[str, float]) -> Asked:
-        """Put the settings together; ``load`` is what the warm-up found."""
+        """Return the combined settings; ``load`` is the result of the warm-up."""
         config = self.config
         count = config.performance_sample_count or len(samples)
         model, base_model = config.model, config.model
@@ -158,13 +158,13 @@ class Run:
         if loaded > len(samples):
             raise HarnessError(
                 "settings",
-                f"{loaded} samples are to be loaded, but {config.dataset} holds {len(samples)}",
+                f"{loaded} samples should be loaded, but {config.dataset} has {len(samples)}",
                 "prepare the whole data set, or lower performance_sample_count",
             )
         return asked
 
     async def _warm_up(self, backend: Backend, sample_count: int, asked: Asked) -> dict[str, float]:
-        """Warm the engine up, and return the load to ask for where that is to follow from it."""
+        """Warm the engine up; return the load to offer, if it depends on the warm-up."""
         config = self.config
 
         def report(issued: int, completed: int, tokens: int) -> None:
@@ -186,7 +186,7 @@ class Run:
             measured = self._warmup.samples_per_second or 0.0
             name, value = "target_qps", share * measured
         else:
-            # LoadGen's own number where none is asked for: *.MultiStream.samples_per_query of its mlperf.conf
+            # LoadGen's own value by default: *.MultiStream.samples_per_query of its mlperf.conf
             per_query = (
                 int(asked.values.get("samples_per_query", 8)) if self._scenario == "MultiStream" else 1
             )
@@ -200,7 +200,7 @@ class Run:
     async def _tune(
         self, tuning: Tuning, test: loadgen.LoadGenTest, backend: Backend, samples: list[Sample]
     ) -> None:
-        """Look for the highest rate that holds by short trials, then run the test of full length at it."""
+        """Find the highest rate that holds with short trials, then run the full-length test at it."""
 
         async def run(test: loadgen.LoadGenTest, note: str) -> SampleRecorder:
             await self._timed_part(test, backend, samples, note)
@@ -239,7 +239,7 @@ class Run:
         ended: asyncio.Future[None] = loop.create_future()
         self._progress = Progress(test.expected_samples(), note)
         gc.collect()
-        gc.freeze()  # what lives now lives to the end: the collector need not look at it in the timed part
+        gc.freeze()  # objects alive now stay alive: the collector need not scan them in the timed part
         self._started_at = _now()
         self._clock = WallClock()
         self._lag.start()
@@ -254,7 +254,7 @@ class Run:
             )
 
     async def _watch(self, sink: LoadGenSink, feed: Feed, ended: asyncio.Future[None]) -> None:
-        """Report progress until the end, and fail where nothing moves any more."""
+        """Report progress until the end; fail if there is no progress for too long."""
         timeout_s = self.config.sample_timeout_s
         while True:
             phase = "drain" if feed.all_issued else "run"
@@ -268,12 +268,12 @@ class Run:
             if sink.outstanding and perf_counter() - sink.last_progress > timeout_s:
                 raise HarnessError(
                     "stalled",
-                    f"nothing has moved for {timeout_s:g} s with {sink.outstanding} samples unanswered",
+                    f"no progress for {timeout_s:g} s with {sink.outstanding} samples unanswered",
                     "see the engine's log; a slow engine needs a larger sample_timeout_s",
                 )
 
     def fail(self, error: HarnessError) -> None:
-        """End the run as failed; the first failure counts."""
+        """Mark the run as failed; only the first failure counts."""
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 
@@ -287,7 +287,7 @@ class Run:
         )
 
     def internal(self, error: BaseException | None, message: str = "") -> HarnessError:
-        """A failure that nobody foresaw; its traceback goes to a file."""
+        """Return an error for an unexpected failure; write its traceback to a file."""
         path = self.output_dir / "harness_traceback.txt"
         if error is not None and self.output_dir.is_dir():
             write_new(path, "".join(traceback.format_exception(None, error, error.__traceback__)))
@@ -295,7 +295,7 @@ class Run:
         return HarnessError("internal", f"the harness failed: {what}", f"report it with {path}")
 
     def close_outputs(self) -> None:
-        """Write samples.csv and end outputs.jsonl, as far as they are."""
+        """Write samples.csv and close outputs.jsonl, if they exist."""
         if self._outputs is not None:
             self._outputs.close()
         if self._recorder is not None:
@@ -307,19 +307,19 @@ class Run:
             self._backend.kill()
 
     def _compared(self) -> dict[str, Any] | None:
-        """What a performance test has in effect beside the benchmark's; None where there is no benchmark."""
+        """Return a performance test's settings beside the benchmark's; None without a benchmark."""
         if self._benchmark is None or self._test is None or self.config.mode != "performance":
             return None
         return self._benchmark.compare(self._test.settings)
 
     def _repeats(self) -> dict[str, float] | None:
-        """How samples fare when they come again; None in Offline, where all wait for all others."""
+        """Return the waits of repeated samples; None in Offline, where every sample waits for all others."""
         if self._recorder is None or self._scenario == "Offline":
             return None
         return self._recorder.repeats(seen=self._warmup.samples if self._warmup else 0)
 
     def result(self, error: HarnessError | None) -> dict[str, Any]:
-        """The content of ``harness_result.json``, as far as the run came."""
+        """Return the content of ``harness_result.json``, up to the point that the run reached."""
         sink, backend, test, warmup = self._sink, self._backend, self._test, self._warmup
         stats = backend.stats if backend else BackendStats()
         return {
@@ -363,7 +363,7 @@ class Run:
 
 
 def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
-    """Say that LoadGen has ended, well or not."""
+    """Signal that LoadGen has ended, with or without an error."""
     if error is None:
         future.set_result(None)
     else:

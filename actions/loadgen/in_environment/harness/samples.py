@@ -1,4 +1,4 @@
-"""What is kept of every sample: its times, and in accuracy runs its text."""
+"""Record the times of every sample and, in accuracy runs, its text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from .dataset import Sample
 
 _ENOUGH = 20
-"""Samples of each kind from which their medians may be compared."""
+"""Minimum number of samples of each kind for comparing their medians."""
 _HEADER = "sample_id,sample_index,issued_s,first_token_s,completed_s,output_tokens\n"
 
 
 class SampleRecorder:
-    """Times in flat arrays (32 bytes a sample), written as ``samples.csv`` when the run is over.
+    """Times in flat arrays (32 bytes per sample), written as ``samples.csv`` after the run.
 
-    A sample's slot is its place in the order of issue.
+    A sample's slot is its position in the order of issue.
     """
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class SampleRecorder:
         self._tokens.extend(repeat(0, count))
 
     def completed(self, now: float, slots: Sequence[int], token_counts: Sequence[int]) -> None:
-        """Close slots of samples answered at ``now``."""
+        """Close the slots of samples answered at ``now``."""
         for slot, tokens in zip(slots, token_counts, strict=True):
             self._completed[slot] = now
             self._tokens[slot] = tokens
 
     def waits(self) -> tuple[array[float], list[float]]:
-        """When each answered sample was issued, and its wait for the first token or, without, the answer."""
+        """Return issue times of answered samples, and their waits for the first token or the answer."""
         issued, waited = array("d"), []
         for start, first, end in zip(self._issued, self.first_token, self._completed, strict=True):
             if not math.isnan(end):
@@ -59,13 +59,13 @@ class SampleRecorder:
         return issued, waited
 
     def repeats(self, seen: int) -> dict[str, float] | None:
-        """The median wait of samples that the engine meets for the first time, and of those that come again.
+        """Return the median waits of samples that are new to the engine, and of those that it had before.
 
         Args:
-            seen: how many samples, from the data set's first on, the engine met before.
+            seen: number of samples, from the start of the data set, that the engine had before the test.
 
         Returns:
-            ``first_s``, ``again_s``, and of how many samples; None where there are too few of either.
+            ``first_s``, ``again_s``, and the number of samples of each; None if either number is too small.
         """
         known = set(range(seen))
         waits: tuple[list[float], list[float]] = [], []
@@ -85,11 +85,11 @@ class SampleRecorder:
         }
 
     def index(self, slot: int) -> int:
-        """The place in the data set of the sample in this slot."""
+        """Return the data set's index of the sample in this slot."""
         return self._indices[slot]
 
     def write(self, path: Path) -> None:
-        """Write all slots, in the order of issue, in seconds since the first was issued."""
+        """Write all slots, in the order of issue, in seconds since the first issue."""
         start = self._issued[0] if self._issued else 0.0
         rows = zip(self._indices, self._issued, self.first_token, self._completed, self._tokens, strict=True)
         with new_file(path, "ascii") as file:
@@ -114,10 +114,10 @@ class OutputWriter:
         self._decode = decode
 
     def write(self, index: int, data: bytes) -> None:
-        """Write the answer of the sample at this place in the data set."""
+        """Write the answer of the sample with this index in the data set."""
         row = {"sample_index": index, "id": self._samples[index].id, "text": self._decode(data)}
         self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
-        """Write what is buffered and close the file."""
+        """Write buffered data and close the file."""
         self._file.close()

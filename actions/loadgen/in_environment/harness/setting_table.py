@@ -1,4 +1,4 @@
-"""The names that a user.conf may hold: what LoadGen makes of each, and in which scenarios.
+"""List the settings of a user.conf: the field that LoadGen sets for each, and its scenarios.
 
 Names, units and kinds follow TestSettings::FromConfig (mlcommons/inference,
 loadgen/test_settings_internal.cc, 6.0.17).
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 Number = int | float
 
 _MS = 1_000_000
-"""Nanoseconds in a user.conf's millisecond."""
+"""Number of nanoseconds in a millisecond, the unit of a user.conf."""
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How LoadGen takes one name of a user.conf.
+    """How LoadGen reads one setting of a user.conf.
 
     Args:
-        fields: the field of TestSettings it ends in, for each scenario that it applies to.
-        factor: from the user.conf's unit to the field's.
-        kind: ``whole`` (cut by LoadGen), ``real``, or ``switch`` (0 or 1).
+        fields: the field of TestSettings, for each scenario that the setting applies to.
+        factor: factor from the user.conf's unit to the field's.
+        kind: ``whole`` (truncated by LoadGen), ``real``, or ``switch`` (0 or 1).
     """
 
     fields: Mapping[str, str]
@@ -97,17 +97,18 @@ BUILT_IN_ONLY = {
     "test05_sample_index_rng_seed",
     "test05_schedule_rng_seed",
 }
-"""Names that LoadGen reads from its built-in configuration only, so that every submitter has the same."""
+"""Settings that LoadGen only reads from its built-in configuration, so that they are equal for all
+submitters."""
 
 
 def read_number(text: str, where: str) -> Number:
-    """Read a value as LoadGen does: a whole number in any base, else a fraction."""
+    """Read a value like LoadGen: a whole number in any base, else a fraction."""
     with suppress(ValueError):
         return int(text, 0)
     with suppress(ValueError):
         if math.isfinite(value := float(text)):
             return value
-    raise HarnessError("settings", f"{where}: {text!r} is not a number", "LoadGen's values are numbers")
+    raise HarnessError("settings", f"{where}: {text!r} is not a number", "give a number")
 
 
 def check_name(name: str, where: str) -> None:
@@ -121,7 +122,7 @@ def check_name(name: str, where: str) -> None:
             "remove it",
         )
     if name == "mode":
-        raise HarnessError("settings", f"{where}: the mode is not a setting", "say so by the run's mode")
+        raise HarnessError("settings", f"{where}: the mode is not a setting", "set the run's mode")
     near = get_close_matches(name, SETTINGS, n=1)
     raise HarnessError(
         "settings",
@@ -131,7 +132,7 @@ def check_name(name: str, where: str) -> None:
 
 
 def value_in(test_settings: Any, name: str, scenario: str) -> Number | None:
-    """What a TestSettings holds under a user.conf's name and in its unit; None if it has no effect there."""
+    """Return a setting's value from TestSettings, in the user.conf's unit; None if it has no effect."""
     setting = SETTINGS[name]
     if scenario not in setting.fields:
         return None

@@ -1,8 +1,8 @@
-"""LoadGen's settings: what was asked, written as a user.conf, and proof that LoadGen took it.
+"""Write LoadGen's settings as a user.conf, and verify that LoadGen applied them.
 
-LoadGen forgives too much: an unknown name is ignored, a fraction given for a whole number is cut, a line
-for the wrong scenario is skipped, and a model it does not know gets a limit of 10 ms and no token latencies.
-Here each of these is an error. Precedence follows TestSettings::FromConfig (mlcommons/inference,
+LoadGen hides mistakes: it ignores an unknown name, truncates a fraction given for a whole number, skips a
+line for the wrong scenario, and gives an unknown model a limit of 10 ms and no token latencies. Here each of
+these is an error. Precedence follows TestSettings::FromConfig (mlcommons/inference,
 loadgen/test_settings_internal.cc, 6.0.17).
 """
 
@@ -29,11 +29,11 @@ class Asked:
     """The settings of one test.
 
     Args:
-        model: the model's name for LoadGen; Interactive has its own.
+        model: the model's name for LoadGen; Interactive has a different one.
         scenario: LoadGen's scenario.
-        values: what is in effect by its user.conf name, after the user's own user.conf; with the latency
-            limits, also where they are the model's own.
-        user_conf: the text of the user.conf that says so.
+        values: the values in effect by user.conf name, after the user's own user.conf; includes the latency
+            limits, even if they are the model's own.
+        user_conf: the text of the user.conf with these values.
     """
 
     model: str
@@ -43,7 +43,7 @@ class Asked:
 
 
 def loadgen_scenario(scenario: str) -> str:
-    """LoadGen's name of a scenario: Interactive is Server with other limits."""
+    """Return LoadGen's name of a scenario: Interactive is Server with other limits."""
     return "Server" if scenario == "Interactive" else scenario
 
 
@@ -58,24 +58,24 @@ def ask(
     settings: Mapping[str, Any],
     user_conf: Path | None,
 ) -> Asked:
-    """Put defaults, settings and the user's own user.conf together, the later winning.
+    """Combine defaults, settings and the user's own user.conf; later ones override earlier ones.
 
-    Token latencies are on unless asked otherwise, except in an accuracy run, where an empty answer is a wrong
-    one and no more, and in Server where the limit is one of the whole answer's latency.
+    Token latencies are on by default, except in an accuracy run, where an empty answer is only a wrong one,
+    and in Server if the limit is on the latency of the whole answer.
 
     Args:
         scenario: LoadGen's scenario.
         mode: performance or accuracy.
         model: the model's name for LoadGen.
-        base_model: its name outside of Interactive, whose lines in ``user_conf`` apply in Interactive too.
-        own_limits: the latency limits that LoadGen's built-in configuration has for this very model.
-        defaults: what holds unless asked otherwise; names without effect in the scenario are left out.
-        settings: what is asked for this scenario.
-        user_conf: a file whose lines win.
+        base_model: its name outside of Interactive, whose lines in ``user_conf`` also apply in Interactive.
+        own_limits: the latency limits of this model in LoadGen's built-in configuration.
+        defaults: values unless set otherwise; names without effect in the scenario are dropped.
+        settings: the settings for this scenario.
+        user_conf: a file whose lines override the others.
 
     Raises:
-        HarnessError: (``settings``) if a name or value is none that LoadGen would take, if no line of
-            ``user_conf`` has an effect, or if a Server test would be judged by a limit that nobody asked for.
+        HarnessError: (``settings``) if LoadGen would not accept a name or value, if no line of
+            ``user_conf`` has an effect, or if LoadGen would judge a Server test by a limit that was not set.
     """
     values = {name: value for name, value in defaults.items() if scenario in SETTINGS[name].fields}
     asked = _checked(settings, scenario)
@@ -97,7 +97,7 @@ def ask(
         tokens, own = _server_limits(model, chosen, own_limits)
         values["use_token_latencies"] = int(tokens)
         if tokens:
-            values["target_latency"] = 0  # as LoadGen's own language models have it: no limit
+            values["target_latency"] = 0  # like LoadGen's own language models: no limit
     else:
         values["use_token_latencies"] = 1
     values |= asked
@@ -107,7 +107,7 @@ def ask(
 
 
 def _checked(settings: Mapping[str, Any], scenario: str) -> dict[str, Number]:
-    """The settings as numbers, where each is one that has an effect."""
+    """Return the settings as numbers; refuse any without effect."""
     values = {}
     for name, value in settings.items():
         where = f"setting {name}"
@@ -123,7 +123,7 @@ def _checked(settings: Mapping[str, Any], scenario: str) -> dict[str, Number]:
 
 
 def _check_range(chosen: Mapping[str, Number], scenario: str) -> None:
-    """Refuse numbers that LoadGen would take and make nonsense of."""
+    """Refuse numbers that LoadGen would accept but that make no sense."""
     for name, value in chosen.items():
         may_be_none = name not in _TOKEN_LIMITS and (name != "target_latency" or scenario == "Server")
         if value < 0 or (value == 0 and not may_be_none):
@@ -133,14 +133,14 @@ def _check_range(chosen: Mapping[str, Number], scenario: str) -> None:
 def _server_limits(
     model: str, chosen: Mapping[str, Number], own_limits: Mapping[str, Number]
 ) -> tuple[bool, Mapping[str, Number]]:
-    """What LoadGen judges a Server test by, and the model's own limits that hold since nobody chose others.
+    """Return how LoadGen judges a Server test, and the model's own limits that apply by default.
 
-    LoadGen judges either the first token and the time of each further one, or the whole answer's latency.
+    LoadGen judges either the first token and the time per further token, or the latency of whole answers.
 
     Args:
         model: the model's name for LoadGen.
-        chosen: what was asked for, defaults left out.
-        own_limits: what the built-in configuration has for this very model.
+        chosen: the values that were set, without defaults.
+        own_limits: the limits of this model in the built-in configuration.
 
     Returns:
         whether token latencies are measured, and the model's own limits.
@@ -158,7 +158,7 @@ def _server_limits(
             + (
                 "token latencies: ttft_latency and tpot_latency" if tokens else "the latency of whole answers"
             ),
-            "ask for target_latency, or for ttft_latency and tpot_latency, not for both",
+            "set target_latency, or ttft_latency and tpot_latency, but not both",
         )
     needed = _TOKEN_LIMITS if tokens else ("target_latency",)
     missing = [name for name in needed if not chosen.get(name) and name not in own_limits]
@@ -174,16 +174,16 @@ def _server_limits(
 
 
 def apply_settings(test_settings: Any, asked: Asked, path: Path) -> None:
-    """Write the user.conf, let LoadGen read it, and check that it holds.
+    """Write the user.conf, let LoadGen read it, and check the resulting values.
 
     Args:
-        test_settings: a new ``mlperf_loadgen.TestSettings``; the process must not have read one before,
+        test_settings: a new ``mlperf_loadgen.TestSettings``; must be the first one that the process reads,
             since LoadGen applies its built-in configuration only once.
         asked: the settings.
-        path: where the user.conf goes.
+        path: destination of the user.conf.
 
     Raises:
-        HarnessError: (``settings``) if LoadGen refuses the file or took another value than was asked for.
+        HarnessError: (``settings``) if LoadGen refuses the file or has another value than requested.
     """
     write_new(path, asked.user_conf)
     code = test_settings.FromConfig(str(path), asked.model, asked.scenario)
@@ -200,6 +200,6 @@ def apply_settings(test_settings: Any, asked: Asked, path: Path) -> None:
         if not math.isclose(taken, wanted, rel_tol=1e-9):
             raise HarnessError(
                 "settings",
-                f"{name} = {value} was asked for, but LoadGen took {taken / setting.factor:g}",
-                "" if float(value).is_integer() else "LoadGen takes whole numbers there",
+                f"{name} = {value} was requested, but LoadGen uses {taken / setting.factor:g}",
+                "" if float(value).is_integer() else "LoadGen needs a whole number there",
             )

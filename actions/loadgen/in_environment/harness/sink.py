@@ -1,6 +1,6 @@
-"""From the backend to LoadGen: answers are reported at once, and recorded beside.
+"""Pass answers from the backend to LoadGen immediately, and record them.
 
-LoadGen copies an answer's bytes before its call returns, so a buffer lives as long as the call.
+LoadGen copies an answer's bytes before its call returns, so a buffer only needs to live during the call.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class LoadGenSink:
 
     Args:
         lg: the module ``mlperf_loadgen``.
-        recorder: where times are kept, or None.
-        outputs: where answers are written as text, or None; needs a recorder.
-        first_tokens: whether LoadGen takes first tokens.
-        tokens: whether LoadGen counts tokens, so that an answer without any would spoil the result.
+        recorder: records times; may be None.
+        outputs: writes answers as text; may be None; needs a recorder.
+        first_tokens: True if LoadGen takes first tokens.
+        tokens: True if LoadGen counts tokens; an answer without any would then spoil the result.
         on_failure: called once, with the first failure.
 
     Attributes:
         issued: samples taken from LoadGen.
         completed: samples answered.
-        output_tokens: their tokens.
-        last_progress: when LoadGen issued or the backend reported last (``perf_counter``).
+        output_tokens: output tokens of these answers.
+        last_progress: time of the last issue or report (``perf_counter``).
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class LoadGenSink:
 
     @property
     def outstanding(self) -> int:
-        """Samples issued and not answered."""
+        """Number of samples issued but not answered."""
         return len(self._in_flight)
 
     def issue(self, now: float, ids: Sequence[int], indices: Sequence[int]) -> None:
-        """Note the samples of a query that LoadGen issued at ``now`` (``perf_counter``)."""
+        """Record the samples of a query that LoadGen issued at ``now`` (``perf_counter``)."""
         self._in_flight.update(zip(ids, range(self.issued, self.issued + len(ids)), strict=True))
         self.issued += len(ids)
         self.last_progress = now
@@ -85,7 +85,7 @@ class LoadGenSink:
             self._recorder.first_token[self._in_flight[sample_id]] = now
 
     def first_token_many(self, tokens: Sequence[FirstToken]) -> None:
-        """Report several samples' first tokens, which exist at the same moment."""
+        """Report several samples' first tokens, which appeared at the same time."""
         now = self.last_progress = perf_counter()
         if self._first_tokens:
             response, responses, buffers = self._response, [], _Buffers()
@@ -103,7 +103,7 @@ class LoadGenSink:
         self.complete_many([(sample_id, data, token_count)])
 
     def complete_many(self, completions: Sequence[Completion]) -> None:
-        """Report several samples' answers, which exist at the same moment."""
+        """Report several samples' answers, which were completed at the same time."""
         if self._failed:
             return
         now = self.last_progress = perf_counter()
@@ -126,15 +126,15 @@ class LoadGenSink:
                 for slot, (_, data, _) in zip(slots, completions, strict=True):
                     self._outputs.write(self._recorder.index(slot), data)
 
-    def fail(self, sample_id: int, error: HarnessError) -> None:  # noqa: ARG002  (LoadGen is not told)
-        """End the run: LoadGen cannot take a failure, and a made-up answer would be a lie."""
+    def fail(self, sample_id: int, error: HarnessError) -> None:  # noqa: ARG002  (LoadGen does not need it)
+        """End the run: LoadGen cannot record a failure, and a made-up answer would be false."""
         if not self._failed:
             self._failed = True
             self._on_failure(error)
 
 
 class _Buffers:
-    """Keeps the bytes of one report in memory that LoadGen can read; the same bytes in a row share a copy."""
+    """Holds the bytes of one report in memory that LoadGen can read; equal bytes in a row share a copy."""
 
     def __init__(self) -> None:
         self._held: list[array[int]] = []
@@ -142,7 +142,7 @@ class _Buffers:
         self._where = (0, 0)
 
     def hold(self, data: bytes) -> tuple[int, int]:
-        """The address and size of a copy of ``data``, valid as long as this object."""
+        """Return the address and size of a copy of ``data``, valid during this object's lifetime."""
         if data is not self._data:
             buffer = array("B", data)
             self._held.append(buffer)
@@ -153,6 +153,6 @@ class _Buffers:
 def _no_tokens() -> HarnessError:
     return HarnessError(
         "no_tokens",
-        "an answer holds no output token",
-        "see the engine's log; a prompt longer than its context, or an end of text at once, gives none",
+        "an answer has no output token",
+        "see the engine's log; causes are a prompt longer than its context, or an immediate end of text",
     )

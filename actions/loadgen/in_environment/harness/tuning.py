@@ -1,4 +1,4 @@
-"""The highest load that holds: which rate to try next, and what a short trial says of a long test."""
+"""Choose the next rate in the search for the highest load, and extrapolate short trials to a long test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _FIRST_STEP = 1.15
-"""A start that is known from elsewhere is near."""
+"""First factor between rates; small because a start that is known from elsewhere is close."""
 _STEP = 2.0
 _SIGNIFICANT = 4
 _LEAST_SAMPLES = 30
@@ -19,15 +19,15 @@ _LEAST_SAMPLES = 30
 
 @dataclass(frozen=True)
 class Tuning:
-    """How the rate is looked for.
+    """Parameters of the search for a rate.
 
     Args:
-        start_qps: the first rate to try, in queries/s; None for a share of what the warm-up reaches.
-        trial_s: seconds that a trial lasts at least.
-        trial_queries: queries of a trial, at least: LoadGen's early stopping needs 459 if all are in time.
-        precision: how far the highest valid and the lowest invalid rate may be apart, as a share.
-        most_trials: trials at most.
-        final_attempts: full-length tests at most: one that is invalid is repeated at a lower rate.
+        start_qps: the first rate to try, in queries/s; None for a share of the warm-up's rate.
+        trial_s: minimum duration of a trial, in seconds.
+        trial_queries: minimum queries of a trial: LoadGen's early stopping needs 459 if all are in time.
+        precision: largest distance between the highest valid and the lowest invalid rate, as a share.
+        most_trials: maximum number of trials.
+        final_attempts: maximum number of full-length tests: an invalid one is repeated at a lower rate.
     """
 
     start_qps: float | None = None
@@ -38,7 +38,7 @@ class Tuning:
     final_attempts: int = 3
 
     def __post_init__(self) -> None:
-        """Refuse what could not end."""
+        """Refuse values with which the search could not end."""
         for name in ("trial_s", "trial_queries", "most_trials", "final_attempts"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"tuning: {name} is {getattr(self, name)}; it must be above 0")
@@ -54,11 +54,11 @@ class Trial:
 
     Args:
         target_qps: the rate, in queries/s.
-        is_valid: what LoadGen said of it.
-        holds: whether a test of full length would be valid too.
-        why: why not, in words; empty where it holds.
-        folder: where its logs are, relative to the test's folder.
-        is_final: whether it had the full length.
+        is_valid: LoadGen's verdict.
+        holds: True if a full-length test would be valid too.
+        why: reason why it would not; empty if it holds.
+        folder: folder of its logs, relative to the test's folder.
+        is_final: True if it had the full length.
     """
 
     target_qps: float
@@ -71,13 +71,13 @@ class Trial:
 
 @dataclass
 class Search:
-    """Brackets the highest rate that holds, then halves the bracket in logarithms.
+    """Brackets the highest rate that holds, then halves the bracket on a logarithmic scale.
 
     Args:
         start: the first rate, in queries/s.
-        tuning: when to end.
-        highest_good: the highest rate that holds so far, in queries/s; None where none was found.
-        lowest_bad: the lowest that does not.
+        tuning: the parameters.
+        highest_good: the highest rate that held so far, in queries/s; None if there is none.
+        lowest_bad: the lowest rate that did not hold; None if there is none.
         tried: every rate, in order.
     """
 
@@ -88,7 +88,7 @@ class Search:
     tried: list[float] = field(default_factory=list)
 
     def next_rate(self) -> float | None:
-        """The rate to try next; None when the answer is known well enough or trials are used up."""
+        """Return the rate to try next; None if the bracket is small enough or the trials are used up."""
         good, bad = self.highest_good, self.lowest_bad
         if len(self.tried) >= self.tuning.most_trials:
             return None
@@ -104,7 +104,7 @@ class Search:
         return float(f"{rate:.4g}")
 
     def tell(self, rate: float, *, holds: bool) -> None:
-        """Take the outcome of a trial."""
+        """Record the outcome of a trial."""
         self.tried.append(rate)
         if holds:
             self.highest_good = max(rate, self.highest_good or rate)
@@ -112,7 +112,7 @@ class Search:
             self.lowest_bad = min(rate, self.lowest_bad or rate)
 
     def __str__(self) -> str:
-        """What is known: ``valid at 48, not at 52: 8.3% apart``."""
+        """Return the state, such as ``valid at 48, not at 52: 8.3% apart``."""
         good, bad = self.highest_good, self.lowest_bad
         if good is None:
             return "nothing tried" if bad is None else f"not valid at {bad:g}"
@@ -122,14 +122,15 @@ class Search:
 
 
 def drift(issued_s: Sequence[float], waited_s: Sequence[float]) -> float:
-    """How fast the wait grows while the load goes on, in seconds a second.
+    """Return how fast the wait grows during the load, in seconds per second.
 
-    Above its capacity a system falls behind steadily: a short trial may be valid where a long test will not
-    be. The median of the last third is compared with that of the first; growth within the scatter is none.
+    Above its capacity a system falls behind steadily: a short trial may be valid although a long test will
+    not be. The median of the last third is compared with that of the first; growth within the scatter counts
+    as 0.
 
     Args:
-        issued_s: when each sample was issued, in seconds, in that order.
-        waited_s: how long each waited for its first token.
+        issued_s: issue time of each sample, in seconds, in ascending order.
+        waited_s: each sample's wait for its first token, in seconds.
     """
     third = len(issued_s) // 3
     if third < _LEAST_SAMPLES:

@@ -1,4 +1,4 @@
-"""The user's own user.conf: read, checked, and put behind the run's own lines."""
+"""Read and check the user's own user.conf, and append it to the run's own lines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SHOWN = 3
 
 
 def read_user_conf(path: Path) -> dict[str, str]:
-    """The lines ``model.scenario.name = value`` of a user.conf, for whatever model and scenario.
+    """Return the lines ``model.scenario.name = value`` of a user.conf, for all models and scenarios.
 
     Raises:
-        HarnessError: (``settings``) if it cannot be read, or a line is none that LoadGen could ever apply.
+        HarnessError: (``settings``) if the file cannot be read, or LoadGen could never apply a line.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -34,7 +34,7 @@ def read_user_conf(path: Path) -> dict[str, str]:
             raise HarnessError(
                 "settings",
                 f"{where} is not 'model.scenario.name = value': {line.strip()!r}",
-                "a comment needs a line of its own; a model's name is written with _ for its dots",
+                "write comments on their own lines; write a model's name with _ in place of dots",
             )
         model, scenario, name = words[0].rsplit(".", 2)
         _check_place(model, scenario, where)
@@ -62,14 +62,14 @@ def _check_place(model: str, scenario: str, where: str) -> None:
 
 
 def lines_for(path: Path, *, model: str, base_model: str, scenario: str) -> dict[str, str]:
-    """A user.conf's lines as LoadGen is to read them in this test.
+    """Return the lines of a user.conf for LoadGen to read in this test.
 
-    Lines for the base model become lines for its interactive name where the file has none for that.
+    Lines for the base model become lines for its interactive name, unless the file has lines for that.
 
     Args:
         path: the file.
         model: the model's name for LoadGen.
-        base_model: its name outside of Interactive; the same one elsewhere.
+        base_model: the model's name outside of Interactive; the same one elsewhere.
         scenario: LoadGen's scenario.
 
     Raises:
@@ -87,11 +87,11 @@ def lines_for(path: Path, *, model: str, base_model: str, scenario: str) -> dict
     if all(look_up(lines, model, scenario, name) is None for name in _names_in(scenario)):
         names = model if model == base_model else f"{model} or {base_model}"
         places = dict.fromkeys(key.rsplit(".", 1)[0] for key in conf)
-        found = f"it is for {', '.join([*places][:_SHOWN])}" if places else "it holds no line"
+        found = f"it is for {', '.join([*places][:_SHOWN])}" if places else "it is empty"
         raise HarnessError(
             "settings",
             f"no line of {path} has an effect on the model {names} in {scenario}: {found}",
-            f"name it {model}.{scenario} or *.{scenario} there, or leave user_conf out",
+            f"use {model}.{scenario} or *.{scenario} there, or remove user_conf",
         )
     return lines
 
@@ -101,7 +101,7 @@ def _names_in(scenario: str) -> list[str]:
 
 
 def look_up(conf: Mapping[str, str], model: str, scenario: str, name: str) -> str | None:
-    """The value LoadGen would find, in its order of precedence (``lookupkv``)."""
+    """Return the value that LoadGen would find, in its order of precedence (``lookupkv``)."""
     for prefix in (f"{model}.{scenario}", f"*.{scenario}", f"{model}.*", "*.*"):
         if f"{prefix}.{name}" in conf:
             return conf[f"{prefix}.{name}"]
@@ -115,12 +115,12 @@ def user_conf_text(
     theirs: Mapping[str, str],
     path: Path | None,
 ) -> str:
-    """The user.conf that LoadGen reads: our lines, then theirs.
+    """Return the user.conf that LoadGen reads: the run's lines, then the user's.
 
-    LoadGen lets the more specific of two lines win, not the later one, so ours are left out where they
-    have another value for the same setting.
+    LoadGen applies the more specific of two lines, not the later one, so the run's lines are omitted if the
+    user's set another value for the same setting.
     """
-    lines = ["# Asked for by the run; lines of the user's own user.conf follow, if there are any, and win."]
+    lines = ["# Set by the run; lines of the user's own user.conf, if any, follow and override these."]
     for name, value in values.items():
         if in_effect[name] == value:
             lines.append(f"*.{scenario}.{name} = {_text(value)}")
@@ -132,5 +132,5 @@ def user_conf_text(
 
 
 def _text(value: Number) -> str:
-    """A number as a user.conf spells it; whole where it is whole, since LoadGen cuts ``1e3`` to 1."""
+    """Format a number for a user.conf; avoid exponents, since LoadGen truncates ``1e3`` to 1."""
     return str(int(value)) if float(value).is_integer() else repr(value)

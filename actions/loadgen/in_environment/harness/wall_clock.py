@@ -1,4 +1,4 @@
-"""Notices when the host's clock is set: LoadGen times by it.
+"""Detect changes of the host's clock, which LoadGen uses for its times.
 
 ``loadgen/logging.h``: PerfClock is ``std::chrono::high_resolution_clock``, in libstdc++ the system clock.
 """
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SET_S = 0.05
-"""A step from which the clock was set; NTP slews by 0.5 ms a second."""
+"""Smallest step in seconds that counts as a change of the clock; NTP slews by 0.5 ms per second."""
 
 
 class WallClock:
-    """Compares the host's clock with one that nobody sets.
+    """Compares the host's clock with a monotonic clock.
 
     Args:
-        steady: seconds that only ever grow.
-        wall: seconds since the epoch.
+        steady: a monotonic clock, in seconds.
+        wall: the host's clock, in seconds since the epoch.
 
     Attributes:
-        set_by_s: the seconds by which the host's clock was set, one by one.
+        set_by_s: the changes of the host's clock, in seconds.
     """
 
     def __init__(
@@ -35,14 +35,14 @@ class WallClock:
         self.set_by_s: list[float] = []
 
     def look(self) -> None:
-        """Compare the clocks; to be called once or more a second."""
+        """Compare the clocks; must be called at least once per second."""
         offset_s = self._offset()
         if abs(step_s := offset_s - self._offset_s) > _SET_S:
             self.set_by_s.append(round(step_s, 3))
         self._offset_s = offset_s
 
     def _offset(self) -> float:
-        """How far the host's clock is ahead, in seconds; read anew where there was no processor between."""
+        """Return the host's clock minus the monotonic clock, in seconds; repeat an interrupted reading."""
         while True:
             before_s, wall_s, after_s = self._steady(), self._wall(), self._steady()
             if after_s - before_s < _SET_S / 2:

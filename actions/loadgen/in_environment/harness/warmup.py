@@ -1,6 +1,6 @@
-"""Samples before the timed part: they warm the engine, and tell what load it can take.
+"""Send samples before the timed part, to warm the engine up and to measure the load it can take.
 
-They go the same way as LoadGen's, through the backend, and are counted nowhere else.
+They go through the backend like LoadGen's samples, and are not counted anywhere else.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _LATENCIES = 8
 
 @dataclass(frozen=True)
 class WarmUpResult:
-    """What the warm-up was and found.
+    """Result of the warm-up.
 
     Args:
         samples: samples answered in all rounds.
         duration_s: seconds of all rounds.
-        samples_per_second: the rate of the fastest round with all of its samples in flight, where more
-            rounds would not have been faster.
-        in_flight: how many samples were in flight in that round.
-        latency_s: the median seconds of a query alone, where that was measured.
-        output_tokens: tokens of all rounds.
+        samples_per_second: rate of the fastest round with all of its samples in flight, once further
+            rounds would not be faster.
+        in_flight: number of samples in flight in that round.
+        latency_s: median duration of a single query, if measured.
+        output_tokens: output tokens of all rounds.
     """
 
     samples: int
@@ -49,13 +49,13 @@ class WarmUpResult:
 
 
 class WarmUp:
-    """Sends samples through a backend, round by round.
+    """Sends samples through a backend, in rounds.
 
     Args:
         backend: a started backend.
-        sample_count: samples in the data set; rounds take them in order, over and over.
+        sample_count: samples in the data set; rounds take them in order, repeatedly.
         sample_timeout_s: seconds without any progress after which the warm-up fails.
-        report: called now and then with issued, completed and tokens so far.
+        report: called occasionally with the issued samples, completed samples and tokens so far.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class WarmUp:
         return WarmUpResult(samples, duration, rate, samples, output_tokens=self._tokens)
 
     async def rate(self, samples: int) -> WarmUpResult:
-        """Find the rate with all samples in flight: rounds double until that gains less than 10 %.
+        """Find the rate with all samples in flight: rounds double until the gain is below 10 %.
 
-        A first round that is not measured takes what only happens once (compiling, allocating).
+        An unmeasured first round covers one-time work such as compiling and allocating.
 
         Raises:
             HarnessError: if the backend fails.
@@ -105,7 +105,7 @@ class WarmUp:
             samples *= 2
 
     async def latency(self, samples: int, samples_per_query: int) -> WarmUpResult:
-        """Find the latency of a query alone: the median of at least eight, after an unmeasured first.
+        """Find the latency of a single query: the median of at least eight, after an unmeasured first one.
 
         Raises:
             HarnessError: if the backend fails.
@@ -133,7 +133,7 @@ class WarmUp:
             if perf_counter() - sink.last_progress > self._timeout_s:
                 raise HarnessError(
                     "stalled",
-                    f"the warm-up has stood still for {self._timeout_s:g} s with {len(sink.waiting)} of "
+                    f"the warm-up made no progress for {self._timeout_s:g} s with {len(sink.waiting)} of "
                     f"{samples} samples unanswered",
                     "see the engine's log; a slow engine needs a larger sample_timeout_s",
                 )

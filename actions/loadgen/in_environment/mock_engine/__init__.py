@@ -1,5 +1,5 @@
-"""A stand-in for an OpenAI-compatible engine that answers at a set speed, and fails or cheats on demand.
+"""Stand in for an OpenAI-compatible engine: answers at a set speed, and fails or cheats on demand.
 
-It needs Python alone: ``python -m mock_engine --port 0 --fault hang``, with the folder above on
-PYTHONPATH. So any client can be tried against it, in any environment.
+It needs only Python: ``python -m mock_engine --port 0 --fault hang``, with the parent folder on PYTHONPATH.
+So any client can be tested against it, in any environment.
 """

@@ -1,4 +1,4 @@
-"""``python -m mock_engine``."""
+"""Run the mock engine: ``python -m mock_engine``."""
 
 from .server import main
 

@@ -1,4 +1,4 @@
-"""An answer of the mock engine before it is sent: what a cheat changes."""
+"""Represent an answer of the mock engine before it is sent, with the fields that cheats change."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ _VOCABULARY = [f"{first}{second}{third}" for first in "bdgk" for second in "aeio
 
 @dataclass
 class Answer:
-    """An answer; honest as it is made.
+    """An answer; honest until a cheat changes it.
 
     Args:
-        prompt: the words of the prompt, each of which is a token.
-        parts: the parts of the stream, a token each.
+        prompt: the words of the prompt; each is a token.
+        parts: the parts of the stream, one token each.
         usage: the token counts; None for none.
         model: the model that the reply names; empty for none.
         reply_id: the id of the reply.
         number: the number of the request.
         finish: the finish_reason; None for none.
-        text_field: the field of a choice that holds the text.
+        text_field: the field of a choice that contains the text.
         indices: the index of each choice.
-        pauses: seconds to wait before a part, by the part's place.
-        together: whether the parts follow each other without a wait.
-        usage_of_parts: token counts that are sent with the part at each place.
-        token_ids: ids sent with the first part.
-        timings: llama.cpp's timings, sent with the usage.
+        pauses: seconds to wait before a part, by the part's index.
+        together: True if the parts follow each other without a wait.
+        usage_of_parts: token counts to send with each part.
+        token_ids: ids to send with the first part.
+        timings: llama.cpp's timings, to send with the usage.
         headers: further headers of the reply.
-        comments: whether a comment stands before each part, as servers send to keep a connection alive.
+        comments: True to send a comment before each part, as servers do to keep a connection alive.
         begin: events before the first part.
-        ends: how often the end of the stream is sent.
-        late: parts sent behind the end of the stream.
-        body: the whole reply in place of an answer, with status 200.
-        instant: whether nothing is waited for.
-        chat: where a choice of the chat API holds its text: ``delta`` or ``message``; empty for completions.
+        ends: number of times to send the end of the stream.
+        late: parts to send after the end of the stream.
+        body: a complete reply with status 200, in place of an answer.
+        instant: True to send everything without waiting.
+        chat: the field for text in a choice of the chat API: ``delta`` or ``message``; empty for completions.
     """
 
     prompt: list[str]
@@ -62,16 +62,16 @@ class Answer:
     chat: str = ""
 
     def claim(self, tokens: float) -> None:
-        """Say that the answer has this many tokens."""
+        """Set the reported number of output tokens."""
         if self.usage is not None:
             self.usage["completion_tokens"] = round(tokens)
 
     def cut(self, share: float) -> None:
-        """Keep this share of the parts."""
+        """Keep only this share of the parts."""
         del self.parts[round(len(self.parts) * share) :]
 
     def event(self, text: str, finish: str | None = None) -> dict[str, Any]:
-        """One event of the stream, or the whole reply without its usage."""
+        """Return one event of the stream, or the whole reply without its usage."""
         choice: dict[str, Any] = {self.text_field: text, "finish_reason": finish}
         if self.chat:
             choice = {self.chat: {"content": text}, "finish_reason": finish}
@@ -87,7 +87,7 @@ class Answer:
         return {**event, "model": self.model} if self.model else event
 
     def last(self) -> dict[str, Any]:
-        """What is told of the whole answer."""
+        """Return the fields that describe the whole answer."""
         return {
             **({"usage": self.usage} if self.usage else {}),
             **({"timings": self.timings} if self.timings else {}),
@@ -95,6 +95,6 @@ class Answer:
 
 
 def words_of(seed: str, tokens: int) -> list[str]:
-    """The parts of an answer that follows from a prompt and repeats none of it."""
+    """Return the parts of an answer that depends on the prompt without repeating it."""
     chosen = random.Random(seed).choices(_VOCABULARY, k=tokens)  # noqa: S311 - words, no secrets
     return [f" {word}" for word in chosen]

@@ -1,6 +1,6 @@
-"""Ways in which an endpoint can make a number look better than it is, each done to an honest answer.
+"""Change an honest answer in ways that make an endpoint's numbers look better than they are.
 
-A function's name is the fault's name, its docstring says what the endpoint does.
+A function's name is the fault's name; its docstring describes the endpoint's behaviour.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ def _usage_inflated(answer: Answer) -> None:
 
 @_cheat
 def _usage_as_asked(answer: Answer) -> None:
-    """Claim the tokens that were asked for and send a third of them."""
+    """Claim the number of tokens requested, but send only a third of them."""
     answer.cut(1 / 3)
 
 
 @_cheat
 def _usage_deflated(answer: Answer) -> None:
-    """Claim half the tokens that are sent."""
+    """Claim half of the tokens that are sent."""
     answer.claim(len(answer.parts) / 2)
 
 
 @_cheat
 def _usage_of_prompt(answer: Answer) -> None:
-    """Cut the prompt: claim three prompt tokens for one that has more."""
+    """Cut the prompt: report three prompt tokens for a longer prompt."""
     if answer.usage is not None:
         answer.usage["prompt_tokens"] = 3
 
 
 @_cheat
 def _usage_of_prompt_varies(answer: Answer) -> None:
-    """Cut the prompt now and then."""
+    """Cut the prompt occasionally."""
     if answer.usage is not None:
         answer.usage["prompt_tokens"] -= answer.number % 2
 
@@ -64,33 +64,33 @@ def _usage_missing(answer: Answer) -> None:
 
 @_cheat
 def _usage_missing_and_split(answer: Answer) -> None:
-    """Send no token counts, and each token in two parts."""
+    """Send no token counts, and split each token into two parts."""
     answer.usage = None
     answer.parts = [half for part in answer.parts for half in (part[:2], part[2:])]
 
 
 @_cheat
 def _usage_missing_in_part(answer: Answer) -> None:
-    """Send token counts with every second reply alone."""
+    """Send token counts only with every second reply."""
     if answer.number % 2:
         answer.usage = None
 
 
 @_cheat
 def _usage_falls(answer: Answer) -> None:
-    """Send counts with each part that go back."""
+    """Send decreasing token counts with the parts."""
     answer.usage_of_parts = list(range(len(answer.parts), 0, -1))
 
 
 @_cheat
 def _usage_of_each_part(answer: Answer) -> None:
-    """Send the count of each part alone, and none of the whole."""
+    """Send a count of 1 with each part, and no count for the whole answer."""
     answer.usage_of_parts, answer.usage = [1] * len(answer.parts), None
 
 
 @_cheat
 def _usage_accumulates(answer: Answer) -> None:
-    """Add the counts of all parts up, each of which holds those before it."""
+    """Add up the counts of all parts, although each count includes the earlier parts."""
     count = len(answer.parts)
     answer.usage_of_parts = [place * (place + 1) // 2 for place in range(1, count + 1)]
     answer.claim(count * (count + 1) // 2)
@@ -98,7 +98,7 @@ def _usage_accumulates(answer: Answer) -> None:
 
 @_cheat
 def _empty_text(answer: Answer) -> None:
-    """Claim tokens and send no text."""
+    """Claim tokens but send no text."""
     answer.parts = [""] * len(answer.parts)
 
 
@@ -110,7 +110,7 @@ def _blank_text(answer: Answer) -> None:
 
 @_cheat
 def _keep_alives_as_tokens(answer: Answer) -> None:
-    """Send blanks that keep the connection alive, without token counts: they are counted as tokens."""
+    """Send blanks as keep-alives, without token counts, so that they are counted as tokens."""
     answer.usage = None
     answer.parts = [part if place % 4 == 0 else " " for place, part in enumerate(answer.parts)]
 
@@ -123,13 +123,13 @@ def _repeated_word(answer: Answer) -> None:
 
 @_cheat
 def _same_text(answer: Answer) -> None:
-    """Give every prompt the same answer."""
+    """Send the same answer to every prompt."""
     answer.parts = words_of("any", len(answer.parts))
 
 
 @_cheat
 def _answer_of_another_prompt(answer: Answer) -> None:
-    """Give prompts the answers of others, as they come."""
+    """Send answers to other prompts."""
     answer.parts = words_of(str(answer.number % 5), len(answer.parts))
 
 
@@ -157,33 +157,33 @@ def _bundles(answer: Answer) -> None:
 
 @_cheat
 def _one_burst(answer: Answer) -> None:
-    """Send all parts at the same moment."""
+    """Send all parts at the same time."""
     answer.together, answer.pauses = True, {0: 0.02}
 
 
 @_cheat
 def _blank_first(answer: Answer) -> None:
-    """Send a blank at once, and the tokens later."""
+    """Send a blank at once and the tokens later."""
     answer.parts[0] = " "
     answer.pauses, answer.together = {1: 0.1}, True
 
 
 @_cheat
 def _word_first(answer: Answer) -> None:
-    """Send the same word at once, and the tokens later."""
+    """Send the same word at once and the tokens later."""
     answer.parts[0] = " Well"
     answer.pauses = {1: 0.5}
 
 
 @_cheat
 def _too_fast(answer: Answer) -> None:
-    """Answer before it can have been computed."""
+    """Answer faster than any engine could."""
     answer.instant = True
 
 
 @_cheat
 def _other_model(answer: Answer) -> None:
-    """Answer with another model, and name it."""
+    """Answer with another model, and report its name."""
     answer.model = _OTHER_MODEL
 
 
@@ -196,13 +196,13 @@ def _other_model_now_and_then(answer: Answer) -> None:
 
 @_cheat
 def _no_model(answer: Answer) -> None:
-    """Name no model."""
+    """Omit the model's name."""
     answer.model = ""
 
 
 @_cheat
 def _error_text(answer: Answer) -> None:
-    """Send an error as the answer."""
+    """Send an error message as the answer."""
     answer.parts = ["Error: CUDA out of memory", *[" "] * (len(answer.parts) - 1)]
 
 
@@ -214,58 +214,58 @@ def _error_with_status_200(answer: Answer) -> None:
 
 @_cheat
 def _second_choice(answer: Answer) -> None:
-    """Send two choices, and count both."""
+    """Send two choices, and count the tokens of both."""
     answer.indices = (0, 1)
     answer.claim(2 * len(answer.parts))
 
 
 @_cheat
 def _other_choice(answer: Answer) -> None:
-    """Send a choice that was not asked for."""
+    """Send a choice that was not requested."""
     answer.indices = (1,)
 
 
 @_cheat
 def _finish_missing(answer: Answer) -> None:
-    """Give no reason to finish."""
+    """Omit the finish_reason."""
     answer.finish = None
 
 
 @_cheat
 def _finish_filtered(answer: Answer) -> None:
-    """Withhold the answer."""
+    """Withhold the answer with finish_reason content_filter."""
     answer.finish = "content_filter"
 
 
 @_cheat
 def _finish_length_early(answer: Answer) -> None:
-    """Send half of the tokens, and say that there are as many as asked for."""
+    """Send half of the tokens with finish_reason length."""
     answer.cut(1 / 2)
     answer.claim(len(answer.parts))
 
 
 @_cheat
 def _tool_calls(answer: Answer) -> None:
-    """Send a call of a tool."""
+    """Send a tool call."""
     answer.text_field, answer.finish = "tool_calls", "tool_calls"
 
 
 @_cheat
 def _reasoning(answer: Answer) -> None:
-    """Send the model's reasoning in place of text."""
+    """Send reasoning instead of text."""
     answer.text_field = "reasoning_content"
 
 
 @_cheat
 def _longer(answer: Answer) -> None:
-    """Send more tokens than were asked for."""
+    """Send more tokens than requested."""
     answer.parts += answer.parts[:3]
     answer.claim(len(answer.parts))
 
 
 @_cheat
 def _longer_and_shorter(answer: Answer) -> None:
-    """Send a token more and a token less by turns, so that the sum is right."""
+    """Alternate between one token too many and one too few, so that the sum is right."""
     if answer.number % 2:
         answer.parts.append(" more")
     else:
@@ -275,14 +275,14 @@ def _longer_and_shorter(answer: Answer) -> None:
 
 @_cheat
 def _truncated(answer: Answer) -> None:
-    """Send a third of the parts and the end of the stream."""
+    """Send a third of the parts, then the end of the stream."""
     answer.cut(1 / 3)
     answer.finish = None
 
 
 @_cheat
 def _text_after_the_end(answer: Answer) -> None:
-    """Send the end of the stream, and half of the tokens behind it."""
+    """Send the end of the stream before half of the tokens."""
     half = len(answer.parts) // 2
     answer.late = answer.parts[half:]
     del answer.parts[half:]
@@ -290,37 +290,37 @@ def _text_after_the_end(answer: Answer) -> None:
 
 @_cheat
 def _token_ids(answer: Answer) -> None:
-    """Send the ids of fewer tokens than are claimed."""
+    """Send fewer token ids than the tokens claimed."""
     answer.token_ids = [1, 2]
 
 
 @_cheat
 def _timings_of_other_tokens(answer: Answer) -> None:
-    """Count other tokens in the timings."""
+    """Report another number of tokens in the timings."""
     answer.timings = {"predicted_n": 3}
 
 
 @_cheat
 def _timings_too_long(answer: Answer) -> None:
-    """Claim to have computed for longer than the answer took."""
+    """Claim a longer computing time than the answer took."""
     answer.timings = {"predicted_n": len(answer.parts), "prompt_ms": 10, "predicted_ms": 900_000}
 
 
 @_cheat
 def _hidden_cache(answer: Answer) -> None:
-    """Take most of the prompt from a cache and tell of none."""
+    """Take most of the prompt from a cache without reporting it."""
     answer.timings = {"prompt_n": 1}
 
 
 @_cheat
 def _stored_reply(answer: Answer) -> None:
-    """Send the reply that the same prompt had before."""
+    """Send the stored reply to an earlier, equal prompt."""
     answer.reply_id = f"cmpl-{zlib.crc32(' '.join(answer.prompt).encode())}"
 
 
 @_cheat
 def _proxy_cache(answer: Answer) -> None:
-    """Be a proxy that keeps replies."""
+    """Act as a proxy that caches replies."""
     answer.headers = "Age: 12\r\n"
 
 

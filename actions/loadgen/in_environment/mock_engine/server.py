@@ -1,4 +1,4 @@
-"""The server: it says where it listens by a JSON line, ``{"event": "listening", "port": 8000}``."""
+"""Serve the mock engine; prints its port as a JSON line, ``{"event": "listening", "port": 8000}``."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ FAULTS = {
     "none": "answer every request",
     "http_500": "answer with HTTP 500",
     "http_400": "answer with HTTP 400",
-    "hang": "take the request and never answer",
+    "hang": "accept the request and never answer",
     "hang_midway": "stop in the middle of an answer",
     "cut": "end the stream in the middle of an answer, as if it were over",
     "reset": "break the connection in the middle of an answer",
     "die": "end the process in the middle of an answer",
-    "malformed": "send an event that is no JSON",
+    "malformed": "send an event that is not JSON",
     "error_event": "send an error as an event of the stream",
     "no_tokens": "answer without any token",
-    "abort": "end an answer in its middle with the finish_reason abort",
+    "abort": "end an answer in the middle with the finish_reason abort",
     "drop": "close the connection before any byte of the reply",
 }
 
 
 @dataclass(frozen=True)
 class MockOptions:
-    """How the server behaves.
+    """Behaviour of the server.
 
     Args:
         model: the model it serves.
-        tokens: output tokens of an answer; what the request asks for if 0.
+        tokens: output tokens of an answer; 0 for the number requested.
         first_token_s: seconds to the first token.
         token_s: seconds between tokens.
         fault: one of FAULTS or CHEATS.
-        fault_after: requests answered well before the fault.
-        fault_count: requests that meet the fault; all further ones if 0.
-        cached_tokens: prompt tokens that it claims to have taken from a cache.
-        cache_report: whether it reports cached tokens.
-        usage: whether it reports token counts.
-        keep_alive: whether a connection serves more than one request; if not, it is closed after a reply
-            without a word, as llama.cpp's server does after a stream.
-        loading_s: seconds of HTTP 503 after the start, as while a model is loaded.
-        api_key: a key that every request must bring.
-        echo: whether the answer repeats the prompt; if not, its words follow from the prompt.
-        share: the share of the requests that meet the fault, of those that may.
-        slots: requests that are answered at once, others wait; no limit if 0.
+        fault_after: requests answered correctly before the fault.
+        fault_count: requests that meet the fault; 0 for all further ones.
+        cached_tokens: prompt tokens reported as taken from a cache.
+        cache_report: True to report cached tokens.
+        usage: True to report token counts.
+        keep_alive: True if a connection serves several requests; if False, it is closed after a reply
+            without notice, as llama.cpp's server does after a stream.
+        loading_s: seconds of HTTP 503 after the start, as while a model loads.
+        api_key: a key that every request must send.
+        echo: True if the answer repeats the prompt; if False, the words depend on the prompt.
+        share: share of the eligible requests that meet the fault.
+        slots: requests answered concurrently, others wait; 0 for no limit.
     """
 
     model: str = "mock"
@@ -74,7 +74,7 @@ class MockOptions:
 
 
 class _CloseConnectionError(Exception):
-    """The connection is to be closed now."""
+    """Raised to close the connection immediately."""
 
 
 class MockServer:
@@ -87,7 +87,7 @@ class MockServer:
         self._slots = asyncio.Semaphore(options.slots) if options.slots else None
 
     async def serve(self, port: int, host: str = "127.0.0.1") -> None:
-        """Listen on this port (0: any free one) of an address of this host until cancelled."""
+        """Listen on this port (0 for any free one) of a local address until cancelled."""
         self._ready_at = asyncio.get_running_loop().time() + self._options.loading_s
         server = await asyncio.start_server(self._connection, host, port, backlog=1024)
         port = server.sockets[0].getsockname()[1]
@@ -97,7 +97,7 @@ class MockServer:
             await server.serve_forever()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection's requests, one after the other."""
+        """Serve the requests of one connection in sequence."""
         with suppress(_CloseConnectionError, asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -127,7 +127,7 @@ class MockServer:
         await writer.drain()
 
     def _next_fault(self) -> str:
-        """The fault that the next request meets."""
+        """Return the fault that the next request meets."""
         options = self._options
         number, self._requests = self._requests, self._requests + 1
         past = number - options.fault_after
@@ -159,7 +159,7 @@ class MockServer:
             await self._whole(answer, fault, writer)
 
     def _answer(self, prompt: str | list[int], tokens: int) -> Answer:
-        """An honest answer."""
+        """Return an honest answer."""
         options = self._options
         words = prompt.split() if isinstance(prompt, str) else [str(token) for token in prompt]
         echoed = [f" {words[number % len(words)]}" for number in range(tokens)]
@@ -231,7 +231,7 @@ class MockServer:
         writer.write(b"0\r\n\r\n")
 
     async def _misbehave(self, fault: str, writer: asyncio.StreamWriter) -> None:
-        """Do what goes wrong in the middle of an answer."""
+        """Fail in the middle of an answer."""
         await writer.drain()
         if fault == "hang_midway":
             await asyncio.Event().wait()
@@ -265,7 +265,7 @@ def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 def main() -> None:
-    """Serve until killed; every option of MockOptions is one of the command line."""
+    """Serve until killed; every option of MockOptions is a command-line option."""
     parser = argparse.ArgumentParser(prog="mock_engine", description="A stand-in for an engine.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)

@@ -1,4 +1,4 @@
-"""What answers queries: one module a backend, loaded by its name."""
+"""Load the backends that answer queries: one module per backend, loaded by its name."""
 
 # ruff: noqa: TID252  (the harness is its own top-level package where it runs)
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["load_backend"]
 
 
 def load_backend(settings: Mapping[str, Any], context: BackendContext) -> Backend:
-    """Make the backend that ``type`` names, from the other settings.
+    """Create the backend selected by ``type``, with the other settings.
 
     Raises:
-        HarnessError: (``config``) if there is none of that name or a setting is wrong; (``dependency``) if
-            a module that it needs is not installed.
+        HarnessError: (``config``) if the backend is unknown or a setting is wrong; (``dependency``) if
+            a required module is not installed.
     """
     name = settings["type"]
     known = sorted(

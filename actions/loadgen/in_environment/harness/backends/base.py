@@ -1,7 +1,7 @@
-"""What a backend is: the contract between the harness and whatever answers queries.
+"""Define the contract between the harness and a backend, which answers queries.
 
-A backend lives on one event loop. The harness hands it batches as LoadGen issues them (the whole set at
-once in Offline, bursts in Server, one in SingleStream); it answers through the sink, in any order.
+A backend lives on one event loop. The harness passes it batches as LoadGen issues them (the whole set at once
+in Offline, bursts in Server, one sample in SingleStream); it answers through the sink, in any order.
 """
 
 # ruff: noqa: TID252  (the harness is its own top-level package where it runs)
@@ -25,8 +25,8 @@ class Batch(NamedTuple):
     """Samples issued together, as two lists of the same length.
 
     Args:
-        ids: what the sink knows each sample by; unique while it is in flight.
-        indices: each sample's place in the data set.
+        ids: each sample's id for the sink; unique while the sample is in flight.
+        indices: each sample's index in the data set.
     """
 
     ids: Sequence[int]
@@ -41,40 +41,40 @@ Completion = tuple[int, bytes, int]
 
 
 class Sink(Protocol):
-    """Where a backend reports to; every method is called on the event loop and takes its time at once.
+    """Destination of a backend's reports; methods are called on the event loop and record the current time.
 
-    The ``_many`` forms cost less per sample. They are for answers that exist at the same moment, such as
-    those of one engine step: holding an answer back to make a batch would distort its time.
+    The ``_many`` methods cost less per sample. They are for answers that appear at the same time, such as
+    those of one engine step: delaying an answer to form a batch would distort its time.
     """
 
     def first_token(self, sample_id: int, token: bytes) -> None:
-        """A sample's first token is there."""
+        """Report a sample's first token."""
 
     def first_token_many(self, tokens: Sequence[FirstToken]) -> None:
-        """Several samples' first tokens are there."""
+        """Report several samples' first tokens."""
 
     def complete(self, sample_id: int, data: bytes, token_count: int) -> None:
-        """A sample is answered."""
+        """Report a sample's answer."""
 
     def complete_many(self, completions: Sequence[Completion]) -> None:
-        """Several samples are answered."""
+        """Report several samples' answers."""
 
     def fail(self, sample_id: int, error: HarnessError) -> None:
-        """A sample cannot be answered: the run ends as failed."""
+        """Report that a sample cannot be answered: the run fails."""
 
 
 @dataclass(frozen=True)
 class BackendContext:
-    """What a backend may know of the run.
+    """Properties of the run for a backend.
 
     Args:
         samples: the data set; a batch's indices point into it.
         scenario: one of the harness's scenarios.
         mode: performance or accuracy.
         max_output_tokens: output tokens per sample.
-        sample_timeout_s: seconds a single request may take.
-        output_dir: the test's folder, for what an engine prints.
-        tell: takes what an engine is at while it loads.
+        sample_timeout_s: time limit for a single request, in seconds.
+        output_dir: the test's folder, for the engine's output.
+        tell: reports the engine's current step while it loads.
     """
 
     samples: Sequence[Sample]
@@ -88,18 +88,18 @@ class BackendContext:
 
 @dataclass
 class BackendStats:
-    """What a backend counts over the timed part; zeroed after the warm-up.
+    """Counters of a backend for the timed part; reset after the warm-up.
 
     Args:
-        retries: requests sent again because their connection was closed before any byte of the reply.
+        retries: requests repeated because their connection was closed before any byte of the reply.
         cached_tokens: prompt tokens that the engine took from a prefix cache: more than 0 spoils the result,
-            None (no reply told) leaves it open.
-        input_tokens: prompt tokens as the engine counted them; None if no reply told.
-        token_count_sources: how output tokens were counted (``usage``, ``chunks``, ``engine``) and for how
-            many samples.
-        queue_peak: samples that waited at once, because as many requests were under way as may be.
-        queue_wait_max_s: seconds that the longest of them waited; LoadGen's clock ran for it.
-        replies: what the replies say against themselves; None for an engine in this process.
+            None means that no reply reported it.
+        input_tokens: prompt tokens counted by the engine; None if no reply reported them.
+        token_count_sources: the methods of counting output tokens (``usage``, ``chunks``, ``engine``), each
+            with its number of samples.
+        queue_peak: maximum number of samples waiting because the limit of concurrent requests was reached.
+        queue_wait_max_s: longest wait of such a sample in seconds; LoadGen's clock included it.
+        replies: contradictions within the replies; None for an engine in this process.
     """
 
     retries: int = 0
@@ -111,7 +111,7 @@ class BackendStats:
     replies: ReplyLog | None = None
 
     def count_input(self, tokens: int | None, cached: int | None) -> None:
-        """Add what one reply told of its prompt."""
+        """Add the prompt tokens that one reply reported."""
         if tokens is not None:
             self.input_tokens = (self.input_tokens or 0) + tokens
         if cached is not None:
@@ -122,38 +122,38 @@ class Backend(Protocol):
     """Answers queries. A module of ``backends`` offers ``create(settings, context) -> Backend``."""
 
     data_encoding: str
-    """What answers are made of: ``utf-8`` or ``int32`` (token ids)."""
+    """Encoding of answers: ``utf-8`` or ``int32`` (token ids)."""
 
     version: str
-    """The name and version of the library or engine that answers, as far as it is known."""
+    """Name and version of the library or engine that answers, if known."""
 
     stats: BackendStats
 
     async def start(self) -> Mapping[str, Any]:
-        """Connect or load; return what is known of the engine, with its ``model``.
+        """Connect or load; return facts about the engine, with its ``model``.
 
         Raises:
-            HarnessError: if it cannot answer, or is not what was asked for.
+            HarnessError: if the engine cannot answer, or is not the requested one.
         """
 
     def submit(self, batch: Batch, sink: Sink) -> None:
-        """Take samples and return at once."""
+        """Accept samples and return immediately."""
 
     def decode(self, data: bytes) -> str:
-        """An answer as text."""
+        """Return an answer as text."""
 
     async def stop(self) -> None:
-        """Let go of everything, after the last answer."""
+        """Release all resources, after the last answer."""
 
     def kill(self) -> None:
-        """End child processes at once; called before the process exits on a failure."""
+        """Kill child processes immediately; called before the process exits on a failure."""
 
 
 def checked(settings: Mapping[str, Any], defaults: Mapping[str, Any], backend: str) -> dict[str, Any]:
-    """A backend's settings over their defaults.
+    """Return a backend's settings merged over their defaults.
 
     Raises:
-        HarnessError: (``config``) if a name is unknown; the nearest known one is named.
+        HarnessError: (``config``) if a name is unknown; suggests the nearest known one.
     """
     for name in settings:
         if name not in defaults:

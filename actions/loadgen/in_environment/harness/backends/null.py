@@ -1,4 +1,4 @@
-"""Answers at once, or after a delay: for measuring the harness itself."""
+"""Answer immediately, or after a delay, to measure the harness itself."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _DEFAULTS = {"model": "null", "tokens": None, "first_token_delay_s": 0.0, "delay
 
 
 class NullBackend:
-    """Answers every sample of a batch with the same tokens at the same moment.
+    """Answers every sample of a batch with the same tokens at the same time.
 
     Args:
-        model: the name it goes by.
+        model: the name of the model.
         tokens: output tokens per sample; 0 gives answers without tokens.
         first_token_delay_s: seconds until a batch's first tokens.
-        delay_s: seconds until its answers.
-        slots: samples answered at once, the others wait; 0 for any number.
+        delay_s: seconds until the batch's answers.
+        slots: samples answered concurrently, others wait; 0 for no limit.
     """
 
     data_encoding = "utf-8"
@@ -46,12 +46,12 @@ class NullBackend:
         self.stats = BackendStats()
 
     async def start(self) -> Mapping[str, Any]:
-        """There is nothing to connect to."""
+        """Return the facts; no connection is needed."""
         self._loop = asyncio.get_running_loop()
         return {"model": self._model}
 
     def submit(self, batch: Batch, sink: Sink) -> None:
-        """Answer, now or later."""
+        """Answer, immediately or later."""
         if self._free == math.inf:
             self._answer(batch, sink)
             return
@@ -85,18 +85,18 @@ class NullBackend:
             self._fill_slots()
 
     def decode(self, data: bytes) -> str:
-        """An answer as text."""
+        """Return an answer as text."""
         return data.decode()
 
     async def stop(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: no resources to release."""
 
     def kill(self) -> None:
-        """There are no child processes."""
+        """Do nothing: this backend has no child processes."""
 
 
 def create(settings: Mapping[str, Any], context: BackendContext) -> Backend:
-    """Make the backend; ``tokens`` is the run's max_output_tokens unless set."""
+    """Create the backend; ``tokens`` defaults to the run's max_output_tokens."""
     values = checked(settings, _DEFAULTS, "null")
     if values["tokens"] is None:
         values["tokens"] = context.max_output_tokens

@@ -1,5 +1,5 @@
 # ruff: noqa: TID252  (the harness is its own top-level package where it runs)
-"""An OpenAI-compatible HTTP endpoint: ``/v1/completions`` or ``/v1/chat/completions`` of any server."""
+"""Send queries to an OpenAI-compatible HTTP endpoint: ``/v1/completions`` or ``/v1/chat/completions``."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ _OK = 200
 _LAST_WORDS_S = 1.0
 _AT_SERVER = 16
 _MOMENTS = 3
-"""Moments that are kept of the text of a reply: of the first, the second and the last part."""
+"""Number of arrival times kept for the text of a reply: of the first, second and last part."""
 _RESERVED = ("model", "prompt", "messages", "max_tokens", "stream", "stream_options")
 _PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
 @dataclass(frozen=True)
 class _Settings:
-    """The backend's settings.
+    """Settings of the backend.
 
     Args:
-        url: where the server listens, with or without ``/v1``.
-        api: ``completions``, or ``chat``: each prompt is the only message of a user, and must be a text.
-        model: the model to ask for, as ``/v1/models`` names it; the first one there if None.
-        model_like: where ``model`` is None, what the served model must be called: the same words and numbers,
-            whatever stands between them, in its name or in the last part of it.
+        url: the server's address, with or without ``/v1``.
+        api: ``completions``, or ``chat``, where each prompt is the only message of a user, and must be text.
+        model: the model to request, by its name at ``/v1/models``; None for the first one listed.
+        model_like: if ``model`` is None, the expected name of the served model: the same words and numbers,
+            with any separators, in its full name or in the last part of it.
         request: further fields of every request, such as ``{"ignore_eos": true, "temperature": 0}``.
-        api_key_file: a file that holds the key.
-        api_key_env: an environment variable that holds it.
-        max_in_flight: requests under way at once; more wait here, and LoadGen's clock runs for them.
-        stream: whether answers are streamed. None: except in Offline, where nobody waits for a first token
-            and one reply costs client and server far less than one a token.
-        connect_timeout_s: seconds the server may take to be reachable and loaded.
-        tokenizer: the model's tokenizer on this host; it counts some answers' tokens a second time.
+        api_key_file: a file with the key.
+        api_key_env: an environment variable with the key.
+        max_in_flight: concurrent requests; others wait here while LoadGen's clock runs for them.
+        stream: True to stream answers. None streams except in Offline, where first tokens do not count
+            and one reply costs client and server far less than one per token.
+        connect_timeout_s: time limit in seconds for the server to be reachable and loaded.
+        tokenizer: the model's tokenizer on this host, for counting some answers' tokens a second time.
     """
 
     url: str | None = None
@@ -75,7 +75,7 @@ class OpenAIBackend:
     """Sends each sample as one request.
 
     Args:
-        settings: its settings.
+        settings: the settings of the backend.
         context: the run.
 
     Raises:
@@ -134,7 +134,7 @@ class OpenAIBackend:
         return aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout)
 
     async def _models(self) -> tuple[list[dict[str, Any]], str]:
-        """The models that the server lists, and what it calls itself."""
+        """Return the models that the server lists, and the server's name for itself."""
         assert self._session is not None  # noqa: S101
         deadline = perf_counter() + self._settings.connect_timeout_s
         while True:
@@ -154,7 +154,7 @@ class OpenAIBackend:
             await asyncio.sleep(_POLL_S)
 
     def _choose(self, models: list[dict[str, Any]]) -> dict[str, Any]:
-        """The model asked for, by its id or one of its aliases."""
+        """Return the requested model, by its id or one of its aliases."""
         wanted, like = self._settings.model, self._settings.model_like
         for served in models:
             for name in (served["id"], *served.get("aliases", ())):
@@ -163,12 +163,12 @@ class OpenAIBackend:
         serves = ", ".join(repr(served["id"]) for served in models) or "none"
         raise HarnessError(
             "model_mismatch",
-            f"the model asked for is {wanted or like!r}, but {self._url} serves {serves}",
-            "start the engine with that model, or name the one it serves (endpointModel)",
+            f"the requested model is {wanted or like!r}, but {self._url} serves {serves}",
+            "start the engine with that model, or set endpointModel to the one that it serves",
         )
 
     def _make_bodies(self, model: str) -> list[bytes]:
-        """Make every request's body before the timed part."""
+        """Build every request's body before the timed part."""
         common: dict[str, Any] = {
             "model": model,
             "stream": self._stream,
@@ -180,7 +180,7 @@ class OpenAIBackend:
         return [f"{head}, {self._own_part(sample)}}}".encode() for sample in self._context.samples]
 
     def _own_part(self, sample: Sample) -> str:
-        """Return what a request has that others do not, as JSON without its braces."""
+        """Return the part of a request that differs from others, as JSON without its braces."""
         own: dict[str, Any] = {"max_tokens": sample.max_output_tokens or self._context.max_output_tokens}
         if self._chat:
             own["messages"] = [{"role": "user", "content": sample.prompt}]
@@ -189,7 +189,7 @@ class OpenAIBackend:
         return json.dumps(own)[1:-1]
 
     def submit(self, batch: Batch, sink: Sink) -> None:
-        """Start requests, as many as may be under way."""
+        """Start as many requests as the limit allows."""
         now = perf_counter()
         self._waiting.extend((now, sample_id, index, sink) for sample_id, index in zip(*batch, strict=True))
         self._start_waiting()
@@ -210,7 +210,7 @@ class OpenAIBackend:
         self._start_waiting()
 
     async def _answer(self, sample_id: int, index: int, sink: Sink) -> None:
-        """One sample, from its request to the report of its answer; a stale connection is tried once more."""
+        """Send one sample and report its answer; retry once on a stale connection."""
         try:
             try:
                 await self._request(self._session, sample_id, index, sink)
@@ -253,7 +253,7 @@ class OpenAIBackend:
             raise HarnessError(
                 "timeout",
                 f"sample {index} was not answered within {self._context.sample_timeout_s:g} s "
-                f"({len(reader.texts)} parts had come)",
+                f"({len(reader.texts)} parts had arrived)",
                 "see the engine's log; a slow engine needs a larger sample_timeout_s",
             ) from error
         except aiohttp.ClientError as error:
@@ -267,7 +267,7 @@ class OpenAIBackend:
 
     @property
     def _replies(self) -> ReplyLog:
-        """The log of the part of the run that is under way."""
+        """Return the log for the current part of the run."""
         if self.stats.replies is None:
             context = self._context
             self.stats.replies = ReplyLog(
@@ -288,7 +288,7 @@ class OpenAIBackend:
         index: int,
         sent: float,
     ) -> None:
-        """Report the first token when its part arrives, and the answer when the stream says it is over."""
+        """Report the first token when its part arrives, and the answer when the stream ends."""
         is_complete = False
         parts, moments = 0, [sent]
         async for data in response.content.iter_any():
@@ -316,21 +316,21 @@ class OpenAIBackend:
         """Report a whole answer.
 
         Args:
-            reader: its content.
-            sample_id: what LoadGen knows the sample by.
-            index: the sample's place in the data set.
-            moments: when the request was sent, and when the first, the second and the last text came.
-            sink: where to.
+            reader: the content of the answer.
+            sample_id: LoadGen's id of the sample.
+            index: the sample's index in the data set.
+            moments: times of sending the request, and of the first, second and last text.
+            sink: the destination.
         """
         tokens, source = reader.token_count()
         if not self._stream and source != "usage":
             raise HarnessError(
                 "malformed_reply",
                 "the engine's reply has no usage, so its tokens cannot be counted",
-                "set the backend's stream to true: then the parts of the stream are counted",
+                "set the backend's stream to true: the parts of the stream are counted then",
             )
         if self._stream and len(moments) == 1 and tokens:
-            sink.first_token(sample_id, b"")  # tokens without any text: the end is the first one can see
+            sink.first_token(sample_id, b"")  # tokens without text: the client first sees them at the end
         data = reader.text.encode()
         sink.complete(sample_id, data, tokens)
         ended = perf_counter()
@@ -350,18 +350,20 @@ class OpenAIBackend:
     def _unreachable(self, error: BaseException) -> HarnessError:
         cause = self._masked(str(error)) or type(error).__name__
         return HarnessError(
-            "connection", f"the engine at {self._url} cannot be reached: {cause}", "see whether it still runs"
+            "connection",
+            f"the engine at {self._url} cannot be reached: {cause}",
+            "check that it is still running",
         )
 
     def _masked(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
 
     def decode(self, data: bytes) -> str:
-        """An answer as text."""
+        """Return an answer as text."""
         return data.decode()
 
     async def stop(self) -> None:
-        """Hear what comes behind the last answers, count some answers' tokens anew, close all connections."""
+        """Wait for data after the last answers, count some answers' tokens again, close all connections."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_WORDS_S)
         if (replies := self.stats.replies) is not None:
@@ -375,7 +377,7 @@ class OpenAIBackend:
                 await session.close()
 
     async def _tokens_of(self, text: str) -> int | None:
-        """The tokens of a text by llama.cpp's or vLLM's own tokenizer; None where the server has none."""
+        """Return a text's token count by llama.cpp's or vLLM's tokenizer; None if the server has none."""
         assert self._fresh is not None  # noqa: S101
         asked = {"content": text, "add_special": False}
         if self._owner != "llamacpp":
@@ -388,7 +390,7 @@ class OpenAIBackend:
             return None
 
     def kill(self) -> None:
-        """There are no child processes."""
+        """Do nothing: this backend has no child processes."""
 
 
 class _NoReplyError(Exception):
@@ -400,7 +402,7 @@ class _NoReplyError(Exception):
 
 
 def create(settings: Mapping[str, Any], context: BackendContext) -> Backend:
-    """Make the backend."""
+    """Create the backend."""
     defaults = vars(_Settings())
     values = _Settings(**checked(settings, defaults, "openai"))
     for name in values.request:
@@ -409,7 +411,11 @@ def create(settings: Mapping[str, Any], context: BackendContext) -> Backend:
     if values.api not in _PATHS:
         raise HarnessError("config", f"api is {values.api!r}", f"give one of {', '.join(_PATHS)}")
     if values.api == "chat" and not all(sample.prompt for sample in context.samples):
-        raise HarnessError("config", "the chat API takes texts, and a sample has only token ids", "use text")
+        raise HarnessError(
+            "config",
+            "the chat API takes texts, but a sample has only token ids",
+            "give samples with a prompt",
+        )
     if values.max_in_flight < 1:
         raise HarnessError("config", f"max_in_flight is {values.max_in_flight}; the least is 1")
     return OpenAIBackend(values, context)

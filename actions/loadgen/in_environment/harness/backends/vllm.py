@@ -1,7 +1,7 @@
-"""vLLM in the harness's own process: no HTTP, one asynchronous engine for every scenario.
+"""Run vLLM in the harness's own process: no HTTP, one asynchronous engine for every scenario.
 
-Prompts go in as token ids and answers come out as token ids: nothing is tokenised or detokenised in the timed
-part. Prefix caching is off, always. What the engine prints goes to ``engine.log`` in the output folder.
+Prompts and answers are token ids: nothing is tokenised or detokenised in the timed part. Prefix caching is
+always off. The engine's output goes to ``engine.log`` in the output folder.
 """
 
 # ruff: noqa: TID252  (the harness is its own top-level package where it runs)
@@ -30,28 +30,29 @@ if TYPE_CHECKING:
 
 _DEFAULTS: Mapping[str, Any] = {"model": None, "engine": {}, "sampling": {}, "environment": {}}
 _ENVIRONMENT = {
-    # A benchmark host reports to nobody.
+    # A benchmark host sends no usage statistics.
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
-    # vLLM's default is compiled by nvcc when it is first used, and a host with a driver alone has none.
+    # nvcc compiles vLLM's default on first use, and a host with only a driver does not have nvcc.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    # The driver's order, in which the agent has looked at the GPUs; CUDA's own begins with the fastest.
+    # The driver's order, in which the agent numbers the GPUs; CUDA's own order begins with the fastest.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
 _OWN_SAMPLING = ("max_tokens", "output_kind", "detokenize", "n")
 _SLICE = 64
-"""Requests handed over before the loop looks at its other work: each takes a fraction of a millisecond."""
+"""Number of requests passed on before the loop does its other work: each takes a fraction of a
+millisecond."""
 _LEN_MULTIPLE = 16
 _NEWS_EVERY_S = 1.0
 
 
 class VllmBackend:
-    """Answers by vLLM's ``AsyncLLM``.
+    """Answers with vLLM's ``AsyncLLM``.
 
     Args:
-        model: a folder or a name of Hugging Face's hub.
+        model: a folder or a name on Hugging Face's hub.
         engine: vLLM's ``AsyncEngineArgs`` by their own names.
-        sampling: vLLM's ``SamplingParams`` by their own names; greedy unless it says otherwise.
+        sampling: vLLM's ``SamplingParams`` by their own names; greedy by default.
         environment: environment variables for vLLM.
         context: the run.
     """
@@ -111,31 +112,31 @@ class VllmBackend:
         return {"model": self._model, **_facts(self._engine.vllm_config)}
 
     async def _tell_news(self) -> None:
-        """Say what vLLM says, now and then, for it may load for minutes."""
+        """Report vLLM's messages occasionally, since loading may take minutes."""
         while True:
             await asyncio.sleep(_NEWS_EVERY_S)
             if news := last_news(self._log):
                 self._context.tell(news)
 
     def _arguments(self, vllm: Any) -> Any:
-        """The engine's arguments: what is asked, over what a benchmark needs."""
+        """Return the engine's arguments: the user's over those that a benchmark needs."""
         known = [field.name for field in dataclasses.fields(vllm.AsyncEngineArgs) if field.init]
         for name in self._engine_arguments:
             if name not in known:
                 raise _unknown("engine argument", name, known)
         if problem := refused(self._engine_arguments):
-            raise HarnessError("config", problem, "leave it out")
+            raise HarnessError("config", problem, "remove it")
         values = {
             "max_model_len": self._longest_sequence(),
             **self._engine_arguments,
             "model": self._model,
             "enable_prefix_caching": False,
             "disable_log_stats": True,
-            # LoadGen takes an answer's first token and its end: those between stay in the engine's process.
+            # LoadGen takes an answer's first token and its end: tokens between stay in the engine's process.
             "stream_interval": max(2, self._context.max_output_tokens),
         }
         try:
-            # None is vLLM's own value.
+            # None selects vLLM's own value.
             return vllm.AsyncEngineArgs(
                 **{name: value for name, value in values.items() if value is not None}
             )
@@ -143,7 +144,7 @@ class VllmBackend:
             raise HarnessError("config", f"vLLM refuses its arguments: {_short(error)}") from error
 
     def _longest_sequence(self) -> int | None:
-        """Tokens of the longest prompt and its answer; None where prompts are text and the model decides."""
+        """Return the tokens of the longest prompt and its answer; None if prompts are text."""
         lengths = [len(sample.tokens) for sample in self._context.samples]
         if not all(lengths):
             return None
@@ -176,28 +177,28 @@ class VllmBackend:
             raise HarnessError(
                 "config",
                 f"sample {sample.id} is text, and the engine has no tokenizer",
-                "leave skip_tokenizer_init out, or give samples as token_ids",
+                "remove skip_tokenizer_init, or give samples as token_ids",
             )
         return list(self._tokenizer.encode(sample.prompt))
 
     def _check_lengths(self, most: int) -> None:
-        """Refuse a prompt that the engine would cut or refuse in the middle of the test."""
+        """Refuse a prompt that the engine would cut or refuse during the test."""
         for sample, prompt in zip(self._context.samples, self._prompts, strict=True):
             length = len(prompt["prompt_token_ids"]) + self._context.max_output_tokens
             if length > most:
                 raise HarnessError(
                     "config",
                     f"sample {sample.id} with its answer has {length} tokens; max_model_len is {most}",
-                    f"raise max_model_len to {length}, or leave it out",
+                    f"raise max_model_len to {length}, or remove it",
                 )
 
     def submit(self, batch: Batch, sink: Sink) -> None:
-        """Queue the samples; a task of its own hands them to the engine in order."""
+        """Queue the samples; a separate task passes them to the engine in order."""
         for sample_id, index in zip(batch.ids, batch.indices, strict=True):
             self._waiting.put_nowait((sample_id, index, sink))
 
     async def _hand_over(self) -> None:
-        """Give requests to the engine as they come; a large batch leaves the loop time for other work."""
+        """Pass requests to the engine as they arrive; pause within large batches for other work."""
         while True:
             sample_id, index, sink = await self._waiting.get()
             for _ in range(_SLICE):
@@ -223,7 +224,7 @@ class VllmBackend:
                     sink.first_token(sample_id, array("i", new[:1]).tobytes())
                 tokens.extend(new)
                 cached = output.num_cached_tokens or 0
-        except Exception as error:  # noqa: BLE001  (whatever the engine raises ends the run with its own message)
+        except Exception as error:  # noqa: BLE001  (any exception of the engine ends the run with its own message)
             sink.fail(sample_id, self._failure("vLLM failed", error))
             return
         self.stats.count_input(len(prompt["prompt_token_ids"]), cached)
@@ -232,7 +233,7 @@ class VllmBackend:
         sink.complete(sample_id, tokens.tobytes(), len(tokens))
 
     def _failure(self, what: str, error: Exception) -> HarnessError:
-        """The engine's own last words, and what to do."""
+        """Return an error with the engine's own last message and a remedy."""
         words = last_words(self._log) or _short(error)
         if OUT_OF_MEMORY.search(words) or OUT_OF_MEMORY.search(str(error)):
             remedy = (
@@ -245,29 +246,29 @@ class VllmBackend:
         return HarnessError("engine_error", f"{what}: {words}", f"its output is in {self._log}")
 
     def decode(self, data: bytes) -> str:
-        """An answer as text; as its token ids where the engine has no tokenizer."""
+        """Return an answer as text, or as its token ids if the engine has no tokenizer."""
         tokens = array("i", data).tolist()
         if self._tokenizer is None:
             return " ".join(map(str, tokens))
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
     async def stop(self) -> None:
-        """End the engine."""
+        """Stop the engine."""
         for task in self._tasks:
             task.cancel()
         if self._engine is not None:
             await asyncio.to_thread(self._engine.shutdown)
 
     def kill(self) -> None:
-        """End the engine's processes at once."""
+        """Kill the engine's processes immediately."""
         for child in multiprocessing.active_children():
             child.kill()
 
 
 def _import_vllm(log: Path) -> Any:
-    """Import vLLM with its output, and that of the processes it starts, in a file.
+    """Import vLLM with its output, and that of the processes it starts, redirected to a file.
 
-    The harness's own progress goes on where it went: its streams move to copies of the old descriptors.
+    The harness's own progress is not redirected: its streams use copies of the old descriptors.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -290,7 +291,7 @@ def _import_vllm(log: Path) -> Any:
 
 
 def _facts(config: Any) -> dict[str, str | int | float | bool]:
-    """What the engine really runs with, under vLLM's own names."""
+    """Return the engine's effective settings, under vLLM's own names."""
     model, cache, scheduler, parallel = (
         config.model_config,
         config.cache_config,
@@ -323,7 +324,7 @@ def _facts(config: Any) -> dict[str, str | int | float | bool]:
 
 
 def _architecture(config: Any) -> dict[str, int]:
-    """What a roofline needs to know of the model."""
+    """Return the model's properties for a roofline."""
     names = (
         "hidden_size",
         "intermediate_size",
@@ -347,12 +348,14 @@ def _short(error: Exception) -> str:
 
 
 def create(settings: Mapping[str, Any], context: BackendContext) -> VllmBackend:
-    """Make the backend.
+    """Create the backend.
 
     Raises:
         HarnessError: (``config``) if a setting is unknown or model is missing.
     """
     values = checked(settings, _DEFAULTS, "vllm")
     if not values["model"]:
-        raise HarnessError("config", "the vllm backend needs a model", "give a folder or a name of the hub")
+        raise HarnessError(
+            "config", "the vllm backend needs a model", "set it to a folder or a name on the hub"
+        )
     return VllmBackend(**values, context=context)

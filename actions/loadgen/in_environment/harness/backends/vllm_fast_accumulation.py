@@ -1,11 +1,11 @@
-"""Fast accumulation for the fp8 matrix products that vLLM gives to cuBLAS.
+"""Enable fast accumulation for the fp8 matrix products that vLLM passes to cuBLAS.
 
-vLLM 0.22 calls ``torch._scaled_mm`` with its default, in which sums of fp8 products leave the tensor cores
-for registers of fp32 every few steps. vLLM's own choice on Hopper, CUTLASS, adds them up in the tensor cores,
-with fewer bits: that is faster and takes less power. cuBLAS does so too once it is allowed to.
+vLLM 0.22 calls ``torch._scaled_mm`` with its default, which moves sums of fp8 products from the tensor cores
+to fp32 registers every few steps. vLLM's own choice on Hopper, CUTLASS, accumulates them in the tensor cores
+with fewer bits, which is faster and takes less power. cuBLAS does the same if allowed.
 
-The engine imports the class by its name (``worker_extension_cls``) in each of its workers, before the model
-is loaded. Only weights with one scale for each tensor are affected, with ``linear_backend: torch``.
+The engine imports the class by its name (``worker_extension_cls``) in each of its workers, before it loads
+the model. Only weights with one scale per tensor are affected, with ``linear_backend: torch``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class FastAccumulation:
-    """Extends vLLM's worker by nothing: importing this module is what counts."""
+    """An empty extension of vLLM's worker; importing this module has the effect."""
 
 
 def _product(
@@ -43,13 +43,13 @@ def _product(
     output = torch._scaled_mm(  # noqa: SLF001  (PyTorch's only name for it)
         A, B, out_dtype=out_dtype, scale_a=As, scale_b=Bs, bias=bias, use_fast_accum=True
     )
-    # Without the rows that vLLM adds, so that there are more than 16.
+    # Remove the rows that vLLM adds to have more than 16.
     return torch.narrow(output, 0, 0, math.prod(output_shape[:-1])).view(*output_shape)
 
 
 try:
     from vllm.model_executor.kernels.linear.scaled_mm.pytorch import PerTensorTorchFP8ScaledMMLinearKernel
 except ImportError:
-    _LOG.warning("this vLLM has its fp8 products in another place: they are made without fast accumulation")
+    _LOG.warning("this vLLM computes its fp8 products elsewhere: they do not use fast accumulation")
 else:
     PerTensorTorchFP8ScaledMMLinearKernel.apply_scaled_mm = _product

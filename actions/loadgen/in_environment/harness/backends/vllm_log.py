@@ -1,4 +1,4 @@
-"""What vLLM printed: how far it is as it starts, and why it ended."""
+"""Read vLLM's log: its progress during the start, and the cause of its end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 NO_ROOM_FOR_CACHE = re.compile(
     r"No available memory for the cache blocks|larger than the available KV cache memory"
 )
-"""How vLLM (0.22, ``v1/core/kv_cache_utils.py``) says that its share of the memory is too small."""
+"""Messages of vLLM (0.22, ``v1/core/kv_cache_utils.py``) that its share of the memory is too small."""
 OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemoryError|less than desired GPU memory utilization|" + NO_ROOM_FOR_CACHE.pattern,
     re.IGNORECASE,
 )
-"""How vLLM (0.22) and PyTorch say that the GPU's memory does not do."""
+"""Messages of vLLM (0.22) and PyTorch that the GPU's memory is too small."""
 _RAISED = re.compile(r"(?:^|\s)((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt))(: .+)?$")
 _SAYS_NOTHING = (
     "Engine core initialization failed",
@@ -30,10 +30,10 @@ _LONGEST_NEWS = 80
 
 
 def last_words(log: Path) -> str:
-    """The exception that began the engine's end, in a line; empty where the log has none.
+    """Return the exception that caused the engine's end, in one line; empty if the log has none.
 
-    vLLM's processes raise in a chain: the first one since the log's last start is the cause, those behind it
-    only say that another process has ended.
+    vLLM's processes raise exceptions in a chain: the first one since the log's last start is the cause, later
+    ones only report that another process has ended.
     """
     raised = [match for line in _tail(log) if (match := _RAISED.search(line))]
     causes = [match for match in raised if not any(phrase in (match[2] or "") for phrase in _SAYS_NOTHING)]
@@ -45,13 +45,13 @@ def last_words(log: Path) -> str:
 
 
 def last_news(log: Path) -> str:
-    """What vLLM last said that it does or has done, such as ``Loading weights took 1.66 seconds``."""
+    """Return vLLM's last message about its progress, such as ``Loading weights took 1.66 seconds``."""
     said = [match[1] for line in _tail(log) if (match := _NEWS.search(line))]
     return said[-1][:_LONGEST_NEWS] if said else ""
 
 
 def _tail(log: Path) -> list[str]:
-    """The last lines; none where there is no log."""
+    """Return the last lines; none if the log does not exist."""
     try:
         with log.open("rb") as file:
             file.seek(0, 2)

@@ -1,4 +1,4 @@
-"""What the harness decides about vLLM, so that a profile cannot."""
+"""List the settings of vLLM that the harness fixes, so that a profile cannot change them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OWN_ENGINE_ARGUMENTS: Mapping[str, str] = {
-    "model": "the backend's model names it",
+    "model": "it is set by the backend's model",
     "enable_prefix_caching": "it is off: MLPerf's rules forbid reuse across queries",
     "disable_log_stats": "vLLM's statistics are off in the timed part",
-    "stream_interval": "LoadGen takes an answer's first token and its end, and no token between",
+    "stream_interval": "LoadGen takes only an answer's first token and its end",
 }
-"""The engine's arguments that the harness sets, and why."""
+"""Engine arguments that the harness sets, with the reasons."""
 
 
 def refused(arguments: Mapping[str, object]) -> str:
-    """Why some of the engine's arguments cannot be given; empty where they can.
+    """Explain which engine arguments must not be set; return an empty string if all are allowed.
 
-    Prefix caching may be switched off once more.
+    Switching prefix caching off is allowed.
     """
     for name, why in OWN_ENGINE_ARGUMENTS.items():
         if name in arguments and (name != "enable_prefix_caching" or arguments[name]):

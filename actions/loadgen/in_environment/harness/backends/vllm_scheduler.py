@@ -1,8 +1,8 @@
-"""Prefill and decode in steps of their own, for vLLM's V1 engine.
+"""Schedule prefill and decode in separate steps, for vLLM's V1 engine.
 
-vLLM mixes prompts and running answers in one step. On Hopper that is slow where answers are many: the
-attention kernel then treats each answer's single row as a tile of a prompt's size (on an H100 with Llama 3.1
-8B 1.24 ms a layer in a mixed step of 8,192 tokens). Here a step holds either prompts or answers.
+vLLM mixes prompts and running answers in one step. On Hopper that is slow with many answers: the attention
+kernel then treats each answer's single row as a tile of a prompt's size (on an H100 with Llama 3.1 8B 1.24 ms
+per layer in a mixed step of 8,192 tokens). Here a step contains either prompts or answers.
 
 The engine imports this class by its name (``scheduler_cls``) in its own process. It relies on the V1
 scheduler's ``running``, ``waiting`` and ``max_num_running_reqs`` (vLLM 0.22), and on asynchronous scheduling,
@@ -24,18 +24,18 @@ SETTINGS = {
     "decode_steps": 1,
     "prefill_steps": 0,
 }
-"""The settings' names and defaults.
+"""Names and default values of the settings.
 
 - ``free_share``: prompts wait until this share of ``max_num_seqs`` is free (0 to 1).
-- ``waiting_tokens``: prompts wait until there are so many of their tokens …
-- ``longest_wait_s``: … or until the first has waited so long, in seconds.
-- ``decode_steps``: decode steps between prefill phases, at least.
-- ``prefill_steps``: prefill steps in a row, at most; 0 for as many as there is room for.
+- ``waiting_tokens``: prompts wait until they have this many tokens in total …
+- ``longest_wait_s``: … or until the first one has waited this long, in seconds.
+- ``decode_steps``: minimum number of decode steps between prefill phases.
+- ``prefill_steps``: maximum number of prefill steps in a row; 0 for as many as fit.
 """
 
 
 _LIMITS = ("max_num_running_reqs", "max_num_active_reqs")
-"""What bounds the running requests; newer versions have both."""
+"""Attributes that limit the running requests; newer versions have both."""
 
 
 class PhasedScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is not installed beside the agent
@@ -56,7 +56,7 @@ class PhasedScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is not inst
         self._decoded = 0
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """Schedule one step: of prompts where it is their turn and there is room, else of answers."""
+        """Schedule one step: of prompts if it is their turn and there is room, else of answers."""
         prompts = [request for request in self.running if _has_prompt_left(request)]
         answers = [request for request in self.running if not _has_prompt_left(request)]
         admitted = self._room(len(answers) + len(prompts))
@@ -67,7 +67,7 @@ class PhasedScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is not inst
         return self._step(answers, prompts, len(answers), args, kwargs)
 
     def _step(self, scheduled: list[Any], hidden: list[Any], limit: int, args: Any, kwargs: Any) -> Any:
-        """Let vLLM schedule as if only ``scheduled`` ran, and up to ``limit`` requests could."""
+        """Let vLLM schedule as if only ``scheduled`` were running, with a limit of ``limit`` requests."""
         limits = {name: getattr(self, name) for name in _LIMITS if hasattr(self, name)}
         self.__dict__.update(dict.fromkeys(limits, limit), running=scheduled)
         try:
@@ -76,7 +76,7 @@ class PhasedScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is not inst
             self.__dict__.update(limits, running=hidden + self.running)
 
     def _room(self, running: int) -> int:
-        """How many waiting requests fit whole, prompt and answer, so that none is ever preempted."""
+        """Return the number of waiting requests that fit completely, so that none is preempted."""
         free = self.max_num_running_reqs - running
         if free <= 0 or not self.waiting:
             return 0
@@ -90,10 +90,10 @@ class PhasedScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is not inst
             admitted += 1
         if admitted or self.running:
             return admitted
-        return 1  # a request that never fits is vLLM's to refuse
+        return 1  # vLLM itself must refuse a request that never fits
 
     def _whole_length(self, request: Any) -> int:
-        """Tokens of a request's blocks when it is answered."""
+        """Return the tokens of a request's blocks once it is answered."""
         size = self.block_size
         return int(-(-(request.num_prompt_tokens + request.max_tokens) // size) * size)
 
@@ -110,7 +110,7 @@ class PhasedScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is not inst
         return bool(prompts) or (is_room and self._is_enough_waiting(admitted))
 
     def _is_enough_waiting(self, admitted: int) -> bool:
-        """Whether the prompts that wait fill a step, or the first has waited long enough."""
+        """Return True if the waiting prompts fill a step, or the first has waited long enough."""
         tokens, wanted = 0, self._settings["waiting_tokens"]
         for request in itertools.islice(self.waiting, admitted):
             if time.time() - request.arrival_time >= self._settings["longest_wait_s"]:
@@ -122,12 +122,12 @@ class PhasedScheduler(AsyncScheduler):  # type: ignore[misc]  # vLLM is not inst
 
 
 def _has_prompt_left(request: Any) -> bool:
-    """Whether more than one token is not computed: a prompt's, or what a preemption threw away."""
+    """Return True if more than one token is not computed: prompt tokens, or tokens lost by a preemption."""
     return bool(request.num_tokens + request.num_output_placeholders - request.num_computed_tokens > 1)
 
 
 def _has_token_left(request: Any) -> bool:
-    """Whether an answer needs another step, as vLLM's asynchronous scheduler sees it."""
+    """Return True if an answer needs another step, from the view of vLLM's asynchronous scheduler."""
     done = request.num_computed_tokens + 2 - request.num_output_placeholders
     placed = request.num_output_placeholders > 0
     return not (placed and done >= request.num_prompt_tokens + request.max_tokens)

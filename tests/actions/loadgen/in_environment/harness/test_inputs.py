@@ -103,8 +103,8 @@ def test_packed_tokens_are_the_same_again(tokens: list[int]) -> None:
     [
         (b"", "holds no sample"),
         (b"\n \n", "holds no sample"),
-        (b'{"prompt": "a"}\n{"prompt"', "data.jsonl:2 is no JSON"),
-        (b"[1]", "data.jsonl:1 is no JSON object"),
+        (b'{"prompt": "a"}\n{"prompt"', "data.jsonl:2 is not JSON"),
+        (b"[1]", "data.jsonl:1 is not a JSON object"),
         (b'{"text": "a"}', "data.jsonl:1 has neither"),
         (b'{"prompt": ""}', "data.jsonl:1 has neither"),
         (b'{"token_ids": [1, "2"]}', "data.jsonl:1 has neither"),

@@ -27,7 +27,7 @@ TEXTS = [("one two three", 3), ("four five", 2), ("broken �", 9), ("", 1)]
 @pytest.mark.parametrize("text", [["a"], {"a": 1}, 7])
 def test_text_that_is_no_text_is_no_completion(text: Any) -> None:
     reader = CompletionReader()
-    with pytest.raises(HarnessError, match="its text is no text"):
+    with pytest.raises(HarnessError, match="its text is not a string"):
         reader.whole(json.dumps({"choices": [{"text": text}], "usage": {"completion_tokens": 1}}).encode())
 
 

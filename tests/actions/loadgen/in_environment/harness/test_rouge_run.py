@@ -50,7 +50,7 @@ def test_fewer_samples_than_mlperfs_are_scored_and_not_judged(run: Callable[...,
     output = run()
     assert output.verdict is not None
     assert output.verdict.validity is Validity.NOT_APPLICABLE
-    assert "8 samples were scored and MLPerf's target for llama3.1-8b is for 13368" in str(
+    assert "8 samples were scored, but MLPerf's target for llama3.1-8b is for 13368" in str(
         output.verdict.warnings
     )
     found = {metric.name: metric.value for metric in output.metrics}
