@@ -1,1 +1,1 @@
-"""What the host must have: one file an installer."""
+"""Dependencies: prepare the host, with one file per installer."""

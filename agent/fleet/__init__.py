@@ -1,1 +1,1 @@
-"""One profile on many hosts over SSH. Nothing outside of this package knows SSH."""
+"""Runs one profile on many hosts, over SSH or through Slurm. Only this package uses SSH."""

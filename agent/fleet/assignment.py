@@ -1,4 +1,4 @@
-"""What a fleet run is to do, on which hosts, and what of it is secret."""
+"""The assignment of a fleet run: what to run, on which hosts, and which values are secret."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FleetRequest:
-    """What a fleet run is to do, as the command line or the journal has it.
+    """The request for a fleet run, from the command line or the journal.
 
     Args:
         hosts: the hosts, in order.
-        request: what each of them is to do; its results folder is the controller's.
-        options: how the fleet is worked on.
-        environment: names of variables that the agents get.
+        request: the request that each host carries out; its results folder is the controller's.
+        options: how the controller works on the fleet.
+        environment: names of environment variables that are passed to the agents.
     """
 
     hosts: Sequence[FleetHost]
@@ -38,14 +38,14 @@ class FleetRequest:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a fleet run is to do, complete with what is never written down.
+    """A fleet request together with the secrets that are never written to disk.
 
     Args:
-        fleet: what it is to do.
+        fleet: the request.
         sources: the texts of the profiles.
-        credentials: passwords.
-        variables: the variables that the agents get; their values may be secret.
-        secrets: what is never shown.
+        credentials: passwords and passphrases.
+        variables: the environment variables for the agents; their values may be secret.
+        secrets: the values that are never shown.
     """
 
     fleet: FleetRequest
@@ -75,5 +75,7 @@ def assigned(fleet: FleetRequest, sources: Sequence[Source], credentials: Creden
 def _variables(names: Iterable[str]) -> dict[str, str]:
     missing = [name for name in names if name not in os.environ]
     if missing:
-        raise UsageError(f"--env {missing[0]}: there is no such variable", remedy=f"export {missing[0]}=…")
+        raise UsageError(
+            f"--env {missing[0]}: the environment variable is not set", remedy=f"export {missing[0]}=…"
+        )
     return {name: os.environ[name] for name in names}

@@ -1,7 +1,8 @@
-"""The agent with all that it needs, as one file a platform: unpacked, it runs with a bare Python.
+"""Bundles: the agent with all its dependencies in one file per platform.
 
 A bundle is an archive of the agent's own packages and of its dependencies' wheels, unpacked side by side,
-with a program that finds them. Nothing on a host is compiled, installed or looked for on a network.
+with a program that finds them. A host needs nothing but Python: nothing is compiled or installed there, and
+nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
-_PACKAGES = ("agent", "actions", "dependencies", "parsers", "profiles", "gpu_configs", "submission")
+_PACKAGES = ("agent", "actions", "dependencies", "parsers", "profiles", "gpu_configs")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _LAUNCHER = """\
 import sys
@@ -52,16 +53,16 @@ _LIBCS = {
     "glibc": ("manylinux_2_28_{}", "manylinux_2_17_{}", "manylinux2014_{}", "manylinux_2_12_{}"),
     "musl": ("musllinux_1_2_{}", "musllinux_1_1_{}"),
 }
-"""Every distribution with Python 3.10 or newer has at least these (PEP 600, PEP 656)."""
+"""Platform tags that every distribution with Python 3.10 or newer supports (PEP 600, PEP 656)."""
 
 
 @dataclass(frozen=True)
 class Platform:
-    """What a bundle is made for.
+    """The platform that a bundle is made for.
 
     Args:
-        python: such as ``3.11``.
-        machine: as ``uname -m`` says.
+        python: the Python version, such as ``3.11``.
+        machine: the machine type, as ``uname -m`` prints it.
         libc: ``glibc`` or ``musl``.
     """
 
@@ -70,32 +71,32 @@ class Platform:
     libc: str = "glibc"
 
     def __str__(self) -> str:
-        """For a file's name."""
+        """Return the name that is used in file names."""
         return f"py{self.python}-{self.machine}-{self.libc}"
 
     @classmethod
     def from_text(cls, text: str) -> Platform:
-        """The inverse of ``str``; ``3.11`` and ``3.11-aarch64`` will do.
+        """Parse the text that ``str`` returns; ``3.11`` and ``3.11-aarch64`` are accepted too.
 
         Raises:
-            UsageError: if it is none.
+            UsageError: if the text is not a platform.
         """
         python, machine, libc = (*text.removeprefix("py").split("-"), "", "")[:3]
         libc = libc or "glibc"
         if not python.startswith("3.") or libc not in _LIBCS:
             raise UsageError(
-                f"{text!r} is no platform", remedy="write it as 3.11-x86_64 or 3.12-aarch64-musl"
+                f"{text!r} is not a platform", remedy="write it as 3.11-x86_64 or 3.12-aarch64-musl"
             )
         return cls(python, machine or os.uname().machine, libc)
 
     @classmethod
     def here(cls) -> Platform:
-        """That of this process."""
+        """Return the platform of this process."""
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         return cls(version, os.uname().machine, platform.libc_ver()[0] or "musl")
 
     def pip_options(self) -> list[str]:
-        """As pip takes it."""
+        """Return the options that make pip install for this platform."""
         machine = _MACHINES.get(self.machine, self.machine)
         platforms = [f"--platform={tag.format(machine)}" for tag in _LIBCS[self.libc]]
         return [*platforms, f"--python-version={self.python}", "--implementation=cp", "--only-binary=:all:"]
@@ -103,24 +104,24 @@ class Platform:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle that lies on the controller."""
+    """A bundle file on the controller."""
 
     path: Path
     sha256: str
 
     @property
     def name(self) -> str:
-        """Its folder on a host."""
+        """The bundle's folder name on a host."""
         return self.sha256[:32]
 
 
 class Bundles:
-    """The bundles of this agent; each is made once and kept.
+    """The bundles of this agent; each is built once and cached.
 
     Args:
-        given: bundles made beforehand.
-        wheels: a folder of wheels; pip then asks no index.
-        folder: where they are kept.
+        given: bundles that were built beforehand.
+        wheels: a folder of wheels; with it, pip does not use a package index.
+        folder: the cache folder.
     """
 
     def __init__(
@@ -134,14 +135,14 @@ class Bundles:
         self._made: dict[Platform, Bundle] = {}
 
     def ready(self) -> list[tuple[Platform, Bundle]]:
-        """Those that were made beforehand; where none was, the one for this machine."""
+        """Return the given bundles; without any, the bundle for this machine."""
         return self._given or [(here := Platform.here(), self.bundle(here))]
 
     def bundle(self, platform: Platform) -> Bundle:
-        """The bundle for a platform, made now if it is not there yet.
+        """Return the bundle for a platform; build it if necessary.
 
         Raises:
-            HostError: if it cannot be made.
+            HostError: if it cannot be built.
         """
         with self._lock:
             if platform not in self._made:
@@ -175,16 +176,16 @@ class Bundles:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise HostError(
-                f"the bundle for {platform} cannot be made",
+                f"the bundle for {platform} cannot be built",
                 details=tuple(done.stderr.strip().splitlines()[-6:]),
-                remedy="without an index: vcagent bundle on a machine that has one, then --bundle FILE",
+                remedy="run vcagent bundle on a machine that has a package index, then pass --bundle FILE",
             )
         for leftover in ("bin", "share"):
             shutil.rmtree(library / leftover, ignore_errors=True)
 
 
 def _requirements(platform: Platform) -> list[str]:
-    """What the agent needs on a platform: its requirements without extras."""
+    """Return the agent's requirements on a platform, without extras."""
     environment: dict[str, str | AbstractSet[str]] = {
         **{name: str(value) for name, value in default_environment().items()},
         "python_version": platform.python,
@@ -199,7 +200,7 @@ def _requirements(platform: Platform) -> list[str]:
 
 
 def _own_files() -> list[tuple[str, bytes]]:
-    """The agent's packages as they are here, with the entry points that its registry reads."""
+    """Return the files of the agent's packages, and the entry points that its registry reads."""
     import agent
 
     root = Path(agent.__file__).resolve().parents[1]
@@ -219,7 +220,7 @@ def _own_files() -> list[tuple[str, bytes]]:
 
 
 def _pack(path: Path, platform: Platform, library: Path, sources: list[tuple[str, bytes]]) -> None:
-    """Write the archive: the same content makes the same bytes."""
+    """Write the archive; the same content gives the same bytes."""
     described = json.dumps({"platform": str(platform), "version": metadata.version("vcagent")}).encode()
     files = [("vcagent", _LAUNCHER.encode()), ("bundle.json", described)]
     files += [(f"lib/{name}", content) for name, content in sources]
@@ -249,11 +250,11 @@ def _given(path: Path) -> tuple[Platform, Bundle]:
         bundle = Bundle(path, sha256_of(path))
     except (OSError, tarfile.TarError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{path} is no bundle of vcagent: {error}", remedy="vcagent bundle makes one"
+            f"{path} is not a bundle of vcagent: {error}", remedy="vcagent bundle makes one"
         ) from error
     if version != (own := metadata.version("vcagent")):
         raise UsageError(
-            f"{path} has vcagent {version}, and this is {own}",
-            remedy=f"make it anew: vcagent bundle --platform {platform}",
+            f"{path} contains vcagent {version}, but this is vcagent {own}",
+            remedy=f"build it again: vcagent bundle --platform {platform}",
         )
     return platform, bundle

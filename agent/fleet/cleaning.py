@@ -1,4 +1,4 @@
-"""``vcagent fleet clean``: removes what fleet runs left on their hosts."""
+"""``vcagent fleet clean``: removes the files that fleet runs left on their hosts."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _CLEAN_S = 600.0
 
 @dataclass(frozen=True)
 class Place:
-    """A host's folder of ours, and the runs there that are to go.
+    """The agent's folder on a host, and the runs in it that are to be removed.
 
     Args:
         host: the host.
-        status: where it stood in the last of these runs.
-        options: those of that run.
-        runs: the names of the runs' folders there, each with the fleet run's folder here.
+        status: the host's last status in the latest of these runs.
+        options: the options of that run.
+        runs: the folder names of the runs on the host, each with the fleet run's folder on the controller.
     """
 
     host: FleetHost
@@ -50,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What came of one host: the runs and bundles that were removed, their bytes, what was left and why."""
+    """The result for one host: removed runs and bundles, their bytes, and what was kept with the reasons."""
 
     host: str
     removed: Sequence[str] = ()
@@ -60,26 +60,26 @@ class Cleaned:
     error: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Values that JSON can carry."""
+        """Return values that JSON can represent."""
         return {**vars(self), "removed": list(self.removed), "bundles": list(self.bundles)}
 
 
 def survey(
     results_dir: Path, runs: Sequence[str], limit: str = "", older_than_s: float | None = None
 ) -> tuple[list[Place], list[str]]:
-    """See what fleet runs left on their hosts, by their journals; connects to none.
+    """Find what fleet runs left on their hosts, from the journals alone; connects to no host.
 
     Args:
         results_dir: the folder of all runs.
-        runs: the fleet runs; all where none is named.
-        limit: which hosts; empty for all.
-        older_than_s: leave runs that began less than this many seconds ago.
+        runs: the fleet runs; empty for all.
+        limit: a host pattern; empty for all.
+        older_than_s: keep runs that began less than this many seconds ago.
 
     Returns:
-        The places, and what is left, each with the reason.
+        The places, and the runs that are kept, each with the reason.
 
     Raises:
-        UsageError: if there is no such run, or a part of the limit fits no host.
+        UsageError: if a run does not exist, or a part of the limit matches no host.
     """
     folder = fleet_folder(results_dir)
     found: dict[tuple[str, str], Place] = {}
@@ -87,7 +87,7 @@ def survey(
     hosts: dict[str, FleetHost] = {}
     for run_dir in [folder.find(run) for run in runs] if runs else folder.runs():
         if is_worked_on(run_dir):
-            left.append(f"{run_dir.name}: a controller is at work on it; first: vcagent fleet stop")
+            left.append(f"{run_dir.name}: a controller is working on it; stop it first: vcagent fleet stop")
             continue
         with Journal(run_dir / JOURNAL) as journal:
             record = FleetRecord(journal)
@@ -96,14 +96,14 @@ def survey(
                 continue
             options = FleetOptions.from_json(record.recall("options"))
             if options.via != "ssh":
-                continue  # nothing stays on the nodes of a queue
+                continue  # nothing is left on the nodes of a queue
             statuses = record.statuses()
             for host in record.hosts():
                 status = statuses[host.name]
                 if not status.run_dir:
                     continue
                 if not status.phase.is_final or status.may_go_on:
-                    told = f"{run_dir.name}: its run on {host.name} may go on; first: vcagent fleet stop"
+                    told = f"{run_dir.name}: {host.name} may still run; stop it first: vcagent fleet stop"
                     left.append(f"{told} {run_dir.name}")
                     continue
                 hosts[host.name] = host
@@ -130,11 +130,11 @@ def clean(
     """Remove the runs, and bundles that no run on the host needs.
 
     Args:
-        places: as ``survey`` found them.
-        credentials: passwords.
-        tell: told what came of each host.
-        older_than_s: also remove bundles that were not used for this many seconds, though runs are left.
-        force: whether runs go whose changes to the host stand.
+        places: the places that ``survey`` found.
+        credentials: passwords and passphrases.
+        tell: called with the result for each host.
+        older_than_s: also remove bundles that were unused for this many seconds, even if runs remain.
+        force: also remove runs whose changes to the host have not been undone.
 
     Raises:
         UsageError: if the SSH configuration cannot be used.
@@ -194,8 +194,8 @@ def _cleaned(
         started.end_input()
         line = yield from started.line(_CLEAN_S)
         if not line:
-            said = "it gave no answer in time" if line is None else started.ended().stderr
-            raise HostError(f"cleaning did not end well there: {said}")
+            said = "it did not answer in time" if line is None else started.ended().stderr
+            raise HostError(f"cleaning failed on the host: {said}")
     finally:
         session.close()
     answer = json.loads(line)
@@ -203,7 +203,7 @@ def _cleaned(
 
 
 def _forget(place: Place, cleaned: Cleaned) -> None:
-    """Note in the fleet runs' journals what is no more on the host."""
+    """Remove what was deleted on the host from the fleet runs' journals."""
     if cleaned.error:
         return
     for name, run_dir in place.runs.items():

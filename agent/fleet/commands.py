@@ -1,4 +1,4 @@
-"""The command lines that run on a host; nothing secret is ever in them."""
+"""The command lines that run on a host; they never contain a secret."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ _FIND = (
     'done; echo "{found}$v" >&2; exit 127'
 )
 FOUND_PYTHONS = "vcagent-pythons:"
-"""What the first command writes to standard error before the Pythons that are too old."""
+"""The text before the list of Pythons that are too old, in the first command's standard error."""
 _CANDIDATES = ("python3", "python3.13", "python3.12", "python3.11", "python3.10", "/usr/local/bin/python3")
 NO_PYTHON = 127
-"""What the first command ends with where there is no Python that is new enough."""
+"""The exit code of the first command if the host has no Python that is new enough."""
 
 
 def first_command(python: str) -> str:
-    """Run the doorstep with the host's Python, or the first that is new enough."""
+    """Return the command that runs the doorstep with the given Python, or the first that is new enough."""
     candidates = " ".join(map(shlex.quote, [python] if python else _CANDIDATES))
     find = _FIND.format(candidates=candidates, found=FOUND_PYTHONS)
     return f"sh -c {shlex.quote(find)} sh {shlex.quote(_BOOT)}"
 
 
 def doorstep_command(python: str) -> str:
-    """Run the doorstep with a Python that is known."""
+    """Return the command that runs the doorstep with a known Python."""
     return f"{shlex.quote(python)} -I -c {shlex.quote(_BOOT)}"
 
 
 def doorstep_input(order: Mapping[str, Any]) -> bytes:
-    """What the doorstep reads: itself, and what it is to do."""
+    """Return the doorstep's standard input: its own source text, then its order."""
     text = resources.files("agent.fleet.remote").joinpath("doorstep.py").read_bytes()
     return f"{len(text)}\n".encode() + text + json.dumps(order).encode() + b"\n"
 
 
 def bundle_command(python: str, base: str, bundle: str, verb: str, run_dir: str) -> str:
-    """Run the bundle's program."""
+    """Return the command that runs the bundle's program."""
     words = [python, "-I", f"{base}/bundles/{bundle}/vcagent", "fleet-host", verb, run_dir]
     return shlex.join(words)
 
 
 def too_old(stderr: str) -> str:
-    """The Pythons that the first command found, none of which is new enough: ``3.6.8 (python3)``."""
+    """Return the Pythons that the first command found too old, such as ``3.6.8 (python3)``."""
     for line in stderr.splitlines():
         if FOUND_PYTHONS in line:
             return line.partition(FOUND_PYTHONS)[2].removeprefix(", ")
@@ -60,20 +60,22 @@ def too_old(stderr: str) -> str:
 
 
 def privileged(command: str, sudo: str, password: str | None) -> tuple[str, bytes]:
-    """A command as root where that is wanted, and what goes before its input.
+    """Return a command, run as root if required, and the bytes that must precede its input.
 
     Args:
         command: the command.
-        sudo: how sudo is used: ``free``, ``password``; anything else for not at all.
-        password: for sudo; it goes through standard input.
+        sudo: how to use sudo: ``free`` (without a password), ``password``; any other value for no sudo.
+        password: the sudo password; it is passed on standard input.
 
     Raises:
-        HostUnfitError: if sudo wants a password and there is none.
+        HostUnfitError: if sudo wants a password and none is given.
     """
     if sudo == "free":
         return f"sudo -n -- {command}", b""
     if sudo == "password":
         if password is None:
-            raise HostUnfitError("sudo wants a password there", remedy="give it with --ask-sudo-password")
+            raise HostUnfitError(
+                "sudo wants a password on the host", remedy="give it with --ask-sudo-password"
+            )
         return f"sudo -k -S -p '' -- {command}", f"{password}\n".encode()
     return command, b""

@@ -1,4 +1,4 @@
-"""A fleet run from its hosts to its results: who starts when, who is given up, what is kept."""
+"""The controller of a fleet run: starts the hosts in order, handles failures, and collects the results."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from agent.fleet.status import HostStatus
 
 HOSTS = "hosts"
-"""The folder of the hosts' files in that of the fleet run."""
+"""The subfolder of the fleet run that contains the hosts' files."""
 
 _LINE_S = 60.0
-"""How often it is said how far the fleet is, where there is no table."""
+"""Seconds between two progress lines if the display is not a table."""
 
 
 class Controller:
@@ -43,14 +43,14 @@ class Controller:
 
     Args:
         run_dir: the fleet run's folder.
-        assignment: what it is to do.
-        record: keeps where each host stands.
-        display: shows it.
-        ask_sudo_password: asks for a password that turned out to be needed; None where nobody can be asked.
-        stopping: whether the runs on these hosts, which have begun, are to be ended.
+        assignment: the assignment.
+        record: stores the status of each host.
+        display: shows the status of each host.
+        ask_sudo_password: asks for a sudo password that turned out to be needed; None if nobody can be asked.
+        stopping: whether to end the runs that have begun on these hosts.
 
     Attributes:
-        stopped: why the hosts that were left did not start; empty where all did.
+        stopped: why the remaining hosts were not started; empty if all were started.
 
     Raises:
         ProfileError: if the profile cannot be used with a host's parameters.
@@ -114,23 +114,23 @@ class Controller:
         self._unknown: dict[str, UnknownHostKeyError] = {}
         self._notes = 0
         self._said = time.monotonic()
-        # A way that prepares all hosts at once needs to know all that can be used.
+        # A transport that prepares all hosts at once needs the list of usable hosts first.
         self._may_start = not options.strict_host_keys and type(self._way).prepare is Way.prepare
         self.stopped = ""
         for run in self._runs.values():
             self._settle(run)
 
     def run(self) -> ExitCode:
-        """Bring every host to its end.
+        """Work on every host until it has ended.
 
         Returns:
-            OK if all hosts are good, FLEET_PARTIAL if some are not, INTERRUPTED if the controller was told to
-            stop: the hosts go on then.
+            OK if all hosts succeeded, FLEET_PARTIAL if some did not, INTERRUPTED if the controller was
+            interrupted: the runs on the hosts then continue.
 
         Raises:
-            HostError: if no host key is known (or one is not, and keys are strict), or Slurm does not take
-                the job: nothing was started then. Also if the journal cannot be written to.
-            UsageError: if a run that is to be followed needs a password that nobody can be asked for.
+            HostError: if no host key is known (or one is unknown and keys are strict), or if Slurm rejects
+                the job: nothing was started then. Also if the journal cannot be written.
+            UsageError: if a run that is to be followed needs a password and nobody can be asked for it.
         """
         interruption = Interruption()
         self._display.expect(run.status for run in self._runs.values())
@@ -152,7 +152,7 @@ class Controller:
         )
 
     def _work(self, interruption: Interruption) -> bool:
-        """Check hosts without a change there; start each once it is checked and its turn has come."""
+        """Check the hosts without changing them; start each after its check, when its turn comes."""
         left = [run for run in self._runs.values() if not run.status.phase.is_final]
         if followed := [run for run in left if run.has_begun and run.lacks_sudo_password]:
             self._give_sudo_password(followed)
@@ -175,7 +175,7 @@ class Controller:
         self._refuse_unknown(at_most=len(self._runs) - 1)
         if self._unknown:
             self._display.note(
-                f"left out {count_of(len(self._unknown), 'host')} whose host keys are not known: "
+                f"skipped {count_of(len(self._unknown), 'host')} whose host keys are not known: "
                 f"{', '.join(self._unknown)}"
             )
         self.stopped = self._waves.stopped(self._failed)
@@ -185,10 +185,10 @@ class Controller:
         return True
 
     def _refuse_unknown(self, at_most: int) -> None:
-        """Refuse the run if the keys of more hosts than this are not known.
+        """Raise an error if more hosts than this have unknown keys.
 
         Raises:
-            HostError: if it is so; nothing was started then.
+            HostError: if there are more; nothing was started then.
         """
         if len(self._unknown) <= at_most:
             return
@@ -201,7 +201,7 @@ class Controller:
         )
 
     def _give_sudo_password(self, runs: Sequence[HostRun]) -> None:
-        """Ask for it, once for all."""
+        """Ask for the sudo password once, for all hosts."""
         if self._sudo_password is None:
             if self._ask_sudo_password is None:
                 raise UsageError(
@@ -232,7 +232,7 @@ class Controller:
         self._scheduler.start(run.check(keep_open=keep_open), checked)
 
     def _wants_sudo_password(self, run: HostRun, error: BaseException) -> bool:
-        """Whether a check failed for want of a password that can be asked for."""
+        """Return True if a check failed because sudo needs a password, and it can be asked for."""
         return (
             isinstance(error, HostUnfitError)
             and "sudo wants a password" in error.message
@@ -248,7 +248,7 @@ class Controller:
         self._settle(run)
 
     def _settle(self, run: HostRun) -> None:
-        """Note a host that is done with."""
+        """Record that a host has ended."""
         if run.status.phase.is_final:
             self._ended.add(run.host.name)
             if not run.status.is_good and run.status.phase is not HostPhase.SKIPPED:
@@ -257,7 +257,7 @@ class Controller:
     def _start_more(self) -> None:
         if not self._may_start:
             return
-        # A run that an earlier controller has started is followed at once, whatever the waves.
+        # A run that an earlier controller started is followed at once, regardless of the waves.
         adopted = {name for name, run in self._runs.items() if run.has_begun}
         due = self._waves.next(self._active | self._ended | adopted, self._ended, self._failed, self._ready)
         for name in [*(adopted - self._active - self._ended), *due]:
@@ -289,7 +289,7 @@ class Controller:
 
         def told(_: Any, error: BaseException | None) -> None:
             if error is not None:
-                self._display.note(f"{name}: it cannot be told to stop: {error}")
+                self._display.note(f"{name}: the stop request failed: {error}")
 
         if name in self._active:
             self._scheduler.start(run.stop(), told)
@@ -311,7 +311,7 @@ def _known(error: BaseException) -> VcagentError:
 
 
 def _host_request(host: FleetHost, assignment: Assignment) -> dict[str, Any]:
-    """What the agent on a host is to do; it holds secrets."""
+    """Return the request for the agent on a host; it contains secrets."""
     request = assignment.fleet.request
     return {
         "request": {

@@ -1,4 +1,4 @@
-"""File descriptors: each host that is connected needs some, and the usual limit of a process is 1,024."""
+"""File descriptors: each connected host needs some, and the usual limit of a process is 1,024."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OF_CONTROLLER = 64
-"""Streams, the journal, a bundle that is sent, and what libraries open: 9 were counted in quiet runs."""
+"""Descriptors for streams, the journal, a bundle being sent, and libraries; quiet runs used 9."""
 
 _OF_HOST = 3
-"""The connection and the pipe that wakes its thread, counted with paramiko."""
+"""Descriptors per host: the connection and the pipe that wakes its thread, as counted with paramiko."""
 
 
 def make_room(hosts: int, tell: Callable[[str], None]) -> None:
-    """Raise the soft limit of file descriptors to the hard one if a fleet needs more, and say what fits.
+    """Raise the soft limit of file descriptors to the hard one if a fleet needs more; report a shortage.
 
     Args:
         hosts: the number of hosts that are connected at the same time.
-        tell: told if not all of them fit.
+        tell: called with a message if the limit is too low for all hosts.
     """
     needed = _OF_CONTROLLER + _OF_HOST * hosts
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

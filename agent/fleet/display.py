@@ -1,4 +1,4 @@
-"""Shows a fleet at work: a live table on a terminal, plain lines everywhere else."""
+"""Shows the progress of a fleet run: a live table on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -51,51 +51,51 @@ _RANKS = {
     HostPhase.SKIPPED: 6,
     HostPhase.DONE: 7,
 }
-"""Who is shown first."""
+"""The order of the phases in the table."""
 
 _SOON_S = 0.5
 _NOW_AND_THEN_S = 10.0
 
 
 class FleetDisplay:
-    """What is shown of a fleet; this base class shows nothing. Safe to use from several threads."""
+    """The display of a fleet run; this base class shows nothing. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self.hosts: dict[str, HostStatus] = {}
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the screen tidy."""
+        """Clean up the screen."""
 
     def expect(self, hosts: Iterable[HostStatus]) -> None:
-        """Tell which hosts there are."""
+        """Register the hosts of the run."""
         with self._lock:
             self.hosts.update((host.name, host) for host in hosts)
 
     def update(self, host: HostStatus) -> None:
-        """A host's standing has changed."""
+        """Show the new status of a host."""
         with self._lock:
             before = self.hosts.get(host.name)
             self.hosts[host.name] = host
             self._changed(host, before)
 
     def note(self, text: str) -> None:
-        """Something that people should read now."""
+        """Show a message immediately."""
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the screen to somebody else, such as a question."""
+        """Free the screen for another use, such as a question."""
         yield
 
     def _changed(self, host: HostStatus, before: HostStatus | None) -> None: ...
 
 
 class PlainLines(FleetDisplay):
-    """A line whenever a host's phase or step changes."""
+    """Prints a line whenever a host's phase or step changes."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class PlainLines(FleetDisplay):
     @override
     def note(self, text: str) -> None:
         moment = duration(time.monotonic() - self._begun)
-        with self._lock, suppress(OSError, ValueError):  # nobody reads any more: the fleet goes on
+        with self._lock, suppress(OSError, ValueError):  # the stream is closed: the fleet run continues
             print(printable(f"[{moment:>9}] {text}"), file=self._stream, flush=True)
 
     def _changed(self, host: HostStatus, before: HostStatus | None) -> None:
@@ -118,7 +118,7 @@ class PlainLines(FleetDisplay):
 
 
 class LiveTable(FleetDisplay):
-    """A table of the hosts, failed ones first; as many as the screen holds."""
+    """A table of the hosts, failed ones first; it shows as many as fit on the screen."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class LiveTable(FleetDisplay):
         self._live.stop()
 
     def _draw(self) -> None:
-        """Draw what has changed soon, the time that passed now and then: a large table is costly."""
+        """Redraw soon after a change, but the elapsed times less often: drawing a large table is costly."""
         drawn = 0.0
         while not self._ended.wait(_SOON_S):
             if self._live.is_started and (self._is_stale or time.monotonic() - drawn > _NOW_AND_THEN_S):
@@ -176,14 +176,14 @@ class LiveTable(FleetDisplay):
 
 
 def host_table(hosts: Mapping[str, HostStatus], most_rows: int | None = None) -> Group:
-    """Return a table of hosts: phase, elapsed time, and the step with its last message, or why it failed.
+    """Return a table of hosts: phase, elapsed time, and the current step with its last message, or the error.
 
-    Failed hosts come first, then those that are gone, then those at work, the slowest first.
+    Failed hosts come first, then unreachable ones, then running ones, the slowest first.
 
     Args:
-        hosts: their standings.
-        most_rows: the number of rows; where they do not suffice, failed hosts with equal reasons share a line
-            above the table, and these lines take half of the rows at most. None for a row for each host.
+        hosts: the status of each host.
+        most_rows: the maximum number of rows. If there are more hosts, failed hosts with equal reasons share
+            a line above the table; these lines take at most half of the rows. None for one row per host.
     """
     from rich.console import Group
     from rich.table import Table
@@ -227,13 +227,13 @@ def _failed_line(group: ReasonGroup) -> Text:
 
 
 def _common_domain(names: Iterable[str]) -> str:
-    """The domain that all of these names end with, such as ``.cluster.example``; empty if there is none."""
+    """Return the domain that all names end with, such as ``.cluster.example``; empty if they differ."""
     domains = {name[name.index(".") :] if "." in name and not name[0].isdigit() else "" for name in names}
     return domains.pop() if len(domains) == 1 else ""
 
 
 def _told(host: HostStatus) -> str:
-    """What is said of a host in one line: its verdict, or its step with what it said or why it failed."""
+    """Return one line about a host: its verdict, or its step with the last message or the error."""
     if host.phase is HostPhase.DONE:
         return "; ".join(filter(None, (host.verdict, host.warning)))
     reason = host.reason.splitlines()[0] if host.reason else host.message or host.warning
@@ -243,7 +243,7 @@ def _told(host: HostStatus) -> str:
 
 
 def counted(hosts: Iterable[HostStatus]) -> str:
-    """How many hosts are in which phase: ``12 running, 3 done, 1 failed``."""
+    """Return the number of hosts in each phase: ``12 running, 3 done, 1 failed``."""
     counts = Counter(host.phase for host in hosts)
     return ", ".join(f"{counts[phase]} {phase.value}" for phase in HostPhase if counts[phase])
 
@@ -266,7 +266,7 @@ def _elapsed(host: HostStatus) -> str:
 
 
 def fleet_display(stream: TextIO | None = None, *, quiet: bool = False) -> FleetDisplay:
-    """The display that suits the stream (default: standard error)."""
+    """Return the display that suits the stream (default: standard error)."""
     stream = stream or sys.stderr
     if quiet:
         return FleetDisplay()

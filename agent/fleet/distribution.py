@@ -1,4 +1,4 @@
-"""How a metric is spread over the hosts, and which of them the diagnosis names."""
+"""The distribution of a metric over the hosts, with the hosts that the diagnosis names."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Distribution:
     """One metric over the hosts.
 
     Args:
-        scenario: the case.
+        scenario: the name of the case.
         metric: the metric.
         unit: its base unit.
-        relativity: whether more is better.
+        relativity: whether higher or lower is better.
         values: the value of each host.
-        median: their median.
-        mad: the median of the distances from it.
-        outliers: the hosts that are sick by this metric.
+        median: the median of the values.
+        mad: the median absolute deviation.
+        outliers: the hosts that the diagnosis calls sick by this metric.
     """
 
     scenario: str
@@ -46,15 +46,15 @@ def distribution_of(  # noqa: PLR0917 - the fields of a metric, in their order
     values: Mapping[str, float],
     sick: Sequence[str] = (),
 ) -> Distribution:
-    """Return the distribution of a metric, of which at least one host has a value.
+    """Return the distribution of a metric; at least one host must have a value.
 
     Args:
-        scenario: the case.
+        scenario: the name of the case.
         metric: the metric.
         unit: its base unit.
-        relativity: whether more is better.
+        relativity: whether higher or lower is better.
         values: the value of each host.
-        sick: the hosts of which the diagnosis names this metric.
+        sick: the hosts for which the diagnosis names this metric.
     """
     median, mad = median_and_mad(values.values())
     return Distribution(scenario, metric, unit, relativity, values, median, mad, tuple(sick))

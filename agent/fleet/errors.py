@@ -1,4 +1,4 @@
-"""Why a host did not do what it should."""
+"""The errors of a host in a fleet run."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 
 class UnreachableError(HostError):
-    """No connection to the host came about."""
+    """No connection to the host could be made."""
 
 
 class ConnectionLostError(UnreachableError):
-    """A connection broke, or gave no answer in time; another may hold."""
+    """A connection broke or timed out; a new connection may work."""
 
 
 class NotFollowedError(UnreachableError):
-    """A run was started on the host, and nobody can look after it there: another connection does not help."""
+    """A run was started on the host but cannot be followed; a new connection does not help."""
 
 
 class UnknownHostKeyError(UnreachableError):
-    """A server's key is not known.
+    """The host key of a server is not known.
 
     Args:
         server: the server's name in known_hosts files.
-        key: the key that it showed.
-        problem: why its certificate does not help, if it showed one.
+        key: the key that the server presented.
+        problem: why the server's certificate was not accepted, if it presented one.
 
     Attributes:
-        line: the server, its key's type and fingerprint, and the problem.
+        line: the server, the type and fingerprint of its key, and the problem.
     """
 
     def __init__(self, server: str, key: PKey, problem: str = "") -> None:
@@ -44,8 +44,8 @@ class UnknownHostKeyError(UnreachableError):
 
 
 class HostUnfitError(HostError):
-    """The host answers, but cannot run the agent."""
+    """The host answers but cannot run the agent."""
 
 
 class DeadlineError(HostUnfitError):
-    """The host took longer than it may."""
+    """The host exceeded its time limit."""

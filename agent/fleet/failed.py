@@ -1,4 +1,4 @@
-"""``failed.yaml``: an inventory of the hosts that are to be tried again."""
+"""``failed.yaml``: an inventory of the hosts to try again."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ FAILED_FILE = "failed.yaml"
 
 
 def failed_inventory(hosts: Sequence[FleetHost], statuses: Mapping[str, HostStatus]) -> str:
-    """The text of an inventory of the hosts that ended badly, each with its reason as a comment."""
-    lines = ["# Hosts that failed, were not reached or not started.", "hosts:"]
+    """Return an inventory of the hosts that failed, each with its reason as a comment."""
+    lines = ["# Hosts that failed, were unreachable, or were not started.", "hosts:"]
     for host in hosts:
         status = statuses[host.name]
         if status.is_good or not status.phase.is_final:

@@ -1,4 +1,4 @@
-"""One host of a fleet run, whichever way it is reached."""
+"""One host of a fleet run, regardless of how it is reached."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ STOPPED = "stopped by vcagent fleet stop"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all hosts of a fleet run share.
+    """The settings that all hosts of a fleet run share.
 
     Args:
-        run_id: the fleet run.
-        folder: where the hosts' files go, below which each has its own.
-        options: how the fleet is worked on.
-        bundles: the agent for each platform.
-        mask: takes secrets out of a text.
-        mask_value: takes them out of a structure.
+        run_id: the id of the fleet run.
+        folder: the folder of the hosts' files; each host has a subfolder.
+        options: how the controller works on the fleet.
+        bundles: the bundles of the agent, by platform.
+        mask: removes secrets from a text.
+        mask_value: removes secrets from a data structure.
     """
 
     run_id: str
@@ -55,9 +55,9 @@ class HostPart:
 
     Args:
         host: the host.
-        request: what the agent there is to do, as JSON; it may hold secrets.
-        status: where it stood when it was last seen.
-        changed: told of every change.
+        request: the request for the agent on the host, as JSON; it may contain secrets.
+        status: the last known status of the host.
+        changed: called with the new status after every change.
     """
 
     host: FleetHost
@@ -67,32 +67,32 @@ class HostPart:
 
 
 class Way(ABC):
-    """How the hosts of a fleet run are reached."""
+    """A way to reach the hosts of a fleet run."""
 
     def expect(self, hosts: Iterable[FleetHost]) -> None:  # noqa: B027 - not every way has to
-        """Learn which hosts there are, before ``host_run`` is called for each."""
+        """Receive the list of hosts, before ``host_run`` is called for each."""
 
     @abstractmethod
     def host_run(self, part: HostPart) -> HostRun:
-        """One host of the run."""
+        """Return the object that runs one host."""
 
     def prepare(self, tell: Callable[[str], None]) -> None:  # noqa: B027 - not every way has to
-        """Do once what all hosts that are still to be started need, after they were checked.
+        """Prepare, after the checks, everything that the hosts to be started share.
 
         Args:
-            tell: told what takes its time.
+            tell: called with a message before a step that takes long.
         """
 
     def notes(self) -> list[str]:
-        """What people should know once the hosts were checked."""
+        """Return messages for the user, once the hosts are checked."""
         return []
 
     @abstractmethod
     def close(self, *, complete: bool) -> None:
-        """Let go of what hosts share.
+        """Release the resources that the hosts share.
 
         Args:
-            complete: whether every host is done with; where not, those at work go on.
+            complete: True if all hosts have ended; otherwise those at work continue.
         """
 
 
@@ -100,13 +100,13 @@ class HostRun(ABC):
     """One host of a fleet run.
 
     Args:
-        part: what it is to do.
-        around: what all hosts share.
+        part: the host's part in the run.
+        around: the settings that all hosts share.
 
     Attributes:
-        status: where it stands.
-        error: why it failed; None while it has not.
-        stopping: whether the run is to end before it is done.
+        status: the current status.
+        error: the error that ended the host's run; None if there was none.
+        stopping: True if the run is to end early.
     """
 
     def __init__(self, part: HostPart, around: Surroundings) -> None:
@@ -120,57 +120,57 @@ class HostRun(ABC):
 
     @abstractmethod
     def check(self, *, keep_open: bool) -> Task[None]:
-        """See whether the host can run the agent; nothing is changed there.
+        """Check that the host can run the agent; nothing is changed there.
 
         Args:
-            keep_open: whether it is about to be started.
+            keep_open: True if the run is to be started soon after.
 
         Raises:
-            UnreachableError: if it cannot be reached.
+            UnreachableError: if the host cannot be reached.
             HostUnfitError: if it cannot run the agent.
         """
 
     @abstractmethod
     def carry_out(self) -> Task[None]:
-        """Run the agent there, to its end and its files at home.
+        """Run the agent on the host until it ends, and copy its files to the controller.
 
         Raises:
-            UnreachableError: if the host was not heard of for too long.
+            UnreachableError: if the host did not answer for too long.
             HostUnfitError: if it cannot run the agent, or takes too long.
         """
 
     def stop(self) -> Task[None]:
-        """End the run, beside the task that carries it out; its files still come home.
+        """End the run while ``carry_out`` is waiting for it; its files are still copied to the controller.
 
         Raises:
-            HostError: if the host cannot be told.
+            HostError: if the stop request does not reach the host.
         """
         self.stopping = True
         yield from ()
 
     @property
     def has_begun(self) -> bool:
-        """Whether a run may be at work there, as far as is known."""
+        """True if a run may be active on the host."""
         return bool(self.status.starts)
 
     @property
     def lacks_sudo_password(self) -> bool:
-        """Whether sudo is known to want a password there, and there is none."""
+        """True if sudo needs a password on the host and none was given."""
         return False
 
     @property
     def has_sudo_password(self) -> bool:
-        """Whether there is a password to be tried."""
+        """True if a sudo password was given."""
         return False
 
     def take_sudo_password(self, password: str) -> None:  # noqa: B027 - not every way has sudo
-        """Use this from now on."""
+        """Use this sudo password from now on."""
 
     def close(self) -> None:  # noqa: B027 - not every way holds anything
-        """Let the host go."""
+        """Close the connection to the host."""
 
     def set(self, **changes: Any) -> None:
-        """Note a change of where it stands."""
+        """Change fields of the status, and report the change."""
         if "message" in changes:
             changes["message"] = self._around.mask(changes["message"])
         status = replace(self.status, **changes)
@@ -179,7 +179,7 @@ class HostRun(ABC):
             self._changed(status)
 
     def fail(self, error: VcagentError) -> None:
-        """Note that the host is done with, and why."""
+        """Record that the host has failed, with the error."""
         error.masked(self._around.mask)
         self.error = error
         phase = HostPhase.UNREACHED if isinstance(error, UnreachableError) else HostPhase.FAILED
@@ -187,7 +187,7 @@ class HostRun(ABC):
         self.close()
 
     def judge(self, standing: Standing) -> None:
-        """Note how the run ended, its files being at home."""
+        """Record how the run ended, after its files were copied to the controller."""
         described = RunDocument()
         with suppress(UsageError):
             described = RunDocument.read(self._around.folder / self.status.folder)
@@ -207,7 +207,7 @@ class HostRun(ABC):
 
 
 def _duration_s(described: RunDocument) -> float | None:
-    """How long a run took by its host's clock: the controller may have been away when it ended."""
+    """Return the run's duration by the host's clock: the controller may not have seen its end."""
     if not (described.start and described.end):
         return None
     began, ended = map(datetime.fromisoformat, (described.start, described.end))

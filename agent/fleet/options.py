@@ -1,4 +1,4 @@
-"""How a fleet is worked on."""
+"""The options of a fleet run."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """How a fleet is worked on.
+    """The options of a fleet run.
 
     Args:
-        pool: how many hosts the controller works on at the same time; runs that are under way do not count.
-        canary: how many hosts go first, alone; if one of them fails, no other starts.
-        batch: how many hosts run at the same time: a number, a share such as ``25%``, or empty for all.
-        max_failures: how many may fail before no other starts, likewise; empty for no limit.
+        pool: the number of hosts that the controller handles at the same time; started runs do not count.
+        canary: the number of hosts that start first; if one of them fails, no other host is started.
+        batch: the hosts that run at the same time: a number, a share such as ``25%``, or empty for all.
+        max_failures: the hosts that may fail before no other host is started, written like ``batch``.
         connect_timeout_s: seconds for one connection.
-        host_timeout_s: seconds for all of a host; None for no limit.
-        reconnect_timeout_s: seconds that a host may not be heard of once its run has started.
-        sudo: whether the agent runs as root through sudo where the inventory does not say.
+        host_timeout_s: seconds for everything on one host; None for no limit.
+        reconnect_timeout_s: seconds that a host with a started run may be unreachable.
+        sudo: whether the agent runs as root through sudo if the inventory does not say.
         ssh_config: the SSH configuration.
-        known_hosts: a file of host keys instead of those of the SSH configuration.
-        accept_new_host_keys: whether unknown host keys are written down and trusted.
-        strict_host_keys: whether one unknown host key refuses the whole run.
-        host_dir: the agent's folder on the hosts; empty for the one of the user's cache.
-        bundles: bundles made beforehand.
-        wheels: a folder of wheels to make bundles from.
-        via: the transport that reaches the hosts: ``ssh``, ``slurm``, or one of another distribution.
-        partition: the partition of Slurm; empty for its default.
-        sbatch: more options for sbatch.
+        known_hosts: a file of host keys that replaces those of the SSH configuration.
+        accept_new_host_keys: whether unknown host keys are trusted and saved.
+        strict_host_keys: whether one unknown host key stops the whole run.
+        host_dir: the agent's folder on the hosts; empty for a folder in the user's cache.
+        bundles: bundles that were built beforehand.
+        wheels: a folder of wheels to build bundles from.
+        via: the transport: ``ssh``, ``slurm``, or one that another distribution registers.
+        partition: the Slurm partition; empty for its default.
+        sbatch: additional options for sbatch.
     """
 
     pool: int = 32
@@ -56,7 +56,7 @@ class FleetOptions:
     sbatch: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Values that JSON can carry; that a key may be accepted holds for once."""
+        """Return values that JSON can represent; accept_new_host_keys applies to one command and is reset."""
         values = dataclasses.asdict(self)
         paths = {name: str(value.absolute()) for name, value in values.items() if isinstance(value, Path)}
         bundles = [str(path.absolute()) for path in self.bundles]
@@ -71,7 +71,7 @@ class FleetOptions:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> FleetOptions:
-        """The inverse of ``to_json``."""
+        """Create the options from the values of ``to_json``."""
         paths = {
             name: Path(values[name]) if values[name] else None
             for name in ("ssh_config", "known_hosts", "wheels")

@@ -1,4 +1,4 @@
-"""What a fleet run leaves: one description, merged records, the hosts to try again, a report."""
+"""The results of a fleet run: its description, merged records, the hosts to try again, and a report."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
-    """Write all that is made from the hosts' files; the description.
+    """Write all files that are derived from the hosts' files; return the description.
 
     Args:
         run_dir: the fleet run's folder.
-        record: the hosts, their secrets masked, and where each stands.
+        record: the hosts, with their secrets masked, and the status of each.
     """
     from agent.fleet.page import write_page
 
@@ -69,7 +69,7 @@ def write_outcome(run_dir: Path, record: FleetRecord) -> dict[str, Any]:
 
 
 def _diagnosed(run_dir: Path, statuses: Mapping[str, HostStatus]) -> tuple[Diagnosis | None, str]:
-    """Which hosts stand apart, by the rules that ``vcagent diagnose`` has; or why nobody can say."""
+    """Return the diagnosis of the hosts by the default rules; without one, the reason."""
     try:
         observed = read_observations([run_dir / "metrics.jsonl"], statuses)
         groups = group_hosts(tuple(observed.hosts), read_facts([run_dir]))
@@ -137,7 +137,7 @@ def _distribution(one: Distribution) -> dict[str, Any]:
 
 
 def _merge(run_dir: Path, name: str, statuses: Mapping[str, HostStatus]) -> None:
-    """Put the hosts' records together; each record names its host (client_id), a CSV has one head."""
+    """Merge the hosts' records; each record names its host (client_id), and a CSV file has one header."""
     part = run_dir / f"{name}.part"
     part.unlink(missing_ok=True)
     head = None
@@ -154,6 +154,6 @@ def _merge(run_dir: Path, name: str, statuses: Mapping[str, HostStatus]) -> None
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, each whole; none where there is no file."""
+    """Yield the complete lines of a file; none if the file does not exist."""
     with suppress(OSError), path.open("rb") as file:
         yield from (line for line in file if line.endswith(b"\n"))

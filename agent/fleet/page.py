@@ -1,4 +1,4 @@
-"""``report.html`` of a fleet run: who is sick and by what numbers, the spread of each metric, the hosts."""
+"""``report.html`` of a fleet run: sick hosts with their values, the distributions of metrics, all hosts."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 PAGE_FILE = "report.html"
 _MOST_ORDERS = 4
 _EDGE = 2.0
-"""Percent of a strip that are left free on either side, so that whole points are seen."""
+"""Percent of a strip that stays empty on each side, so that points at the ends are fully visible."""
 
 
 def write_page(
     run_dir: Path, description: Mapping[str, Any], found: Sequence[Distribution], diagnosis: Diagnosis | None
 ) -> None:
-    """Write the page, whole or not at all; it loads nothing from anywhere.
+    """Write the page atomically; it loads no other files.
 
     Args:
         run_dir: the fleet run's folder.
         description: ``fleet.json``.
         found: the distributions.
-        diagnosis: who stands apart; None where nobody can say.
+        diagnosis: the diagnosis; None if there is none.
     """
     hosts = description["hosts"]
     statuses = [HostStatus.from_json(host) for host in hosts]
@@ -57,7 +57,7 @@ def write_page(
         agent_version=agent_version({}),
         made=now(),
         status=_status(description),
-        outcome=f"{good} of {count_of(len(hosts), 'host')} came to a good end",
+        outcome=f"{good} of {count_of(len(hosts), 'host')} succeeded",
         counts=counted(statuses),
         reasons=reason_groups(statuses),
         identity=_identity(description),
@@ -101,16 +101,16 @@ def _elapsed_s(host: Mapping[str, Any]) -> float | None:
 
 
 def _sortable(found: Sequence[Distribution]) -> Sequence[Distribution]:
-    """The metrics by which hosts can be sorted."""
+    """Return the metrics by which hosts can be sorted."""
     return found[:_MOST_ORDERS]
 
 
 def _host_rows(
     hosts: Sequence[Mapping[str, Any]], states: Mapping[str, HostDiagnosis], found: Sequence[Distribution]
 ) -> list[dict[str, Any]]:
-    """The hosts, failed ones first and sick ones next, each with its place in every order.
+    """Return the hosts with their position in every order: failed hosts first, then sick ones.
 
-    The page has no script: its style sheet puts rows in the order that is chosen.
+    The page has no script: its style sheet sorts the rows in the selected order.
     """
 
     def severity(host: Mapping[str, Any]) -> int:
@@ -147,7 +147,7 @@ def _host_rows(
 
 
 def _rows(defect: Defect, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """A defect and, below it, what it combines."""
+    """Yield a defect, then the defects that it combines."""
     unit = defect.unit or ""
     yield {
         "depth": depth,
@@ -165,7 +165,7 @@ def _rows(defect: Defect, depth: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def _distribution(one: Distribution) -> dict[str, Any]:
-    """What is shown of a metric: three of its values, and where each host's stands between the outer two."""
+    """Return the display of a metric: least, median and greatest value, and the position of each host."""
     least, greatest = min(one.values.values()), max(one.values.values())
     spread = greatest - least
     return {
@@ -190,5 +190,5 @@ def _distribution(one: Distribution) -> dict[str, Any]:
 
 
 def _place(value: float, least: float, spread: float) -> float:
-    """Where a value stands on a strip, in percent of its width."""
+    """Return the position of a value on a strip, in percent of its width."""
     return round(_EDGE + (100 - 2 * _EDGE) * ((value - least) / spread if spread else 0.5), 2)

@@ -1,4 +1,4 @@
-"""Equal reasons of failed hosts, told once with the names of their hosts."""
+"""Groups failed hosts by reason, so that each reason is shown once with the names of its hosts."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 FAILED_PHASES = (HostPhase.FAILED, HostPhase.UNREACHED)
 
 _OWN = re.compile(
-    r"\S+@[\w.:\[\]-]*\w"  # whom and where
+    r"\S+@[\w.:\[\]-]*\w"  # user and host
     r"|\[?[\w.:-]+\]?:\d+(?=[\s:,;)]|$)"  # an address with its port
     r"|\b\d+(?:\.\d+){3}\b"  # an address
     r"|SHA256:\S+"
     r"|\b\d+(?:\.\d+)?(?= (?:s|MiB|GiB|MB)\b)"
 )
-"""What differs from host to host in reasons that are the same."""
+"""The parts of equal reasons that differ from host to host."""
 
 
 @dataclass(frozen=True)
 class ReasonGroup:
-    """Hosts that ended badly for the same reason.
+    """Hosts that failed for the same reason.
 
     Args:
-        phase: how they ended.
-        step: what their runs were at; empty where none had begun.
-        reason: the reason of the first host, with the remedy.
-        hosts: their names.
+        phase: the phase in which they ended.
+        step: the step that their runs had reached; empty if none had begun.
+        reason: the reason of the first host, with its remedy.
+        hosts: the names of the hosts.
     """
 
     phase: HostPhase
@@ -43,7 +43,7 @@ class ReasonGroup:
 
     @property
     def brief(self) -> str:
-        """The step and the reason, in one line."""
+        """Return the step and the reason in one line."""
         first = self.reason.splitlines()[0] if self.reason else "no reason is known"
         if len(self.hosts) > 1:
             first = _kind(first, self.hosts[0])
@@ -51,7 +51,7 @@ class ReasonGroup:
 
 
 def reason_groups(statuses: Iterable[HostStatus]) -> list[ReasonGroup]:
-    """Return the reasons of hosts that failed, were not reached or not started, the most frequent first."""
+    """Return the reasons of hosts that failed, were unreachable or not started, the most frequent first."""
     groups: dict[tuple[HostPhase, str, str], list[HostStatus]] = {}
     for status in statuses:
         if status.phase.is_final and not status.is_good:
@@ -70,7 +70,7 @@ def reason_groups(statuses: Iterable[HostStatus]) -> list[ReasonGroup]:
 
 
 def _kind(reason: str, host: str) -> str:
-    """A reason without what is the host's own."""
+    """Return a reason without the parts that name the host."""
     return re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "…", _OWN.sub("…", reason))
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a fleet run beside its hosts' files: enough to go on after the controller's death."""
+"""The record of a fleet run beside its hosts' files: enough to resume after the controller has died."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _SECRET_FIELDS = ("password", "sudo_password")
 
 
 def fleet_folder(results_dir: Path) -> ResultsFolder:
-    """Where fleet runs are, beside the runs of this host."""
+    """Return the folder of all fleet runs, beside the runs of this host."""
     return ResultsFolder(results_dir / "fleet")
 
 
 def recorded(results_dir: Path, run: str | None) -> Path:
-    """The folder of a fleet run.
+    """Return the folder of a fleet run.
 
     Raises:
-        UsageError: if there is none of that name.
+        UsageError: if no run has that name.
     """
     return fleet_folder(results_dir).find(run)
 
 
 def is_worked_on(run_dir: Path) -> bool:
-    """Whether a controller is at work on a fleet run."""
+    """Return True if a controller is working on a fleet run."""
     if held(run_dir / LOCK):
         return True
-    # Another user's processes are not seen, nor another machine's: only the lock itself tells.
+    # Processes of other users or machines are not visible; only the lock itself shows them.
     with suppress(FileNotFoundError), (run_dir / LOCK).open("rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -58,13 +58,13 @@ _WHAT = "the fleet run's journal"
 
 
 class FleetRecord:
-    """The journal of a fleet run, as it is used for one. Safe to use from several threads.
+    """The journal of a fleet run. Safe to use from several threads.
 
-    Statuses are collected and written together: each write to the journal waits for the disk. A controller
-    that is killed loses those of the last moment; it finds them again on the hosts.
+    Statuses are collected and written together, because each write to the journal waits for the disk. If the
+    controller is killed, the latest ones are lost; the next controller gets them from the hosts.
 
     Args:
-        journal: the journal.
+        journal: the journal of the run.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -73,7 +73,7 @@ class FleetRecord:
         self._collected: dict[str, HostStatus] = {}
 
     def begin(self, assignment: Assignment) -> None:
-        """Keep what the run is to do; secrets are left out."""
+        """Store the assignment without its secrets."""
         fleet, secrets = assignment.fleet, assignment.secrets
         folders = host_folders([host.name for host in fleet.hosts])
         with host_errors(_WHAT):
@@ -89,25 +89,25 @@ class FleetRecord:
             )
 
     def hosts(self) -> list[FleetHost]:
-        """The hosts, in order."""
+        """Return the hosts, in order."""
         return [host_from_json(values) for values in self._journal.recall("hosts", [])]
 
     def statuses(self) -> dict[str, HostStatus]:
-        """Where each host stands."""
+        """Return the status of each host."""
         self.flush()
         names = [str(values["name"]) for values in self._journal.recall("hosts", [])]
         return {name: HostStatus.from_json(self._journal.recall(_key(name))) for name in names}
 
     def put(self, status: HostStatus) -> None:
-        """Keep where a host stands; ``flush`` writes it."""
+        """Store the status of a host; ``flush`` writes it."""
         with self._lock:
             self._collected[status.name] = status
 
     def flush(self) -> None:
-        """Write the statuses that were collected.
+        """Write the collected statuses.
 
         Raises:
-            HostError: if the journal cannot be written to.
+            HostError: if the journal cannot be written.
         """
         with self._lock:
             collected, self._collected = self._collected, {}
@@ -119,23 +119,23 @@ class FleetRecord:
                 )
 
     def recall(self, key: str, default: Any = None) -> Any:
-        """What was kept under a name."""
+        """Return the value that was stored under a key."""
         return self._journal.recall(key, default)
 
     def begin_again(self) -> None:
-        """Note that another controller takes the run up, and how long the earlier ones were at it."""
+        """Record that another controller resumes the run, and how long earlier ones worked on it."""
         self._journal.remember(worked_s=self.worked_s(), resumed=now().isoformat())
         self.end(None)
 
     def worked_s(self) -> float:
-        """Seconds in which a controller was at work on the run; when there was none does not count."""
+        """Return the seconds in which a controller worked on the run, without gaps between controllers."""
         began = self.recall("resumed") or self.recall("started")
         ended = self.recall("ended") or self.recall("seen") or began
         last = datetime.fromisoformat(ended) - datetime.fromisoformat(began)
         return float(self.recall("worked_s", 0.0)) + max(0.0, last.total_seconds())
 
     def end(self, exit_code: int | None, stopped: str = "") -> None:
-        """Keep how the run ended; None where it goes on."""
+        """Record how the run ended; None if it continues."""
         self.flush()
         with host_errors(_WHAT):
             self._journal.remember(
@@ -150,7 +150,7 @@ def _key(name: str) -> str:
 
 
 def host_folders(names: Sequence[str]) -> dict[str, str]:
-    """A folder's name for each host: its own, as far as a file's name can be that, and unique."""
+    """Return a unique folder name for each host: its own name, if that is a valid file name."""
     taken: set[str] = set()
     folders = {}
     for name in names:
@@ -164,12 +164,12 @@ def host_folders(names: Sequence[str]) -> dict[str, str]:
 
 
 def host_to_json(host: FleetHost) -> dict[str, Any]:
-    """A host as the journal keeps it: without its passwords."""
+    """Return a host as the journal stores it: without its passwords."""
     values = dataclasses.asdict(host)
     return {name: value for name, value in values.items() if name not in _SECRET_FIELDS}
 
 
 def host_from_json(values: Mapping[str, Any]) -> FleetHost:
-    """The inverse of ``host_to_json``."""
+    """Create a host from the values of ``host_to_json``."""
     lists = {name: tuple(values[name]) for name in ("identity_files", "groups")}
     return FleetHost(**{**values, **lists})

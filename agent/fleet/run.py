@@ -1,4 +1,4 @@
-"""A fleet run from the command line's wishes to its outcome; a resumed one goes on from its journal."""
+"""Starts, resumes, stops and retries fleet runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FinishedFleet:
-    """What is left of a fleet run: its folder, how it ended, ``fleet.json``."""
+    """The result of a fleet run: its folder, its exit code, and the content of ``fleet.json``."""
 
     run_dir: Path
     exit_code: ExitCode
@@ -49,12 +49,12 @@ class FinishedFleet:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What every command that works on a fleet needs.
+    """The inputs of every command that works on a fleet.
 
     Args:
-        credentials: passwords.
-        display: shows what happens.
-        ask_sudo_password: asks for a password that turned out to be needed; None where nobody can be asked.
+        credentials: passwords and passphrases.
+        display: shows the progress.
+        ask_sudo_password: asks for a sudo password that turned out to be needed; None if nobody can be asked.
     """
 
     credentials: Credentials
@@ -66,13 +66,13 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
     """Run a profile on hosts.
 
     Args:
-        fleet: what is to be done on which hosts.
+        fleet: the request: profile, hosts and options.
         wishes: passwords and the display.
 
     Raises:
         ProfileError: if the profile cannot be used.
         UsageError: if an option cannot be used, or a variable is not set.
-        HostError: if host keys are not known, or Slurm does not take the job.
+        HostError: if host keys are not known, or Slurm rejects the job.
     """
     request = fleet.request
     transport(fleet.options.via).check(fleet.options, fleet.hosts, request)
@@ -96,13 +96,13 @@ def start_fleet(fleet: FleetRequest, wishes: Wishes) -> FinishedFleet:
                 record.begin(assignment)
                 return _work(run_dir, assignment, record, wishes)
         except VcagentError:
-            if folder.latest_name() == run_id and not _has_begun(run_dir):  # it was refused
+            if folder.latest_name() == run_id and not _has_begun(run_dir):  # the run was refused
                 folder.point_latest(before)
             raise
 
 
 def _has_begun(run_dir: Path) -> bool:
-    """Whether a run was brought to any host."""
+    """Return True if the run reached any host."""
     with Journal(run_dir / JOURNAL) as journal:
         return any(status.starts or status.bundle for status in FleetRecord(journal).statuses().values())
 
@@ -115,32 +115,32 @@ def resume_fleet(
     *,
     accept_new_host_keys: bool = False,
 ) -> FinishedFleet:
-    """Go on with a fleet run whose controller ended, or gave hosts up, before these were done.
+    """Resume a fleet run whose controller ended or gave up hosts before they had finished.
 
     Args:
         results_dir: the folder of all runs.
         run: the fleet run; None for the latest.
-        parameters: secrets that were given with ``--parameters`` and were not kept.
+        parameters: secret parameters that were given with ``--parameters`` and were not stored.
         wishes: passwords and the display.
-        accept_new_host_keys: whether unknown host keys are written down and trusted.
+        accept_new_host_keys: whether unknown host keys are trusted and saved.
 
     Raises:
-        UsageError: if there is no such run, it is complete, or a secret is to be given again.
+        UsageError: if the run does not exist, is complete, or a secret must be given again.
     """
     run_dir = recorded(results_dir, run)
-    require_trust(run_dir, "run folder", "--results-dir, and start the profile anew")
+    require_trust(run_dir, "run folder", "--results-dir, and start the profile again")
     forget_stop(run_dir)
     with ResultsFolder(run_dir).locked(run_dir.name), Journal(run_dir / JOURNAL) as journal:
         record = FleetRecord(journal)
         if record.recall("kind") != "fleet":
             raise UsageError(
-                f"{run_dir} is no fleet run", remedy="vcagent resume goes on with a host's own run"
+                f"{run_dir} is not a fleet run", remedy="to resume a run of this host: vcagent resume"
             )
         given_up = [status for status in record.statuses().values() if status.may_go_on]
         if record.recall("exit_code") in (ExitCode.OK, ExitCode.FLEET_PARTIAL) and not given_up:
             raise UsageError(
                 f"fleet run {run_dir.name} is complete",
-                remedy=f"vcagent fleet retry {run_dir.name} tries its failed hosts again",
+                remedy=f"to try its failed hosts again: vcagent fleet retry {run_dir.name}",
             )
         fleet = _recalled(record, record.hosts(), parameters, accept_new_host_keys=accept_new_host_keys)
         transport(fleet.options.via).check(fleet.options, fleet.hosts, fleet.request)
@@ -155,12 +155,12 @@ def resume_fleet(
 
 @dataclass(frozen=True)
 class StoppedFleet:
-    """What came of the wish to stop.
+    """The result of a stop request.
 
     Args:
         run_dir: the fleet run's folder.
-        hosts: the hosts whose runs are to end, or did.
-        finished: how the fleet run stands now; None where a controller at work ends them.
+        hosts: the hosts whose runs are to end, or have ended.
+        finished: the result of the fleet run; None if a running controller ends the runs.
     """
 
     run_dir: Path
@@ -169,19 +169,19 @@ class StoppedFleet:
 
 
 def stop_fleet(results_dir: Path, run: str | None, limit: str, wishes: Wishes) -> StoppedFleet:
-    """End the runs on hosts, and start no other: by the controller at work, or from here where there is none.
+    """End the runs on hosts and start no others: through the running controller, or directly without one.
 
-    What the hosts have done by then comes home.
+    The results so far are copied to the controller.
 
     Args:
         results_dir: the folder of all runs.
         run: the fleet run; None for the latest.
-        limit: which hosts; empty for all.
+        limit: a host pattern; empty for all.
         wishes: passwords and the display.
 
     Raises:
-        UsageError: if there is no such run, or nothing to stop.
-        HostError: if the controller at work does not answer.
+        UsageError: if the run does not exist, or there is nothing to stop.
+        HostError: if the running controller does not answer.
     """
     run_dir = recorded(results_dir, run)
     with Journal(run_dir / JOURNAL) as journal:
@@ -210,10 +210,10 @@ def stop_fleet(results_dir: Path, run: str | None, limit: str, wishes: Wishes) -
 
 
 def _to_stop(record: FleetRecord, limit: str, run: str) -> list[str]:
-    """The hosts that are meant and have not ended.
+    """Return the selected hosts that have not ended.
 
     Raises:
-        UsageError: if there is none.
+        UsageError: if there are none.
     """
     hosts = {host.name: host for host in record.hosts()}
     groups: dict[str, tuple[str, ...]] = {"all": tuple(hosts)}
@@ -225,18 +225,18 @@ def _to_stop(record: FleetRecord, limit: str, run: str) -> list[str]:
     left = [name for name in chosen if not statuses[name].phase.is_final or statuses[name].may_go_on]
     if not left:
         raise UsageError(
-            f"nothing to stop: {count_of(len(chosen), 'host')} of {run} ended already",
-            remedy=f"vcagent fleet status {run} shows them",
+            f"nothing to stop: {count_of(len(chosen), 'host')} of {run} already ended",
+            remedy=f"to see them: vcagent fleet status {run}",
         )
     return left
 
 
 def _end_runs(run_dir: Path, record: FleetRecord, names: Sequence[str], wishes: Wishes) -> ExitCode:
-    """End runs that a controller which is gone has started."""
+    """End runs that an earlier controller started."""
     if not names:
         return ExitCode.FLEET_PARTIAL
     hosts = [host for host in record.hosts() if host.name in names]
-    # What the hosts were to do is of no matter any more: no secret of it has to be given again.
+    # The request is no longer needed, so its secrets do not have to be given again.
     request = RunRequest.from_json({**record.recall("request"), "parameters": {}}, {})
     fleet = FleetRequest(hosts, request, FleetOptions.from_json(record.recall("options")))
     transport(fleet.options.via).check(fleet.options, hosts, request)
@@ -258,24 +258,24 @@ def retry_fleet(
     *,
     accept_new_host_keys: bool = False,
 ) -> FinishedFleet:
-    """Run again, as a new fleet run, on the hosts that failed, were not reached or not started.
+    """Start a new fleet run on the hosts that failed, were unreachable, or were not started.
 
     Args:
         results_dir: the folder of all runs.
         run: the fleet run; None for the latest.
-        parameters: secrets that were given with ``--parameters`` and were not kept.
+        parameters: secret parameters that were given with ``--parameters`` and were not stored.
         wishes: passwords and the display.
-        accept_new_host_keys: whether unknown host keys are written down and trusted.
+        accept_new_host_keys: whether unknown host keys are trusted and saved.
 
     Raises:
-        UsageError: if there is no such run, or no host to try again.
+        UsageError: if the run does not exist, or has no host to try again.
     """
     run_dir = recorded(results_dir, run)
     failed = run_dir / FAILED_FILE
     if not failed.is_file():
         raise UsageError(
             f"fleet run {run_dir.name} has no failed hosts",
-            remedy=f"vcagent fleet status {run_dir.name} tells how it stands",
+            remedy=f"to see its status: vcagent fleet status {run_dir.name}",
         )
     hosts = limited(read_inventory([str(failed)]), "")
     with Journal(run_dir / JOURNAL) as journal:
@@ -303,10 +303,10 @@ def _recalled(
     *,
     accept_new_host_keys: bool = False,
 ) -> FleetRequest:
-    """What an earlier run was to do, on these hosts; a parameter that was secret is to be given again.
+    """Return the request of an earlier run for these hosts; secret parameters must be given again.
 
     Raises:
-        UsageError: if one is not.
+        UsageError: if a secret is missing.
     """
     options = FleetOptions.from_json(record.recall("options"))
     return FleetRequest(
@@ -318,14 +318,14 @@ def _recalled(
 
 
 def _with_secrets(hosts: Iterable[FleetHost], parameters: Mapping[str, str]) -> list[FleetHost]:
-    """Hosts as they were kept, without parameters that were not."""
+    """Return the hosts with the secret parameters that were not stored."""
     complete = []
     for host in hosts:
         lost = [name for name, value in host.parameters.items() if MASK in value]
         if missing := [name for name in lost if canonical(name) not in map(canonical, parameters)]:
             raise UsageError(
-                f"host {host.name} has the parameter {missing[0]}, which is secret and was not kept",
-                remedy=f'give it again for all: --parameters "{missing[0]}=…"',
+                f"host {host.name} has the parameter {missing[0]}, which is secret and was not stored",
+                remedy=f'give it again, for all hosts: --parameters "{missing[0]}=…"',
             )
         kept = {name: value for name, value in host.parameters.items() if name not in lost}
         complete.append(dataclasses.replace(host, parameters=kept))

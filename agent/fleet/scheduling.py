@@ -1,7 +1,7 @@
-"""Many tasks at once: each works in one of a few threads, and costs none while it waits.
+"""Runs many tasks in a few threads; a task uses no thread while it waits.
 
-A task is a generator. What it does between two ``yield`` runs in a thread of the pool; it yields a ``Wait``,
-and goes on when there is something to read or its time is over. So a host that hangs keeps nobody waiting.
+A task is a generator. Its code between two ``yield`` runs in a thread of the pool. It yields a ``Wait``, and
+continues when there is something to read or the time is over. So a host that hangs delays no other host.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _LONGEST_WAIT_S = 3600.0
 
 @dataclass(frozen=True)
 class Wait:
-    """What a task waits for.
+    """A condition that a task waits for.
 
     Args:
-        seconds: how long at most.
-        file: a descriptor; None to wait for time alone.
-        write: whether it is to be written to, not read from.
+        seconds: the longest time to wait.
+        file: a file descriptor; None to wait for the time alone.
+        write: whether to wait until it can be written to, instead of read from.
     """
 
     seconds: float
@@ -40,7 +40,7 @@ class Wait:
 
 if TYPE_CHECKING:
     Task = Generator[Wait, bool, T]
-    """Yields what it waits for; is told whether the file became ready. Returns its result."""
+    """A generator that yields its waits and receives True if the file became ready; it returns a result."""
 else:
     Task = dict
 
@@ -55,10 +55,10 @@ class _Running:
 
 
 class Scheduler:
-    """Runs tasks in a bounded number of threads.
+    """Runs tasks in a limited number of threads.
 
     Args:
-        workers: how many tasks work at the same time.
+        workers: the number of threads.
     """
 
     def __init__(self, workers: int) -> None:
@@ -78,7 +78,7 @@ class Scheduler:
 
         Args:
             task: the task.
-            ended: called in the thread of ``run`` with its result or its error; may start others.
+            ended: called in the thread of ``run`` with the task's result or error; may start other tasks.
         """
         running = _Running(task, ended)  # type: ignore[arg-type]
         self._running.add(id(running))
@@ -88,11 +88,11 @@ class Scheduler:
         """Work until all tasks have ended.
 
         Args:
-            each: called now and then; ends the work if it returns False.
-            every_s: how often, in seconds.
+            each: called at regular intervals; the work ends if it returns False.
+            every_s: the interval in seconds.
 
         Returns:
-            Whether all tasks have ended.
+            True if all tasks have ended.
         """
         looked = 0.0
         while self._running:
@@ -110,14 +110,14 @@ class Scheduler:
             now = time.monotonic()
             while self._due and self._due[0][0] <= now:
                 until, _, running = heapq.heappop(self._due)
-                if running.until == until:  # it waits for nothing newer
+                if running.until == until:  # it has not begun another wait
                     self._resume(running, ready=False)
             while self._yielded:
                 self._take(*self._yielded.popleft())
         return True
 
     def close(self) -> None:
-        """Let the threads go; what still works in them is not waited for."""
+        """Shut the threads down without waiting for tasks that still work in them."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._selector.close()
 
@@ -127,7 +127,7 @@ class Scheduler:
             wait = next(running.task) if first else running.task.send(ready)
         except StopIteration as end:
             value = end.value
-        except BaseException as caught:  # noqa: BLE001 - it is the task's owner who judges it
+        except BaseException as caught:  # noqa: BLE001 - handled by the task's owner
             error = caught
         self._yielded.append((running, wait, value, error))
         os.write(self._wake_write, b"\0")
@@ -154,7 +154,7 @@ class Scheduler:
 
 
 def run_task(task: Task[T]) -> T:
-    """Run one task here, waiting where it waits."""
+    """Run one task in this thread; block whenever it waits."""
     ready = None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Where each host of a fleet run stands, as the fleet's journal keeps it."""
+"""The status of each host of a fleet run, as the fleet's journal stores it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class HostPhase(str, Enum):
-    """What is going on with a host."""
+    """The phase of a host."""
 
     WAITING = "waiting"
     CONNECTING = "connecting"
     QUEUED = "queued"
-    """In a queue, for others to be done."""
+    """Waiting in a queue for other jobs."""
     PREPARING = "preparing"
     RUNNING = "running"
     REBOOTING = "rebooting"
     LOST = "lost"
-    """Not heard of for the moment."""
+    """Temporarily unreachable."""
     GATHERING = "gathering"
     DONE = "done"
     FAILED = "failed"
@@ -33,35 +33,35 @@ class HostPhase(str, Enum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will happen."""
+        """True if the phase is final."""
         return self in (HostPhase.DONE, HostPhase.FAILED, HostPhase.UNREACHED, HostPhase.SKIPPED)
 
 
 @dataclass(frozen=True)
 class HostStatus:
-    """A host's standing; times are ISO 8601 in UTC.
+    """The status of a host; times are ISO 8601 in UTC.
 
     Args:
         name: the host's name in the inventory.
-        folder: its folder in the fleet run's ``hosts``.
-        phase: what is going on.
-        step: what the run on the host is at.
-        message: the last that it said.
-        started: when the run was started there.
-        ended: when the host was done with, however.
+        folder: the host's folder in the fleet run's ``hosts``.
+        phase: the current phase.
+        step: the current step of the run on the host.
+        message: the latest progress message.
+        started: the time when the run was started on the host.
+        ended: the time when work on the host ended, for any reason.
         exit_code: the run's exit code.
         verdict: VALID, INVALID, FAILED or None.
-        reason: why it failed, with the remedy.
-        python: the host's Python; empty while that is not known.
-        platform: what bundle it takes.
-        sudo: how sudo is used there.
+        reason: the reason for a failure, with the remedy.
+        python: the host's Python; empty if not known yet.
+        platform: the platform of the bundle that the host needs.
+        sudo: how sudo is used on the host.
         run_dir: the run's folder on the host.
         bundle: the bundle that runs it.
-        boot: the boot of the host in which it was last heard of.
-        starts: how often the agent was started there.
-        job: the job that runs it, where a queue does.
-        duration_s: how long the run took there, as the host says; None where that is not known.
-        warning: what people should know of the host although it works, such as a wrong clock.
+        boot: the boot id of the host at the last contact.
+        starts: the number of times that the agent was started on the host.
+        job: the id of the job that runs the agent, if a queue does.
+        duration_s: the duration of the run by the host's clock; None if unknown.
+        warning: a problem of the host that does not stop the run, such as a wrong clock.
     """
 
     name: str
@@ -87,25 +87,25 @@ class HostStatus:
 
     @property
     def base(self) -> str:
-        """Our folder on the host, in which runs and bundles are."""
+        """The agent's folder on the host, which contains runs and bundles."""
         return self.run_dir.rsplit("/runs/", 1)[0]
 
     @property
     def may_go_on(self) -> bool:
-        """Whether it was given up while a run may be at work there, whose results can still come home."""
+        """True if the host was given up although a run may be active, whose results can still be copied."""
         return self.phase is HostPhase.UNREACHED and bool(self.starts or self.bundle)
 
     @property
     def is_good(self) -> bool:
-        """Whether the run there ended, and its result counts."""
+        """True if the run on the host succeeded and its result counts."""
         return self.phase is HostPhase.DONE and self.exit_code == ExitCode.OK
 
     def to_json(self) -> dict[str, Any]:
-        """Values that JSON can carry."""
+        """Return values that JSON can represent."""
         return {**dataclasses.asdict(self), "phase": self.phase.value}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> HostStatus:
-        """The inverse of ``to_json``; what else is told of a host in ``fleet.json`` is passed over."""
+        """Create the status from the values of ``to_json``; other fields of ``fleet.json`` are ignored."""
         own = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
         return cls(**{**own, "phase": HostPhase(values["phase"])})

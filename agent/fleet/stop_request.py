@@ -1,4 +1,4 @@
-"""How a controller at work is told to end the runs on hosts: by a file in the fleet run's folder."""
+"""Asks a running controller to end the runs on hosts, through a file in the fleet run's folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TAKEN_S = 30.0
 
 
 def forget_stop(run_dir: Path) -> None:
-    """Remove a request that was meant for an earlier controller, before another one begins."""
+    """Remove a request that was meant for an earlier controller, before a new one begins."""
     if not is_worked_on(run_dir):
         (run_dir / STOP_FILE).unlink(missing_ok=True)
 
@@ -36,17 +36,17 @@ def taken_stop(path: Path) -> list[str]:
 
 
 def ask_to_stop(run_dir: Path, hosts: Sequence[str]) -> bool:
-    """Ask the controller at work to end the runs on hosts.
+    """Ask the running controller to end the runs on hosts.
 
     Args:
         run_dir: the fleet run's folder.
         hosts: the names of the hosts.
 
     Returns:
-        Whether it has taken the request; False if no controller is at work.
+        True if the controller has taken the request; False if no controller is running.
 
     Raises:
-        HostError: if a controller is at work and does not take it.
+        HostError: if a controller is running but does not take the request.
     """
     path = run_dir / STOP_FILE
     until = time.monotonic() + _TAKEN_S
@@ -59,7 +59,7 @@ def ask_to_stop(run_dir: Path, hosts: Sequence[str]) -> bool:
             path.unlink(missing_ok=True)
             raise HostError(
                 f"the controller of {run_dir.name} did not take the request within {_TAKEN_S:g} s",
-                remedy="it may wait for a password: see its terminal",
+                remedy="it may be waiting for a password: check its terminal",
             )
         time.sleep(0.1)
     return True

@@ -1,4 +1,4 @@
-"""What a fleet run says at its end."""
+"""Prints the summary at the end of a fleet run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MOST_ROWS = 60
 
 
 def render_fleet(description: Mapping[str, Any], console: Console) -> None:
-    """Print the hosts, the spread of each headline metric, and who is sick.
+    """Print the hosts, the distribution of each headline metric, and the sick hosts.
 
     Args:
         description: ``fleet.json``.
-        console: where to.
+        console: the console to print to.
     """
     from rich.table import Table
     from rich.text import Text
@@ -50,7 +50,7 @@ def render_fleet(description: Mapping[str, Any], console: Console) -> None:
 
 
 def print_reasons(statuses: Sequence[HostStatus], console: Console) -> None:
-    """Print why hosts failed, whole and with what to do; equal reasons once, with their hosts."""
+    """Print the full reasons and remedies of failed hosts; equal reasons once, with their hosts."""
     from rich.text import Text
 
     for group in reason_groups(statuses):
@@ -63,7 +63,7 @@ def print_reasons(statuses: Sequence[HostStatus], console: Console) -> None:
 
 
 def _defect(defect: Mapping[str, Any]) -> str:
-    """One line: what was measured, and what is normal."""
+    """Return one line with the measured and the normal value."""
     told = f"{defect['category']}: {defect['metric'] or defect['criteria']}"
     if defect["value"] is None or defect["baseline"] is None:
         return told

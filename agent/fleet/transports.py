@@ -1,7 +1,7 @@
-"""The ways to reach the hosts of a fleet; each is imported when it is taken.
+"""The transports that reach the hosts of a fleet; each is imported only when it is used.
 
-Another distribution adds one by an entry point of the group ``vcagent.transports`` that names a subclass of
-``Transport``.
+Another distribution adds a transport with an entry point of the group ``vcagent.transports`` that names a
+subclass of ``Transport``.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Transport(ABC):
 
     @abstractmethod
     def check(self, options: FleetOptions, hosts: Iterable[FleetHost], request: RunRequest) -> None:
-        """See whether this controller can use it, before any host is asked.
+        """Check that this controller can use the transport, before any host is contacted.
 
         Raises:
-            UsageError: if something is missing that it needs, or it cannot do what is asked for.
+            UsageError: if a requirement is missing, or the transport does not support an option.
         """
 
     @abstractmethod
     def way(self, around: Surroundings, credentials: Credentials) -> Way:
-        """Return the way to the hosts of one fleet run.
+        """Return the object that reaches the hosts of one fleet run.
 
         Args:
             around: what all hosts of the run share.
@@ -52,7 +52,7 @@ class Transport(ABC):
 
 
 class SshTransport(Transport):
-    """Over SSH, by Fabric and paramiko."""
+    """Reaches hosts over SSH, with Fabric and paramiko."""
 
     @override
     def check(self, options: FleetOptions, hosts: Iterable[FleetHost], request: RunRequest) -> None:
@@ -69,19 +69,21 @@ class SshTransport(Transport):
 
 
 class SlurmTransport(Transport):
-    """Through Slurm: a job array whose tasks run the agent."""
+    """Reaches hosts through Slurm: the tasks of a job array run the agent."""
 
     @override
     def check(self, options: FleetOptions, hosts: Iterable[FleetHost], request: RunRequest) -> None:
         if shutil.which("sbatch") is None:
             raise UsageError(
-                "--via slurm: there is no sbatch here",
-                remedy="start it where jobs are submitted: on a login node",
+                "--via slurm: sbatch is not installed here",
+                remedy="run vcagent on a login node, where jobs are submitted",
             )
         if options.sudo or any(host.sudo for host in hosts):
-            raise UsageError("--via slurm: a job is whoever submits it, and never root through sudo")
+            raise UsageError("--via slurm: a job runs as the user who submits it and cannot use sudo")
         if request.allow_reboot:
-            raise UsageError("--via slurm: a job cannot reboot its node and go on", remedy="leave --yes out")
+            raise UsageError(
+                "--via slurm: a job cannot reboot its node and continue", remedy="leave --yes out"
+            )
 
     @override
     def way(self, around: Surroundings, credentials: Credentials) -> Way:
@@ -107,7 +109,7 @@ def transport(name: str) -> Transport:
     """Return the transport of this name.
 
     Raises:
-        UsageError: if there is none, or it cannot be loaded.
+        UsageError: if no transport has this name, or it cannot be loaded.
     """
     if own := _OWN.get(canonical(name)):
         return own()

@@ -1,4 +1,4 @@
-"""Which hosts start when: a canary first, then batches, and none any more when too many failed."""
+"""Decides when hosts start: first a canary, then batches, and none after too many failures."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def share_of(text: str, count: int, option: str) -> int | None:
-    """A number, or a share of a number such as ``25%``, rounded up; None if nothing is given.
+    """Parse a number, or a share such as ``25%`` of the count, rounded up; None if the text is empty.
 
     Raises:
-        UsageError: if it is neither.
+        UsageError: if the text is neither a number nor a share.
     """
     if not text:
         return None
@@ -34,10 +34,10 @@ class Waves:
     """The order in which hosts start.
 
     Args:
-        hosts: their names, in order.
-        canary: how many go first, alone.
-        batch: how many run at the same time; None for all.
-        max_failures: more failed hosts than this, and no other starts; None for no limit.
+        hosts: the names of the hosts, in order.
+        canary: the number of hosts that start first, alone.
+        batch: the number of hosts that run at the same time; None for all.
+        max_failures: the number of failed hosts after which no other starts; None for no limit.
     """
 
     hosts: Sequence[str]
@@ -48,13 +48,13 @@ class Waves:
     def next(
         self, started: set[str], ended: set[str], failed: set[str], ready: AbstractSet[str] | None = None
     ) -> list[str]:
-        """The hosts that start now.
+        """Return the hosts that start now.
 
         Args:
-            started: those that have started, ended ones among them.
-            ended: those that have ended.
-            failed: those of them that failed.
-            ready: those that can be started; None for all.
+            started: the hosts that have started, including those that have ended.
+            ended: the hosts that have ended.
+            failed: the hosts that have failed.
+            ready: the hosts that can be started; None for all.
         """
         if self.stopped(failed):
             return []
@@ -65,7 +65,7 @@ class Waves:
         return waiting[: self._room(started, ended)]
 
     def stopped(self, failed: set[str]) -> str:
-        """Why no other host starts; empty while others do."""
+        """Return the reason why no other host starts; empty if others may start."""
         if bad := [host for host in self.hosts[: self.canary] if host in failed]:
             return f"the canary failed: {', '.join(bad)}"
         if self.max_failures is not None and len(failed) > self.max_failures:

@@ -1,1 +1,1 @@
-"""Disks: formatting and mounting."""
+"""Formats and mounts disks."""

@@ -1,4 +1,4 @@
-"""Makes file systems on empty disks that the profile names, and on no others."""
+"""Creates file systems on empty disks that the profile names, and on no other disk."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _MAKE = {
     "ext4": ("mkfs.ext4", "-q", "-m", "0", "-L", _LABEL),
     "xfs": ("mkfs.xfs", "-q", "-L", _LABEL),
 }
-"""Without -F or -f: the programs themselves refuse a device that is in use."""
+"""The format commands, without -F or -f: the programs themselves refuse a device that is in use."""
 
 
 class FormatDisksParameters(ComponentParameters):
-    """VirtualClient's parameters (FormatDisks.cs), and the disks by name."""
+    """VirtualClient's parameters (FormatDisks.cs), and the list of disks."""
 
     disks: tuple[str, ...] = Field((), description="The disks to format: /dev/nvme1n1, or /dev/disk/by-id/….")
-    file_system: Literal["ext4", "xfs"] = Field("ext4", description="What to make on them.")
+    file_system: Literal["ext4", "xfs"] = Field("ext4", description="The file system to create.")
     initialize_disks_in_parallel: bool = Field(
-        default=False, description="VirtualClient's; one after the other here."
+        default=False, description="Accepted from VirtualClient; disks are always formatted one by one."
     )
-    disk_filter: str = Field("", description="VirtualClient's; no filter formats a disk here.")
+    disk_filter: str = Field("", description="Accepted from VirtualClient; a filter never formats a disk.")
     force: bool = Field(
-        default=False, description="VirtualClient's; a disk that is not empty is refused all the same."
+        default=False, description="Accepted from VirtualClient; disks that are not empty are still refused."
     )
 
     @field_validator("disks", mode="before")
@@ -50,9 +50,9 @@ class FormatDisksParameters(ComponentParameters):
 
 
 class FormatDisks(Dependency):
-    """Has a file system on each disk that is named: on the whole disk, without a partition table.
+    """Creates a file system on each named disk: on the whole disk, without a partition table.
 
-    Where that is cut short there is no half-made state: the programs write the superblock last.
+    An interrupted format leaves no half-made file system: the programs write the superblock last.
     """
 
     changes_host = True
@@ -61,7 +61,7 @@ class FormatDisks(Dependency):
     parameters: FormatDisksParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Format what is named and empty; refuse what is named and not empty."""
+        """Format the named disks that are empty; refuse named disks that are not."""
         if not self.parameters.disks:
             return Plan(nothing_to_do="no disk is named under Disks, and vcagent formats none but those")
         steps, refusals = [], []
@@ -90,7 +90,7 @@ class FormatDisks(Dependency):
         return Plan(tuple(steps))
 
     def _is_made(self, device: BlockDevice, facts: Facts) -> bool:
-        """Whether the whole device holds the file system that is wished for, and nothing else."""
+        """Return True if the whole device contains the requested file system and nothing else."""
         if device.children:
             return False
         found = facts[signatures(device.path)]
@@ -128,7 +128,7 @@ class FormatDisks(Dependency):
         return Step(f"format-{device.name.replace('/', '-')}", reason, run, shlex.join(command), holds)
 
     def _look_again(self, context: StepContext, device: BlockDevice) -> None:
-        """The last look before it is too late: at what is on the disk, and whether anybody holds it."""
+        """Check again, just before formatting, that the disk is empty and not in use."""
         facts = context.facts.fresh()
         now = device_named(facts[DISKS], device.path)
         reason = why_not_empty(now, facts[signatures(device.path)]) if now else "it is gone"
@@ -136,7 +136,8 @@ class FormatDisks(Dependency):
             reason = "it is another disk than the one that was planned for"
         if not reason:
             try:
-                # A block device that is mounted or part of something cannot be opened so (open(2)).
+                # A block device that is mounted or part of another device cannot be opened this way
+                # (open(2)).
                 os.close(os.open(device.path, os.O_RDONLY | os.O_EXCL))
             except OSError as error:
                 reason = f"it is in use: {error.strerror}"

@@ -1,4 +1,4 @@
-"""Mounts the file systems of disks that a filter chooses."""
+"""Mounts the file systems of disks that a filter selects."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _NOT_MOUNTED = frozenset(
     {"swap", "LVM2_member", "linux_raid_member", "zfs_member", "crypto_LUKS", "mpath_member", "bcache"}
     | {"ceph_bluestore", "gpt", "dos", "PMBR", "atari"}
 )
-"""Signatures of what is no file system that can be mounted."""
+"""Signatures that are not file systems to mount."""
 
 
 class MountDisksParameters(ComponentParameters):
     """VirtualClient's parameters (MountDisks.cs), and Fstab and MountOptions."""
 
-    disk_filter: str = Field("OSDisk:false", description="Which disks: BiggestSize, SizeGreaterThan:1000gb.")
-    mount_point_prefix: str = Field("", description="What a mount point's name begins with; by default mnt.")
+    disk_filter: str = Field("OSDisk:false", description="The disks: BiggestSize, SizeGreaterThan:1000gb.")
+    mount_point_prefix: str = Field("", description="The start of each mount point's name; by default mnt.")
     mount_location: str = Field("/", description="The folder of the mount points.")
-    mount_options: str = Field("defaults", pattern=r"^[^\s]+$", description="As mount -o takes them.")
-    fstab: bool = Field(default=False, description="Whether /etc/fstab mounts them after a reboot as well.")
+    mount_options: str = Field("defaults", pattern=r"^[^\s]+$", description="Options of mount -o.")
+    fstab: bool = Field(default=False, description="Whether /etc/fstab mounts them after a reboot.")
 
     @field_validator("disk_filter")
     @classmethod
@@ -50,7 +50,7 @@ class MountDisksParameters(ComponentParameters):
 
 @dataclass(frozen=True)
 class _Volume:
-    """A file system that may be mounted."""
+    """A file system that can be mounted."""
 
     device: BlockDevice
     kind: str
@@ -59,12 +59,12 @@ class _Volume:
 
     @property
     def line(self) -> str:
-        """What names it in /etc/fstab and to mount."""
+        """The text that identifies it in /etc/fstab and for mount."""
         return f"UUID={self.uuid}"
 
 
 class MountDisks(Dependency):
-    """Has every file system of the chosen disks mounted; those that are mounted stay where they are."""
+    """Mounts every file system of the selected disks; mounted ones stay where they are."""
 
     changes_host = True
     lifts = frozenset({LiftedBy.PATH, LiftedBy.SPACE, LiftedBy.SYSTEM})
@@ -72,7 +72,7 @@ class MountDisks(Dependency):
     parameters: MountDisksParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Mount what is not mounted, by its UUID; nothing of the disk that the operating system is on."""
+        """Mount unmounted file systems by UUID, except those of the disk with the operating system."""
         disks = filter_disks(facts[DISKS], self.parameters.disk_filter)
         if not disks:
             sizes = ", ".join(
@@ -111,7 +111,7 @@ class MountDisks(Dependency):
 
     @staticmethod
     def _leaves(disks: tuple[BlockDevice, ...]) -> list[BlockDevice]:
-        """What may hold a file system: of each disk that is not the system's, what nothing is built on."""
+        """Return the devices that may contain a file system: those without children, except system disks."""
         leaves = {
             device.path: device
             for disk in disks
@@ -137,7 +137,7 @@ class MountDisks(Dependency):
         return _Volume(device, kind, uuid, mounted or (Path(entry) if entry else self._target(device)))
 
     def _target(self, device: BlockDevice) -> Path:
-        """``/mnt_dev_sdc1`` for ``/dev/sdc1``, as VirtualClient names it."""
+        """Return the mount point, such as ``/mnt_dev_sdc1`` for ``/dev/sdc1``, as VirtualClient names it."""
         name = f"{self.parameters.mount_point_prefix or 'mnt'}{device.path.replace('/', '_')}"
         return Path("/") / self.parameters.mount_location / name
 
@@ -183,7 +183,7 @@ class MountDisks(Dependency):
 
     def _fstab_step(self, volume: _Volume) -> Step:
         target = str(volume.target).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
-        # nofail: a host whose data disk is gone boots all the same (systemd.mount(5)).
+        # nofail: a host without its data disk still boots (systemd.mount(5)).
         line = f"{volume.line} {target} {volume.kind} {self.parameters.mount_options},nofail 0 2"
 
         def run(_: StepContext) -> StepOutcome:
@@ -204,7 +204,7 @@ class MountDisks(Dependency):
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
-        """Unmount what was mounted, where it still is that file system; remove the line from /etc/fstab."""
+        """Unmount a file system if it is still the one that was mounted; remove the line from /etc/fstab."""
         if "line" in values:
             return _undo_line(values["line"], facts)
         target, uuid = values["target"], values["uuid"]
@@ -236,7 +236,7 @@ def _undo_line(line: str, facts: Facts) -> Plan:
 
 
 def _fstab() -> str:
-    """The table's text; bytes that are no UTF-8 stay as they are when it is written again."""
+    """Return the text of the table; bytes that are not UTF-8 survive when it is written again."""
     return FSTAB.read_text(encoding="utf-8", errors="surrogateescape") if FSTAB.exists() else ""
 
 
@@ -245,7 +245,7 @@ def _plain(device: BlockDevice) -> str:
 
 
 def _entry(fstab: str, source: str) -> str:
-    """Where /etc/fstab mounts a source (fstab(5)); empty where it does not."""
+    """Return the mount point of a source in /etc/fstab (fstab(5)); empty if it has none."""
     for line in fstab.splitlines():
         fields = line.split()
         if len(fields) > 1 and fields[0].replace('"', "") == source and fields[1].startswith("/"):

@@ -1,4 +1,4 @@
-"""Docker's command line: how it is called by whom, and what to do about what it answers."""
+"""Runs Docker's command line with the right group, and knows remedies for its errors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ REMEDIES = (
     (r"docker\.service is masked", "allow it to start: systemctl unmask docker.service docker.socket"),
     *((failure.pattern, failure.remedy) for failure in FAILURES),
 )
-"""What Docker, its service and NVIDIA's runtime say, and what to do about it."""
+"""Errors of Docker, its service and NVIDIA's runtime, with their remedies."""
 
 
 def docker_command(arguments: Sequence[str], facts: Facts) -> list[str]:
-    """The command line that calls Docker with the rights that this user has by now.
+    """Return the command line that calls Docker with the current rights of this user.
 
-    A process keeps the groups that it was started with: where the agent's user was added to the group
-    ``docker`` since, ``sg`` starts the command with it, and nobody must log in anew.
+    A process keeps the groups that it was started with. If the agent's user was added to the group ``docker``
+    later, ``sg`` starts the command with it, so that nobody has to log in again.
     """
     command = ["docker", *arguments]
     if facts[ROOT] or "docker" in facts[PROCESS_GROUPS]:
@@ -44,19 +44,19 @@ def docker_command(arguments: Sequence[str], facts: Facts) -> list[str]:
 
 
 def as_user(command: Sequence[str], name: str) -> list[str]:
-    """The command line by which root starts a command for a user, with the groups that he has now."""
+    """Return a command line by which root runs a command for a user, with the user's current groups."""
     return ["setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups", "--reset-env", "--", *command]
 
 
 def docker_remedy(output: str, log: object) -> str:
-    """What to do about an answer; where nothing is known of it, the log."""
+    """Return the remedy for an error; if it is unknown, point to the log."""
     return remedy_among(REMEDIES, output) or f"all of its output is in {log}"
 
 
 def run_docker(
     context: StepContext, command: Sequence[str], *, timeout_s: float | None = None
 ) -> ProcessResult:
-    """Run a command of Docker's, its service's or its toolkit's.
+    """Run a command of Docker, its service or its toolkit.
 
     Raises:
         DependencyFailedError: if it fails; with the end of its output and a remedy.

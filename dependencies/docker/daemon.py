@@ -1,4 +1,4 @@
-"""Docker's daemon.json: what is there is kept, what is wished for is merged in, nothing half-written."""
+"""Changes Docker's daemon.json: keeps existing settings, merges new ones, replaces the file atomically."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def require_readable(config: DaemonConfig) -> Mapping[str, Any]:
-    """The settings of a daemon.json.
+    """Return the settings of a daemon.json.
 
     Raises:
-        HostError: if it is malformed; it is never touched then.
+        HostError: if the file is malformed; it is not changed then.
     """
     if config.settings is None:
         raise HostError(
@@ -35,10 +35,10 @@ def require_readable(config: DaemonConfig) -> Mapping[str, Any]:
 
 
 def merged(settings: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with a wish merged in: objects key by key, in their order; everything else stays.
+    """Return the settings with a wish merged in: objects key by key, in order; other settings stay.
 
     Raises:
-        HostError: if a value is in the way that is of another kind.
+        HostError: if an existing value has a different type.
     """
     result = dict(copy.deepcopy(settings))
     for key, value in wish.items():
@@ -56,7 +56,7 @@ def merged(settings: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, An
 
 
 def changes(settings: Mapping[str, Any], wish: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """What a merge would change: ``runtimes.nvidia is missing``, ``default-runtime is runc, not nvidia``."""
+    """Return a merge's changes: ``runtimes.nvidia is missing``, ``default-runtime is runc, not nvidia``."""
     found = []
     for key, value in wish.items():
         name = f"{prefix}{key}"
@@ -70,7 +70,7 @@ def changes(settings: Mapping[str, Any], wish: Mapping[str, Any], prefix: str = 
 
 
 def overwritten(settings: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, Any]:
-    """What a merge would replace, to be put back by ``without``; what it adds is not in it."""
+    """Return the values that a merge would replace, for ``without``; added values are not included."""
     before = {}
     for key, value in wish.items():
         if isinstance(value, dict) and isinstance(settings.get(key), dict):
@@ -83,12 +83,12 @@ def overwritten(settings: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[st
 def without(
     settings: Mapping[str, Any], wish: Mapping[str, Any], before: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Settings with a merged wish taken out again, and what it replaced put back."""
+    """Return the settings with a merged wish removed and the replaced values restored."""
     result = dict(copy.deepcopy(settings))
     for key, value in wish.items():
         if key not in before:
             rest = without(result[key], value, {}) if isinstance(value, dict) else {}
-            if rest:  # others have added to it since
+            if rest:  # somebody has added to it since
                 result[key] = rest
             else:
                 result.pop(key, None)
@@ -104,24 +104,24 @@ def _shown(value: Any) -> str:
 
 
 def write_daemon_config(context: StepContext, wish: Mapping[str, Any]) -> str:
-    """Merge a wish into daemon.json; returns a line for people.
+    """Merge a wish into daemon.json; return a message.
 
     Raises:
         HostError: if the file is malformed.
-        DependencyFailedError: if dockerd would not take the result; the file is as it was.
+        DependencyFailedError: if dockerd rejects the result; the file stays as it was.
     """
     settings = require_readable(context.facts.fresh()[DAEMON_CONFIG])
     return replace_daemon_config(context, merged(settings, wish))
 
 
 def replace_daemon_config(context: StepContext, settings: Mapping[str, Any]) -> str:
-    """Write daemon.json: checked by dockerd where it can, backed up, replaced in one go.
+    """Write daemon.json: validated by dockerd if possible, backed up, and replaced atomically.
 
     Returns:
-        A line for people.
+        A message.
 
     Raises:
-        DependencyFailedError: if dockerd would not take it; the file is as it was.
+        DependencyFailedError: if dockerd rejects the settings; the file stays as it was.
     """
     path = context.facts[SYSTEM_ROOT] / DAEMON_CONFIG_PATH.lstrip("/")
     data = (json.dumps(settings, indent=4) + "\n").encode()
@@ -138,7 +138,7 @@ def replace_daemon_config(context: StepContext, settings: Mapping[str, Any]) -> 
 
 
 def _validate(context: StepContext, candidate: Path) -> None:
-    """Ask dockerd whether it takes a file (``--validate``, since Docker 23)."""
+    """Ask dockerd to validate a file (``--validate``, since Docker 23)."""
     command = ["dockerd", "--validate", f"--config-file={candidate}"]
     result = context.processes.run(
         ["sh", "-c", 'command -v dockerd >/dev/null || exit 0; exec "$@"', "sh", *command],

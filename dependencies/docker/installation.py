@@ -1,4 +1,4 @@
-"""Installs Docker: an engine that answers, starts with the host, and may be used by those who are named."""
+"""Installs Docker: an engine that answers, starts at boot, and can be used by the named users."""
 
 from __future__ import annotations
 
@@ -56,27 +56,27 @@ _REFUSED = {
 
 
 class DockerInstallationParameters(ComponentParameters):
-    """VirtualClient's parameter Version (DockerInstallation.cs), and ours."""
+    """VirtualClient's parameter Version (DockerInstallation.cs), and vcagent's own."""
 
     version: str = Field(
-        "", description="Such as 27.3.1 or 27.3; by default any, the newest if none is there."
+        "", description="Such as 27.3.1 or 27.3; by default any; the newest if none is installed."
     )
     packages: Literal["auto", "docker-ce", "distro"] = Field(
-        "auto", description="Docker's own packages, the distribution's, or Docker's own where it has them."
+        "auto", description="Docker's own packages, the distribution's, or auto: Docker's own if available."
     )
     usernames: tuple[str, ...] = Field(
         (), description="Users to add to the group docker; it makes them root."
     )
-    username: str = Field("", description="One more user for the group docker.")
-    repository_uri: str = Field(DOWNLOADS, description="Where Docker's repositories are.")
+    username: str = Field("", description="Another user for the group docker.")
+    repository_uri: str = Field(DOWNLOADS, description="The address of Docker's repositories.")
     key_uri: str = Field("", description="Their key; by default gpg in the distribution's repository.")
     key_fingerprint: str = Field(
-        "", description="Its fingerprint; by default Docker's, if KeyUri is not given."
+        "", description="The key's fingerprint; by default Docker's, if KeyUri is not given."
     )
     restart_with_containers: bool = Field(
-        default=False, description="Another version may be installed while containers run, which ends them."
+        default=False, description="Whether to change the version even if that stops running containers."
     )
-    required_space: int = Field(2048, ge=0, description="Free space for an installation, in MiB.")
+    required_space: int = Field(2048, ge=0, description="Free space that an installation needs, in MiB.")
     lock_timeout: float = Field(600, ge=0, description="Seconds to wait for another package manager.")
 
     @field_validator("version")
@@ -91,12 +91,12 @@ class DockerInstallationParameters(ComponentParameters):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Everybody who is to be in the group."""
+        """The users who are to be in the group."""
         return tuple(dict.fromkeys(name for name in (*self.usernames, self.username) if name))
 
 
 class DockerInstallation(Dependency):
-    """Has an engine that answers; one that is there is accepted, whoever packaged it."""
+    """Installs an engine that answers; an existing one is accepted, whoever packaged it."""
 
     changes_host = True
     lifts = frozenset({LiftedBy.DOCKER, LiftedBy.PROGRAM})
@@ -104,7 +104,7 @@ class DockerInstallation(Dependency):
     parameters: DockerInstallationParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Install what is missing, start it, let the named users use it."""
+        """Install missing packages, start the engine, and let the named users use it."""
         with refusals_lifted_by(LiftedBy.SYSTEM):
             return self._plan(facts)
 
@@ -133,11 +133,11 @@ class DockerInstallation(Dependency):
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
-        """Take one step back."""
+        """Undo one step."""
         return undo_plan(values, facts)
 
     def _check_engine(self, facts: Facts, engine: DockerEngine | None) -> None:
-        """Refuse what can be neither used nor replaced without harm."""
+        """Refuse an engine that can be neither used nor safely replaced."""
         parameters, server = self.parameters, facts[DOCKER_SERVER]
         if engine and engine.kind in _REFUSED:
             message, remedy = _REFUSED[engine.kind]
@@ -216,7 +216,7 @@ class DockerInstallation(Dependency):
     def _source(self, facts: Facts, manager: str, engine: DockerEngine | None) -> DockerSource:
         parameters = self.parameters
         choice: str = parameters.packages
-        if engine:  # another version of what is there, from where that comes from
+        if engine:  # another version of the installed package, from the same source
             choice = "docker-ce" if engine.kind == "docker-ce" else "distro"
         key = SigningKey.of(parameters.key_uri, parameters.key_fingerprint) if parameters.key_uri else None
         return docker_source(
@@ -232,7 +232,7 @@ class DockerInstallation(Dependency):
         self, source: DockerSource, manager: str, engine: DockerEngine | None
     ) -> tuple[PackageWish, ...]:
         version, kind = self.parameters.version, engine.kind if engine else source.kind
-        # An engine that was cut short is installed as a new one is, unless it came from elsewhere.
+        # An incomplete engine is installed like a new one, unless it came from another source.
         new = (engine is None or not engine.whole) and kind == source.kind
         wishes = source.wishes if new else (PackageWish(kind),)
         if not version:
@@ -269,7 +269,7 @@ class DockerInstallation(Dependency):
         def holds(fresh: Facts) -> bool:
             return fresh[DOCKER_SERVER] is not None and not self._why_start(fresh, installing=False)
 
-        # An engine that is replaced by another version answers before and after.
+        # An engine that is replaced by another version answers before and after the installation.
         return Step("start", reason, run, shlex.join(command), None if holds(facts) else holds)
 
     def _group_steps(self, facts: Facts) -> list[Step]:
@@ -285,7 +285,7 @@ class DockerInstallation(Dependency):
 
 
 def _refuse_conflicts(facts: Facts, manager: str) -> None:
-    """Docker's containerd.io takes the place of the distribution's, which something else may be using."""
+    """Refuse to replace the distribution's containerd by containerd.io: other programs may use it."""
     installed = facts[INSTALLED_PACKAGES]
     names = ("containerd", "runc") if manager == "apt" else ("runc",)
     present = [name for name in names if name in installed and installed[name].installed]

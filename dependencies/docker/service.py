@@ -20,23 +20,23 @@ START_LIMIT_S = 90.0
 
 
 def start_command(facts: Facts) -> list[str]:
-    """What starts the engine now and at every boot."""
+    """Return the command that starts the engine now and at every boot."""
     if facts[SYSTEMD]:
         return ["systemctl", "enable", "--now", "docker.service"]
     return ["service", "docker", "start"]
 
 
 def restart_command(facts: Facts) -> list[str]:
-    """What restarts the engine; systemd is not told to reload, which takes GPUs from containers."""
+    """Return the command that restarts the engine; a systemd reload would take GPUs from containers."""
     return ["systemctl", "restart", "docker.service"] if facts[SYSTEMD] else ["service", "docker", "restart"]
 
 
 def start_engine(context: StepContext, command: Sequence[str]) -> str:
-    """Start or restart the engine, and wait until it answers; returns its version.
+    """Start or restart the engine, and wait until it answers; return its version.
 
     Raises:
         DependencyFailedError: if it cannot be started, or does not answer; with the end of its journal.
-        InterruptedRunError: if the run was told to stop.
+        InterruptedRunError: if the run was interrupted.
     """
     try:
         run_docker(context, command)
@@ -55,11 +55,11 @@ def start_engine(context: StepContext, command: Sequence[str]) -> str:
 
 
 def await_engine(context: StepContext, limit_s: float = START_LIMIT_S, poll_s: float = 0.3) -> str:
-    """Wait until the engine answers; returns its version.
+    """Wait until the engine answers; return its version.
 
     Raises:
-        DependencyFailedError: if it does not within the limit.
-        InterruptedRunError: if the run was told to stop.
+        DependencyFailedError: if it does not answer within the limit.
+        InterruptedRunError: if the run was interrupted.
     """
     deadline = time.monotonic() + limit_s
     while True:
@@ -79,16 +79,16 @@ def await_engine(context: StepContext, limit_s: float = START_LIMIT_S, poll_s: f
 
 
 def refuse_to_stop_containers(facts: Facts, why: str, *, allowed: bool, live_restore: bool = False) -> None:
-    """Refuse a restart of the engine that would end somebody's containers.
+    """Refuse to restart the engine if that would stop running containers.
 
     Args:
         facts: the host.
-        why: what needs the restart.
+        why: the reason for the restart.
         allowed: whether the profile allows it.
-        live_restore: whether the engine leaves containers running when it restarts.
+        live_restore: whether the engine keeps containers running during a restart.
 
     Raises:
-        HostError: if containers run and nothing allows it; naming them.
+        HostError: if containers are running and nothing allows it; the message names them.
     """
     running = facts[RUNNING_CONTAINERS]
     if running and not allowed and not live_restore:

@@ -1,4 +1,4 @@
-"""Where each distribution's Docker comes from: Docker's own repository, or the distribution's packages."""
+"""The source of Docker for each distribution: Docker's own repository, or the distribution's packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOWNLOADS = "https://download.docker.com/linux"
 """Docker's repositories (docs.docker.com/engine/install)."""
 
 DEB_FINGERPRINT = "9DC8 5822 9FC7 DD38 854A  E2D8 8D81 803C 0EBF CD88"
-"""Docker Release (CE deb), as docs.docker.com/engine/install/debian told until it left the step out."""
+"""Docker Release (CE deb), as given in docs.docker.com/engine/install/debian until the step was removed."""
 
 RPM_FINGERPRINT = "060A 61C5 1B55 8A7F 742B  77AA C52F EB6B 621E 9F35"
 """Docker Release (CE rpm), docs.docker.com/engine/install/rhel."""
@@ -30,7 +30,7 @@ _REPOSITORY_OF = {
     "rhel": "rhel",
     "fedora": "fedora",
     "centos": "centos",
-    # Rebuilds of RHEL; Docker tests CentOS Stream, and its packages install on them.
+    # Rebuilds of RHEL; Docker tests CentOS Stream, and its packages can be installed on them.
     "rocky": "centos",
     "almalinux": "centos",
     "ol": "centos",
@@ -50,20 +50,20 @@ _OWN_PACKAGES = {
     "amzn": ("docker",),
     "fedora": ("moby-engine",),
 }
-"""Distributions with an engine of their own, besides Debian's and SUSE's families."""
+"""Distributions with their own engine package, in addition to Debian's and SUSE's families."""
 
 _CLIENT_APART = 13
-"""Since Debian 13 the package docker.io does not hold the client, docker-cli does."""
+"""The Debian release since which the client is in docker-cli and not in docker.io."""
 
 
 @dataclass(frozen=True)
 class DockerSource:
-    """What is installed, and from where.
+    """The packages to install, and their repository.
 
     Args:
-        kind: the package that holds the engine, as the fact ``docker_engine`` calls it.
+        kind: the package that contains the engine, as in the fact ``docker_engine``.
         wishes: the packages.
-        repository: what the package manager must have first; None for the distribution's own.
+        repository: the repository to add first; None for the distribution's own.
     """
 
     kind: str
@@ -83,16 +83,16 @@ def docker_source(
     """Choose packages and repository for a host.
 
     Args:
-        choice: ``docker-ce``, ``distro``, or ``auto``: Docker's own where it has a repository for the
-            distribution, else the distribution's.
-        distribution: the host's.
-        machine: its architecture, as ``uname -m`` tells it.
-        manager: its package manager.
-        downloads: where Docker's repositories are.
-        key: their key; None for Docker's own.
+        choice: ``docker-ce``, ``distro``, or ``auto``: Docker's own if it has a repository for the
+            distribution, otherwise the distribution's.
+        distribution: the host's distribution.
+        machine: the host's architecture, as ``uname -m`` prints it.
+        manager: the host's package manager.
+        downloads: the address of Docker's repositories.
+        key: their signing key; None for Docker's own.
 
     Raises:
-        HostError: if there is no Docker for this distribution.
+        HostError: if no Docker is available for this distribution.
     """
     name = distribution.name or distribution.id
     own = _own_packages(distribution)
@@ -154,14 +154,14 @@ def _own_packages(distribution: Distribution) -> tuple[str, ...]:
 
 
 def pinned(kind: str, version: str, manager: str) -> tuple[PackageWish, ...]:
-    """Wishes for one version of an engine's packages.
+    """Return the wishes for one version of an engine's packages.
 
-    A version without the package's own parts, such as ``27.3.1`` or ``27.3``, takes any build of it, as in
-    VirtualClient, which searches what the repository offers for it.
+    A version without the package's own parts, such as ``27.3.1`` or ``27.3``, matches any build of it, as in
+    VirtualClient, which searches the repository for it.
 
     Args:
-        kind: the package that holds the engine.
-        version: such as ``27.3.1``, or a package's whole version, such as ``5:27.3.1-1~ubuntu.24.04~noble``.
+        kind: the package that contains the engine.
+        version: a version such as ``27.3.1``, or a package version such as ``5:27.3.1-1~ubuntu.24.04~noble``.
         manager: the package manager.
     """
     names = (kind, "docker-ce-cli") if kind == "docker-ce" else (kind,)
@@ -182,4 +182,4 @@ _BUILD = {
     (True, True): "-*",  # 3:27.3.1-1.el9
     (True, False): "-*",  # 25.0.3-13.azl3
 }
-"""What follows a complete version in a package's: by whether rpm has it, and whether Docker built it."""
+"""The pattern after a complete version in a package version: for rpm or not, built by Docker or not."""

@@ -1,4 +1,4 @@
-"""Takes back what the installers of Docker and the container toolkit did, where it is as they left it."""
+"""Undoes the steps of the installers of Docker and the container toolkit if the results are unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
-    """What takes one step back, or why it is left.
+    """Return the plan that undoes one step, or the reason why it is not undone.
 
     Args:
         values: the step's ``undo``: ``packages``, ``file`` and ``text``, ``keyring`` and ``fingerprints``,

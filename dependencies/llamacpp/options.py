@@ -1,4 +1,4 @@
-"""How llama.cpp is compiled on a host: CMake's options, from what the host is."""
+"""Determines CMake's options for llama.cpp from the host's facts."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 Backend = Literal["auto", "cpu", "cuda"]
 _MEMORY_BYTES = {"cpu": 1 << 30, "cuda": 3 << 30}
-"""What one compiler process needs at most, by backend."""
+"""The maximum memory of one compiler process, by backend."""
 
 _COMMON = (
-    # Only what is built on purpose: no download of a page for the browser, no library for HTTPS.
+    # Only the programs and no extras: no download of the web page, no HTTPS library.
     "-DCMAKE_BUILD_TYPE=Release",
     "-DBUILD_SHARED_LIBS=OFF",
     "-DLLAMA_BUILD_TESTS=OFF",
@@ -39,7 +39,7 @@ _COMMON = (
 
 @dataclass(frozen=True)
 class _InstructionSet:
-    """An option of ggml and the flags of /proc/cpuinfo that it needs (ggml/src/ggml-cpu/CMakeLists.txt)."""
+    """An option of ggml, and the flags in /proc/cpuinfo that it needs (ggml/src/ggml-cpu/CMakeLists.txt)."""
 
     option: str
     flags: frozenset[str]
@@ -64,14 +64,14 @@ _AMX = (
 
 
 def processor_options(facts: Facts, *, amx: bool = False) -> list[str]:
-    """The instruction sets to compile for: those that the processor has, named one by one.
+    """Return the options for the instruction sets of the processor, each named explicitly.
 
-    ``GGML_NATIVE`` would take AMX wherever it is advertised, and some virtual machines advertise it and trap.
-    On other architectures there is no such trap, and the compiler chooses.
+    ``GGML_NATIVE`` would use AMX wherever it is advertised, but some virtual machines advertise it and trap.
+    Other architectures do not have that problem, and the compiler chooses.
 
     Args:
         facts: the host.
-        amx: whether AMX is used where it is advertised.
+        amx: whether to use AMX if it is advertised.
     """
     if facts[ARCHITECTURE] not in {"x86_64", "amd64"}:
         return ["-DGGML_NATIVE=ON"]
@@ -82,7 +82,7 @@ def processor_options(facts: Facts, *, amx: bool = False) -> list[str]:
 
 
 def wanted_backend(facts: Facts, asked: Backend) -> Literal["cpu", "cuda"]:
-    """The backend to build: for ``auto`` CUDA where a GPU answers and a toolkit is installed that fits it."""
+    """Return the backend to build; ``auto`` means CUDA if a GPU answers and a toolkit suits it."""
     if asked != "auto":
         return asked
     capabilities = facts[COMPUTE_CAPABILITIES]
@@ -90,7 +90,7 @@ def wanted_backend(facts: Facts, asked: Backend) -> Literal["cpu", "cuda"]:
 
 
 def passed_over(facts: Facts, asked: Backend) -> str:
-    """Which GPU of the host ``auto`` does not build for, and why; nothing where none is passed over."""
+    """Return which GPU ``auto`` does not build for, and why; empty if it ignores none."""
     if asked != "auto" or not facts[GPUS] or wanted_backend(facts, asked) == "cuda":
         return ""
     names = ", ".join(sorted({gpu.name or "an NVIDIA GPU" for gpu in facts[GPUS]}))
@@ -104,10 +104,10 @@ def _architectures(capabilities: tuple[str, ...]) -> list[str]:
 
 
 def _toolkit(facts: Facts, architectures: Sequence[str]) -> tuple[CudaToolkit | None, str]:
-    """The toolkit to compile with, or why none will do.
+    """Return the toolkit to compile with, or the reason why none is suitable.
 
-    Of those that know the architectures and that the driver runs: the newest that the driver was made for,
-    else the newest.
+    Only toolkits that support the architectures and run with the driver count. The newest that the driver was
+    made for is preferred, otherwise the newest.
     """
     toolkits = [toolkit for toolkit in facts[CUDA_TOOLKITS] if toolkit.complete]
     if not toolkits:
@@ -127,7 +127,7 @@ def _toolkit(facts: Facts, architectures: Sequence[str]) -> tuple[CudaToolkit | 
 
 
 def _unfit(cuda: str, architectures: Sequence[str], driver: str | None) -> str:
-    """Why a toolkit will not do, or nothing; a driver that is not loaded is not judged."""
+    """Return the reason why a toolkit is not suitable, or nothing; a missing driver is not a reason."""
     numbers = [int(match.group()) for one in architectures if (match := re.match(r"\d+", one))]
     if unknown := [str(number) for number in numbers if not compiles_for(cuda, number)]:
         return f"does not compile for {', '.join(unknown)}"
@@ -138,14 +138,14 @@ def _unfit(cuda: str, architectures: Sequence[str], driver: str | None) -> str:
 
 
 def cuda_options(facts: Facts, architectures: Sequence[str] = ()) -> list[str]:
-    """The options of a CUDA build: the newest toolkit that fits, the architectures of the GPUs that answer.
+    """Return the options of a CUDA build: the newest suitable toolkit, and the architectures of the GPUs.
 
     Args:
         facts: the host.
-        architectures: what to compile for instead, as CMake names it: ``90`` for compute capability 9.0.
+        architectures: the architectures to compile for instead, as CMake names them: ``90`` for 9.0.
 
     Raises:
-        HostError: if no toolkit will do, or nobody tells what to compile for.
+        HostError: if no toolkit is suitable, or the architectures are unknown.
     """
     chosen = list(architectures) or _architectures(facts[COMPUTE_CAPABILITIES])
     toolkit, fault = _toolkit(facts, chosen)
@@ -170,12 +170,12 @@ def cuda_options(facts: Facts, architectures: Sequence[str] = ()) -> list[str]:
 
 
 def all_options(facts: Facts, backend: Backend, *, amx: bool, architectures: Sequence[str] = ()) -> list[str]:
-    """All of CMake's options but those that name folders and the version."""
+    """Return all CMake options except those for folders and the version."""
     cuda = cuda_options(facts, architectures) if wanted_backend(facts, backend) == "cuda" else []
     return [*_COMMON, *processor_options(facts, amx=amx), *cuda]
 
 
 def job_count(facts: Facts, backend: Literal["cpu", "cuda"]) -> int:
-    """How many compilers run at once: one for each core, as far as the memory goes."""
+    """Return the number of parallel compilers: one per core, limited by the memory."""
     available = facts[MEMORY].available_bytes or facts[MEMORY].total_bytes
     return max(1, min(facts[PROCESSOR].logical_cores, available // _MEMORY_BYTES[backend]))

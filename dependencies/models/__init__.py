@@ -1,1 +1,1 @@
-"""Models and data sets."""
+"""Provides models and data sets."""

@@ -1,4 +1,4 @@
-"""Has CNN-DailyMail as MLPerf prepares it, from a local copy or the hub."""
+"""Prepares CNN-DailyMail as in MLPerf, from a local copy or the hub."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from agent.facts import Facts
 
 _NOTE = "data_set.json"
-"""The file that is written last: a folder without it is half-made."""
+"""The file that is written last: without it a folder is incomplete."""
 _SAMPLES = "samples.jsonl"
 _REPOSITORY = "abisee/cnn_dailymail"
 
 
 class CnnDailyMailDataSetParameters(ComponentParameters):
-    """Which form of it."""
+    """Source, size and prompt format of the data set."""
 
     package_name: str = Field(
         "cnn-dailymail",
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
         description="Its name below the package folder; {PackagePath:name}/samples.jsonl is the data set.",
     )
-    environment: Path = Field(..., description="The Python environment of the benchmark, which prepares it.")
+    environment: Path = Field(..., description="The benchmark's Python environment, which prepares it.")
     source: Path | None = Field(
         None,
         description="A local copy: parquet, csv, JSON lines, MLPerf's cnn_eval.json, or a folder of one; "
@@ -49,7 +49,7 @@ class CnnDailyMailDataSetParameters(ComponentParameters):
         "datacenter", description="All 13,368 articles, or the edge benchmark's 5,000."
     )
     prompts: Literal["tokens", "text"] = Field(
-        "tokens", description="tokens where they are known (tokenizer, or MLPerf's file); text for any model."
+        "tokens", description="tokens if available (tokenizer, or MLPerf's file); text for any model."
     )
     tokenizer: Path | None = Field(None, description="The model's folder, with tokenizer.json.")
 
@@ -60,9 +60,9 @@ class CnnDailyMailDataSetParameters(ComponentParameters):
 
 
 class CnnDailyMailDataSet(Dependency):
-    """Has the data set, made from what the parameters name as it is now.
+    """Prepares the data set from the current state of its source.
 
-    It is made in ``.data_sets/<name>-<hash>``, and a link points to it.
+    It is stored in ``.data_sets/<name>-<hash>``, and a link points there.
     """
 
     lifts = frozenset()
@@ -70,7 +70,7 @@ class CnnDailyMailDataSet(Dependency):
     parameters: CnnDailyMailDataSetParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Make it, unless it is there, whole, and made from the same."""
+        """Prepare the data set, unless it exists, is complete, and was made from the same source."""
         parameters = self.parameters
         link = facts[PACKAGE_DIR] / parameters.package_name
         target = facts[link_target(link)]
@@ -160,7 +160,7 @@ class CnnDailyMailDataSet(Dependency):
 
 
 def _wrong(facts: Facts, folder: Path) -> str:
-    """What is wrong with the data set in a folder, or nothing."""
+    """Return the fault of the data set in a folder, or nothing."""
     text = facts[text_of(folder / _NOTE)]
     if text is None:
         return f"{folder} is half-made" if facts[exists(folder)] else f"{folder} is not there"

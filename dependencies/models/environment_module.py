@@ -17,10 +17,10 @@ _PROGRAMS = Path(__file__).with_name("in_environment")
 
 
 def require_environment(environment: Path) -> None:
-    """Make sure that an environment is there.
+    """Check that a Python environment exists.
 
     Raises:
-        DependencyFailedError: if it is not.
+        DependencyFailedError: if it does not.
     """
     if not interpreter(environment).exists():
         raise DependencyFailedError(
@@ -32,17 +32,17 @@ def require_environment(environment: Path) -> None:
 def run_module(
     environment: Path, module: str, config: Mapping[str, Any], *, context: StepContext
 ) -> dict[str, Any]:
-    """Run a module to its end and return its result; a token is taken from the working folder's ``.env`` too.
+    """Run a module to its end and return its result; a token may come from the working folder's ``.env``.
 
     Args:
-        environment: whose Python runs it.
-        module: its dotted name.
-        config: what it is asked.
-        context: the step that it is a part of.
+        environment: the environment whose Python runs the module.
+        module: the dotted name of the module.
+        config: the configuration of the module.
+        context: the context of the step.
 
     Raises:
-        DependencyFailedError: if it failed, with its own reason and remedy, or left no result.
-        InterruptedRunError: if the run was told to stop.
+        DependencyFailedError: if it fails, with its own reason and remedy, or leaves no result.
+        InterruptedRunError: if the run was interrupted.
     """
     try:
         return run_script(

@@ -1,4 +1,4 @@
-"""Whether the hub grants a repository to this host's token, asked before anything is fetched."""
+"""Checks, before anything is fetched, that the hub grants this host's token access to a repository."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ except urllib.error.HTTPError as error:
     answer = error
 print(answer.status, answer.headers.get("X-Error-Code") or "")
 """
-"""A redirection leads to the file's storage: access is granted, and the storage is not asked."""
+"""A redirect leads to the file's storage: access is granted, and the storage is not contacted."""
 _REFUSED = (401, 403)
 _NOT_THERE = ("RepoNotFound", "RevisionNotFound")
 
@@ -54,7 +54,7 @@ class _RefusedError(Exception):
 def hub_answer(file: str) -> Fact[HubAnswer | None]:
     """Return the fact of the hub's answer for a file, such as org/model/resolve/main/config.json.
 
-    It is None where no hub can be reached.
+    It is None if no hub can be reached.
     """
 
     def read(host: Host) -> HubAnswer | None:
@@ -70,16 +70,16 @@ def hub_answer(file: str) -> Fact[HubAnswer | None]:
 
 
 def require_access(facts: Facts, repository: str, revision: str, *, kind: str = "") -> None:
-    """Refuse a plan to fetch what the hub does not grant. A hub that cannot be reached refuses nothing.
+    """Refuse to plan a fetch that the hub does not grant. A hub that cannot be reached refuses nothing.
 
     Args:
-        facts: the host.
+        facts: the facts about the host.
         repository: such as meta-llama/Llama-3.1-8B-Instruct.
         revision: the commit, tag or branch.
         kind: ``datasets/`` for a data set.
 
     Raises:
-        HostError: if the repository or the revision is not there, or the token may not read it.
+        HostError: if the repository or the revision does not exist, or the token may not read it.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
         return

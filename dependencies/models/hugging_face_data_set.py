@@ -1,4 +1,4 @@
-"""Have the files of a data set of a hub, found under one name in the package folder."""
+"""Provides the files of a data set of a hub under one name in the package folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class HuggingFaceDataSetParameters(ComponentParameters):
-    """A data set of a hub and the files to have of it."""
+    """A data set of a hub, and the files to fetch."""
 
     package_name: str = Field(
         ...,
@@ -40,7 +40,7 @@ class HuggingFaceDataSetParameters(ComponentParameters):
         "name, it is taken in place of the hub.",
     )
     revision: str = Field("main", min_length=1, description="Commit, tag or branch; a commit pins it.")
-    include: tuple[str, ...] = Field((), description="Patterns of the files to have, such as all/*; or all.")
+    include: tuple[str, ...] = Field((), description="Patterns of files to fetch, such as all/*.")
     environment: Path = Field(..., description="The Python environment that has huggingface_hub.")
     cache_dir: Path | None = Field(None, description="The hub's cache; HF_HUB_CACHE, HF_HOME or ~/.cache.")
 
@@ -55,16 +55,16 @@ class HuggingFaceDataSetParameters(ComponentParameters):
 
 
 class HuggingFaceDataSet(Dependency):
-    """Has the files of a data set in the hub's own cache; the name in the package folder is a link there.
+    """Fetches the files of a data set into the hub's own cache; a link in the package folder points there.
 
-    A note beside the link names the files with their sizes, so that a file that is lost is fetched again.
+    A note beside the link lists the files with their sizes, so that a lost file is fetched again.
     """
 
     Parameters = HuggingFaceDataSetParameters
     parameters: HuggingFaceDataSetParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Fetch the files, unless all of them are there; or point the link to a folder of this host."""
+        """Fetch the files, unless all of them exist; or let the link point to a folder of this host."""
         asked = self.parameters
         link = facts[PACKAGE_DIR] / asked.package_name
         target = facts[link_target(link)]

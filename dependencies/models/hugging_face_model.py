@@ -1,4 +1,4 @@
-"""Has a model: from a hub, from its cache on this host, or from a folder."""
+"""Provides a model: from a hub, from its cache on this host, or from a folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CONFIGURATIONS = Path(gpu_configs.__file__).with_name("models")
 
 
 class HuggingFaceModelParameters(ComponentParameters):
-    """A model and where it comes from."""
+    """A model and its source."""
 
     package_name: str = Field(
         ...,
@@ -46,21 +46,21 @@ class HuggingFaceModelParameters(ComponentParameters):
     )
     path: Path | None = Field(
         None,
-        description="A folder that has it, in place of the hub; shipped:<model>, such as shipped:llama3.1-8b,"
-        " has its configuration alone, for loadFormat: dummy without a licence.",
+        description="A folder with it, instead of the hub; shipped:<model>, such as shipped:llama3.1-8b,"
+        " is only its configuration, for loadFormat: dummy without a licence.",
     )
     revision: str = Field("main", min_length=1, description="Commit, tag or branch; a commit pins it.")
     environment: Path | None = Field(
-        None, description="The Python environment that has huggingface_hub; for the hub."
+        None, description="A Python environment with huggingface_hub, for the hub."
     )
     load_format: Literal["auto", "dummy"] = Field(
-        "auto", description="dummy: configuration and tokenizer alone, for random weights."
+        "auto", description="dummy: only configuration and tokenizer, for random weights."
     )
     exclude: tuple[str, ...] = Field(
-        ("original/*", "*.pth", "*.gguf", "onnx/*", "*.msgpack", "*.h5"), description="Files left out."
+        ("original/*", "*.pth", "*.gguf", "onnx/*", "*.msgpack", "*.h5"), description="Files to skip."
     )
     cache_dir: Path | None = Field(None, description="The hub's cache; HF_HUB_CACHE, HF_HOME or ~/.cache.")
-    required_space: float = Field(0, ge=0, description="GiB that must be free before anything is fetched.")
+    required_space: float = Field(0, ge=0, description="GiB that must be free before the download.")
 
     @field_validator("path", mode="before")
     @classmethod
@@ -79,7 +79,7 @@ class HuggingFaceModelParameters(ComponentParameters):
 
 
 def _shipped(model: str) -> Path:
-    """The folder of a configuration that comes with vcagent."""
+    """Return the folder of a configuration that is shipped with vcagent."""
     folders = {folder.name.replace("_", "."): folder for folder in _CONFIGURATIONS.iterdir()}
     if model not in folders:
         raise ValueError(f"no configuration of {model} is shipped; there is {', '.join(sorted(folders))}")
@@ -87,16 +87,16 @@ def _shipped(model: str) -> Path:
 
 
 def hub_cache(environment: Mapping[str, str]) -> Path:
-    """Where huggingface_hub keeps what it fetched."""
+    """Return the folder where huggingface_hub caches files."""
     if chosen := environment.get("HF_HUB_CACHE"):
         return Path(chosen).expanduser()
     return hub_home(environment) / "hub"
 
 
 class HuggingFaceModel(Dependency):
-    """Has a whole model, found under its name in the package folder.
+    """Provides a complete model under its name in the package folder.
 
-    A model of a hub stays in the hub's own cache, where every other program finds it too; the name is a link.
+    A model of a hub stays in the hub's own cache, where other programs find it too; the name is a link.
     """
 
     lifts = frozenset()
@@ -104,7 +104,7 @@ class HuggingFaceModel(Dependency):
     parameters: HuggingFaceModelParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Fetch it, unless it is there and whole; or point its name to it."""
+        """Fetch the model, unless it exists and is complete; or let its name point to it."""
         parameters = self.parameters
         link = facts[PACKAGE_DIR] / parameters.package_name
         target = facts[link_target(link)]
@@ -139,7 +139,7 @@ class HuggingFaceModel(Dependency):
 
     @property
     def _environment(self) -> Path:
-        assert self.parameters.environment is not None  # noqa: S101 - a model's validator saw to it
+        assert self.parameters.environment is not None  # noqa: S101 - ensured by a validator
         return self.parameters.environment
 
     @property
@@ -147,7 +147,7 @@ class HuggingFaceModel(Dependency):
         return (self.parameters.cache_dir or hub_cache(os.environ)).absolute()
 
     def _present(self, facts: Facts) -> tuple[Path | None, str]:
-        """The folder where it is or would be, and what is missing there."""
+        """Return the folder of the model, existing or not, and what is missing there."""
         parameters = self.parameters
         folder = parameters.path and parameters.path.absolute()
         if folder is None:

@@ -1,1 +1,1 @@
-"""NVIDIA's driver, CUDA and container toolkit."""
+"""Installs NVIDIA's driver, CUDA and container toolkit."""

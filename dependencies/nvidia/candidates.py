@@ -1,4 +1,4 @@
-"""Which whole drivers the repositories offer, and which of them to take."""
+"""Finds the complete drivers that the repositories offer, and ranks them."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class Candidate:
     """A driver that a repository offers.
 
     Args:
-        version: its full version.
-        origin: who offers it.
-        layout: how its packages are named.
+        version: the full version.
+        origin: the origin of the repository.
+        layout: the naming scheme of its packages.
         open_module: whether it has the open kernel module.
-        prebuilt: whether that was built and signed by the distribution.
-        packages: its packages, each with the exact version to install: at first those that must be asked for,
-            once it is solved all that the package manager would change.
+        prebuilt: whether the distribution built and signed the module.
+        packages: its packages, each with the exact version to install: at first those to request, and after
+            solving all that the package manager would change.
         unpinned: further packages to install, in any version.
-        pins: the version of every package that somebody offers in the driver's version.
-        changes: all that would be installed or changed, what is not the driver's among it.
-        problems: why it does not work as a whole; empty for one that does.
+        pins: the version of every package that is offered in the driver's version.
+        changes: everything that would be installed or changed, including packages that are not the driver's.
+        problems: the reasons why it is not complete; empty for a complete driver.
     """
 
     version: str
@@ -66,13 +66,13 @@ class Candidate:
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """As a list of candidates shows it."""
+        """Return the line for a list of candidates."""
         flavour = "open" if self.open_module else "closed"
         text = f"{self.version} from {self.origin} ({self.layout.name} packages, {flavour} kernel module)"
         return f"{text}: {'; '.join(self.problems)}" if self.problems else text
 
     def loose(self, solution: PackageSolution) -> dict[str, str]:
-        """Packages that would come in another version than the driver's, though it is offered."""
+        """Return packages that would get another version than the driver's, although it is offered."""
         return {
             name: self.pins[name]
             for name, version in solution.changes.items()
@@ -80,7 +80,7 @@ class Candidate:
         }
 
     def solved(self, solution: PackageSolution) -> Candidate:
-        """The candidate with all that the package manager would change for it; or why it would not."""
+        """Return the candidate with all changes of the package manager, or with the problem."""
         if solution.problem:
             return replace(self, problems=solution.problem)
         driver = {
@@ -98,15 +98,15 @@ def candidates(
     origins: frozenset[str] | None = None,
     installed: InstalledDriver | None = None,
 ) -> list[Candidate]:
-    """Every driver of the branch asked for, best first, also those that do not work as a whole.
+    """Return every driver of the requested branch, best first, including incomplete ones.
 
-    The installed version comes first: a mismatch is repaired in place. Then the layouts in their order,
-    then the newest.
+    The installed version comes first, because a mismatch is repaired in place. Then the order of the layouts
+    counts, then the newest version.
 
     Args:
-        wish: what is asked for.
-        offers: what the repositories have.
-        origins: who may offer it; None for anybody.
+        wish: the requested driver.
+        offers: the packages in the repositories.
+        origins: the accepted origins; None for any.
         installed: the driver that is installed.
     """
     table: dict[str, dict[str, list[PackageOffer]]] = defaultdict(lambda: defaultdict(list))
@@ -152,13 +152,13 @@ def superseded(
     kernel: str,
     before: InstalledDriver | None = None,
 ) -> tuple[str, ...]:
-    """Installed packages of another branch, family or kernel module, which the chosen driver replaces.
+    """Return installed packages of another branch, family or kernel module, which the new driver replaces.
 
     Args:
-        installed: what dpkg knows.
-        chosen: the driver that is to be installed.
-        kernel: the kernel that runs.
-        before: the driver that is installed: what the chosen one does not have any more goes with it.
+        installed: the packages that dpkg knows.
+        chosen: the driver to install.
+        kernel: the running kernel.
+        before: the installed driver; its packages that the new one does not have are replaced too.
     """
     branch = branch_of(chosen.version)
     layout = chosen.layout
@@ -195,7 +195,7 @@ def superseded(
 def _drivers(
     wish: DriverWish, offered: Mapping[str, list[PackageOffer]], layout: Layout, *, is_open: bool
 ) -> list[PackageOffer]:
-    """Offers of the package that is the driver, in the branch that is asked for."""
+    """Return the offers of the main driver package in the requested branch."""
     found = []
     for name, offers in offered.items():
         for offer in offers:
@@ -213,15 +213,15 @@ def _drivers(
 
 
 class _Selection:
-    """Picks the packages that go with one offered driver, and notes what is wrong.
+    """Selects the packages that belong to an offered driver, and collects problems.
 
     Args:
-        wish: what is asked for.
-        offered: what the driver's own origin has, by name.
+        wish: the requested driver.
+        offered: the packages of the driver's own origin, by name.
         driver: the driver.
-        layout: how its packages are named.
+        layout: the naming scheme of its packages.
         is_open: whether it has the open kernel module.
-        headers_offered: whether anybody has the headers of the kernel that runs.
+        headers_offered: whether any repository has the headers of the running kernel.
     """
 
     def __init__(
@@ -247,13 +247,13 @@ class _Selection:
         self._problems: list[str] = []
 
     def candidate(self, installed: InstalledDriver | None) -> Candidate:
-        """The candidate, whole or with its problems."""
+        """Return the candidate, complete or with its problems."""
         if objection := self._wish.objection(self._version):
             self._problems.append(objection)
         self._take([self._driver.name], "driver")
         if not self._problems:
             if installed and installed.precompiled and installed.version == self._version:
-                pass  # a module that is there and right stays
+                pass  # a correct installed module stays
             elif self._layout.rpm and (ready := self._precompiled(installed)):
                 self._packages[ready.name] = ready.version
             elif self._wish.prebuilt:
@@ -278,7 +278,7 @@ class _Selection:
         )
 
     def _pins(self) -> dict[str, str]:
-        """Every package that is offered in the driver's version; of several revisions the driver's own."""
+        """Return every package that is offered in the driver's version, preferably in its revision."""
         pins = {name: offer.version for name in self._offered if (offer := self._of_this_version(name))}
         return {**pins, **self._packages}
 
@@ -291,7 +291,7 @@ class _Selection:
         return next(iter(exact or found), None)
 
     def _take(self, names: Sequence[str], what: str) -> None:
-        """The first of the names that is offered in the driver's version."""
+        """Take the first name that is offered in the driver's version."""
         offer = next((offer for offer in map(self._of_this_version, names) if offer), None)
         if offer is None:
             others = {upstream(offer.version) for name in names for offer in self._offered.get(name, ())}
@@ -315,7 +315,7 @@ class _Selection:
             self._problems.append(f"no headers of the kernel {self._wish.kernel} to build its module with")
 
     def _precompiled(self, installed: InstalledDriver | None) -> PackageOffer | None:
-        """A module that is ready for the kernel, where it must be signed or the host has such ones."""
+        """Return a prebuilt module, if it must be signed or the host already has such modules."""
         has_such = installed is not None and any(map(precompiled_module, installed.packages))
         if not (self._wish.prebuilt or has_such):
             return None
@@ -330,7 +330,7 @@ class _Selection:
         return None
 
     def _take_prebuilt(self) -> None:
-        """A prebuilt module has its kernel's version; for which driver it is made, its dependencies tell."""
+        """Take a prebuilt module: its version is the kernel's, and its dependencies name its driver."""
         (name,) = self._fill([self._layout.prebuilt])
         for offer in self._offered.get(name, ()):
             if f"(>= {self._version})" in offer.depends or f"(= {self._driver.version})" in offer.depends:
@@ -347,14 +347,14 @@ class _Selection:
             self._problems.append(f"{self._driver.origin} has no {SUBNET_MANAGER}")
 
     def _take_what_computes(self) -> None:
-        """The tools and libraries beside the first one, where they are offered as packages of their own."""
+        """Take the other tools and libraries if they are offered as separate packages."""
         for name in self._fill(self._layout.compute):
             offer = self._of_this_version(name)
             if offer and name not in self._packages and not other_branch(offer.depends, self._branch):
                 self._packages[name] = offer.version
 
     def _take_companions(self, present: Mapping[str, str]) -> None:
-        """What is there already changes along; apt brings the rest, dnf would take its newest version."""
+        """Update installed packages along; apt brings the rest, but dnf would take its newest version."""
         drivers = () if self._wish.prebuilt else self._layout.drivers
         along = self._fill((*drivers, *self._layout.moved_along))
         along = tuple(name for name in along if name in present)
@@ -370,7 +370,7 @@ class _Selection:
                 self._problems.append(f"no {name} {self._version}")
 
     def _of_another_module(self) -> frozenset[str]:
-        """What only goes with the other flavour of the kernel module, or with one that is built here."""
+        """Return the packages for the other kind of kernel module: open or closed, prebuilt or built here."""
         layout = self._layout
         module = (*layout.drivers, *layout.dkms, layout.prebuilt, *_SOURCES)
         names = layout.fill(module, self._branch, self._wish.kernel, is_open=not self._is_open)

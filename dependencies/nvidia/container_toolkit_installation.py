@@ -1,4 +1,4 @@
-"""Installs NVIDIA's container toolkit, tells Docker of it, and proves it with a container that has GPUs."""
+"""Installs NVIDIA's container toolkit, configures Docker for it, and proves it with a GPU container."""
 
 from __future__ import annotations
 
@@ -53,36 +53,36 @@ _PACKAGES = (
     "libnvidia-container-tools",
     "libnvidia-container1",
 )
-"""With a version all of them get it, as in NVIDIA's install guide; else the first brings the others."""
+"""The packages: with a version all get it, as in NVIDIA's guide; otherwise the first brings the others."""
 
 _CDI_SINCE = 25
-"""The first Docker that knows CDI (docs.docker.com/reference/cli/dockerd, "Enable CDI devices")."""
+"""The first Docker version with CDI (docs.docker.com/reference/cli/dockerd, "Enable CDI devices")."""
 
 _MIB = 1024 * 1024
 
 
 class NvidiaContainerToolkitInstallationParameters(ComponentParameters):
-    """VirtualClient has none of its own (NvidiaContainerToolkitInstallation.cs); these are ours."""
+    """vcagent's own parameters; VirtualClient has none (NvidiaContainerToolkitInstallation.cs)."""
 
     version: str = Field("", description="The packages' version, such as 1.17.8; by default any.")
     repository_uri: str = Field(
         REPOSITORY, description="NVIDIA's repository; empty to use what the host's repositories have."
     )
-    key_uri: str = Field("", description="Its key; by default gpgkey in the repository.")
+    key_uri: str = Field("", description="Its signing key; by default gpgkey in the repository.")
     key_fingerprint: str = Field(
-        "", description="Its fingerprint; by default NVIDIA's, if KeyUri is not given."
+        "", description="The key's fingerprint; by default NVIDIA's, if KeyUri is not given."
     )
-    set_as_default: bool = Field(default=False, description="Whether every container gets NVIDIA's runtime.")
+    set_as_default: bool = Field(default=False, description="Whether all containers get NVIDIA's runtime.")
     cdi: Literal["auto", "always", "never"] = Field(
-        "auto", description="A CDI specification: where driver and Docker allow it, always, or never."
+        "auto", description="A CDI specification: auto if driver and Docker support it, always, or never."
     )
     restart_with_containers: bool = Field(
-        default=False, description="Docker may be restarted while containers run, which ends them."
+        default=False, description="Whether to restart Docker even if that stops running containers."
     )
-    restart_command: str = Field("", description="How Docker is restarted; by default by its service.")
-    proof: bool = Field(default=True, description="Whether a GPU container is started as the proof.")
+    restart_command: str = Field("", description="The command to restart Docker; by default its service's.")
+    proof: bool = Field(default=True, description="Whether to start a GPU container as proof.")
     proof_image: str = Field("ubuntu:24.04", min_length=1, description="The image of that container.")
-    proof_command: str = Field("nvidia-smi -L", description="What it runs; it must end with 0.")
+    proof_command: str = Field("nvidia-smi -L", description="Its command; it must exit with 0.")
     proof_devices: Literal["gpus", "cdi", "runtime"] = Field(
         "gpus", description="How it gets the GPUs: --gpus all, by CDI, or by NVIDIA's runtime."
     )
@@ -105,7 +105,7 @@ class NvidiaContainerToolkitInstallationParameters(ComponentParameters):
 
 
 class NvidiaContainerToolkitInstallation(Dependency):
-    """Has Docker start containers with the GPUs, and has seen one do so."""
+    """Makes Docker start containers with GPUs, and proves it with one."""
 
     changes_host = True
     lifts = frozenset({LiftedBy.PROGRAM, LiftedBy.DOCKER})
@@ -113,7 +113,7 @@ class NvidiaContainerToolkitInstallation(Dependency):
     parameters: NvidiaContainerToolkitInstallationParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Install the packages, merge daemon.json, restart Docker if that changed it, then the proof."""
+        """Install the packages, merge daemon.json, restart Docker if it changed, then make the proof."""
         server = self._check_host(facts)
         manager = manager_of(facts, _PACKAGES[0])
         steps = self._packages(facts, manager)
@@ -135,7 +135,7 @@ class NvidiaContainerToolkitInstallation(Dependency):
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
-        """Take one step back."""
+        """Undo one step."""
         return undo_plan(values, facts)
 
     def _check_host(self, facts: Facts) -> DockerServer:
@@ -181,7 +181,7 @@ class NvidiaContainerToolkitInstallation(Dependency):
         if not missing:
             return []
         if not self.parameters.version and facts[CONTAINER_TOOLKIT_VERSION]:
-            return []  # somebody else put it there: from source, in an image
+            return []  # installed by others: from source, in an image
         require_root(facts, manager, " ".join(map(str, missing)))
         repository = self._repository_steps(facts, manager.name)
         refreshed = any(step.name == "refresh" for step in repository)
@@ -225,7 +225,7 @@ class NvidiaContainerToolkitInstallation(Dependency):
         return flat.steps(facts, parameters.lock_timeout)
 
     def _daemon_wish(self, facts: Facts, server: DockerServer) -> dict[str, Any]:
-        """What daemon.json must say that it does not, and the engine does not know from elsewhere."""
+        """Return the settings that daemon.json lacks and the engine does not get from elsewhere."""
         settings = require_readable(facts[DAEMON_CONFIG])
         wish: dict[str, Any] = {}
         by_flag = "nvidia" in server.runtimes and "nvidia" not in _section(settings, "runtimes")
@@ -300,7 +300,7 @@ class NvidiaContainerToolkitInstallation(Dependency):
         stale = [spec for spec in specs if _is_stale(spec, facts[DRIVER_VERSION])]
         if specs and not stale:
             return None
-        # A stale one is replaced where it is: two that name the same devices exclude each other.
+        # A stale one is replaced in place: two that name the same devices exclude each other.
         path = Path(stale[0].path) if stale else Path(CDI_FOLDERS[0]) / "nvidia.yaml"
         reason = "no CDI specification names the GPUs"
         if stale:
@@ -308,7 +308,8 @@ class NvidiaContainerToolkitInstallation(Dependency):
         command = ["nvidia-ctk", "cdi", "generate", f"--output={path}"]
 
         def run(context: StepContext) -> StepOutcome:
-            # The toolkit has a service since 1.18 that writes one when it is installed: two are too many.
+            # Since 1.18, a service of the toolkit writes a specification at installation: do not add a second
+            # one.
             if self._cdi_step(context.facts.fresh(), server) is None:
                 return StepOutcome("there is one by now")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -345,7 +346,7 @@ class NvidiaContainerToolkitInstallation(Dependency):
 
 
 def _unread(settings: Mapping[str, Any], server: DockerServer) -> str:
-    """What of the settings the engine does not know yet: it reads them when it starts."""
+    """Return a setting that the engine does not know yet: it reads them when it starts."""
     runtime = _section(settings, "runtimes", "nvidia")
     if runtime and server.runtimes.get("nvidia") != runtime.get("path"):
         return "the runtime nvidia"
@@ -357,7 +358,7 @@ def _unread(settings: Mapping[str, Any], server: DockerServer) -> str:
 
 
 def _section(settings: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """An object in daemon.json; nothing where it is absent, null, or something else."""
+    """Return an object in daemon.json; empty if it is absent, null, or not an object."""
     for name in names:
         found = settings.get(name)
         settings = found if isinstance(found, dict) else {}

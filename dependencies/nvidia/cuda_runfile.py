@@ -1,7 +1,7 @@
-"""The CUDA toolkit from NVIDIA's runfile: fetched, checked, installed beside other versions, found by shells.
+"""Installs the CUDA toolkit from NVIDIA's runfile: fetched, checked, beside other versions, on the PATH.
 
-The runfile installs the toolkit alone: the driver belongs to the package manager. Its options are those of
-the CUDA Installation Guide for Linux, "Runfile Installation", "Advanced Options".
+The runfile installs only the toolkit: the package manager installs the driver. The options are those of the
+CUDA Installation Guide for Linux, "Runfile Installation", "Advanced Options".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RUNFILE_BYTES = 5 << 30
 """A runfile's usual size: 12.4.0 has 4.45 GB, 12.8.0 has 5.38 GB."""
 UNPACKED = 1.5
-"""A toolkit's size on disk, in sizes of its runfile; it is unpacked once on the way and once in its place."""
+"""The disk space of a toolkit, in multiples of its runfile; it exists unpacked and installed for a while."""
 
 _LOGS = ("var/log/cuda-installer.log", "var/log/nvidia-installer.log")
 _LOG_LINES = 15
@@ -40,7 +40,7 @@ _TOOLKIT_NAMES = re.compile(
     r"(?:bin|compute-sanitizer|docs?|DOCS|EULA\.txt|extras|gds.*|include|lib.*|man|nsight.*|nvml|nvvm.*|pkgconfig"
     r"|README|samples|share|src|targets|tools|version\.json)"
 )
-"""What a runfile puts into the toolkit's folder."""
+"""Names that a runfile creates in the toolkit's folder."""
 _REMEDIES = (
     (r"nvidia-drm", "end what uses nvidia-drm (a display server), or leave the driver to the packages"),
     (r"[Nn]ot enough space|No space left", "free some space, or choose another CudaPath or package folder"),
@@ -51,16 +51,16 @@ _REMEDIES = (
 
 @dataclass(frozen=True)
 class ToolkitWish:
-    """The toolkit that a host is to have.
+    """The requested toolkit.
 
     Args:
-        version: such as ``12.4``.
-        path: where it is to be.
+        version: the version, such as ``12.4``.
+        path: the folder to install it into.
         runfile: the runfile's address, or its path on this host.
-        checksum: what it must hash to; empty for the published one, ``none`` for no check.
+        checksum: the expected checksum; empty for the published one, ``none`` for no check.
         md5sum_uri: the list of published checksums; empty for NVIDIA's own, beside the runfile.
         options: further options of the runfile.
-        keep: whether the runfile is kept when it is installed.
+        keep: whether to keep the runfile after the installation.
     """
 
     version: str
@@ -73,35 +73,35 @@ class ToolkitWish:
 
     @property
     def name(self) -> str:
-        """The runfile's name."""
+        """The file name of the runfile."""
         return self.runfile.partition("?")[0].rpartition("/")[2]
 
     @property
     def is_remote(self) -> bool:
-        """Whether the runfile is to be fetched."""
+        """True if the runfile must be fetched."""
         return self.runfile.startswith(("http://", "https://"))
 
     def local(self, facts: Facts) -> Path:
-        """Where the runfile is, or will be, on this host."""
+        """Return the path of the runfile on this host, present or future."""
         return facts[PACKAGE_DIR] / "cuda" / self.name if self.is_remote else Path(self.runfile)
 
 
 def toolkit_path(facts: Facts, version: str, chosen: str) -> Path:
-    """Where a toolkit belongs: the path that is chosen, or beside the others in /usr/local."""
+    """Return the path of a toolkit: the chosen one, or one in /usr/local."""
     return Path(chosen) if chosen else facts[SYSTEM_ROOT] / "usr/local" / f"cuda-{version}"
 
 
 def published_list(runfile: str) -> str | None:
-    """NVIDIA's list of checksums beside a runfile's address; None for an address of another form."""
+    """Return NVIDIA's list of checksums beside a runfile's address; None for an address of another form."""
     match = re.fullmatch(r"(https?://.*/cuda/\d+\.\d+\.\d+)/local_installers/[^/]+\.run", runfile)
     return f"{match.group(1)}/docs/sidebar/md5sum.txt" if match else None
 
 
 def toolkit_steps(wish: ToolkitWish, facts: Facts) -> list[Step]:
-    """What is missing of a toolkit.
+    """Return the steps that install missing parts of a toolkit.
 
     Raises:
-        HostError: if it cannot be installed here.
+        HostError: if it cannot be installed on this host.
     """
     there = facts[cuda_toolkit(wish.path)]
     whole = there is not None and there.complete and _is(there.version, wish.version)
@@ -189,7 +189,7 @@ def _is_sha256(checksum: str) -> bool:
 
 
 def _require_own_folder(wish: ToolkitWish, facts: Facts) -> None:
-    """A toolkit has its folder for itself: what else is there would be mixed with it, and removed with it."""
+    """Refuse a folder with other content: it would be mixed with the toolkit, and removed with it."""
     others = sorted(name for name in facts[names_in(wish.path)] if not _TOOLKIT_NAMES.fullmatch(name))
     if others:
         raise HostError(
@@ -199,7 +199,7 @@ def _require_own_folder(wish: ToolkitWish, facts: Facts) -> None:
 
 
 def _require_space(wish: ToolkitWish, facts: Facts, *, fetched: bool, size: int = RUNFILE_BYTES) -> None:
-    """Enough space for runfile, unpacked content and toolkit, which may share a file system."""
+    """Require enough space for runfile, unpacked content and toolkit, which may share a file system."""
     mounts = facts[MOUNTS]
     needed: dict[str, int] = defaultdict(int)
     where: dict[str, Path] = {}
@@ -244,10 +244,10 @@ def _download_step(wish: ToolkitWish, local: Path) -> Step:
 
 
 def _checksum(wish: ToolkitWish) -> Checksum | None:
-    """What the runfile must hash to; None where the profile wants no check, or nobody publishes one.
+    """Return the expected checksum; None if the profile wants no check, or none is published.
 
     Raises:
-        DependencyFailedError: if the published one cannot be read.
+        DependencyFailedError: if the published checksum cannot be read.
     """
     if wish.checksum:
         return None if wish.checksum.lower() == "none" else Checksum.parse(wish.checksum)
@@ -276,12 +276,13 @@ def _install(wish: ToolkitWish, context: StepContext) -> StepOutcome:
     free = before is None and not link.exists()
     ours = before is not None and _line(before) in _text(_profile(context.facts))
     runfile = wish.local(context.facts)
-    # Each time: it may be there from an earlier run, and has not been looked at since.
+    # Check each time: the file may be from an earlier run and have changed since.
     if checksum := _checksum(wish):
         checksum.check(runfile, context)
     elif reason := distrust_file(runfile):
         raise DependencyFailedError(
-            f"root does not run {runfile}: {reason}", remedy="chown root and chmod go-w it, or give Checksum"
+            f"root does not run {runfile}: {reason}",
+            remedy="chown root and chmod go-w it, or give Checksum",
         )
     temporary = context.package_dir / "cuda" / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
@@ -305,7 +306,7 @@ def _install(wish: ToolkitWish, context: StepContext) -> StepOutcome:
     if free or ours:
         point_link(link, wish.path)
     elif before is not None and link.is_symlink() and link.readlink() != before:
-        point_link(link, before)  # somebody else's: the runfile has taken it
+        point_link(link, before)  # restore another owner's link, which the runfile replaced
     if wish.is_remote and not wish.keep:
         runfile.unlink(missing_ok=True)
     return StepOutcome(f"CUDA {wish.version} in {wish.path}")
@@ -320,12 +321,12 @@ def _linker(facts: Facts) -> Path:
 
 
 def _line(path: Path) -> str:
-    """Puts a toolkit before the others, once, however often a shell reads it."""
+    """Return the shell line that puts a toolkit first on the PATH, even if it is read repeatedly."""
     return f'case ":$PATH:" in *:{path}/bin:*) ;; *) PATH={path}/bin:$PATH ;; esac'
 
 
 def _lines(wish: ToolkitWish, facts: Facts) -> dict[str, str]:
-    """By file, the lines that make shells and the linker find a toolkit."""
+    """Return, by file, the lines that make shells and the linker find a toolkit."""
     return {str(_profile(facts)): _line(wish.path), str(_linker(facts)): f"{wish.path}/lib64"}
 
 

@@ -1,4 +1,4 @@
-"""Which driver a CUDA toolkit needs.
+"""The drivers and GPU architectures that CUDA toolkits support.
 
 Source: CUDA Toolkit release notes 13.2, table 3, "CUDA Toolkit and Corresponding Driver Versions" (Linux),
 and table 2, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version Compatibility".
@@ -61,20 +61,20 @@ _FIRST = {
     75: (10, 0), 80: (11, 0), 86: (11, 1), 87: (11, 4), 89: (11, 8), 90: (11, 8),
     100: (12, 8), 101: (12, 8), 120: (12, 8), 103: (12, 9), 121: (12, 9), 88: (13, 0), 110: (13, 0),
 }  # fmt: skip
-"""The toolkit that was the first to compile for an architecture."""
+"""The first toolkit that compiles for an architecture."""
 _WITHOUT = ((50, (12, 0)), (75, (13, 0)))
-"""The toolkit that was the first not to compile any more for those below an architecture."""
+"""The first toolkit that no longer compiles for architectures below one."""
 
 _RUNFILE = re.compile(r"cuda_(\d+\.\d+\.\d+)_(?:(\d{3}(?:\.\d+)+)_)?linux(_sbsa|_ppc64le)?\.run$")
 
 
 def driver_key(version: str) -> tuple[int, ...]:
-    """A driver's version as it compares: ``550.54.14`` is before ``550.163.01``."""
+    """Return a driver's version for comparison: ``550.54.14`` is before ``550.163.01``."""
     return tuple(int(part) for part in version.split("."))
 
 
 def needed_driver(cuda: str) -> str | None:
-    """The driver that a toolkit was made for; None where the table does not know the toolkit.
+    """Return the driver that a toolkit was made for; None if the table does not have the toolkit.
 
     Args:
         cuda: ``12.4`` for its first release, or ``12.4.1``.
@@ -83,12 +83,12 @@ def needed_driver(cuda: str) -> str | None:
 
 
 def compatible_driver(cuda: str) -> str | None:
-    """The oldest driver that runs programs of a toolkit's major version, with its newer features missing."""
+    """Return the oldest driver that runs programs of a toolkit's major version, without newer features."""
     return _COMPATIBLE.get(cuda.partition(".")[0])
 
 
 def compiles_for(cuda: str, architecture: int) -> bool:
-    """Whether a toolkit's compiler knows an architecture; one that the tables do not have is not judged.
+    """Return True if a toolkit's compiler supports an architecture, or if the tables do not have it.
 
     Args:
         cuda: the toolkit's version, such as ``12.4`` or ``12.4.1``.
@@ -100,7 +100,7 @@ def compiles_for(cuda: str, architecture: int) -> bool:
 
 
 def runfile_versions(name: str) -> tuple[str, str | None, str] | None:
-    """What a runfile's name says: toolkit, driver in it, platform.
+    """Return the toolkit, the driver and the platform in a runfile's name.
 
     ``cuda_12.4.0_550.54.14_linux.run`` is for ``x86_64``, ``_linux_sbsa`` for ``aarch64``. None for any
     other name.

@@ -1,4 +1,4 @@
-"""Drivers that others pack than NVIDIA, Ubuntu and Debian: known by a package, used as they are.
+"""Recognises drivers that others than NVIDIA, Ubuntu and Debian package; they are used as they are.
 
 Sources: elrepo/packages; rpmfusion/xorg-x11-drv-nvidia and nvidia-kmod; openSUSE/nvidia-driver-G06 and
 nvidia-open-driver-G06; Azure/azhpc-images; negativo17/nvidia-driver.
@@ -55,11 +55,11 @@ _DISTRIBUTORS = (
 
 @dataclass(frozen=True)
 class Distributor:
-    """Who packed the driver that is installed.
+    """The distributor of the installed driver.
 
     Args:
-        name: as people call it.
-        package: the package that tells.
+        name: the distributor's usual name.
+        package: the package that identifies the distributor.
         removal: the command that removes the driver.
     """
 
@@ -69,13 +69,13 @@ class Distributor:
 
 
 def by_hand(identifier: str) -> str:
-    """How a driver is installed on a distribution where vcagent does not."""
+    """Return how to install a driver on a distribution that vcagent does not support."""
     guide = "install it as NVIDIA's Driver Installation Guide says"
     return next((told for pattern, told in _BY_HAND if re.fullmatch(pattern, identifier)), guide)
 
 
 def other_distributor(installed: Mapping[str, InstalledPackage]) -> Distributor | None:
-    """The distributor of the installed driver; None where it is none of those above."""
+    """Return the distributor of the installed driver; None if it is none of the above."""
     for distributor, pattern, removal in _DISTRIBUTORS:
         for name, package in installed.items():
             if package.installed and package.version and re.fullmatch(pattern, name):

@@ -1,7 +1,7 @@
-"""Which driver a host is to have, which one it has, and what is wrong with that.
+"""Determines the requested driver, the installed driver, and the faults of the latter.
 
-A driver works only if kernel module, libraries, tools and fabric manager have the same full version: ``550``
-and ``550`` are not the same. Everything here is a function of values.
+A driver works only if kernel module, libraries, tools and fabric manager have the same full version; the same
+branch, such as ``550``, is not enough. All functions here are pure.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DriverWish:
-    """The driver that a host is to have.
+    """The requested driver.
 
     Args:
         version: a branch such as ``550``, a full version such as ``550.90.07``, or empty for any.
-        kernel: the kernel that runs.
-        open_module: whether the kernel module is to be the open one; None where either will do.
-        prefer_open: which one to take where either will do.
-        prebuilt: whether the kernel module must be one that the distribution built and signed.
+        kernel: the running kernel.
+        open_module: whether the kernel module must be the open one; None if both work.
+        prefer_open: whether to prefer the open one if both work.
+        prebuilt: whether the kernel module must be built and signed by the distribution.
         fabric_manager: whether the host has NVSwitches that need the fabric manager.
         subnet_manager: whether they also need the NVLink subnet manager.
         imex: whether the host is part of an NVLink domain of several hosts.
-        minimum: the oldest full version that will do, such as CUDA's; empty for any.
-        minimum_for: who needs the minimum, in words.
-        maximum_branch: the newest branch that knows the GPUs; None for no limit.
-        headers: whether the kernel's headers are there.
-        rpm: whether its packages are rpm's.
-        display: whether the host shows pictures, and the X driver comes along.
-        loaded: the version of the module that is loaded and answers for every GPU; empty where none does.
+        minimum: the oldest full version that is accepted, such as CUDA's; empty for any.
+        minimum_for: the name of the component that needs the minimum.
+        maximum_branch: the newest branch that supports the GPUs; None for no limit.
+        headers: whether the kernel's headers are installed.
+        rpm: whether the packages are rpm packages.
+        display: whether the host has a display and needs the X driver.
+        loaded: the version of the loaded module that answers for every GPU; empty if none does.
     """
 
     version: str
@@ -67,7 +67,7 @@ class DriverWish:
     loaded: str = ""
 
     def objection(self, version: str) -> str:
-        """Why a full version is not what is asked for; empty where it is."""
+        """Return the reason why a full version does not match the wish; empty if it matches."""
         if self.version and version != self.version and branch_of(version) != self.version:
             return f"it is not {self.version}"
         if self.minimum and driver_key(version) < driver_key(self.minimum):
@@ -82,11 +82,11 @@ class InstalledDriver:
     """The driver whose packages are installed.
 
     Args:
-        version: its full version.
-        layout: how its packages are named.
+        version: the full version.
+        layout: the naming scheme of its packages.
         open_module: whether it has the open kernel module.
-        packages: its packages and their versions; also those that have another driver's version.
-        precompiled: those of them that are a kernel module which rpm has ready for the kernel that runs.
+        packages: its packages and their versions, including those with another driver's version.
+        precompiled: its rpm packages with a precompiled kernel module for the running kernel.
     """
 
     version: str
@@ -97,11 +97,11 @@ class InstalledDriver:
 
 
 def find_installed(installed: Mapping[str, InstalledPackage], kernel: str) -> InstalledDriver | None:
-    """The driver whose package is installed, with every package that belongs to it.
+    """Return the installed driver with all of its packages.
 
     Args:
-        installed: what dpkg knows, by name.
-        kernel: the kernel that runs.
+        installed: the packages that dpkg knows, by name.
+        kernel: the running kernel.
     """
     present = {
         name: package.version
@@ -134,9 +134,9 @@ def find_installed(installed: Mapping[str, InstalledPackage], kernel: str) -> In
 def _driver_version(
     layout: Layout, branch: str, kernel: str, present: Mapping[str, str], *, is_open: bool
 ) -> str:
-    """The version of the package that is the driver; empty where there is none of this layout and branch.
+    """Return the version of the main driver package; empty if none of this layout and branch is installed.
 
-    A library that computes is a driver only with a kernel module, whose name also tells its flavour.
+    A compute library counts only together with a kernel module, whose name shows if it is the open one.
     """
     modules = layout.fill((*layout.dkms, layout.prebuilt), branch, kernel, is_open=is_open)
     has_module = any(name in present for name in modules)
@@ -152,7 +152,7 @@ def _driver_version(
 
 
 def _precompiled(packages: Mapping[str, str], version: str, kernel: str, *, is_open: bool) -> tuple[str, ...]:
-    """The precompiled modules of a driver for one kernel."""
+    """Return the precompiled modules of a driver for one kernel."""
     return tuple(
         name
         for name, full in packages.items()
@@ -166,9 +166,9 @@ def _precompiled(packages: Mapping[str, str], version: str, kernel: str, *, is_o
 def _packages_of(
     layout: Layout, branch: str, kernel: str, present: Mapping[str, str], *, is_open: bool
 ) -> dict[str, str]:
-    """The installed packages of a driver, by name: all that are part of one, unless of another branch.
+    """Return the installed packages of a driver: all that can be part of one, except of another branch.
 
-    Some have versions of their own: in Debian ``nvidia-modprobe`` and ``nvidia-persistenced``.
+    Some have their own versions: in Debian ``nvidia-modprobe`` and ``nvidia-persistenced``.
     """
     names = _all_names(layout, branch, kernel, is_open=is_open)
     return {
@@ -179,14 +179,14 @@ def _packages_of(
 
 
 def _is_alias(name: str, version: str) -> bool:
-    """Whether a package stands under another name as well: with its architecture, or with its version."""
+    """Return True if a package also has a plain name: without its architecture or its version."""
     return re.search(r":|\.(?:noarch|x86_64|aarch64|i\d86)$", name) is not None or name.endswith(
         f"-{version}"
     )
 
 
 def needed_services(wish: DriverWish, layout: Layout, branch: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Services that go with the driver: what each is, and the names that its package may have."""
+    """Return the services that belong to the driver: the name of each, and its possible package names."""
     services = []
     if wish.fabric_manager:
         names = layout.fill(layout.fabric_managers, branch, wish.kernel, is_open=False)
@@ -199,12 +199,12 @@ def needed_services(wish: DriverWish, layout: Layout, branch: str) -> list[tuple
 def faults(
     wish: DriverWish, driver: InstalledDriver | None, offered: Container[str] = frozenset()
 ) -> list[str]:
-    """Why the installed driver is not what is asked for; empty where it is, as a whole.
+    """Return the faults of the installed driver; empty if it matches the wish and is complete.
 
     Args:
-        wish: what is asked for.
-        driver: what is installed.
-        offered: names of packages that somebody offers in the driver's version: these must have it.
+        wish: the requested driver.
+        driver: the installed driver.
+        offered: names of packages that are offered in the driver's version, and must have it.
     """
     if driver is None:
         return ["no driver is installed"]

@@ -1,4 +1,4 @@
-"""Steps that get the installed driver to work: nouveau out, module in, services up, and a look at it all."""
+"""Steps that make the installed driver work: remove nouveau, load the module, start the services, check."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FABRIC_MANAGER = "nvidia-fabricmanager"
 IMEX = "nvidia-imex"
 IMEX_NODES = "etc/nvidia-imex/nodes_config.cfg"
-"""The hosts of the NVLink domain, written by whoever runs the domain (NVIDIA's IMEX guide)."""
+"""The list of hosts in the NVLink domain, written by the domain's operator (NVIDIA's IMEX guide)."""
 
 _BLACKLIST = "# Written by vcagent: these modules take the GPUs from NVIDIA's driver.\n" + "".join(
     f"{line}\n" for line in ("blacklist nouveau", "options nouveau modeset=0", "blacklist nova_core")
@@ -40,12 +40,12 @@ _UMAD = "# Written by vcagent: the fabric manager talks to NVLink 5 switches thr
 
 
 def loading_steps(packages: DriverPackages, facts: Facts, *, installing: bool) -> list[Step]:
-    """What gets the installed module into the kernel.
+    """Return the steps that load the installed module.
 
     Args:
         packages: the driver's packages.
-        facts: the host.
-        installing: whether packages will be changed before.
+        facts: the facts about the host.
+        installing: whether packages are changed before.
     """
     module = facts[NVIDIA_MODULE]
     competing = facts[COMPETING_MODULES] or ()
@@ -80,12 +80,12 @@ def loading_steps(packages: DriverPackages, facts: Facts, *, installing: bool) -
 
 
 def service_steps(wish: DriverWish, facts: Facts, *, restarting: bool) -> list[Step]:
-    """What gets the driver's services to run.
+    """Return the steps that start the driver's services.
 
     Args:
-        wish: the driver that is asked for.
-        facts: the host.
-        restarting: whether the module or the packages change before, so that they start anew.
+        wish: the requested driver.
+        facts: the facts about the host.
+        restarting: whether the module or the packages change before, so that the services must restart.
     """
     steps = []
     if wish.subnet_manager and "ib_umad" not in (facts[LOADED_MODULES] or ()):
@@ -110,10 +110,10 @@ def service_steps(wish: DriverWish, facts: Facts, *, restarting: bool) -> list[S
 
 
 def require_answer(facts: Facts) -> None:
-    """See that every GPU on the bus answers through the driver.
+    """Check that every GPU on the bus answers through the driver.
 
     Raises:
-        HostError: if one does not.
+        HostError: if a GPU does not answer.
     """
     gpus = facts[GPUS]
     silent = [gpu.bus_id for gpu in gpus if gpu.driver is None]
@@ -163,10 +163,10 @@ def _reboot_step(packages: DriverPackages, reason: str) -> Step:
 
 
 def _build_steps(driver: InstalledDriver, packages: DriverPackages, facts: Facts) -> list[Step]:
-    """What builds the module for a kernel that was booted since: modprobe alone would find none.
+    """Return the step that builds the module for a newly booted kernel, for which modprobe finds none.
 
     Raises:
-        HostError: if nobody offers the kernel's headers.
+        HostError: if the kernel's headers are not available.
     """
     kernel, there = facts[KERNEL], facts[NVIDIA_MODULE_FILE]
     layout, branch = driver.layout, branch_of(driver.version)

@@ -1,4 +1,4 @@
-"""Steps that bring a driver's packages to one version, and keep them there."""
+"""Steps that install a driver's packages in one version, and hold them there."""
 
 from __future__ import annotations
 
@@ -52,27 +52,27 @@ if TYPE_CHECKING:
     from agent.facts.package_versions import PackageOffer
 
 _SHOWN = 8
-"""Candidates that an error lists."""
+"""The number of candidates that an error lists."""
 
 _ROUNDS = 4
-"""How often more packages of a driver are named: dnf takes the newest of what is not named."""
+"""The number of times that more packages of a driver are named: dnf takes the newest of unnamed ones."""
 
 _TRIED = 4
-"""Candidates that the package manager is asked about before it counts as finding no way."""
+"""The number of candidates to try with the package manager before giving up."""
 
 
 @dataclass(frozen=True)
 class DriverPackages:
-    """A driver's packages on one host, which apt installs; ``RpmDriverPackages`` are dnf's.
+    """A driver's packages on a host with apt; ``RpmDriverPackages`` is for dnf.
 
     Args:
-        wish: the driver that is asked for.
-        origins: who may offer it; None for anybody.
-        hold: whether its packages are held at their version.
+        wish: the requested driver.
+        origins: the accepted origins; None for any.
+        hold: whether to hold its packages at their version.
         lock_timeout_s: seconds to wait for another package manager.
-        why_prebuilt: why only a signed kernel module will do, for errors.
-        repository: NVIDIA's, which is added where no other has the driver; None to add none.
-        non_free: whether Debian's components that have the driver may be enabled.
+        why_prebuilt: the reason why only a signed kernel module works, for errors.
+        repository: NVIDIA's repository, which is added if no other has the driver; None to add none.
+        non_free: whether Debian's components with the driver may be enabled.
     """
 
     wish: DriverWish
@@ -84,11 +84,11 @@ class DriverPackages:
     non_free: bool = False
 
     def installed(self, facts: Facts) -> InstalledDriver | None:
-        """The driver that is installed."""
+        """Return the installed driver."""
         return find_installed(facts[INSTALLED_PACKAGES], self.wish.kernel)
 
     def faults(self, facts: Facts) -> list[str]:
-        """What is wrong with the packages that are installed."""
+        """Return the faults of the installed packages."""
         driver = self.installed(facts)
         if driver is None:
             return faults(self.wish, None)
@@ -96,11 +96,11 @@ class DriverPackages:
         return faults(self.wish, driver, offered)
 
     def chosen(self, facts: Facts) -> Candidate | None:
-        """The driver to install, with all that the package manager would change for it."""
+        """Return the driver to install, with all changes that the package manager makes for it."""
         return next((one for one in self._solved(facts) if not one.problems), None)
 
     def _solved(self, facts: Facts) -> Iterator[Candidate]:
-        """Candidates that look whole, best first, as the package manager solves them."""
+        """Yield complete candidates, best first, as solved by the package manager."""
         whole = (one for one in self._candidates(facts, self.wish) if not one.problems)
         for candidate in itertools.islice(whole, _TRIED):
             asked = candidate
@@ -110,19 +110,19 @@ class DriverPackages:
                 if not loose:
                     break
                 asked = replace(asked, packages={**asked.packages, **loose})
-            # While packages are half installed apt finds no way: it is solved again after their repair.
+            # While packages are half installed, apt finds no solution: it is solved again after their repair.
             unsure = solution.problem and broken_packages(facts[INSTALLED_PACKAGES])
             yield asked if unsure else asked.solved(solution)
 
     def _solution(self, facts: Facts, candidate: Candidate) -> Fact[PackageSolution]:
-        """What the package manager says to a candidate."""
+        """Return the package manager's solution for a candidate."""
         return apt_solution(self._install_command(facts, candidate), candidate.pins)
 
     def steps(self, facts: Facts) -> list[Step]:
-        """What makes the packages right.
+        """Return the steps that correct the packages.
 
         Raises:
-            HostError: if no repository has such a driver, or somebody else holds a package that must change.
+            HostError: if no repository has such a driver, or a package that must change is held by others.
         """
         steps: list[Step] = []
         if wrong := self.faults(facts):
@@ -141,9 +141,9 @@ class DriverPackages:
         return steps
 
     def _repository_steps(self, facts: Facts) -> list[Step]:
-        """What adds NVIDIA's repository, where that can help.
+        """Return the steps that add NVIDIA's repository, if that can help.
 
-        It does nothing where the lists that are fetched before turn out to have the driver.
+        They do nothing if the newly fetched lists have the driver.
         """
         offers, wish = self._offers(facts), self.wish
         if self.non_free and (components := debian_components(facts, self.lock_timeout_s)):
@@ -154,7 +154,7 @@ class DriverPackages:
         if (
             self.repository is None
             or unknown_gpus
-            or wish.prebuilt  # it has none that the distribution has signed
+            or wish.prebuilt  # it has no module that the distribution signed
             or (offers and not wish.headers and not self._has_headers(facts))
             or any(offer.origin in NVIDIA_ORIGINS for offer in offers)
         ):
@@ -162,7 +162,7 @@ class DriverPackages:
         return [self._where_needed(step) for step in self.repository.steps(facts, self.lock_timeout_s)]
 
     def _has_headers(self, facts: Facts) -> bool:
-        """Whether the headers of the kernel that runs are offered."""
+        """Return True if the headers of the running kernel are offered."""
         names = {layout.headers(self.wish.kernel) for layout in LAYOUTS}
         return any(offer.name in names for offer in self._offers(facts))
 
@@ -183,26 +183,26 @@ class DriverPackages:
         return f"driver {self.wish.version}" if self.wish.version else "a driver"
 
     def _fetching_steps(self, facts: Facts) -> list[Step]:
-        """What has the package manager know what its repositories offer now."""
+        """Return the step that updates the package manager's lists."""
         reason = _why_update(facts)
         return [update_step(reason, self.lock_timeout_s)] if reason else []
 
     def _repair_steps(self, facts: Facts) -> list[Step]:
-        """What is half installed is configured; what it lacks comes with the driver, in its version."""
+        """Return the step that repairs half-installed packages; their dependencies come with the driver."""
         installed = facts[INSTALLED_PACKAGES]
         broken = broken_packages(installed)
         chosen = self.chosen(facts)
         if chosen and all(self._replaced(facts, name, chosen) for name in broken):
-            return []  # to build once more what failed, only to replace it, takes minutes and helps nobody
+            return []  # rebuilding a failed module only to replace it takes minutes for nothing
         return [repair_step(broken, self.lock_timeout_s, fix=False)] if broken else []
 
     def _replaced(self, facts: Facts, name: str, chosen: Candidate) -> bool:
-        """Whether a package that is half installed gets another version, or goes."""
+        """Return True if a half-installed package gets another version or is removed."""
         version = facts[INSTALLED_PACKAGES][name].version
         return chosen.packages.get(name, version) != version or name in self._superseded(facts, chosen)
 
     def refusal(self, facts: Facts) -> HostError:
-        """Why no offered driver will do, with those that come near, and those of other branches."""
+        """Return the error if no offered driver is suitable, with similar drivers and other branches."""
         unsolved = [candidate for candidate in self._solved(facts) if candidate.problems]
         near = [str(one) for one in (*unsolved, *self._candidates(facts, self.wish)) if one.problems]
         refused = {one.version for one in unsolved}
@@ -234,7 +234,7 @@ class DriverPackages:
         return HostError(message, remedy=remedy, details=tuple(lines))
 
     def _remedy(self, told: str) -> str | None:
-        """What to do about the package manager's words."""
+        """Return the remedy for the package manager's output."""
         return known_remedy(told)
 
     def _candidates(self, facts: Facts, wish: DriverWish) -> list[Candidate]:
@@ -246,17 +246,17 @@ class DriverPackages:
     def _install_command(self, facts: Facts, chosen: Candidate) -> list[str]:
         pinned = (f"{name}={version}" for name, version in chosen.packages.items())
         removed = (f"{name}-" for name in self._superseded(facts, chosen))
-        # Without it apt refuses everything as long as any package lacks what it needs.
+        # Without this option apt refuses everything while any package has missing dependencies.
         options = [
             *("--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages", "--fix-broken")
         ]
         return [*APT_GET, "install", *options, *pinned, *chosen.unpinned, *removed]
 
     def headers_command(self, facts: Facts) -> list[str]:
-        """The command that installs the headers of the kernel that runs.
+        """Return the command that installs the headers of the running kernel.
 
         Raises:
-            HostError: if nobody offers them.
+            HostError: if they are not available.
         """
         kernel = self.wish.kernel
         names = [layout.headers(kernel) for layout in LAYOUTS if layout.rpm == self.wish.rpm]
@@ -278,7 +278,7 @@ class DriverPackages:
         return superseded(facts[INSTALLED_PACKAGES], chosen, self.wish.kernel, self.installed(facts))
 
     def _change(self, context: StepContext, chosen: Candidate) -> None:
-        """Install, once it is known that nothing else is changed for it."""
+        """Install the driver, after checking that no other package is changed for it."""
         now = context.facts.fresh()
         command = self._install_command(now, chosen)
         simulated = run_apt(context, [*command, "--simulate"], self.lock_timeout_s)
@@ -358,7 +358,7 @@ class DriverPackages:
             reason = "a driver works only in one version" if wrong else f"not held: {', '.join(free)}"
             told = " ".join(sorted(names) if wrong else free) or "the driver's packages"
             command = f"apt-mark hold {told}"
-            # A package that was held may not be when it was changed.
+            # A package that was held may no longer be held after the change.
             holds = None if self._held(facts) else self._held
             undo = {
                 "unhold": sorted(held),
@@ -369,7 +369,7 @@ class DriverPackages:
         return steps
 
     def _coming_names(self, facts: Facts) -> set[str]:
-        """The driver's packages once it is installed; none where the version is not solved yet."""
+        """Return the names of the driver's packages after the installation; empty if not solved yet."""
         chosen = self.chosen(facts)
         if chosen is None:
             return set()
@@ -385,14 +385,14 @@ class DriverPackages:
         return bool(names) and names <= held
 
     def _names(self, facts: Facts) -> set[str]:
-        """What is held: all of the driver, and with a prebuilt module what would bring another kernel."""
+        """Return the packages to hold: the driver's, with a prebuilt module also those of the kernel."""
         driver = self.installed(facts)
         names = set(driver.packages) if driver else set()
         prebuilt = any(name.startswith("linux-modules-nvidia-") for name in names)
         return names | (self._kernel_names(facts) if prebuilt else set())
 
     def _kernel_names(self, facts: Facts) -> set[str]:
-        """The packages that bring a new kernel: a module of one kernel has to wait for them."""
+        """Return the packages that bring a new kernel, which must wait for a module of one kernel."""
         flavour = self.wish.kernel.partition("-")[2].partition("-")[2]
         pattern = rf"linux(?:-image|-headers)?-{re.escape(flavour)}(?:-(?:hwe-|lts-)?[\d.]+)?(?:-edge)?"
         return {
@@ -414,7 +414,7 @@ class DriverPackages:
         return StepOutcome(f"{len(names)} packages")
 
     def _require_no_foreign_hold(self, facts: Facts, chosen: Candidate) -> None:
-        """What somebody else holds is theirs; what the file of exclusions names was held by us."""
+        """Refuse to change packages that others hold; those in vcagent's file of exclusions are its own."""
         installed = facts[INSTALLED_PACKAGES]
         changing = {
             name

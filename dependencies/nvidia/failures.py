@@ -1,6 +1,6 @@
-"""What the driver, its module and its services say when they do not start, and what to do about it.
+"""Errors of the driver, its module and its services, with their remedies.
 
-The texts are those of public reports; the module's own are in the kernel's log.
+The texts are from public reports; the module's own are in the kernel's log.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _REMEDIES = (
 
 
 def driver_remedy(text: str) -> str | None:
-    """Return what to do about the words of the driver or its services; None if nothing is known of them."""
+    """Return the remedy for the output of the driver or its services; None if unknown."""
     return remedy_among(_REMEDIES, text)
 
 
 def kernel_words(context: StepContext) -> tuple[str, ...]:
-    """Return what NVIDIA's module and the check of signatures said last in the kernel's log."""
+    """Return the last messages of NVIDIA's module and of the signature check in the kernel's log."""
     said = context.processes.run(["dmesg"], log=context.log, check=False).stdout.splitlines()
     told = [line for line in said if "NVRM" in line or "nvidia" in line.lower() or "PKCS#7" in line]
     return tuple(told[-_LINES:])

@@ -1,4 +1,4 @@
-"""Has the GPUs' memory free: ends what an earlier run of ours left on them, and nothing else."""
+"""Frees the GPUs' memory: ends leftovers of vcagent's earlier runs, and no other process."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ FORCE_VARIABLE = "FORCE_FREE_GPU"
 _OFF = frozenset({"", "0", "false", "no", "off"})
 _GRACE_S = 10.0
 _RELEASE_S = 30.0
-"""The driver takes a moment to give back what a killed process had."""
+"""Seconds that the driver may take to release the memory of a killed process."""
 _GIB = 2**30
 _VLLM_SHARE = 0.92
-"""vLLM's own gpu_memory_utilization (0.22, ``config/cache.py``)."""
+"""vLLM's default for gpu_memory_utilization (0.22, ``config/cache.py``)."""
 
 
 class EngineMemory(BaseModel):
-    """What an engine's arguments say of memory; the others are not looked at."""
+    """The engine arguments that concern memory; others are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,22 +45,22 @@ class EngineMemory(BaseModel):
 
 
 class FreeGpuMemoryParameters(ComponentParameters):
-    """How much must be free, and what may be done for it."""
+    """How much memory must be free, and which processes may be ended for it."""
 
     memory_share: Share | None = Field(
         None,
-        description="Share of each GPU's memory that must be free, 0 to 1; that which vLLM takes if absent.",
+        description="Share of each GPU's memory that must be free, 0 to 1; by default vLLM's share.",
     )
-    model: str = Field("", description="The model whose settings in gpu_configs tell vLLM's share.")
+    model: str = Field("", description="The model whose gpu_configs settings determine vLLM's share.")
     llm_config: EngineMemory = Field(
         EngineMemory(),
-        description="vLLM's engine arguments: their gpu_memory_utilization wins over both.",
+        description="vLLM's engine arguments: gpu_memory_utilization there overrides both.",
     )
-    gpus: int | None = Field(None, ge=1, description="GPUs to look at, from the first; all if absent.")
+    gpus: int | None = Field(None, ge=1, description="GPUs to check, from the first; by default all.")
     force: bool | None = Field(
         None,
-        description="Whether to end what an earlier run of vcagent left on the GPUs; the environment "
-        f"variable {FORCE_VARIABLE} decides if absent.",
+        description="Whether to end leftovers of earlier runs of vcagent on the GPUs; the environment "
+        f"variable {FORCE_VARIABLE} decides by default.",
     )
 
     @field_validator("force", "memory_share", mode="before")
@@ -75,17 +75,17 @@ class FreeGpuMemoryParameters(ComponentParameters):
 
     @property
     def may_end(self) -> bool:
-        """Whether leftovers may be ended."""
+        """True if leftover processes may be ended."""
         if self.force is not None:
             return self.force
         return os.environ.get(FORCE_VARIABLE, "").strip().lower() not in _OFF
 
 
 class FreeGpuMemory(Dependency):
-    """Has enough free memory on every GPU.
+    """Ensures enough free memory on every GPU.
 
-    Only a leftover is ended: a process with the mark of one of vcagent's runs whose agent is gone, of the
-    agent's own user. Whatever else holds the memory is named, and the run refused.
+    Only a leftover is ended: a process of the agent's own user with the mark of a vcagent run whose agent is
+    gone. If any other process holds the memory, it is named and the run is refused.
     """
 
     lifts = frozenset({LiftedBy.SYSTEM})
@@ -93,10 +93,10 @@ class FreeGpuMemory(Dependency):
     parameters: FreeGpuMemoryParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """End what is ours to end, or say why nothing need be.
+        """End leftover processes, or say why that is not necessary.
 
         Raises:
-            HostError: if there is no GPU, or others hold the memory.
+            HostError: if there is no GPU, or other processes hold the memory.
         """
         memory = self._memory(facts)
         if not memory:
@@ -134,11 +134,11 @@ class FreeGpuMemory(Dependency):
         return Plan((step,))
 
     def _memory(self, facts: Facts) -> tuple[GpuMemory, ...]:
-        """Of the GPUs that will be used."""
+        """Return the memory of the GPUs that will be used."""
         return visible_memory(facts, self.parameters.gpus)
 
     def share(self, gpus: tuple[Gpu, ...]) -> float:
-        """The share of each GPU's memory that vLLM will take: by the last word on it, or its own."""
+        """Return the share of each GPU's memory that vLLM will use: the last setting, or its default."""
         asked = self.parameters
         kind = gpu_model(gpus[0].name) if gpus else None
         known = kind.vllm.get(asked.model) if kind else None
@@ -177,7 +177,7 @@ class FreeGpuMemory(Dependency):
 
         runs = {holder.run_id for holder in leftovers}
         pids = {holder.pid for holder in leftovers}
-        # Read once more: a number may belong to another process by now.
+        # Read the list again: a process id may belong to another process now.
         ours: list[psutil.Process] = [
             process
             for run in runs
@@ -200,7 +200,7 @@ def _short(memory: tuple[GpuMemory, ...], share: float) -> list[GpuMemory]:
 
 
 def _too_much(short: Sequence[GpuMemory], others: Sequence[MemoryHolder], share: float) -> bool:
-    """Whether others alone hold so much of a GPU that ending leftovers would be for nothing."""
+    """Return True if other processes hold so much of a GPU that ending leftovers would not help."""
     return any(
         sum(holder.bytes_held or 0 for holder in others if holder.uuids == (gpu.uuid,))
         > (1 - share) * gpu.total_bytes

@@ -1,4 +1,4 @@
-"""The proof that GPU containers run: one was started, and nothing that it depended on has changed since."""
+"""Proves that GPU containers run: one was started, and nothing that it depends on has changed since."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "cdi": ("--device=nvidia.com/gpu=all",),
     "runtime": ("--runtime=nvidia", "--env=NVIDIA_VISIBLE_DEVICES=all"),
 }
-"""How a container is given all GPUs (NVIDIA's container toolkit, "Running a Sample Workload" and "CDI")."""
+"""The ways to give a container all GPUs (NVIDIA's toolkit, "Running a Sample Workload" and "CDI")."""
 
 _MARKER = "gpu-container.json"
 _LIMIT_S = 600.0
@@ -38,12 +38,12 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class GpuContainerProof:
-    """A container that has to run.
+    """A container that must run.
 
     Args:
-        image: its image.
-        command: what it runs.
-        way: how it gets the GPUs: a key of ``WAYS``.
+        image: the image.
+        command: the command in the container.
+        way: the way to give it GPUs: a key of ``WAYS``.
     """
 
     image: str
@@ -51,12 +51,12 @@ class GpuContainerProof:
     way: str
 
     def arguments(self) -> list[str]:
-        """What docker is called with; without a network, and gone when it has ended."""
+        """Return Docker's arguments: no network, and the container is removed when it ends."""
         options = ["run", "--rm", "--network=none", "--label=vcagent=proof", *WAYS[self.way]]
         return [*options, self.image, *shlex.split(self.command)]
 
     def why_due(self, facts: Facts) -> str:
-        """Why the proof must be made, or nothing: it was made on this very host, as it is."""
+        """Return the reason why the proof must be made; empty if it was made on this host and still holds."""
         try:
             noted = dict(json.loads(facts[text_of(self._marker(facts))] or ""))
         except (ValueError, TypeError):
@@ -72,7 +72,7 @@ class GpuContainerProof:
         return f"since the last GPU container {', '.join(changed)}" if changed else ""
 
     def make(self, context: StepContext) -> str:
-        """Start the container, see what it says, note it; returns a line for people.
+        """Start the container, check its output, and store the result; return a message.
 
         Raises:
             DependencyFailedError: if it does not run, or sees fewer GPUs than the host has.
@@ -94,7 +94,7 @@ class GpuContainerProof:
         return f"a container of {self.image} ran {self.command}" + (f" and saw {seen} GPU(s)" if seen else "")
 
     def _circumstances(self, facts: Facts) -> dict[str, object]:
-        """What the proof depends on; a host with other values has proven nothing yet."""
+        """Return the facts that the proof depends on; if they change, it must be made again."""
         server = facts[DOCKER_SERVER]
         return {
             "boot": facts[BOOT],

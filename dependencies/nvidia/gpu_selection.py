@@ -1,4 +1,4 @@
-"""Has GPUs that a benchmark is known on: says which settings of ``gpu_configs`` they get."""
+"""Selects GPUs that a benchmark supports, and reports their settings in ``gpu_configs``."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 
 class GpuSelectionParameters(ComponentParameters):
-    """What the GPUs are for."""
+    """The intended use of the GPUs."""
 
     model: str = Field(description="The model to run, such as llama3.1-8b.")
     parameters_billion: float | None = Field(
-        None, gt=0, description="Its size in 10⁹ parameters; tells how many GPUs an engine needs."
+        None, gt=0, description="Its size in 10⁹ parameters; determines how many GPUs an engine needs."
     )
     scenarios: tuple[Literal["Offline", "Server", "Interactive", "SingleStream"], ...] = Field(
         ("Offline", "Server"), description="The scenarios whose settings are shown."
     )
     llm_config: dict[str, Any] = Field(
-        default_factory=dict, description="vLLM's engine arguments that the run gives over the defaults."
+        default_factory=dict, description="vLLM engine arguments that override the defaults."
     )
-    gpus: int | None = Field(None, ge=1, description="GPUs to use, from the first; all if absent.")
+    gpus: int | None = Field(None, ge=1, description="Number of GPUs to use, from the first; by default all.")
     minimum_driver: str = Field(
         "",
         pattern=r"^(\d+(\.\d+)*)?$",
-        description="The oldest driver that runs the engine's build; any, and none yet, if empty.",
+        description="The oldest driver that runs the engine's build; if empty, any or none.",
     )
     allow_unknown: bool = Field(
         default=False,
-        description="Whether GPUs that nothing is known of are taken, with vLLM's own defaults.",
+        description="Whether to accept unknown GPUs, with vLLM's own defaults.",
     )
 
     @field_validator("llm_config", mode="before")
@@ -54,18 +54,18 @@ class GpuSelectionParameters(ComponentParameters):
 
 
 class GpuSelection(Dependency):
-    """Changes nothing: refuses a host without known GPUs, else says which settings they get."""
+    """Changes nothing: refuses a host without known GPUs, otherwise reports their settings."""
 
     lifts = frozenset()
     Parameters = GpuSelectionParameters
     parameters: GpuSelectionParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Nothing to do, with what was picked.
+        """Return a plan without steps, which reports the selection.
 
         Raises:
-            HostError: if no GPU is found, or none that ``gpu_configs`` knows for the model; tells what was
-                looked for.
+            HostError: if no GPU is found, or none that ``gpu_configs`` has for the model; the message names
+                the supported ones.
         """
         gpus, asked = visible_gpus(facts), self.parameters
         kinds = [kind for kind in gpu_models() if asked.model in kind.vllm]
@@ -92,7 +92,7 @@ class GpuSelection(Dependency):
             )
         gpus = visible_gpus(facts, asked.gpus)
         self._require_driver(gpus)
-        # Before there is a driver the bus tells what the common ones are.
+        # Without a driver, the PCI bus identifies the common models.
         gpus = tuple(replace(gpu, name=gpu.name or gpu_name_of(gpu.pci_id)) for gpu in gpus)
         unnamed = [gpu.bus_id for gpu in gpus if gpu.name is None]
         if unnamed:
@@ -126,7 +126,7 @@ class GpuSelection(Dependency):
         return Plan(nothing_to_do=self._picked(gpus))
 
     def _require_driver(self, gpus: tuple[Gpu, ...]) -> None:
-        """Refuse a driver that the engine's build does not run with, before anything is fetched."""
+        """Refuse, before anything is fetched, a driver that the engine's build does not run with."""
         minimum = self.parameters.minimum_driver
         if not minimum:
             return

@@ -1,4 +1,4 @@
-"""How Ubuntu, Debian and NVIDIA, for apt and for dnf, name the packages of a driver.
+"""The package names of a driver: Ubuntu's, Debian's and NVIDIA's, for apt and dnf.
 
 Sources: Ubuntu's archive (nvidia-graphics-drivers-580-server, fabric-manager-580); NVIDIA's Driver
 Installation Guide: "Ubuntu 590 and later packages" (names without the branch), "Version locking" and
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NVIDIA_ORIGINS = frozenset({"NVIDIA", "developer.download.nvidia.com"})
-"""What offers of NVIDIA's own repositories are told by: apt's ``Origin``, and the server."""
+"""The marks of offers from NVIDIA's own repositories: apt's ``Origin``, and the server."""
 
 SUBNET_MANAGER = "nvlsm"
-"""The NVLink subnet manager; it has versions of its own and goes with NVSwitches of the fourth generation."""
+"""The NVLink subnet manager; it has its own versions and belongs to fourth-generation NVSwitches."""
 
 _LIBRARIES = ("cfg1", "common", "compute", "decode", "encode", "extra", "fbc1", "gl", "gpucomp")
 _TOOLS = ("nvidia-kernel-common", "nvidia-utils", "nvidia-compute-utils", "xserver-xorg-video-nvidia")
@@ -35,7 +35,7 @@ _WITHOUT_ITS_NAME = (
 
 
 def _computing(suffix: str) -> tuple[str, ...]:
-    """What a host needs that only computes, without an X driver, as Ubuntu and NVIDIA name it.
+    """Return the packages of a compute-only host, without an X driver, in Ubuntu's and NVIDIA's names.
 
     Source: NVIDIA's Driver Installation Guide, "Compute-only (Headless)"; Ubuntu's nvidia-headless packages.
     """
@@ -52,21 +52,21 @@ def _of_one_version(suffix: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Layout:
-    """One way to name a driver's packages; ``{branch}``, ``{kernel}`` ``{open}`` and so on are filled in.
+    """One naming scheme of a driver's packages, with placeholders such as ``{branch}`` and ``{kernel}``.
 
     Args:
-        name: the way's own name.
-        drivers: packages that are the driver; the first also shows pictures, the last ones only compute.
-        compute: what to install on a host without a display: the first must be offered, the others may be.
-        without_dkms: the one to install with a prebuilt module: the others bring the sources of an unsigned
-            one, which would be loaded in its place.
-        dkms: the kernel module, built on the host.
-        prebuilt: the kernel module, built and signed by the distribution for one kernel.
-        companions: packages that must have the driver's version, whatever the repositories have now.
-        fabric_managers: names of the fabric manager, newest scheme last.
-        imex: names of the IMEX service, likewise.
+        name: the name of the scheme.
+        drivers: the main driver packages; the first also supports displays, the last ones only compute.
+        compute: packages for a host without a display: the first is required, the others are optional.
+        without_dkms: the package to install with a prebuilt module: the others bring the sources of an
+            unsigned module, which would be loaded instead.
+        dkms: the kernel module that is built on the host.
+        prebuilt: the kernel module that the distribution built and signed for one kernel.
+        companions: packages that must have the driver's version, whatever the repositories offer.
+        fabric_managers: the names of the fabric manager, the newest scheme last.
+        imex: the names of the IMEX service, the newest scheme last.
         moved_along: packages that must have the driver's version if they are installed.
-        rpm: whether these are packages of rpm.
+        rpm: whether these are rpm packages.
     """
 
     name: str
@@ -92,11 +92,11 @@ class Layout:
     rpm: bool = False
 
     def headers(self, kernel: str) -> str:
-        """Return the package with which modules are built for a kernel."""
+        """Return the package that is needed to build modules for a kernel."""
         return rpm_headers(kernel) if self.rpm else f"linux-headers-{kernel}"
 
     def fill(self, names: Iterable[str], branch: str, kernel: str, *, is_open: bool) -> tuple[str, ...]:
-        """The names with everything filled in, in their order."""
+        """Return the names with their placeholders filled in, in order."""
         suffix, flavour = ("-open", "-open") if is_open else ("", "-latest")
         return tuple(
             name.format(branch=branch, open=suffix, flavour=flavour, kernel=kernel) for name in names
@@ -203,12 +203,12 @@ LAYOUTS = (
 
 @dataclass(frozen=True)
 class PrecompiledModule:
-    """A kernel module of rpm's that somebody built, and maybe signed, for one kernel.
+    """A kernel module in an rpm package that was built, and possibly signed, for one kernel.
 
     Args:
-        version: the driver's full version; empty where the package's name does not tell.
-        kernel: the beginning of the kernel's release; empty for several kernels.
-        open: whether it is the open flavour.
+        version: the driver's full version; empty if the package's name does not contain it.
+        kernel: the start of the kernel's release; empty for several kernels.
+        open: whether it is the open kernel module.
     """
 
     version: str
@@ -216,12 +216,12 @@ class PrecompiledModule:
     open: bool
 
     def serves(self, kernel: str) -> bool:
-        """Whether it is for a kernel such as ``5.14.0-503.33.1.el9_5.x86_64``."""
+        """Return True if it works with a kernel such as ``5.14.0-503.33.1.el9_5.x86_64``."""
         return not self.kernel or f"{kernel}.".startswith(f"{self.kernel}.")
 
 
 def precompiled_module(name: str) -> PrecompiledModule | None:
-    """Read the name of a precompiled module's package; None for any other.
+    """Parse the name of a precompiled module's package; return None for any other name.
 
     NVIDIA's are ``kmod-nvidia-570.124.06-5.14.0-503.33.1`` (NVIDIA/yum-packaging-precompiled-kmod), RHEL's
     own ``kmod-nvidia-open-580.178.04-6.12.0-…``; AlmaLinux has one ``kmod-nvidia-open`` for several kernels.
@@ -233,9 +233,9 @@ def precompiled_module(name: str) -> PrecompiledModule | None:
 
 
 def upstream(version: str) -> str:
-    """The driver's version in a package's: ``550.90.07`` for ``1:550.90.07-0ubuntu1``.
+    """Return the driver's version in a package version: ``550.90.07`` for ``1:550.90.07-0ubuntu1``.
 
-    Ubuntu takes a version back as ``515.76+really.515.65.01-0ubuntu1``: what counts is what it really is.
+    Ubuntu reverts a version as ``515.76+really.515.65.01-0ubuntu1``: the version after ``really`` counts.
     """
     text = version.partition(":")[2] or version
     text = text.partition("+really")[2].lstrip(".") or text
@@ -243,14 +243,14 @@ def upstream(version: str) -> str:
 
 
 def branch_of(version: str) -> str:
-    """The branch of a driver's version: ``550`` for ``550.90.07`` and for ``550``."""
+    """Return the branch of a driver's version: ``550`` for ``550.90.07`` and for ``550``."""
     return version.partition(".")[0]
 
 
 def other_branch(depends: str, branch: str) -> str | None:
-    """The package of another branch that a package only leads to; None for a package of its own.
+    """Return the package of another branch that a transitional package depends on; None for other packages.
 
-    Ubuntu ends a branch by making its packages depend on the next one's, under the old version.
+    Ubuntu ends a branch by letting its packages, under the old version, depend on those of the next branch.
     """
     for name in re.findall(r"(?:lib)?nvidia-[a-z0-9.-]+", depends):
         found = re.search(_BRANCH, name)
@@ -260,20 +260,20 @@ def other_branch(depends: str, branch: str) -> str | None:
 
 
 def belongs_to_driver(name: str) -> bool:
-    """Whether a package is part of some driver of NVIDIA's, whoever packed it, and may go for another one."""
+    """Return True if a package is part of an NVIDIA driver of any distributor, and may be replaced."""
     if re.search(_NOT_OF_A_DRIVER, name):
         return False
     return "nvidia" in name or re.fullmatch(rf"{_WITHOUT_ITS_NAME}|libxnvctrl\d*", name) is not None
 
 
 def of_another_branch(name: str, branch: str) -> bool:
-    """Whether a package's name is that of another branch than a driver's."""
+    """Return True if a package's name contains another branch than a driver's."""
     found = re.search(_BRANCH, name)
     return found is not None and found.group(1) != branch
 
 
 def driver_package_names(kernel: str) -> str:
-    """A regular expression for all packages that a driver may consist of on a host with this kernel."""
+    """Return a regular expression for all packages of a driver on a host with this kernel."""
     names = (
         rf"(?!.*{_NOT_OF_A_DRIVER})(?!linux-)(?!kmod-)(?!xserver-xorg-video-nvidia-legacy).*nvidia.*",
         _WITHOUT_ITS_NAME,

@@ -1,4 +1,4 @@
-"""NVIDIA's CUDA repository for a distribution, added where no repository of the host has the driver.
+"""NVIDIA's CUDA repository for a distribution, added if no repository of the host has the driver.
 
 Source: NVIDIA's Driver Installation Guide, "Network Repository" of each distribution; the keys are those of
 NVIDIA/cuda-repo-management, README, "GPG keys".
@@ -26,21 +26,21 @@ CUDA_REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
 _ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
 _RHEL = ("rhel", "rocky", "almalinux", "ol", "centos")
 _KEYS = {"debian13": "8793F200", "rhel10": "CDF6BA43"}
-"""Keys of folders that are not signed with the format's usual one."""
+"""The keys of folders that are not signed with the usual key of their format."""
 _USUAL_KEYS = {"apt": "3bf863cc", "dnf": "D42D0685"}
 _SPLIT_SINCE = 12
-"""Since Debian 12 firmware has a component of its own."""
+"""Since Debian 12 firmware has its own component."""
 
 _FINGERPRINTS = {
     "3bf863cc": "EB69 3B30 35CD 5710 E231  E123 A4B4 6996 3BF8 63CC",
     "8793F200": "0218 2E60 104F CDC2 6EAE  1B85 97A5 D4CB 8793 F200",
     "D42D0685": "610C 7B14 E068 A878 070D  A4E9 9CD0 A493 D42D 0685",
 }
-"""A key without one here is believed as HTTPS delivers it."""
+"""The known fingerprints; a key without one is trusted as received over HTTPS."""
 
 
 def repository_folder(distribution: Distribution) -> str:
-    """The folder of a distribution's packages: ``ubuntu2404``, ``rhel9``; empty where there is none."""
+    """Return the folder of a distribution's packages: ``ubuntu2404``, ``rhel9``; empty if it has none."""
     release = distribution.version.partition(".")[0]
     if distribution.id == "ubuntu" and re.fullmatch(r"2[02468]\.04", distribution.version):
         return f"ubuntu{distribution.version.replace('.', '')}"
@@ -52,9 +52,9 @@ def repository_folder(distribution: Distribution) -> str:
 
 
 def debian_components(facts: Facts, lock_timeout_s: float) -> list[Step]:
-    """What enables Debian's components that have the driver; none where they are, and on other hosts.
+    """Return the steps that enable Debian's components with the driver; none if enabled, or on other hosts.
 
-    They are added beside the entry of ``main``, with its address and its key.
+    The components are added beside the entry of ``main``, with its address and its key.
     """
     distribution = facts[DISTRIBUTION]
     if distribution.id != "debian" or facts[PACKAGE_MANAGER] != "apt":
@@ -82,20 +82,20 @@ def debian_components(facts: Facts, lock_timeout_s: float) -> list[Step]:
 
 @dataclass(frozen=True)
 class NvidiaRepository:
-    """Where NVIDIA's packages for all distributions are.
+    """The location of NVIDIA's packages for all distributions.
 
     Args:
         uri: the address above the distributions' folders.
-        key: what it is signed with; None for NVIDIA's own key.
+        key: the signing key; None for NVIDIA's own key.
     """
 
     uri: str = CUDA_REPOSITORIES
     key: SigningKey | None = None
 
     def steps(self, facts: Facts, lock_timeout_s: float) -> list[Step]:
-        """What is to be done that the package manager has it and knows what it offers.
+        """Return the steps that add the repository and fetch its lists.
 
-        None where that is so, and where NVIDIA has none for this host.
+        There are none if that is done, or if NVIDIA has no repository for this host.
         """
         folder = repository_folder(facts[DISTRIBUTION])
         machine, manager = facts[ARCHITECTURE], facts[PACKAGE_MANAGER]

@@ -1,4 +1,4 @@
-"""Steps that bring a driver's packages to one version with dnf, and keep them there."""
+"""Steps that install a driver's packages in one version with dnf, and hold them there."""
 
 from __future__ import annotations
 
@@ -80,12 +80,13 @@ class RpmDriverPackages(DriverPackages):
             for one in facts[RPM_REPOSITORIES]
             if any(NVIDIA_HOST in address for address in one.addresses)
         ]
-        # What the other flavour's module stands against goes in the same transaction; see _change.
+        # Packages that conflict with the other kind of module are replaced in the same transaction; see
+        # _change.
         options = ("--allowerasing", "--setopt=clean_requirements_on_remove=False")
         return [program, *every_stream(ours), *options, *rest]
 
     def _change(self, context: StepContext, chosen: Candidate) -> None:
-        """Install without our own locks, once it is known that nothing else is removed for it."""
+        """Install without vcagent's own locks, after checking that no other package is removed for it."""
         now = context.facts.fresh()
         command = self._install_command(now, chosen)
         path = version_lock_file(now)
@@ -121,7 +122,7 @@ class RpmDriverPackages(DriverPackages):
                 write_system_file(path, self._locks(now).encode())
                 return StepOutcome(f"{len(self._packages(now))} packages")
 
-            # A driver that was held may not be when it was changed.
+            # A driver that was locked may no longer be locked after the change.
             holds = None if self._locked(facts) else self._locked
             undo = {"versionlock": str(path)}
             steps.append(
@@ -155,9 +156,9 @@ class RpmDriverPackages(DriverPackages):
 
 
 def removed_by(table: str) -> list[str]:
-    """The packages that dnf's table of a transaction lists for removal.
+    """Return the packages that dnf's transaction table lists for removal.
 
-    A row begins with one blank; where a name is long, the rest of its row is on the next line, further in.
+    A row begins with one blank; if a name is long, the rest of its row is on the next line, indented further.
     """
     removed, removing = [], False
     for line in table.splitlines():

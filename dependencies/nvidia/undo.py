@@ -1,4 +1,4 @@
-"""Takes back what an installation of driver and toolkit left: what is still as it left it, and no more."""
+"""Undoes the installation of driver and toolkit where the results are unchanged."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
-    """What takes one step back.
+    """Return the plan that undoes one step.
 
     Args:
         values: the step's ``undo``: one of ``driver``, ``unhold``, ``versionlock``, ``file``, ``toolkit`` and
             ``lines``, or that of a repository and its key.
-        facts: the host.
+        facts: the facts about the host.
     """
     kinds: dict[str, Callable[[Mapping[str, Any], Facts], Plan]] = {
         "driver": _driver,
@@ -48,7 +48,7 @@ def undo_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
 
 
 def _driver(values: Mapping[str, Any], facts: Facts) -> Plan:
-    """Remove the driver's packages, unless there was a driver before: that one is not brought back."""
+    """Remove the driver's packages, unless there was a driver before: the old one cannot be restored."""
     if values["driver"]:
         return Plan(nothing_to_do=f"driver {values['driver']} was there before, and is not brought back")
     installed = facts[INSTALLED_PACKAGES]
@@ -57,7 +57,7 @@ def _driver(values: Mapping[str, Any], facts: Facts) -> Plan:
     if driver is None and not half:
         return Plan(nothing_to_do="no driver is installed any more")
     there = {*(driver.packages if driver else ()), *(name for name in half if ":" not in name)}
-    if driver is None:  # an installation that was cut short: what it brought so far goes as well
+    if driver is None:  # an interrupted installation: remove its packages too
         there |= {
             name
             for name, package in installed.items()

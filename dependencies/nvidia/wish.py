@@ -1,4 +1,4 @@
-"""What driver a profile and a host ask for together: GPUs, switches, Secure Boot, CUDA."""
+"""Combines a profile and a host into the requested driver: GPUs, switches, Secure Boot, CUDA."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ _DISPLAY = (
     r"xserver-xorg-(?:core|video-nvidia)|xwayland$|xorg-x11-server-Xorg"
     r"|nvidia-driver-\d{3}|nvidia-driver(?:-open)?$"
 )
-"""Packages of a host that shows pictures."""
+"""Packages of a host with a display."""
 
 OPEN_BY_DEFAULT = 560
-"""From this branch on NVIDIA recommends the open kernel module (its guide, "Kernel Modules")."""
+"""The branch since which NVIDIA recommends the open kernel module (its guide, "Kernel Modules")."""
 
 
 class Choice(str, Enum):
-    """Yes, no, or as the host needs it."""
+    """Yes, no, or automatic: as the host needs it."""
 
     AUTO = "auto"
     TRUE = "true"
     FALSE = "false"
 
-    def decide(self, needed: bool) -> bool:  # noqa: FBT001 - what auto comes to
-        """What it comes to on a host."""
+    def decide(self, needed: bool) -> bool:  # noqa: FBT001 - the meaning of auto
+        """Return the decision for a host."""
         return needed if self is Choice.AUTO else self is Choice.TRUE
 
 
 class KernelModule(str, Enum):
-    """Where the kernel module comes from."""
+    """The source of the kernel module."""
 
     AUTO = "auto"
     DKMS = "dkms"
@@ -64,18 +64,18 @@ class KernelModule(str, Enum):
 
 @dataclass(frozen=True)
 class WishParameters:
-    """What a profile says of the driver.
+    """The profile's settings of the driver.
 
     Args:
         driver: a branch, a full version, or empty.
-        cuda: the toolkit that it must serve, such as ``12.4`` or ``12.4.1``; empty for none.
-        cuda_driver: the driver that the toolkit's runfile is named after, for toolkits newer than our table.
-        open_module: the open kernel module, the closed one, or None.
-        fabric_manager: whether it is wanted.
-        imex: whether it is wanted.
-        kernel_module: where it comes from.
-        minor_version_compatibility: whether an older driver of the same major CUDA will do.
-        minimum_driver: the oldest driver that runs what the host is for; empty for any.
+        cuda: the toolkit that it must support, such as ``12.4`` or ``12.4.1``; empty for none.
+        cuda_driver: the driver in the name of the toolkit's runfile, for toolkits newer than the table.
+        open_module: whether to use the open kernel module; None for automatic.
+        fabric_manager: whether to install it.
+        imex: whether to install it.
+        kernel_module: the source of the kernel module.
+        minor_version_compatibility: whether an older driver of the same major CUDA version is accepted.
+        minimum_driver: the oldest driver that runs the host's workload; empty for any.
     """
 
     driver: str = ""
@@ -90,10 +90,10 @@ class WishParameters:
 
 
 def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
-    """The driver to have; and why its module must be a signed one, where it must.
+    """Return the requested driver, and the reason why its module must be signed, if it must.
 
     Raises:
-        HostError: if the profile asks for what cannot work on this host.
+        HostError: if the profile asks for something that cannot work on this host.
     """
     pci_ids = [gpu.pci_id for gpu in facts[GPUS]]
     generations = [found for found in map(generation, pci_ids) if found is not None]
@@ -124,13 +124,13 @@ def wish_of(asked: WishParameters, facts: Facts) -> tuple[DriverWish, str]:
 
 
 def _working_version(facts: Facts) -> str:
-    """The version of a loaded module through which every GPU answers; empty where there is none."""
+    """Return the version of a loaded module through which every GPU answers; empty if none."""
     module, gpus = facts[NVIDIA_MODULE], facts[GPUS]
     return module.version if module and gpus and all(gpu.driver for gpu in gpus) else ""
 
 
 def _has_display(facts: Facts) -> bool:
-    """Whether the host shows pictures: it has an X server, or the X driver of NVIDIA's already."""
+    """Return True if the host has a display: an X server, or NVIDIA's X driver."""
     return any(
         package.installed and re.match(_DISPLAY, name) for name, package in facts[INSTALLED_PACKAGES].items()
     )
@@ -139,7 +139,7 @@ def _has_display(facts: Facts) -> bool:
 def _minimum(
     asked: WishParameters, generations: list[Generation], pci_ids: list[str | None]
 ) -> tuple[str, str]:
-    """The oldest driver that will do, and who says so."""
+    """Return the oldest driver that is accepted, and the component that needs it."""
     needs: list[tuple[str, str]] = []
     if asked.cuda:
         exact = needed_driver(asked.cuda) or asked.cuda_driver
@@ -156,7 +156,7 @@ def _minimum(
 
 
 def _require_new_enough(driver: str, minimum: str, minimum_for: str) -> None:
-    """A branch may still hold a driver that is new enough; a full version tells by itself."""
+    """Refuse a full version that is too old; a branch may still have a new enough driver."""
     if not driver or not minimum:
         return
     key, needed = driver_key(driver), driver_key(minimum)
@@ -198,9 +198,9 @@ def _open_module(
 
 
 def _prebuilt(asked: KernelModule, facts: Facts) -> tuple[bool, str]:
-    """Whether only a module that the distribution signed will do, and why.
+    """Return whether only a module that the distribution signed works, and why.
 
-    A module that is loaded under Secure Boot was accepted: nothing is to be changed about it.
+    A module that is loaded under Secure Boot was accepted: it does not have to change.
     """
     guarded = bool(facts[SECURE_BOOT]) and not facts[MODULE_KEY_ENROLLED] and facts[NVIDIA_MODULE] is None
     why = "Secure Boot is on, and no key is enrolled for modules that are built here"

@@ -1,4 +1,4 @@
-"""Running apt: nothing asks, a held lock is waited for and its holder named."""
+"""Runs apt: without questions; waits for a held lock and names its holder."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "DEBIAN_PRIORITY": "critical",
     "APT_LISTCHANGES_FRONTEND": "none",
-    # needrestart asks about, or restarts, services after an installation on Ubuntu.
+    # On Ubuntu, needrestart asks about, or restarts, services after an installation.
     "NEEDRESTART_MODE": "l",
     "NEEDRESTART_SUSPEND": "1",
 }
 
-# Configuration that somebody edited stays; where dpkg would ask, the default is taken.
+# Edited configuration files stay; if dpkg would ask, the default is used.
 _KEEP_CONFIGURATION = ("--force-confdef", "--force-confold")
 
 APT_GET = (
@@ -39,19 +39,19 @@ APT_GET = (
     "--option=APT::Status-Fd=1",
 )
 
-# Without the option apt-get ends well even if it could fetch nothing; versions before 2.1 ignore it.
+# Without the option apt-get succeeds even if it could fetch nothing; versions before 2.1 ignore it.
 _ALL_OR_FAIL = "--option=APT::Update::Error-Mode=any"
 
 APT_UPDATE = (*APT_GET, _ALL_OR_FAIL, "update")
 
 DPKG_REPAIR = ("dpkg", "--configure", "-a", *_KEEP_CONFIGURATION)
 
-# Without --no-remove: where nobody offers what a package needs, or another stands in its way, removing one
-# is the only repair that apt has. What is held or essential stays in any case.
+# Without --no-remove: if a dependency is not available or conflicts with another package, removing a package
+# is apt's only repair. Held and essential packages stay in any case.
 FIX_BROKEN = (*APT_GET, "--fix-broken", "--no-install-recommends", "install")
 
 _JUST_FETCHED_S = 600
-"""Lists that are younger were fetched by the update that failed for another repository."""
+"""Seconds; younger lists were fetched by the update that failed for another repository."""
 
 _NETWORK = (
     "see whether this host reaches its package mirrors: network, DNS, proxy (http_proxy, "
@@ -147,31 +147,31 @@ _REMEDIES = (
 
 
 def remedy_for(output: str, log: object) -> str:
-    """What to do about apt's output; where nothing is known of it, the log."""
+    """Return the remedy for apt's output; if it is unknown, point to the log."""
     return known_remedy(output) or f"all of apt's output is in {log}"
 
 
 def known_remedy(output: str) -> str | None:
-    """What to do about apt's output; None where nothing is known of it."""
+    """Return the remedy for apt's output; None if it is unknown."""
     return remedy_among(_REMEDIES, output)
 
 
 def apt_progress(line: str) -> tuple[str, float] | None:
-    """Message and percentage of a line of ``APT::Status-Fd`` (apt's README.progress-reporting)."""
+    """Return message and percentage of a line of ``APT::Status-Fd`` (apt's README.progress-reporting)."""
     match = re.match(r"(?:dl|pm)status:[^:]*:([\d.]+):(.*)", line)
     return (match.group(2), float(match.group(1))) if match else None
 
 
 def update_command(*options: str) -> list[str]:
-    """``apt-get update`` with further options; it fails if it cannot fetch everything."""
+    """Return ``apt-get update`` with further options; it fails if it cannot fetch everything."""
     return [*APT_UPDATE[:-1], *options, APT_UPDATE[-1]]
 
 
 def failed_sources(lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The addresses that ``apt-get update`` could read, and those that it could not.
+    """Return the addresses that ``apt-get update`` could read, and those that it could not.
 
     Args:
-        lines: its output: ``Hit:2 address suite InRelease``, ``Get:``, ``Err:``; and its errors.
+        lines: the output: ``Hit:2 address suite InRelease``, ``Get:``, ``Err:``; and the errors.
     """
     good: list[str] = []
     bad: list[str] = []
@@ -187,9 +187,9 @@ def failed_sources(lines: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def update_step(reason: str, lock_timeout_s: float) -> Step:
-    """The step that fetches apt's lists.
+    """Return the step that fetches apt's lists.
 
-    A repository that cannot be read does not stop those that can: what needs it will be missed by name.
+    A repository that cannot be read does not stop the others: missing packages are reported by name later.
     """
 
     def run(context: StepContext) -> StepOutcome:
@@ -210,10 +210,10 @@ def update_step(reason: str, lock_timeout_s: float) -> Step:
 
 
 def require_known(facts: Facts, names: Iterable[str]) -> None:
-    """See that apt knows each name; one that it does not know it takes for a pattern, ``gcc-1.`` for 700.
+    """Check that apt knows each name; apt reads an unknown name as a pattern, ``gcc-1.`` for 700 packages.
 
     Raises:
-        DependencyFailedError: if it does not know one; with those that are spelled alike.
+        DependencyFailedError: if it does not know a name; with similar names.
     """
     available = facts[AVAILABLE_PACKAGES]
     for name in names:
@@ -226,16 +226,16 @@ def require_known(facts: Facts, names: Iterable[str]) -> None:
 
 
 def repair_step(broken: Iterable[str], lock_timeout_s: float, *, fix: bool = True) -> Step:
-    """What finishes an installation that was cut short; apt's lists must be there.
+    """Return the step that completes an interrupted installation; apt's lists must exist.
 
-    dpkg configures what it can, and apt brings what the others lack: dpkg alone fails at those, and apt
+    dpkg configures all that it can, and apt installs missing dependencies: dpkg alone fails at those, and apt
     does nothing while dpkg's own work is interrupted.
 
     Args:
-        broken: the packages that were left in the middle.
+        broken: the packages that are half installed.
         lock_timeout_s: seconds to wait for another package manager.
-        fix: whether apt must bring it here; where a step after can, it is done only if nothing is removed or
-            held for it.
+        fix: whether apt must install missing dependencies here; otherwise a later step can, and it is done
+            only if nothing is removed or held for it.
     """
 
     def run(context: StepContext) -> StepOutcome:
@@ -254,7 +254,7 @@ def repair_step(broken: Iterable[str], lock_timeout_s: float, *, fix: bool = Tru
 
 
 def _fix_where_nothing_goes(context: StepContext, lock_timeout_s: float) -> None:
-    """Let apt bring what is missing, unless it would remove a package or cannot for those that are held."""
+    """Let apt install missing dependencies, unless it would remove a package or held packages prevent it."""
     try:
         simulated = run_apt(context, [*FIX_BROKEN, "--simulate"], lock_timeout_s)
     except DependencyFailedError:
@@ -265,7 +265,7 @@ def _fix_where_nothing_goes(context: StepContext, lock_timeout_s: float) -> None
 
 
 def simulated_changes(output: str) -> tuple[list[str], set[str]]:
-    """What ``apt-get --simulate`` would remove, and what it would install or change, by plain names."""
+    """Return the packages that ``apt-get --simulate`` would remove, and those that it would change."""
     removed = re.findall(r"^(?:Remv|Purg) ([^\s:]+)", output, re.MULTILINE)
     changed = re.findall(r"^Inst ([^\s:]+)", output, re.MULTILINE)
     return list(dict.fromkeys(removed)), {*removed, *changed}
@@ -278,12 +278,12 @@ def run_apt(
     *,
     on_line: Callable[[str], object] | None = None,
 ) -> ProcessResult:
-    """Run apt or dpkg when its lock is free, and to its end even if the run is told to stop meanwhile.
+    """Run apt or dpkg when its lock is free, and to its end even if the run is interrupted.
 
-    Killed it would leave packages half installed; an update alone can be made again at any time.
+    If killed, it would leave packages half installed; an update alone can be repeated at any time.
 
     Args:
-        context: the step's.
+        context: the context of the step.
         command: the command.
         lock_timeout_s: seconds to wait for another package manager.
         on_line: called with each line of its output.
@@ -300,7 +300,7 @@ def run_apt(
 
     wait_for_lock(context, lock_timeout_s)
     try:
-        # Somebody may take the lock between the look and the call: apt waits for that, too.
+        # Another process may take the lock between the check and the call: apt waits for that, too.
         lock = [f"--option=DPkg::Lock::Timeout={lock_timeout_s:.0f}"] if command[0] == "apt-get" else []
         with shown_builds(context):
             return context.processes.run(

@@ -1,4 +1,4 @@
-"""Has a signed repository in apt: recognised in either format, written once, checked with its own key."""
+"""Adds a signed repository to apt: recognises both formats, writes it once, checks it with its own key."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def deb_architecture(machine: str) -> str:
-    """Debian's name of an architecture: ``x86_64`` is ``amd64``."""
+    """Return Debian's name of an architecture: ``x86_64`` is ``amd64``."""
     return _ARCHITECTURES.get(machine, machine)
 
 
 def require_readable_sources(facts: Facts) -> None:
-    """See that apt can read its sources: where two entries differ in their key, it reads none at all.
+    """Check that apt can read its sources: if two entries differ in their key, it reads none at all.
 
     Raises:
-        HostError: if it cannot; with the two files.
+        HostError: if it cannot read them; with the two files.
     """
     repositories = facts[APT_REPOSITORIES]
     if both := conflicting_keys(repositories, deb_architecture(facts[ARCHITECTURE])):
@@ -52,13 +52,13 @@ class AptRepositoryWish:
     """A repository that apt must have.
 
     Args:
-        name: names the files that are written: ``sources.list.d/<name>.sources``, ``keyrings/<name>.gpg``.
-        uri: its address.
-        suite: such as ``noble``; ``/`` for a flat one.
-        components: such as ``stable``; none for a flat one.
-        architecture: Debian's name of it.
-        key: what it is signed with; None for what the other entries of its address are checked with.
-        folder: apt's own.
+        name: the name of the files: ``sources.list.d/<name>.sources``, ``keyrings/<name>.gpg``.
+        uri: the address.
+        suite: a suite such as ``noble``; ``/`` for a flat repository.
+        components: components such as ``stable``; none for a flat repository.
+        architecture: Debian's name of the architecture.
+        key: the signing key; None for the key of other entries with the same address.
+        folder: apt's configuration folder.
     """
 
     name: str
@@ -71,20 +71,19 @@ class AptRepositoryWish:
 
     @property
     def file(self) -> Path:
-        """Where it is written if the host does not have it."""
+        """The file to write if the host does not have the repository."""
         return self.folder / "sources.list.d" / f"{self.name}.sources"
 
     @property
     def keyring(self) -> Path:
-        """Where its key goes if the host does not have the repository."""
+        """The file for the key if the host does not have the repository."""
         return self.folder / "keyrings" / f"{self.name}.gpg"
 
     def text(self, signed_by: str | None = None) -> str:
-        """The file's text, in the format deb822 (sources.list(5)), which apt reads since 1.1.
+        """Return the file's text, in the format deb822 (sources.list(5)), which apt reads since 1.1.
 
         Args:
-            signed_by: what it is checked with, where other entries of the address tell that; empty for apt's
-                own keyrings.
+            signed_by: the keyring that other entries of the address name; empty for apt's own keyrings.
         """
         keyring = str(self.keyring) if signed_by is None else signed_by
         checked = f"Signed-By: {keyring}\n" if keyring else ""
@@ -96,10 +95,10 @@ class AptRepositoryWish:
         )
 
     def steps(self, facts: Facts, lock_timeout_s: float) -> list[Step]:
-        """What is to be done that apt has it; nothing where it is there in either format.
+        """Return the steps that add the repository; none if it exists in either format.
 
         Raises:
-            HostError: if somebody has switched it off, or apt cannot read its sources.
+            HostError: if it is disabled, or apt cannot read its sources.
         """
         require_readable_sources(facts)
         present = self._present(facts)
@@ -111,7 +110,7 @@ class AptRepositoryWish:
             )
         steps = []
         keyring = self.keyring
-        # The key of a repository that is there is where that says; one without is checked with apt's own.
+        # An existing repository names the place of its key; without one, apt's own keyrings are used.
         kin = enabled or self._kin(facts)
         if kin:
             keyring = Path(kin.signed_by)
@@ -125,7 +124,7 @@ class AptRepositoryWish:
         return steps
 
     def is_listed(self, facts: Facts) -> bool:
-        """Whether apt has fetched what it offers; apt's names of lists are addresses with ``_`` for ``/``."""
+        """Return True if apt has fetched the lists; their names are addresses with ``_`` for ``/``."""
         address = re.sub(r"^\w+:/{0,2}", "", self.uri).strip("/").replace("_", "%5f").replace("/", "_")
         return any(name.startswith(f"{address}_") for name in facts[names_in(_LISTS)])
 
@@ -138,10 +137,10 @@ class AptRepositoryWish:
         ]
 
     def _kin(self, facts: Facts) -> AptRepository | None:
-        """Another entry of the same address, which tells what ours must be checked with too.
+        """Return another entry of the same address, which determines the key for this one too.
 
         Raises:
-            HostError: if that is a key which is written into its file.
+            HostError: if that entry contains its key in its file.
         """
         same = (
             one
@@ -157,7 +156,7 @@ class AptRepositoryWish:
         return kin
 
     def _lacks(self, kin: AptRepository) -> str:
-        """What an entry of the address lacks."""
+        """Return what an entry of the address lacks."""
         if kin.kind != "deb":
             return "its packages (Types: deb)"
         missing = [one for one in self.components if one not in kin.components]
@@ -180,9 +179,9 @@ class AptRepositoryWish:
         )
 
     def refresh_step(self, facts: Facts, lock_timeout_s: float) -> Step:
-        """The step that fetches what it offers."""
+        """Return the step that fetches the repository's lists."""
         file = next((Path(one.file) for one in self._present(facts) if one.enabled), self.file)
-        # This repository alone: others of the host, which may be broken, are none of its business.
+        # Only this repository: others of the host, which may be broken, are not touched.
         only = [f"--option=Dir::Etc::sourcelist={file}", "--option=Dir::Etc::sourceparts=-"]
         command = update_command(*only, "--option=APT::Get::List-Cleanup=0")
 

@@ -1,4 +1,4 @@
-"""Running dnf, and its kin yum and tdnf: nothing asks, a held lock is waited for and its holder named."""
+"""Runs dnf, yum and tdnf: without questions; waits for a held lock and names its holder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agent.component.component import StepContext
     from agent.host.processes import ProcessResult
 
-# dnf would wait for ever (dnf.conf(5), exit_on_lock); here the wait is bounded and the holder named.
+# dnf would wait forever (dnf.conf(5), exit_on_lock); here the wait is limited and the holder is named.
 _OPTIONS = {
     "dnf": ("--assumeyes", "--setopt=exit_on_lock=True"),
     "yum": ("--assumeyes", "--setopt=exit_on_lock=1"),
@@ -85,13 +85,13 @@ REMEDIES = (
 def dnf_install(
     program: str, packages: Sequence[tuple[str, str | None]], *, recommends: bool = False
 ) -> list[str]:
-    """The command that installs packages.
+    """Return the command that installs packages.
 
     Args:
         program: ``dnf``, ``yum`` or ``tdnf``.
-        packages: names and versions; a version may end with ``*``, and with dnf it may lie below the one
-            that is there.
-        recommends: whether weak dependencies come along.
+        packages: names and versions; a version may end with ``*``, and with dnf it may be older than the
+            installed one.
+        recommends: whether to install weak dependencies.
     """
     weak = [f"--setopt=install_weak_deps={recommends}"] if program == "dnf" else []
     names = [name if version is None else f"{name}-{version}" for name, version in packages]
@@ -99,7 +99,7 @@ def dnf_install(
 
 
 def dnf_progress(line: str) -> tuple[str, float, float] | None:
-    """Message, how much is done and of how much: ``  Installing : git-2.43.5-1.el9.x86_64   3/7``."""
+    """Return message, done and total of a line: ``  Installing : git-2.43.5-1.el9.x86_64   3/7``."""
     match = re.match(
         r"\s*((?:Install|Upgrad|Verify|Clean|Download|Downgrad)\w*\s*:? .*?)\s+(\d+)/(\d+)\s*$", line
     )
@@ -123,7 +123,7 @@ def run_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: float)
 
 
 def simulate_dnf(context: StepContext, command: Sequence[str], lock_timeout_s: float) -> str:
-    """What a command of dnf would do: its table, in English; nothing is done.
+    """Return what a dnf command would do: its table, in English; nothing is changed.
 
     Raises:
         DependencyFailedError: if it could not be done; with a remedy.

@@ -29,16 +29,16 @@ class LinuxPackageInstallationParameters(ComponentParameters):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    packages: tuple[str, ...] = Field((), description="Packages by the name they have everywhere.")
-    packages_apt: tuple[str, ...] = Field((), description="Further packages where apt installs.")
+    packages: tuple[str, ...] = Field((), description="Packages with the same name on all distributions.")
+    packages_apt: tuple[str, ...] = Field((), description="Further packages on hosts with apt.")
     packages_debian: tuple[str, ...] = Field((), description="Further packages on Debian.")
     packages_ubuntu: tuple[str, ...] = Field((), description="Further packages on Ubuntu.")
-    packages_dnf: tuple[str, ...] = Field((), description="Further packages where dnf installs.")
-    packages_yum: tuple[str, ...] = Field((), description="Further packages where yum installs.")
-    packages_tdnf: tuple[str, ...] = Field((), description="Further packages where tdnf installs.")
-    packages_zypper: tuple[str, ...] = Field((), description="Further packages where zypper installs.")
-    interactive: bool = Field(default=True, description="VirtualClient's; nothing is ever asked here.")
-    recommends: bool = Field(default=False, description="Whether recommended packages come along.")
+    packages_dnf: tuple[str, ...] = Field((), description="Further packages on hosts with dnf.")
+    packages_yum: tuple[str, ...] = Field((), description="Further packages on hosts with yum.")
+    packages_tdnf: tuple[str, ...] = Field((), description="Further packages on hosts with tdnf.")
+    packages_zypper: tuple[str, ...] = Field((), description="Further packages on hosts with zypper.")
+    interactive: bool = Field(default=True, description="Accepted from VirtualClient; vcagent never asks.")
+    recommends: bool = Field(default=False, description="Whether to install recommended packages.")
     lock_timeout: float = Field(600, ge=0, description="Seconds to wait for another package manager.")
 
     @field_validator(
@@ -55,7 +55,7 @@ class LinuxPackageInstallationParameters(ComponentParameters):
 
 
 class LinuxPackageInstallation(Dependency):
-    """Installs what is missing of a list of packages, and changes nothing else."""
+    """Installs missing packages of a list, and changes nothing else."""
 
     changes_host = True
     lifts = frozenset({LiftedBy.PROGRAM, LiftedBy.DOCKER, LiftedBy.DRIVER, LiftedBy.SYSTEM})
@@ -63,7 +63,7 @@ class LinuxPackageInstallation(Dependency):
     parameters: LinuxPackageInstallationParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Install what is missing; with apt, fetch its lists first where they are old or do not know it."""
+        """Install missing packages; with apt, first fetch its lists if they are old or lack a package."""
         name = facts[PACKAGE_MANAGER]
         wishes = self._wishes(name, facts[DISTRIBUTION].id)
         if not wishes:
@@ -85,7 +85,7 @@ class LinuxPackageInstallation(Dependency):
 
     @classmethod
     def undo(cls, values: Mapping[str, Any], facts: Facts) -> Plan:
-        """Remove the packages that were not there before."""
+        """Remove the packages that were not installed before."""
         return removal_plan(values, facts)
 
     def _wishes(self, manager: str | None, distribution: str) -> list[PackageWish]:
@@ -95,7 +95,7 @@ class LinuxPackageInstallation(Dependency):
         rpm = manager in RPM_MANAGERS
         try:
             return [PackageWish.parse(name, rpm=rpm) for name in dict.fromkeys(names)]
-        except ValueError as error:  # names for every host are checked as apt's when they are read
+        except ValueError as error:  # names for all hosts are checked as apt's when they are read
             raise HostError(
                 f"{error}, and packages are installed by {manager} here",
                 remedy="give it under Packages-Apt, and its name on this host under "

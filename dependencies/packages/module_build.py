@@ -1,4 +1,4 @@
-"""A kernel module that a package builds: shown as it goes on, explained where it fails."""
+"""The build of a kernel module by a package: shows its progress, and explains failures."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _REMEDIES = (
 
 
 def build_remedy(error: str) -> str | None:
-    """What to do about the first error of a build; None where nothing is known of it."""
+    """Return the remedy for the first error of a build; None if it is unknown."""
     return remedy_among(_REMEDIES, error)
 
 
 def build_failure(facts: Facts) -> tuple[str, str, tuple[str, ...]] | None:
-    """Message, remedy and details of a build that failed; None where none did."""
+    """Return message, remedy and details of a failed build; None if none failed."""
     failed = [build for build in facts[DKMS_BUILDS] if build.error]
     if not failed:
         return None
@@ -71,13 +71,13 @@ def build_failure(facts: Facts) -> tuple[str, str, tuple[str, ...]] | None:
 
 
 def build_words(output: str) -> bool:
-    """Whether a package manager's output is about a module that it built."""
+    """Return True if a package manager's output is about a module build."""
     return re.search(r"dkms|make\.log|error processing package|Sub-process .*dpkg", output) is not None
 
 
 @contextmanager
 def shown_builds(context: StepContext, poll_s: float = 5.0) -> Iterator[None]:
-    """While it lasts, show what a build is at: package managers say nothing for minutes meanwhile."""
+    """Show the progress of a build within the block: package managers print nothing for minutes meanwhile."""
     over = threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""Writing below the package folder: one agent at a time, and nothing half-made in its place."""
+"""Writes below the package folder: one agent at a time, and never incomplete files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LOCKS = ".locks"
 
 @contextmanager
 def locked(folder: Path, name: str, context: StepContext, poll_s: float = 0.2) -> Iterator[None]:
-    """Hold the lock of one package while the context is open; another agent's is waited for.
+    """Hold the lock of one package within the block; wait while another agent holds it.
 
-    The kernel releases it when its holder ends, however it ends.
+    The kernel releases the lock when its holder ends, for any reason.
 
     Raises:
-        DependencyFailedError: if what stands in the lock's place is something else.
-        InterruptedRunError: if the run was told to stop meanwhile.
+        DependencyFailedError: if the lock's path is not a lock file.
+        InterruptedRunError: if the run is interrupted meanwhile.
     """
     with os.fdopen(_open_lock(folder, f"{name}.lock"), "r+", encoding="utf-8") as file:
         while True:
@@ -47,9 +47,9 @@ def locked(folder: Path, name: str, context: StepContext, poll_s: float = 0.2) -
 
 
 def _open_lock(folder: Path, name: str) -> int:
-    """Open a lock file, making it if need be; never what somebody planted in its place.
+    """Open a lock file, creating it if necessary; never a file that somebody planted in its place.
 
-    It is written to as root, so a link to another file would be that file's end.
+    It is written to as root, so a planted link to another file would destroy that file.
     """
     path = folder / _LOCKS / name
     try:
@@ -63,18 +63,18 @@ def _open_lock(folder: Path, name: str) -> int:
 
 
 def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file so that it is there with all of its text or not at all.
+    """Write a file atomically.
 
     Args:
-        path: the file; one that is there is replaced.
-        text: what it is to hold.
-        mode: who may read it, from its first byte on.
+        path: the file; an existing one is replaced.
+        text: the content.
+        mode: the permissions, from the first byte on.
     """
     replace_text(path, text, mode)
 
 
 def point_link(link: Path, target: Path) -> None:
-    """Make a symbolic link, or point an existing one elsewhere; at no moment is there none."""
+    """Create a symbolic link, or replace an existing one atomically."""
     part = link.with_name(f".{link.name}.part")
     part.unlink(missing_ok=True)
     part.symlink_to(target)

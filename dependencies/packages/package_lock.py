@@ -1,4 +1,4 @@
-"""Waiting for the lock of the package manager, and running it when it is free."""
+"""Waits for the lock of the package manager, and runs the manager when it is free."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agent.host.processes import ProcessResult
 
 LONGEST_S = 2 * 3600
-"""Seconds that the largest packages may take, the CUDA toolkit over a slow line say."""
+"""Seconds allowed for the largest packages, such as the CUDA toolkit over a slow line."""
 
 
 def wait_for_lock(context: StepContext, limit_s: float, poll_s: float = 0.5) -> None:
@@ -24,7 +24,7 @@ def wait_for_lock(context: StepContext, limit_s: float, poll_s: float = 0.5) -> 
 
     Raises:
         DependencyFailedError: if it is still held after ``limit_s`` seconds; with the holder's name.
-        InterruptedRunError: if the run was told to stop.
+        InterruptedRunError: if the run is interrupted.
     """
     began = time.monotonic()
     while holder := context.facts.fresh()[PACKAGE_LOCK]:
@@ -51,24 +51,24 @@ def run_when_free(
     on_line: Callable[[str], None] | None = None,
     poll_s: float = 1.0,
 ) -> ProcessResult:
-    """Run a package manager when its lock is free; if somebody was faster, again, until the time is over.
+    """Run a package manager when its lock is free; retry until the time limit if another process is faster.
 
-    It comes to its end even if the run is told to stop meanwhile: killed it would leave packages half
+    It runs to its end even if the run is interrupted meanwhile: if killed, it would leave packages half
     installed.
 
     Args:
-        context: the step's.
-        command: the command; it must end, not wait, when the lock is held.
-        lock_timeout_s: seconds to wait for the lock in all.
-        busy: a pattern of its output when the lock was held.
-        remedies: patterns of its output and what to do about them.
+        context: the context of the step.
+        command: the command; it must end, not wait, if the lock is held.
+        lock_timeout_s: seconds to wait for the lock in total.
+        busy: a pattern that matches its output if the lock was held.
+        remedies: patterns of its output, with their remedies.
         env: variables added to the agent's own.
         on_line: called with each line of its output.
         poll_s: seconds between two tries.
 
     Raises:
         DependencyFailedError: if it fails; with the end of its output and a remedy.
-        InterruptedRunError: if the run was told to stop.
+        InterruptedRunError: if the run is interrupted.
     """
     deadline = time.monotonic() + lock_timeout_s
     while True:
@@ -94,7 +94,7 @@ def run_when_free(
 
 
 def remedy_among(remedies: Sequence[tuple[str, str]], output: str) -> str | None:
-    """The remedy of the first pattern that an output matches, its groups filled in."""
+    """Return the remedy of the first pattern that matches an output, with its groups filled in."""
     for pattern, remedy in remedies:
         if match := re.search(pattern, output):
             return remedy.format(*(group or "it" for group in match.groups()))

@@ -1,4 +1,4 @@
-"""What is the same for apt, dnf and zypper: wishes for packages, and the commands that fulfil them."""
+"""The common interface of apt, dnf and zypper: wishes for packages, and the commands that install them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from agent.host.processes import ProcessResult
 
 LISTS_LIFE_S = 24 * 3600
-"""Seconds after which apt's lists are fetched again before something is installed."""
+"""Seconds after which apt's lists are fetched again before an installation."""
 
-# apt removes a package whose name is given with a dash at its end.
+# A dash at the end of a name makes apt remove the package.
 _DEB_NAME = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+(?:-[a-z0-9]+)*)?"
 _RPM_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9+._-]*[A-Za-z0-9+._])?"
 _VERSION = r"[A-Za-z0-9.+:~^_*-]*[A-Za-z0-9.+~^_*]"
@@ -41,10 +41,10 @@ _VERSION = r"[A-Za-z0-9.+:~^_*-]*[A-Za-z0-9.+~^_*]"
 
 @dataclass(frozen=True)
 class PackageWish:
-    """A package that is asked for.
+    """A requested package.
 
     Args:
-        name: its name, with ``:architecture`` (``.architecture`` with rpm) where that matters.
+        name: the name, with ``:architecture`` (``.architecture`` for rpm) if that matters.
         version: the version, which may end with ``*``; None for any.
     """
 
@@ -56,7 +56,7 @@ class PackageWish:
         """Read ``name`` or ``name=version``.
 
         Raises:
-            ValueError: if it is neither.
+            ValueError: if the text has another form.
         """
         name = _RPM_NAME if rpm else _DEB_NAME
         match = re.fullmatch(rf"({name})(?:=({_VERSION}))?", text)
@@ -65,7 +65,7 @@ class PackageWish:
         return cls(match.group(1), match.group(2))
 
     def __str__(self) -> str:
-        """As a profile has it."""
+        """Return the text of the wish, as in a profile."""
         return self.name if self.version is None else f"{self.name}={self.version}"
 
     @property
@@ -74,7 +74,7 @@ class PackageWish:
         return self.name.partition(":")[0]
 
     def fulfilled(self, installed: Mapping[str, InstalledPackage], manager: str = "apt") -> bool:
-        """Whether the package is installed, and in that version."""
+        """Return True if the package is installed in the requested version."""
         package = installed_as(self.name, installed)
         if package is None or not package.installed:
             return False
@@ -89,7 +89,7 @@ class PackageWish:
 
 
 def _rpm_spellings(version: str) -> set[str]:
-    """The ways to write an rpm version: with or without epoch, with or without release."""
+    """Return the spellings of an rpm version: with or without epoch, with or without release."""
     plain = version.rpartition(":")[2]
     return {version, plain, version.rpartition("-")[0], plain.rpartition("-")[0]}
 
@@ -99,13 +99,13 @@ Runner = Callable[[StepContext, Sequence[str], float], "ProcessResult"]
 
 @dataclass(frozen=True)
 class PackageManager:
-    """How one manager is told to install.
+    """One package manager.
 
     Args:
-        name: such as ``dnf``.
-        run: runs one of its commands when its lock is free; the last argument is the limit in seconds.
-        by_hand: what people type to install, for remedies.
-        install: the command for wishes, and whether recommended packages come along.
+        name: the name, such as ``dnf``.
+        run: runs one of its commands when its lock is free; the last argument is the time limit in seconds.
+        by_hand: the command that people type to install, for remedies.
+        install: returns the command for wishes; the flag includes recommended packages.
     """
 
     name: str
@@ -123,10 +123,10 @@ class PackageManager:
         *,
         undo: Mapping[str, Any] | None = None,
     ) -> Step:
-        """A step that runs one command; what is wished for must be installed afterwards."""
+        """Return a step that runs one command; the wished packages must be installed afterwards."""
 
         def run(context: StepContext) -> StepOutcome:
-            if wishes and self.name == "apt":  # the others fail where they do not know a name
+            if wishes and self.name == "apt":  # the others fail if they do not know a name
                 require_known(context.facts.fresh(), [wish.plain_name for wish in wishes])
             result = self.run(context, command, lock_timeout_s)
             return StepOutcome(f"done in {result.duration_s:.0f} s")
@@ -142,7 +142,7 @@ def _apt_install(wishes: Sequence[PackageWish], recommends: bool) -> list[str]: 
     if not recommends:
         command.append("--no-install-recommends")
     if any(wish.version for wish in wishes):
-        # A pinned version may be older than the one that is there.
+        # A pinned version may be older than the installed one.
         command.append("--allow-downgrades")
     return [*command, *map(str, wishes)]
 
@@ -166,14 +166,14 @@ _MANAGERS = {
 
 
 def manager_of(facts: Facts, what: str) -> PackageManager:
-    """The host's package manager.
+    """Return the host's package manager.
 
     Args:
-        facts: the host.
-        what: what is to be installed, for the message.
+        facts: the facts about the host.
+        what: the packages to install, for the message.
 
     Raises:
-        HostError: if it has none that is known here.
+        HostError: if the host has no supported package manager.
     """
     name = facts[PACKAGE_MANAGER]
     if name not in _MANAGERS:
@@ -186,7 +186,7 @@ def manager_of(facts: Facts, what: str) -> PackageManager:
 
 
 def require_root(facts: Facts, manager: PackageManager, names: str) -> None:
-    """Refuse to plan an installation that only root can do.
+    """Refuse to plan an installation without root.
 
     Raises:
         HostError: if the agent is not root.
@@ -208,15 +208,15 @@ def installation_steps(
     lock_timeout_s: float,
     refreshed: bool = False,
 ) -> list[Step]:
-    """The steps that install packages: with apt, fresh lists and a repair before, where they are needed.
+    """Return the steps that install packages; with apt, fresh lists and a repair first if necessary.
 
     Args:
-        facts: the host.
+        facts: the facts about the host.
         manager: its package manager.
-        missing: what is to be installed.
-        recommends: whether recommended packages come along.
+        missing: the packages to install.
+        recommends: whether to install recommended packages.
         lock_timeout_s: seconds to wait for another package manager.
-        refreshed: whether a step before fetches the lists of the repository that has them.
+        refreshed: whether an earlier step fetches the lists of their repository.
     """
     installed = facts[INSTALLED_PACKAGES]
     steps = []
@@ -233,13 +233,13 @@ def installation_steps(
 
 
 def removal_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
-    """What takes an ``install`` step back: the packages that it brought, and were not there before.
+    """Return the plan that undoes an ``install`` step: remove packages that were not installed before.
 
-    dpkg and rpm themselves refuse to remove what another package needs, unlike the managers above them.
+    dpkg and rpm themselves refuse to remove a package that others need, unlike apt, dnf and zypper.
 
     Args:
         values: the step's ``undo``.
-        facts: the host.
+        facts: the facts about the host.
     """
     installed = facts[INSTALLED_PACKAGES]
     names = [name for asked in values["packages"] if (name := _name_to_remove(asked, installed))]
@@ -259,9 +259,9 @@ def removal_plan(values: Mapping[str, Any], facts: Facts) -> Plan:
 
 
 def _name_to_remove(asked: str, installed: Mapping[str, InstalledPackage]) -> str:
-    """What dpkg or rpm calls a package that is installed, for dpkg knows no ``:any``; empty for none.
+    """Return the name of an installed package for dpkg or rpm; dpkg does not know ``:any``. Empty if none.
 
-    One that another provides has no version, and the other may have been there before.
+    A package that another one provides has no version, and the other may have been installed before.
     """
     package = installed_as(asked, installed)
     if package is None or not (package.installed or package.broken) or not package.version:
@@ -271,12 +271,12 @@ def _name_to_remove(asked: str, installed: Mapping[str, InstalledPackage]) -> st
 
 
 def broken_packages(installed: Mapping[str, InstalledPackage]) -> list[str]:
-    """The names of packages that an installation left in the middle, without their architectures."""
+    """Return the names of half-installed packages, without their architectures."""
     return sorted({name.partition(":")[0] for name, package in installed.items() if package.broken})
 
 
 def why_missing(wish: PackageWish, installed: Mapping[str, InstalledPackage]) -> str:
-    """What of a wish is not as it should be."""
+    """Return the reason why a wish is not fulfilled."""
     package = installed_as(wish.name, installed)
     if package is None:
         return f"{wish.name} is not installed"

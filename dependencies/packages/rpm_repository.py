@@ -1,4 +1,4 @@
-"""Has a signed repository in dnf, yum, tdnf or zypper: recognised by its address, written once."""
+"""Adds a signed repository to dnf, yum, tdnf or zypper: recognises it by its address, writes it once."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class RpmRepositoryWish:
     """A repository that dnf or zypper must have.
 
     Args:
-        name: its identifier, and the name of its file.
-        uri: its baseurl, without variables, so that every manager reads it alike.
-        key: what it is signed with.
+        name: the identifier, and the name of the file.
+        uri: the baseurl, without variables, so that all managers read it alike.
+        key: the signing key.
         signed_packages: whether each package is signed (``gpgcheck``).
         signed_index: whether its index is signed (``repo_gpgcheck``).
         manager: the host's package manager.
@@ -52,16 +52,16 @@ class RpmRepositoryWish:
 
     @property
     def file(self) -> Path:
-        """Where it is written if the host does not have it."""
+        """The file to write if the host does not have the repository."""
         return _FOLDERS.get(self.manager, _FOLDER) / f"{self.name}.repo"
 
     @property
     def key_file(self) -> Path:
-        """Where its key goes."""
+        """The file for the key."""
         return _KEYS / f"RPM-GPG-KEY-{self.name}"
 
     def text(self) -> str:
-        """The file's text (dnf.conf(5))."""
+        """Return the file's text (dnf.conf(5))."""
         return (
             "# Written by vcagent.\n"
             f"[{self.name}]\nname={self.name}\nbaseurl={self.uri}\nenabled=1\n"
@@ -72,14 +72,14 @@ class RpmRepositoryWish:
         )
 
     def steps(self, facts: Facts, variables: dict[str, str]) -> list[Step]:
-        """What is to be done that the manager has it; nothing where it is there.
+        """Return the steps that add the repository; none if it exists.
 
         Args:
-            facts: the host.
-            variables: values of ``releasever`` and ``basearch``, for repositories that are there.
+            facts: the facts about the host.
+            variables: values of ``releasever`` and ``basearch``, for existing repositories.
 
         Raises:
-            HostError: if somebody has switched it off.
+            HostError: if it is disabled.
         """
         present = self._present(facts, variables)
         if any(repository.enabled for repository in present):
@@ -92,10 +92,10 @@ class RpmRepositoryWish:
         steps = []
         if reason := self.key.wrong(facts, self.key_file):
             steps.append(self.key.step(facts, self.key_file, reason, text=True))
-        # dnf takes the key from the file that its repository names; zypper would ask whether to trust it.
+        # dnf reads the key from the file that the repository names; zypper would ask whether to trust it.
         if self.manager == "zypper" and not self._trusted(facts):
             command = ["rpm", "--import", str(self.key_file)]
-            # Whether it is known afterwards can be told of keys whose fingerprint is known.
+            # Only keys with a known fingerprint can be checked afterwards.
             holds = self._trusted if self.key.fingerprints else None
             steps.append(
                 Step("trust", "rpm does not know the key", _runner(command), shlex.join(command), holds)
@@ -116,7 +116,7 @@ class RpmRepositoryWish:
         return [one for one in facts[RPM_REPOSITORIES] if one.offers(self.uri, variables)]
 
     def _trusted(self, facts: Facts) -> bool:
-        # rpm lists a key as a package; its version is the end of the fingerprint, since rpm 6 all of it.
+        # rpm lists a key as a package; its version is the end of the fingerprint, since rpm 6 the whole.
         installed = facts[INSTALLED_PACKAGES]
         return bool(self.key.fingerprints) and all(
             f"gpg-pubkey-{fingerprint[-8:].lower()}" in installed

@@ -1,4 +1,4 @@
-"""Keys that repositories are signed with: fetched without prompts, checked, written whole."""
+"""The keys that sign repositories: fetched without prompts, checked, and written atomically."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A publisher's key.
+    """The key of a publisher.
 
     Args:
-        uri: where it is offered.
-        fingerprints: of the primary keys that it may hold; empty where they are not known, and whatever
-            the address delivers over HTTPS is believed.
+        uri: the address of the key.
+        fingerprints: the primary keys that it may contain; if empty, they are unknown, and the content of the
+            address is trusted over HTTPS.
     """
 
     uri: str
@@ -37,11 +37,11 @@ class SigningKey:
 
     @classmethod
     def of(cls, uri: str, fingerprints: str) -> SigningKey:
-        """A key with its fingerprints as people write them: blanks inside, commas between."""
+        """Return a key with fingerprints as people write them: blanks inside, commas between."""
         return cls(uri, frozenset(filter(None, map(plain_fingerprint, fingerprints.split(",")))))
 
     def check_address(self) -> None:
-        """Refuse an address from which anybody on the way could slip in another key.
+        """Refuse an address whose content an attacker on the network could replace.
 
         Raises:
             HostError: if it is neither HTTPS nor a file, and no fingerprint is known.
@@ -54,7 +54,7 @@ class SigningKey:
             )
 
     def wrong(self, facts: Facts, path: Path) -> str:
-        """Why a file is not this key, or nothing; further keys beside it do no harm."""
+        """Return the reason why a file is not this key, or nothing; additional keys are accepted."""
         present = facts[keyring_of(path)]
         if present is None:
             return f"the key {path} is not there"
@@ -65,10 +65,10 @@ class SigningKey:
         return ""
 
     def step(self, facts: Facts, path: Path, reason: str, *, text: bool) -> Step:
-        """The step that writes the key; see ``write``.
+        """Return the step that writes the key; see ``write``.
 
         Raises:
-            HostError: if its address proves nothing.
+            HostError: if its address is not trustworthy.
         """
         self.check_address()
         known = {"keyring": str(path), "fingerprints": sorted(self.fingerprints)}
@@ -82,17 +82,17 @@ class SigningKey:
         )
 
     def write(self, path: Path, *, text: bool) -> str:
-        """Fetch the key, check it and write it; a file that is replaced is kept beside.
+        """Fetch the key, check it and write it; a replaced file is kept beside it.
 
         Args:
-            path: where it goes.
-            text: as rpm takes it, ASCII-armoured; otherwise as apt takes it everywhere, binary.
+            path: the file to write.
+            text: whether to write ASCII armour, as rpm needs it, instead of binary, which every apt reads.
 
         Returns:
-            A line for people.
+            A message.
 
         Raises:
-            DependencyFailedError: if it cannot be fetched, is no key, or is another.
+            DependencyFailedError: if it cannot be fetched, is not a key, or is a different one.
         """
         data = self._fetched()
         found = keyring(data)
@@ -129,6 +129,7 @@ class SigningKey:
             ) from error
         if len(data) > _LIMIT_BYTES:
             raise DependencyFailedError(
-                f"{self.uri} delivers more than {_LIMIT_BYTES} bytes: no key", remedy="correct the address"
+                f"{self.uri} delivers more than {_LIMIT_BYTES} bytes: no key",
+                remedy="correct the address",
             )
         return data

@@ -1,4 +1,4 @@
-"""Changing files of the system: whole or not at all, and what was there is kept beside."""
+"""Changes files of the system atomically, and keeps a backup beside them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 
 def write_system_file(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file so that it is there with all of its bytes or not at all.
+    """Write a file atomically.
 
-    A file that is replaced keeps its owner and permissions; one behind a link is replaced where it is.
+    A replaced file keeps its owner and permissions; the target of a link is replaced in its place.
     """
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
     part.unlink(missing_ok=True)
-    # Nobody else reads it before it has the permissions of what it replaces.
+    # Nobody else can read it before it has the permissions of the replaced file.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(part, flags, 0o600), "wb") as file:
         file.write(data)
@@ -32,7 +32,7 @@ def write_system_file(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def back_up(path: Path) -> Path | None:
-    """Copy a file beside itself, with the time (UTC) in the copy's name; None where there is none."""
+    """Copy a file to a name with the time (UTC) beside it; return None if the file does not exist."""
     if not path.exists():
         return None
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

@@ -1,7 +1,7 @@
-"""dnf's versionlock: packages that stay at their version, those of vcagent apart from everybody else's.
+"""dnf's versionlock: packages that stay at their version; vcagent's entries are kept separate.
 
-Source: dnf-plugins-core, versionlock: a line of ``versionlock.list`` is a pattern for
-``name-epoch:version-release.architecture``; with ``!`` before it, what matches is never installed.
+Source: dnf-plugins-core, versionlock. A line of ``versionlock.list`` is a pattern for
+    ``name-epoch:version-release.architecture``; with ``!`` before it, matching packages are never installed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _block(begin: str) -> re.Pattern[str]:
 
 
 def lock_line(name: str, version: str) -> str:
-    """The line for a package: ``nvidia-driver-cuda-3:550.90.07-1.el9.*``."""
+    """Return the line for a package: ``nvidia-driver-cuda-3:550.90.07-1.el9.*``."""
     return f"{name}-{version if ':' in version else f'0:{version}'}.*"
 
 
@@ -44,12 +44,12 @@ def with_locks(text: str | None, packages: Mapping[str, str], begin: str = NVIDI
 
 
 def foreign_locks(text: str | None, installed: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    """Lines of others that keep packages as they are, or keep what is wanted away.
+    """Return others' lines that prevent packages from changing, or exclude wanted versions.
 
     Args:
         text: the list.
-        installed: what would change, in the versions that it has.
-        wanted: what it would get.
+        installed: the packages that would change, with their current versions.
+        wanted: the same packages with their new versions.
     """
     found = []
     others = text or ""

@@ -1,1 +1,1 @@
-"""Python environments of benchmarks."""
+"""Provides Python environments of benchmarks."""

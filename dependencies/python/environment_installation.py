@@ -1,4 +1,4 @@
-"""Makes Python environments: what a benchmark needs, apart from the agent's own."""
+"""Creates Python environments with a benchmark's requirements, separate from the agent's own."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 _REQUIREMENTS = "vcagent-requirements.txt"
-"""What pip reads while it installs: a command line can be read by every user."""
+"""The name of the file with pip's settings: other users could read a command line."""
 
 
 class PythonEnvironmentInstallationParameters(ComponentParameters):
-    """An environment and what is in it."""
+    """An environment and its contents."""
 
     package_name: str = Field(
         ...,
@@ -58,7 +58,7 @@ class PythonEnvironmentInstallationParameters(ComponentParameters):
         description="Its name below the package folder; {PackagePath:name} refers to it.",
     )
     requirements: tuple[str, ...] = Field(..., min_length=1, description="What to install (PEP 508).")
-    no_deps: bool = Field(default=False, description="The list is whole: nothing else is installed.")
+    no_deps: bool = Field(default=False, description="The list is complete: no dependencies are installed.")
     python: str = Field("", description="The interpreter; by default the one that runs the agent.")
     wheels_dir: Path | None = Field(None, description="A folder of wheels to install from, without an index.")
     required_space: int = Field(1024, ge=0, description="Free space that it needs, in MiB.")
@@ -81,10 +81,10 @@ class PythonEnvironmentInstallationParameters(ComponentParameters):
 
 
 class PythonEnvironmentInstallation(Dependency):
-    """Has a virtual environment with just what was asked for, found under its name in the package folder.
+    """Creates a virtual environment with exactly the requested packages.
 
-    It is made in ``.environments/<name>-<hash>`` and a link points to it, so that a changed wish never
-    touches an environment that another run may be using.
+    It is created in ``.environments/<name>-<hash>``, and a link with its name points there, so that
+    a changed wish never touches an environment that another run may be using.
     """
 
     lifts = frozenset()
@@ -92,7 +92,7 @@ class PythonEnvironmentInstallation(Dependency):
     parameters: PythonEnvironmentInstallationParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Make the environment, unless it is there, whole, and as it was made."""
+        """Create the environment, unless it exists, is complete, and is unchanged."""
         parameters = self.parameters
         python = self._interpreter(facts)
         link = facts[PACKAGE_DIR] / parameters.package_name
@@ -155,7 +155,7 @@ class PythonEnvironmentInstallation(Dependency):
     def _interpreter(self, facts: Facts) -> PythonInterpreter:
         python = facts[interpreter(self.parameters.python)] if self.parameters.python else facts[PYTHON]
         if python is None:
-            # A dependency before may make what is named in the package folder.
+            # An earlier dependency may create the interpreter in the package folder.
             asked = self.parameters.python
             own = "/" in asked and lift_of_path(facts, Path(asked)) is None
             raise HostError(
@@ -167,7 +167,7 @@ class PythonEnvironmentInstallation(Dependency):
 
     def _key(self, python: PythonInterpreter) -> str:
         parameters = self.parameters
-        # Another password is no other environment.
+        # A different password does not make a different environment.
         wish = [sorted(self._shown), parameters.no_deps, python.version, python.platform]
         return hashlib.sha256(json.dumps(wish).encode()).hexdigest()[:16]
 
@@ -175,7 +175,7 @@ class PythonEnvironmentInstallation(Dependency):
         return package_dir / ".environments" / f"{self.parameters.package_name}-{self._key(python)}"
 
     def _wrong(self, facts: Facts, folder: Path, python: PythonInterpreter) -> str:
-        """What is wrong with the environment, or nothing."""
+        """Return the fault of the environment, or nothing."""
         environment = facts[python_environment(folder)]
         if environment is None:
             return f"{folder} is half-made" if facts[exists(folder)] else f"{folder} is not there"
@@ -215,7 +215,7 @@ class PythonEnvironmentInstallation(Dependency):
             )
 
     def _build_tools(self, facts: Facts, python: PythonInterpreter) -> list[Step]:
-        """Return the steps that bring a missing compiler and headers, where a requirement must be built."""
+        """Return the steps that install a missing compiler and headers, if a requirement must be built."""
         if python.headers and python.compiler:
             return []
         parameters = self.parameters
@@ -256,7 +256,7 @@ class PythonEnvironmentInstallation(Dependency):
 
     def _install(self, context: StepContext, python: PythonInterpreter, folder: Path) -> StepOutcome:
         with locked(context.package_dir, self.parameters.package_name, context):
-            # Another agent may have made it while this one waited.
+            # Another agent may have created it while this one waited.
             if self._wrong(context.facts.fresh(), folder, python):
                 if folder.exists():
                     shutil.rmtree(folder)
@@ -301,7 +301,8 @@ class PythonEnvironmentInstallation(Dependency):
         inventory = context.facts.fresh()[inventory_of(folder)]
         if inventory is None:
             raise DependencyFailedError(
-                f"the new interpreter of {folder} does not run", remedy=f"see whether {python.path} is whole"
+                f"the new interpreter of {folder} does not run",
+                remedy=f"see whether {python.path} is whole",
             )
         found = json.loads(inventory)
         if missing := unfulfilled(self.parameters.requirements, found["version"], found["distributions"]):

@@ -1,4 +1,4 @@
-"""Running pip: nothing but the environment that is meant gets anything, and no credentials are shown."""
+"""Runs pip: only in the intended environment, and without showing credentials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEPT_VARIABLES = re.compile(
     r"|CONSTRAINT|BUILD_CONSTRAINT|TIMEOUT|DEFAULT_TIMEOUT|RETRIES|RESUME_RETRIES|CACHE_DIR|NO_CACHE_DIR"
     r"|CONFIG_FILE|ONLY_BINARY|NO_BINARY|PREFER_BINARY)"
 )
-"""pip's settings that say where packages come from; any other says what pip does, or where it puts them."""
+"""pip's settings for package sources; all others change its behaviour or the target folder."""
 
 _UNREACHABLE = (
     r"NewConnectionError|NameResolutionError|Temporary failure in name resolution|ProxyError"
@@ -46,13 +46,13 @@ _REMEDIES = (
 
 
 def split_requirements(text: str) -> list[str]:
-    """Requirements in one string: separated by lines, or by a comma before a name (not before a version)."""
+    """Return the requirements in a text: separated by lines, or by a comma before a name."""
     parts = re.split(r"\n|,(?=\s*[A-Za-z])(?![^\[]*\])", text)
     return [part.strip() for part in parts if part.strip() and not part.strip().startswith("#")]
 
 
 def pip_remedy(output: str) -> str | None:
-    """What to do about pip's output, where that is known."""
+    """Return the remedy for pip's output; None if it is unknown."""
     for pattern, remedy in _REMEDIES:
         if match := re.search(pattern, output):
             return remedy.format(*match.groups())
@@ -60,13 +60,13 @@ def pip_remedy(output: str) -> str | None:
 
 
 def masked(requirement: str) -> str:
-    """A requirement as it may be shown and kept: without the credentials of its address."""
+    """Return a requirement without the credentials of its address, for display and storage."""
     name, at, address = requirement.partition("@")
-    return f"{name}{at}{Secrets().mask(address)}"  # a name is none: tiktoken==0.7.0
+    return f"{name}{at}{Secrets().mask(address)}"  # a name is not an address: tiktoken==0.7.0
 
 
 def split_git_credentials(requirements: Iterable[str]) -> tuple[list[str], list[GitAddress]]:
-    """Take the credentials out of requirements from git repositories, for pip hands addresses on to git."""
+    """Remove the credentials from requirements of git repositories: pip passes addresses on to git."""
     cleaned, addresses = [], []
     for number, text in enumerate(requirements):
         url = Requirement(text).url or ""
@@ -80,12 +80,12 @@ def split_git_credentials(requirements: Iterable[str]) -> tuple[list[str], list[
 
 
 def pip_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables that keep the user's settings from changing what pip does; an empty one is none to pip.
+    """Return variables that neutralise the user's pip settings; pip treats an empty variable as unset.
 
-    With ``PIP_DRY_RUN``, ``PIP_TARGET``, ``PIP_PREFIX`` pip ends well and the environment stays empty.
+    With ``PIP_DRY_RUN``, ``PIP_TARGET`` or ``PIP_PREFIX``, pip would succeed but leave the environment empty.
     """
     others = {name for name in environment if name.startswith("PIP_") and not _KEPT_VARIABLES.fullmatch(name)}
-    # Zeros also beat pip's configuration files.
+    # Zeros also override pip's configuration files.
     return {
         **dict.fromkeys(others, ""),
         **dict.fromkeys(("PIP_USER", "PIP_REQUIRE_VIRTUALENV", "PIP_DRY_RUN"), "0"),
@@ -96,7 +96,7 @@ def required_here(requirements: Iterable[str], version: str) -> list[str]:
     """Return the requirements whose markers hold.
 
     Args:
-        requirements: as PEP 508 has them.
+        requirements: requirements in the form of PEP 508.
         version: the version of the environment's Python.
     """
     environment = {name: str(value) for name, value in default_environment().items()}
@@ -109,12 +109,12 @@ def required_here(requirements: Iterable[str], version: str) -> list[str]:
 
 
 def unfulfilled(requirements: Iterable[str], version: str, distributions: Mapping[str, str]) -> list[str]:
-    """The requirements that an environment does not fulfil.
+    """Return the requirements that an environment does not fulfil.
 
     Args:
-        requirements: as PEP 508 has them; one whose marker does not hold is fulfilled.
+        requirements: requirements in the form of PEP 508; one whose marker does not hold is fulfilled.
         version: the version of the environment's Python.
-        distributions: the versions of what is installed, by name.
+        distributions: the versions of the installed packages, by name.
     """
     present = {canonicalize_name(name): found for name, found in distributions.items()}
 
@@ -127,14 +127,14 @@ def unfulfilled(requirements: Iterable[str], version: str, distributions: Mappin
 
 
 class PipProgress:
-    """What pip's lines say about how far it is: ``n of m packages``; m grows while pip finds more."""
+    """The progress in pip's output: ``n of m packages``; m grows while pip finds dependencies."""
 
     def __init__(self, wanted: int) -> None:
         self.total = wanted
         self.done = 0
 
     def read(self, line: str) -> str | None:
-        """The message for a line of pip, or None where it says nothing new."""
+        """Return the message for a line of pip, or None if it has no news."""
         match = re.match(r"\s*(Collecting|Processing|Requirement already satisfied:|Downloading) (\S+)", line)
         if match and match.group(1) != "Downloading":
             self.done += 1

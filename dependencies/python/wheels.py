@@ -1,4 +1,4 @@
-"""Which requirements an index offers as source alone, for one Python on one processor."""
+"""Finds requirements that an index offers only as source, for one Python on one processor."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ with command.main_context():
         found[name] = [[str(one.version), one.link.is_wheel] for one in candidates]
 print(json.dumps(found))
 """
-"""Asks pip itself, which knows the user's indexes, proxies and this host's tags; one page for each name.
+"""Asks pip itself, which knows the user's indexes and proxies and this host's tags; one page per name.
 
-``pip index versions`` does not say which versions have a wheel, and ``pip download`` fetches them. A pip that
-lacks these internals answers nothing, and then nothing is claimed.
+``pip index versions`` does not show which versions have a wheel, and ``pip download`` fetches them. A pip
+without these internals prints nothing, and then no requirement is reported.
 """
 
 
 def from_source(
     requirements: tuple[str, ...], python: PythonInterpreter, wheels_dir: Path | None
 ) -> Fact[tuple[str, ...]]:
-    """Return the fact of the requirements that must be built from source; empty where nobody knows.
+    """Return the fact of the requirements that must be built from source; empty if unknown.
 
     Args:
-        requirements: as PEP 508 has them.
+        requirements: requirements in the form of PEP 508.
         python: the interpreter of the environment.
-        wheels_dir: a folder that stands for the index.
+        wheels_dir: a folder that replaces the index.
     """
     wanted = [one for one in map(Requirement, required_here(requirements, python.version)) if not one.url]
     options = [f"--python-version={'.'.join(python.version.split('.')[:2])}", "--only-binary=:none:"]
@@ -69,11 +69,11 @@ def from_source(
 
 
 def sourced(wanted: Iterable[Requirement], offered: dict[str, list[tuple[str, bool]]]) -> tuple[str, ...]:
-    """Return the requirements that source distributions fulfil, and no wheel.
+    """Return the requirements that only source distributions fulfil.
 
     Args:
-        wanted: what is required.
-        offered: the version of each file that is offered for a name, and whether it is a wheel.
+        wanted: the requirements.
+        offered: for each name, the version of each offered file, and whether it is a wheel.
     """
 
     def kinds(one: Requirement) -> set[bool]:
@@ -83,11 +83,11 @@ def sourced(wanted: Iterable[Requirement], offered: dict[str, list[tuple[str, bo
 
 
 def build_packages(manager: str | None, python: PythonInterpreter) -> list[str]:
-    """Return the distribution's packages of a C++ compiler and of the headers of an interpreter.
+    """Return the distribution's packages of a C++ compiler and of an interpreter's headers, if missing.
 
     Args:
         manager: the package manager.
-        python: the interpreter, which says what it lacks.
+        python: the interpreter, which determines the missing parts.
     """
     major, minor = python.version.split(".")[:2]
     plain = PurePath(python.path).name in {"python", "python3"}

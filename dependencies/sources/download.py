@@ -1,4 +1,4 @@
-"""Fetches one large file: resumed where it was cut, checked, and there as a whole or not at all."""
+"""Downloads one large file: resumed after an interruption, verified, and complete or absent."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LISTING_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Checksum:
-    """What a file's content must hash to.
+    """The expected checksum of a file.
 
     Args:
-        algorithm: such as ``md5`` or ``sha256``.
-        digest: in hexadecimal, lower case.
+        algorithm: the algorithm, such as ``md5`` or ``sha256``.
+        digest: the digest in hexadecimal, lower case.
     """
 
     algorithm: str
@@ -44,10 +44,10 @@ class Checksum:
 
     @classmethod
     def parse(cls, text: str) -> Checksum:
-        """Read ``sha256:…``, or a digest alone, whose length tells the algorithm.
+        """Parse ``sha256:…``, or a digest alone, whose length determines the algorithm.
 
         Raises:
-            ValueError: if it is neither.
+            ValueError: if the text has another form.
         """
         algorithm, _, digest = text.strip().lower().rpartition(":")
         if not re.fullmatch(r"[0-9a-f]+", digest) or len(digest) not in _LENGTHS:
@@ -57,11 +57,11 @@ class Checksum:
         return cls(_LENGTHS[len(digest)], digest)
 
     def check(self, path: Path, context: StepContext) -> None:
-        """Compare with a file's content.
+        """Compare the checksum with a file's content.
 
         Raises:
             DependencyFailedError: if they differ.
-            InterruptedRunError: if the run was told to stop.
+            InterruptedRunError: if the run is interrupted.
         """
         digest = hashlib.new(self.algorithm, usedforsecurity=False)
         size, done = path.stat().st_size, 0
@@ -89,21 +89,21 @@ def download(
     check_space: Callable[[int], None] = lambda _size: None,
     pause_s: float = 2.0,
 ) -> None:
-    """Fetch a file; what is there of it is kept, and what arrives is kept in ``<name>.part``.
+    """Fetch a file; continue a partial download, which is kept in ``<name>.part``.
 
     Args:
-        url: where from, by HTTP.
-        path: where to; made by renaming when all of it is there and right.
-        checksum: what it must hash to; None where nobody knows.
-        context: the step's.
-        check_space: called with the bytes that are to come, before the first is written, where the server
-            tells them.
+        url: the HTTP address.
+        path: the file; it is created by renaming when it is complete and correct.
+        checksum: the expected checksum; None if unknown.
+        context: the context of the step.
+        check_space: called with the number of bytes to come before the first is written, if the server sends
+            it.
         pause_s: seconds before the second attempt; doubled for each further one.
 
     Raises:
-        DependencyFailedError: if the server refuses, the connection breaks again and again, or the content is
-            wrong; then nothing of it is kept.
-        InterruptedRunError: if the run was told to stop.
+        DependencyFailedError: if the server refuses, the connection breaks repeatedly, or the content is
+            wrong; wrong content is deleted.
+        InterruptedRunError: if the run is interrupted.
     """
     make_folder(path.parent)
     part = path.with_name(f"{path.name}.part")
@@ -136,7 +136,7 @@ def download(
 
 
 def published_checksum(url: str, name: str) -> Checksum:
-    """The checksum of a file in a list such as NVIDIA's ``md5sum.txt``.
+    """Return the checksum of a file in a list such as NVIDIA's ``md5sum.txt``.
 
     Raises:
         DependencyFailedError: if the list cannot be read or does not have the file.
@@ -157,7 +157,7 @@ def published_checksum(url: str, name: str) -> Checksum:
 
 
 def _fetch(url: str, part: Path, context: StepContext, check_space: Callable[[int], None]) -> None:
-    """Fetch what is missing of a file.
+    """Fetch the missing part of a file.
 
     Raises:
         OSError, http.client.HTTPException: if the connection breaks or the server refuses.
@@ -166,13 +166,13 @@ def _fetch(url: str, part: Path, context: StepContext, check_space: Callable[[in
     request = urllib.request.Request(url, headers={"Accept-Encoding": "identity"})  # noqa: S310 - likewise
     tag = _validator(part)
     if have and tag.exists():
-        # A file that has changed since comes as a whole.
+        # If the file has changed since, the server sends all of it.
         request.add_header("Range", f"bytes={have}-")
         request.add_header("If-Range", tag.read_text(encoding="utf-8"))
     try:
         answer = urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310 - likewise
     except urllib.error.HTTPError as error:
-        if error.code == _NOT_SATISFIABLE:  # there is more of it here than there
+        if error.code == _NOT_SATISFIABLE:  # the local part is larger than the server's file
             part.unlink()
         raise
     with answer:
@@ -200,7 +200,7 @@ def _fetch(url: str, part: Path, context: StepContext, check_space: Callable[[in
 
 
 def _note_validator(tag: Path, headers: http.client.HTTPMessage) -> None:
-    """Keep what names this version of the file: a strong ETag, or its last change (RFC 9110, 13.1.5)."""
+    """Store the identity of the file's version: a strong ETag, or its last change (RFC 9110, 13.1.5)."""
     etag = headers.get("ETag")
     validator = etag if etag and not etag.startswith("W/") else headers.get("Last-Modified")
     if validator:
@@ -215,7 +215,7 @@ def _range_start(content_range: str | None) -> int | None:
 
 
 def _refusal(url: str, error: Exception) -> str:
-    """What the server refused for good; empty for what may work the next time."""
+    """Return a permanent error; empty for an error that may not occur again."""
     if isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500:  # noqa: PLR2004 - client errors
         if error.code in (_NOT_SATISFIABLE, 408, 429):
             return ""

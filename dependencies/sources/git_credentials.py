@@ -1,4 +1,4 @@
-"""Credentials for git that stand neither in a process list nor in ``.git/config``."""
+"""Passes credentials to git without showing them in the process list or in ``.git/config``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GitAddress:
-    """A repository's address, and apart from it what opens it.
+    """The address of a repository, and separately its credentials.
 
     Args:
         uri: the address without credentials.
-        config: settings with which git asks for the credentials, for this host alone.
-        env: variables that hold the credentials.
+        config: settings that make git ask for the credentials, only for this host.
+        env: environment variables with the credentials.
     """
 
     uri: str
@@ -27,9 +27,9 @@ class GitAddress:
 
     @classmethod
     def parse(cls, text: str, number: int = 0) -> GitAddress:
-        """Take ``user:password@`` or ``token@`` out of an http(s) address; any other stays as it is.
+        """Split ``user:password@`` or ``token@`` from an http(s) address; other addresses stay as they are.
 
-        The user of an ssh address belongs to it. ``number`` tells several addresses apart.
+        The user of an ssh address is part of it. ``number`` distinguishes several addresses.
         """
         parts = urlsplit(text)
         user_info, separator, host = parts.netloc.rpartition("@")
@@ -37,28 +37,29 @@ class GitAddress:
             return cls(text)
         username, _, password = user_info.partition(":")
         names = f"VCAGENT_GIT_USERNAME_{number}", f"VCAGENT_GIT_PASSWORD_{number}"
-        # A credential helper (gitcredentials(7)): a line of shell that says what two variables hold.
+        # A credential helper (gitcredentials(7)): a shell command that prints the values of two variables.
         answer = f'printf "username=%s\\npassword=%s\\n" "${names[0]}" "${names[1]}"'
         scope = f"credential.{parts.scheme}://{host}.helper"
         return cls(
             parts._replace(netloc=host).geturl(),
-            # An empty one first: the user's own helpers would be asked before, and keep the password.
+            # An empty helper first: otherwise the user's own helpers would be asked before, and store the
+            # password.
             ((scope, ""), (scope, f'!f() {{ test "$1" = get && {answer}; }}; f')),
             dict(zip(names, (unquote(username), unquote(password)), strict=True)),
         )
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The settings as options of git."""
+        """Return the settings as options of git."""
         return tuple(itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in self.config))
 
 
 def git_environment(addresses: Iterable[GitAddress], environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables with which git opens these addresses where another program calls it (git 2.31 or newer).
+    """Return variables that let git open these addresses if another program calls it (git 2.31 or newer).
 
     Args:
-        addresses: parsed with different numbers.
-        environment: what the variables are added to; it may hold some settings already.
+        addresses: addresses that were parsed with different numbers.
+        environment: the environment that the variables are added to; it may contain such settings.
     """
     count = int(environment.get("GIT_CONFIG_COUNT") or 0)
     added: dict[str, str] = {}

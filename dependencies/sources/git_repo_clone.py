@@ -60,7 +60,7 @@ class GitRepoCloneParameters(ComponentParameters):
     branch: str = Field("", description="A branch or tag to check out.")
     commit: str = Field("", description="A commit to check out.")
     checkout: str = Field("", description="A branch, tag or commit to check out.")
-    depth: int | None = Field(None, ge=1, description="How many commits of history to fetch; all by default.")
+    depth: int | None = Field(None, ge=1, description="Number of commits to fetch; by default all.")
 
     @field_validator("repo_uri", "branch", "commit", "checkout")
     @classmethod
@@ -84,23 +84,23 @@ class GitRepoCloneParameters(ComponentParameters):
 
     @property
     def revision(self) -> str:
-        """What to check out; empty for the default branch."""
+        """The revision to check out; empty for the default branch."""
         return self.commit or self.checkout or self.branch
 
     @property
     def address(self) -> GitAddress:
-        """The repository, its credentials apart."""
+        """The address of the repository, separate from its credentials."""
         return GitAddress.parse(self.repo_uri)
 
     @property
     def folder_name(self) -> str:
-        """The folder below the package folder."""
+        """The folder's name below the package folder."""
         own = re.sub(r"[^A-Za-z0-9._-]", "-", self.address.uri.rstrip("/").rpartition("/")[2])
         return self.package_name or own.removesuffix(".git") or "repository"
 
 
 def same_repository(one: str | None, other: str) -> bool:
-    """Whether two addresses mean one repository: with or without ``.git``, a last slash, a password."""
+    """Return True if two addresses mean one repository, despite ``.git``, a final slash, or a password."""
 
     def plain(uri: str) -> str:
         return re.sub(r"(?<=://)[^/@]*@", "", uri).rstrip("/").removesuffix(".git")
@@ -109,14 +109,14 @@ def same_repository(one: str | None, other: str) -> bool:
 
 
 class GitRepoClone(Dependency):
-    """Has a repository in the package folder, at the revision that is asked for."""
+    """Clones a repository into the package folder, at the requested revision."""
 
     lifts = frozenset()
     Parameters = GitRepoCloneParameters
     parameters: GitRepoCloneParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Clone it, or check the revision out in the clone that is there."""
+        """Clone it, or check the revision out in the existing clone."""
         parameters = self.parameters
         uri = parameters.address.uri
         folder = facts[PACKAGE_DIR] / parameters.folder_name
@@ -174,7 +174,7 @@ class GitRepoClone(Dependency):
         return Plan((Step("remove", reason, remove, command, lambda fresh: not fresh[exists(folder)]),))
 
     def _compared(self, facts: Facts, folder: Path, checkout: GitCheckout) -> tuple[str, str]:
-        """Why something else is to be checked out, or else what is there and is kept."""
+        """Return the reason for a checkout, and otherwise a description of the state that is kept."""
         revision, address = self.parameters.revision, self.parameters.address
         if revision and not checkout.is_at(revision):
             return f"{folder} is not at {revision}", ""
@@ -209,21 +209,21 @@ class GitRepoClone(Dependency):
         return [clone, *(self._checkout_commands(folder) if late else ())]
 
     def _checkout_commands(self, folder: Path, *, branch: bool = False) -> list[list[str]]:
-        """Fetch, and check out what was fetched.
+        """Fetch, and check out the fetched commit.
 
         Args:
             folder: the clone.
-            branch: whether the revision is a branch of the remote: the local one is to follow it.
+            branch: whether the revision is a branch of the remote, which the local branch must follow.
         """
         address = self.parameters.address
         git = ["git", *address.options, "-C", str(folder)]
-        # What is noted there may hold credentials, which git would show in its command lines.
+        # The clone's own address may contain credentials, which git would show in its command lines.
         noted = ["git", "-C", str(folder), "remote", "set-url", "origin", address.uri]
         revision = self.parameters.revision
         if self.parameters.depth:
             depth = f"--depth={self.parameters.depth}"
             fetch = [*git, "fetch", "--progress", depth, "--force", "origin", revision]
-            # A branch of that name tells what was fetched: a shallow fetch brings no names.
+            # A branch of that name records the fetched commit: a shallow fetch brings no names.
             name = ["--detach"] if re.fullmatch(r"[0-9a-f]{7,}", revision) else ["-B", revision]
             return [noted, fetch, [*git, "checkout", *name, "FETCH_HEAD"]]
         heads = "+refs/heads/*:refs/remotes/origin/*"
@@ -241,7 +241,7 @@ class GitRepoClone(Dependency):
         with locked(context.package_dir, name, context):
             if not self._holds_now(context, folder):
                 if part.exists():
-                    shutil.rmtree(part)  # what a clone that was cut short left
+                    shutil.rmtree(part)  # a leftover of an interrupted clone
                 for command in self._clone_commands(part):
                     self._git(context, command)
                 part.rename(folder)
@@ -258,7 +258,7 @@ class GitRepoClone(Dependency):
         return StepOutcome(f"checked out {self.parameters.revision}")
 
     def _holds_now(self, context: StepContext, folder: Path) -> bool:
-        """Whether another agent was faster."""
+        """Return True if another agent has done the work meanwhile."""
         facts = context.facts.fresh()
         return facts[exists(folder)] and self._holds(facts)
 

@@ -1,1 +1,1 @@
-"""The operating system: reboot."""
+"""Changes the operating system: reboot."""

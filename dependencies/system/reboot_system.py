@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class RebootSystemParameters(ComponentParameters):
     """VirtualClient's parameters (RebootSystem.cs)."""
 
-    reason: str = Field(..., min_length=1, description="Why; tells one reboot of a run from another.")
+    reason: str = Field(..., min_length=1, description="The reason; it distinguishes the reboots of a run.")
     wait_time: float = Field(0.0, ge=0, description="Time to wait before the reboot: 00:01:00, or seconds.")
-    is_enabled: bool = Field(default=True, description="Whether to reboot at all.")
+    is_enabled: bool = Field(default=True, description="Whether to reboot.")
 
     @field_validator("wait_time", mode="before")
     @classmethod
@@ -29,14 +29,14 @@ class RebootSystemParameters(ComponentParameters):
 
 
 class RebootSystem(Dependency):
-    """Reboots the host once a run for each reason, as VirtualClient means to."""
+    """Reboots the host once per run and reason, as in VirtualClient."""
 
     lifts = frozenset(LiftedBy) - {LiftedBy.NOTHING, LiftedBy.ACCOUNT, LiftedBy.PROGRAM}
     Parameters = RebootSystemParameters
     parameters: RebootSystemParameters
 
     def plan(self, facts: Facts) -> Plan:
-        """Ask for a reboot, unless the run has had one for this reason."""
+        """Request a reboot, unless the run has had one for this reason."""
         reason = self.parameters.reason
         if not self.parameters.is_enabled:
             return Plan(nothing_to_do="IsEnabled is false")

@@ -1,4 +1,4 @@
-"""Which hosts there are, how to reach them, and what differs between them."""
+"""The inventory of a fleet: its hosts, how to reach them, and how their settings differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ansible's INI inventories, and plain lists of ``user@host:port``, which are the same without sections."""
+"""Reads Ansible's INI inventories, and plain lists of ``user@host:port``, which are INI without sections."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def read_ini(text: str, draft: Draft, name: str) -> None:
 
     Args:
         text: the file's content.
-        draft: takes what it says.
-        name: the file, for messages.
+        draft: receives the hosts, groups and variables.
+        name: the file name for messages.
 
     Raises:
         UsageError: with the line, if it cannot be read.
@@ -35,7 +35,7 @@ def read_ini(text: str, draft: Draft, name: str) -> None:
             group, kind = section[1].strip(), section[2] or "hosts"
             if kind not in ("hosts", "vars", "children"):
                 raise UsageError(
-                    f"[{group}:{kind}] is no section",
+                    f"[{group}:{kind}] is not a section",
                     where=where,
                     remedy=f"[{group}:vars] or [{group}:children]",
                 )
@@ -49,7 +49,7 @@ def read_ini(text: str, draft: Draft, name: str) -> None:
             draft.add_group_variables(group, ansible_only({variable.strip(): _literal(value.strip())}))
         elif line[0] == "[" and line[-1] == "]":
             raise UsageError(
-                f"{line} is no section", where=where, remedy="[group], [group:vars] or [group:children]"
+                f"{line} is not a section", where=where, remedy="[group], [group:vars] or [group:children]"
             )
         else:
             _host(line, draft, group, where)
@@ -64,7 +64,9 @@ def _host(line: str, draft: Draft, group: str, where: str) -> None:
         return
     if words[0].endswith(":"):
         raise UsageError(
-            f"{words[0]!r} is no host", where=where, remedy="end the file's name in .yaml if it is YAML"
+            f"{words[0]!r} is not a host",
+            where=where,
+            remedy="if the file is YAML, its name must end in .yaml",
         )
     variables: dict[str, Any] = {}
     for word in words[1:]:
@@ -73,14 +75,14 @@ def _host(line: str, draft: Draft, group: str, where: str) -> None:
             raise UsageError(
                 f"{word!r} is not written name=value",
                 where=where,
-                remedy="one host a line, its variables behind it",
+                remedy="write one host per line, followed by its variables",
             )
         variables[variable] = _literal(value)
     draft.add_address(words[0], ansible_only(variables), group, where, as_ansible)
 
 
 def _literal(text: str) -> Any:
-    """A value as Ansible takes it: a literal of Python where it is one, else text."""
+    """Return a value as Ansible reads it: a Python literal if possible, otherwise text."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,4 +1,4 @@
-"""Ansible's YAML inventories."""
+"""Reads Ansible's YAML inventories."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def read_ansible_groups(groups: Mapping[Any, Any], draft: Draft, name: str) -> N
 
     Args:
         groups: the file's content.
-        draft: takes what it says.
-        name: the file, for messages.
+        draft: receives the hosts, groups and variables.
+        name: the file name for messages.
 
     Raises:
-        UsageError: naming the group, if it cannot be read.
+        UsageError: if the file cannot be read; the message names the group.
     """
     for group, content in groups.items():
         where = f"{name}: group {group}"
@@ -33,7 +33,7 @@ def read_ansible_groups(groups: Mapping[Any, Any], draft: Draft, name: str) -> N
             raise UsageError(
                 f"a group has {', '.join(_PARTS)}, not {unknown[0]!r}",
                 where=where,
-                remedy="hosts stand below hosts:, groups below children:",
+                remedy="put hosts below hosts:, groups below children:",
             )
         variables = _mapping(parts.get("vars"), f"{where}: vars")
         draft.add_group_variables(str(group), ansible_only(variables))
@@ -48,7 +48,7 @@ def read_ansible_groups(groups: Mapping[Any, Any], draft: Draft, name: str) -> N
 
 
 def _mapping(value: object, where: str) -> dict[str, Any]:
-    """A mapping; a list of names, or one name, is a mapping to nothing."""
+    """Return a mapping; a list of names or one name becomes a mapping to None."""
     if value is None:
         return {}
     if isinstance(value, Mapping):

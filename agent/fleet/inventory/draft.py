@@ -1,4 +1,4 @@
-"""What the readers of inventories fill: hosts, groups and variables as written, not yet brought together."""
+"""A draft that the inventory readers fill: hosts, groups and variables as written, before they are merged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Group:
 
 
 class Draft:
-    """Hosts, groups and variables as they stand in one or more files."""
+    """The hosts, groups and variables of one or more files."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, dict[str, Any]] = {}
@@ -35,10 +35,10 @@ class Draft:
     def add_host(
         self, pattern: str, variables: Mapping[str, Any] | None = None, group: str | None = None
     ) -> None:
-        """Add a host, or those of a range such as ``gpu[01:16]``; variables given again replace older ones.
+        """Add a host or a range such as ``gpu[01:16]``; variables given again replace earlier ones.
 
         Raises:
-            UsageError: if the range is no range.
+            UsageError: if the range is not valid.
         """
         for name in expanded(pattern):
             self._hosts[name] = merged(self._hosts.get(name, {}), variables or {})
@@ -53,17 +53,17 @@ class Draft:
         where: str,
         spelled: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
     ) -> None:
-        """Add a host written as ``user@host:port``; of two with one name, the second is named with its port.
+        """Add a host written as ``user@host:port``; a second host of the same name is named with its port.
 
         Args:
             text: the address.
-            variables: the host's; they count before those of the address.
-            group: the group that it stands in.
-            where: its place, for messages.
-            spelled: gives the variables of the address the names that this file uses.
+            variables: the host's variables; they take precedence over those of the address.
+            group: the group of the host.
+            where: the place in the file, for messages.
+            spelled: renames the variables of the address to the names that this file format uses.
 
         Raises:
-            UsageError: if it is no address.
+            UsageError: if the text is not an address.
         """
         pattern, own = host_address(text, where)
         addressed = spelled(own)
@@ -78,7 +78,7 @@ class Draft:
         self.add_host(pattern, {**addressed, **variables}, group)
 
     def group(self, name: str) -> _Group:
-        """A group, made if it is new."""
+        """Return a group; create it if necessary."""
         return self._groups.setdefault(name, _Group())
 
     def add_child(self, parent: str, child: str) -> None:
@@ -87,27 +87,27 @@ class Draft:
         self.group(child)
 
     def add_group_variables(self, group: str, variables: Mapping[str, Any]) -> None:
-        """Variables of all hosts of a group."""
+        """Add variables for all hosts of a group."""
         made = self.group(group)
         made.variables = merged(made.variables, variables)
 
     def add_host_variables(self, name: str, variables: Mapping[str, Any]) -> None:
-        """Variables of one host."""
+        """Add variables for one host."""
         self._hosts[name] = merged(self._hosts[name], variables)
 
     @property
     def names(self) -> tuple[list[str], list[str]]:
-        """The names of the groups and of the hosts so far."""
+        """The names of the groups and hosts that were added so far."""
         return list(self._groups), list(self._hosts)
 
     def inventory(self) -> Inventory:
-        """Bring it together: the variables of outer groups give way to those of inner ones and of the host.
+        """Merge the draft: variables of inner groups and of the host override those of outer groups.
 
-        Among groups of the same depth the later name in the alphabet wins, or the higher
+        Among groups of the same depth the name later in the alphabet wins, or the higher
         ``ansible_group_priority`` (docs.ansible.com, "How variables are merged").
 
         Raises:
-            UsageError: if a group is part of itself.
+            UsageError: if a group contains itself.
         """
         parents = self._parents()
         depths = {name: self._depth(name, parents, ()) for name in self._groups}
@@ -141,7 +141,7 @@ class Draft:
 
     def _depth(self, name: str, parents: Mapping[str, list[str]], below: tuple[str, ...]) -> int:
         if name in below:
-            raise UsageError(f"the group {name} is part of itself: {' < '.join((*below, name))}")
+            raise UsageError(f"the group {name} contains itself: {' < '.join((*below, name))}")
         if name == ALL:
             return 0
         return 1 + max((self._depth(parent, parents, (*below, name)) for parent in parents[name]), default=0)

@@ -1,4 +1,4 @@
-"""What an inventory says of the hosts of a fleet."""
+"""The hosts and groups of an inventory."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FleetHost:
-    """One host, as its inventory has it; what is None or empty is left to the SSH configuration.
+    """One host of an inventory; the SSH configuration decides all that is None or empty here.
 
     Args:
-        name: unique in the inventory; the host's name in records, tables and folders.
-        address: what to connect to, as ``ssh`` takes it: a name of ``~/.ssh/config``, of DNS, or an address.
+        name: a unique name in the inventory; used in records, tables and folders.
+        address: the address to connect to, as ``ssh`` takes it: a name of ``~/.ssh/config`` or DNS, or an IP.
         port: the SSH port.
-        user: whom to log in as.
+        user: the user to log in as.
         identity_files: private keys to try.
         proxy_jump: hosts to go through, as ``ssh -J`` takes them; ``none`` for none.
         proxy_command: a command whose standard input and output lead to the host.
-        sudo: whether the agent runs as root through sudo; None where the inventory does not say.
-        python: the host's Python; found by itself if empty.
-        password: for logging in, where the inventory holds it.
-        sudo_password: for sudo, likewise.
-        parameters: overrides of the profile's parameters on this host.
-        groups: the groups it belongs to, directly or through others.
-        host_dir: the agent's folder on the host; empty for the fleet's.
-        ssh_config: an SSH configuration instead of the fleet's, as ``ssh -F`` takes it.
+        sudo: whether the agent runs as root through sudo; None if the inventory does not say.
+        python: the Python to use on the host; found automatically if empty.
+        password: the login password, if the inventory contains one.
+        sudo_password: the sudo password, if the inventory contains one.
+        parameters: profile parameters that are overridden on this host.
+        groups: the groups that contain the host, directly or through other groups.
+        host_dir: the agent's folder on the host; empty for the folder of the fleet options.
+        ssh_config: an SSH configuration that replaces the fleet's, as ``ssh -F`` takes it.
     """
 
     name: str
@@ -52,12 +52,12 @@ class FleetHost:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The hosts of a fleet, in the inventory's order, and its groups."""
+    """The hosts of a fleet, in the order of the inventory, and its groups."""
 
     hosts: Mapping[str, FleetHost]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The names of each group's hosts, in order; ``all`` and ``ungrouped`` are among the groups."""
+    """The names of the hosts in each group, in order; ``all`` and ``ungrouped`` are groups too."""
 
     refused: Mapping[str, UsageError] = field(default_factory=dict)
-    """Hosts whose variables cannot be used, each with the reason; of them the name alone is known. That
-    matters where such a host is among those that are meant."""
+    """Hosts whose variables cannot be used, each with the reason. It is an error only if such a host is
+    selected."""

@@ -1,4 +1,4 @@
-"""``user@host:port``, as people write it."""
+"""Parses ``user@host:port``."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _ADDRESS = re.compile(
 
 
 def host_address(text: str, where: str | None = None) -> tuple[str, dict[str, Any]]:
-    """A host's name and the variables that its address holds.
+    """Return a host's name, and the variables that its address contains.
 
-    An address of IPv6 with a port stands in brackets; a bare one has no port.
+    An IPv6 address with a port is written in brackets; without brackets it has no port.
 
     Raises:
-        UsageError: if it is no address.
+        UsageError: if the text is not an address.
     """
     if "@" not in text and text.count(":") > 1 and "[" not in text:
         return text, {}
     found = _ADDRESS.fullmatch(text)
     if not found or text.startswith("-"):
         raise UsageError(
-            f"{text!r} is no host", where=where, remedy="write host, host:port or user@host:port"
+            f"{text!r} is not a host", where=where, remedy="write host, host:port or user@host:port"
         )
     variables = {name: found[name] for name in ("user", "port") if found[name]}
     return found["ipv6"] or found["host"], variables

@@ -1,4 +1,4 @@
-"""Which hosts of an inventory are meant: patterns as ``ansible --limit`` takes them."""
+"""Selects hosts of an inventory by patterns as ``ansible --limit`` takes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agent.fleet.inventory.host import FleetHost, Inventory
 
 _PART = re.compile(r"(?:\(\?:|\[[^\]]*\]|[^:])+")
-"""What stands between colons; those of ``[0:3]`` and of a regular expression's ``(?:`` are none."""
+"""Separators between patterns, except the colons of ``[0:3]`` and of a regular expression's ``(?:``."""
 
 _SUBSCRIPT = re.compile(r"(?P<name>.+)\[(?:(?P<at>-?\d+)|(?P<first>\d+)?:(?P<last>-?\d+)?)\]")
 
@@ -24,19 +24,21 @@ _SUBSCRIPT = re.compile(r"(?P<name>.+)\[(?:(?P<at>-?\d+)|(?P<first>\d+)?:(?P<las
 def limited(
     inventory: Inventory, limit: str, warn: Callable[[str], object] = lambda _text: None
 ) -> list[FleetHost]:
-    """The hosts that a pattern means, in the inventory's order.
+    """Return the hosts that a pattern selects, in the order of the inventory.
 
     Patterns are joined by commas or colons: names, groups, ``web*``, ``~regex``, ``group[0]``,
-    ``group[0:3]``, ``@file`` with one a line; ``&b`` keeps what is in b too, ``!c`` leaves c out
+    ``group[0:3]``, ``@file`` with one pattern per line. ``&b`` keeps only hosts in b, ``!c`` removes those of
+    c
     (docs.ansible.com, "Patterns: targeting hosts and groups").
 
     Args:
         inventory: all hosts.
         limit: the pattern; empty for all.
-        warn: told of a part that leaves out what is not there: that is no error, as with Ansible.
+        warn: called with a message for each excluded pattern that matches nothing; as with Ansible, that is
+            not an error.
 
     Raises:
-        UsageError: if another part fits no host, nothing is left, or a host's variables cannot be used.
+        UsageError: if another part matches no host, no host is left, or a host's variables cannot be used.
     """
     parts = [limit] if limit in inventory.hosts else _parts(limit)
     wanted = [part for part in parts if part[0] not in "&!"]
@@ -49,9 +51,9 @@ def limited(
             try:
                 chosen -= _matching(part[1:], inventory)
             except _FitsNothingError as error:
-                warn(f"{error.message}, so that it leaves out nobody; {error.remedy or ''}".rstrip("; "))
+                warn(f"{error.message}, so it excludes no host; {error.remedy or ''}".rstrip("; "))
     if not chosen:
-        raise UsageError(f"--limit {limit} leaves no host" if limit else "the inventory has no hosts")
+        raise UsageError(f"--limit {limit} selects no host" if limit else "the inventory has no hosts")
     for name in inventory.refused:
         if name in chosen:
             raise inventory.refused[name]
@@ -59,7 +61,7 @@ def limited(
 
 
 class _FitsNothingError(UsageError):
-    """A pattern fits no host and no group."""
+    """A pattern matches no host and no group."""
 
 
 def _parts(limit: str) -> list[str]:
@@ -98,7 +100,7 @@ def _matching(pattern: str, inventory: Inventory) -> set[str]:
     if not found:
         names = [*inventory.groups, *inventory.hosts]
         raise _FitsNothingError(
-            f"--limit {pattern!r} fits no host and no group",
+            f"--limit {pattern!r} matches no host and no group",
             remedy=did_you_mean(pattern, names)
             if nearest(pattern, names)
             else f"groups: {', '.join(sorted(inventory.groups))}",
@@ -111,7 +113,7 @@ def _named(pattern: str, inventory: Inventory) -> set[str]:
         try:
             expression = re.compile(pattern[1:])
         except re.error as error:
-            raise UsageError(f"--limit {pattern!r} is no regular expression: {error}") from error
+            raise UsageError(f"--limit {pattern!r} is not a regular expression: {error}") from error
 
         def fits(name: str) -> bool:
             return bool(expression.match(name))

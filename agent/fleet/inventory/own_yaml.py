@@ -1,4 +1,4 @@
-"""Our own inventories: hosts, groups and variables in YAML."""
+"""Reads vcagent's own inventories: hosts, groups and variables in YAML."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def read_own(content: Mapping[str, Any], draft: Draft, name: str) -> None:
 
     Args:
         content: the file's content.
-        draft: takes what it says.
-        name: the file, for messages.
+        draft: receives the hosts, groups and variables.
+        name: the file name for messages.
 
     Raises:
-        UsageError: naming the place, if it cannot be read.
+        UsageError: if the file cannot be read; the message names the place.
     """
     _read_group(ALL, content, draft, name)
 
@@ -31,17 +31,17 @@ def _read_group(group: str, content: object, draft: Draft, where: str) -> None:
     if isinstance(content, list):
         content = {"hosts": content}
     if not isinstance(content, Mapping):
-        raise UsageError("a group has hosts, groups or variables", where=where)
+        raise UsageError("a group is a mapping with hosts, groups or variables", where=where)
     for key in content:
         if key not in OWN_KEYS:
-            raise UsageError(f"there is no key {key!r}", where=where, remedy=did_you_mean(str(key), OWN_KEYS))
+            raise UsageError(f"unknown key {key!r}", where=where, remedy=did_you_mean(str(key), OWN_KEYS))
     draft.add_group_variables(group, check_own(content.get("variables"), f"{where}: variables"))
     _add_hosts(group, content.get("hosts"), draft, where)
     inner = content.get("groups") or {}
-    if isinstance(inner, list):  # groups described elsewhere
+    if isinstance(inner, list):  # only names: the groups are described elsewhere
         inner = {key_0: {} for key_0 in inner}
     if not isinstance(inner, Mapping):
-        raise UsageError("groups are written as name: {hosts: …}", where=f"{where}: groups")
+        raise UsageError("groups must be written as name: {hosts: …}", where=f"{where}: groups")
     for child, described in inner.items():
         if group != ALL:
             draft.add_child(group, str(child))
@@ -51,7 +51,7 @@ def _read_group(group: str, content: object, draft: Draft, where: str) -> None:
 def _add_hosts(group: str, hosts: object, draft: Draft, where: str) -> None:
     for host, variables in _hosts(hosts, f"{where}: hosts"):
         own = check_own(variables, f"{where}: host {host}")
-        if "address" in own:  # the name is a name
+        if "address" in own:  # then the name is only a label
             draft.add_host(host, own, group)
         else:
             draft.add_address(host, own, group, f"{where}: hosts")
@@ -62,7 +62,7 @@ def _hosts(value: object, where: str) -> Iterator[tuple[str, object]]:
         yield from ((str(name), variables) for name, variables in value.items())
         return
     if not isinstance(value, (list, type(None))):
-        raise UsageError("hosts are a list, or written as name: {variables}", where=where)
+        raise UsageError("hosts must be a list, or written as name: {variables}", where=where)
     for entry in value or ():
         if isinstance(entry, Mapping) and "name" in entry:
             yield str(entry["name"]), {key: one for key, one in entry.items() if key != "name"}
@@ -71,4 +71,6 @@ def _hosts(value: object, where: str) -> Iterator[tuple[str, object]]:
         elif isinstance(entry, (str, int)):
             yield str(entry), None
         else:
-            raise UsageError(f"{entry!r} names no host", where=where, remedy="write its name, or name: …")
+            raise UsageError(
+                f"{entry!r} does not name a host", where=where, remedy="write its name, or name: …"
+            )

@@ -1,4 +1,4 @@
-"""Host names that stand for many: ``gpu[01:16]``, ``rack-[a:d]``, ``node[0:100:10]``."""
+"""Host names with ranges: ``gpu[01:16]``, ``rack-[a:d]``, ``node[0:100:10]``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_HOSTS = 100_000
 
 
 def expanded(pattern: str) -> list[str]:
-    """The names that a pattern stands for, both ends of a range included; a first ``01`` keeps its zeros.
+    """Return the names that a pattern stands for, both ends of a range included; ``01`` keeps its zero.
 
     Raises:
         UsageError: if a range runs backwards or mixes letters and digits.
@@ -26,7 +26,7 @@ def expanded(pattern: str) -> list[str]:
     for choice in choices:
         count *= len(choice)
     if count > _MOST_HOSTS:
-        raise UsageError(f"{pattern} stands for {count} hosts", remedy="see whether that is meant")
+        raise UsageError(f"{pattern} stands for {count} hosts", remedy="check the range")
     return ["".join(chosen) for chosen in product(*choices)]
 
 
@@ -44,5 +44,5 @@ def _range(pattern: str, first: str, last: str, step: str | None) -> list[str]:
     if not numbers or not width:
         raise UsageError(f"the range in {pattern} is empty: from {first} to {last} by {width}")
     if len(numbers) > _MOST_HOSTS:
-        raise UsageError(f"{pattern} stands for {len(numbers)} hosts", remedy="see whether that is meant")
+        raise UsageError(f"{pattern} stands for {len(numbers)} hosts", remedy="check the range")
     return [format(number, spelled) for number in numbers]

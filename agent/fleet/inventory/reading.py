@@ -1,4 +1,4 @@
-"""Reads inventories, whatever their format, with the group_vars and host_vars that lie beside them."""
+"""Reads inventories of all formats, with the group_vars and host_vars beside them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _YAML_BEGIN = re.compile(r"(?:#.*\n|[ \t\r]*\n)*(?:---|- )")
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which also passes over Ansible's own tags."""
+    """The safe loader, extended to accept Ansible's own tags."""
 
 
 _Loader.add_constructor("!vault", lambda _loader, _node: Vaulted())
@@ -38,13 +38,13 @@ _Loader.add_constructor("!unsafe", lambda _loader, node: node.value)
 
 
 def read_inventory(references: Iterable[str]) -> Inventory:
-    """Read inventories and bring them together; what a later one says of a host counts.
+    """Read inventories and merge them; later ones override earlier ones.
 
     Args:
-        references: files, folders of files, or hosts themselves: ``a,b``, ``user@host:port``.
+        references: files, folders of files, or the hosts themselves: ``a,b``, ``user@host:port``.
 
     Raises:
-        UsageError: if one cannot be read; with its place in the file.
+        UsageError: if an inventory cannot be read; the message names the place in the file.
     """
     draft = Draft()
     for reference in references:
@@ -62,7 +62,7 @@ def read_inventory(references: Iterable[str]) -> Inventory:
                 draft.add_address(text, {}, UNGROUPED, "--inventory")
         else:
             raise UsageError(
-                f"there is no inventory {reference}",
+                f"the inventory {reference} does not exist",
                 remedy=f"name a file, or write hosts with a comma: --inventory {reference},",
             )
     return draft.inventory()
@@ -73,11 +73,11 @@ def read_text(text: str, name: str, draft: Draft) -> None:
 
     Args:
         text: the content.
-        name: the file, which tells the format by its ending, and for messages.
-        draft: takes what it says.
+        name: the file name, for messages; its suffix decides the format.
+        draft: receives the hosts, groups and variables.
 
     Raises:
-        UsageError: with the place, if it cannot be read.
+        UsageError: if the text cannot be read; the message names the place.
     """
     if Path(name).suffix.lower() in _YAML or _YAML_BEGIN.match(text):
         content = _yaml(text, name)
@@ -90,15 +90,15 @@ def read_text(text: str, name: str, draft: Draft) -> None:
         content = {"hosts": content}
     if not isinstance(content, Mapping):
         raise UsageError(
-            "the inventory is empty" if content is None else "this is no inventory",
+            "the inventory is empty" if content is None else "this is not an inventory",
             where=name,
             remedy="write hosts: with a list of hosts",
         )
     if "plugin" in content:
         raise UsageError(
-            f"the inventory is made by Ansible's plugin {content['plugin']}",
+            f"the inventory needs Ansible's plugin {content['plugin']}",
             where=name,
-            remedy="ansible-inventory --list --yaml --output hosts.yaml writes one that can be read",
+            remedy="write a static inventory: ansible-inventory --list --yaml --output hosts.yaml",
         )
     if set(content) & set(OWN_KEYS):
         read_own(content, draft, name)
@@ -107,7 +107,7 @@ def read_text(text: str, name: str, draft: Draft) -> None:
 
 
 def _groups(text: str) -> Mapping[Any, Any] | None:
-    """What a text of unknown format says as YAML; None where that is no mapping to groups and lists."""
+    """Return a text of unknown format as YAML; None if it is not a mapping to groups and lists."""
     try:
         content = _yaml(text, "")
     except UsageError:
@@ -125,7 +125,7 @@ def _yaml(text: str, name: str) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         raise UsageError(
-            f"this is no YAML: {getattr(error, 'problem', None) or error}",
+            f"this is not YAML: {getattr(error, 'problem', None) or error}",
             where=f"{name}:{mark.line + 1}" if mark else name,
         ) from error
 
@@ -139,7 +139,7 @@ def _read_file(path: Path, draft: Draft) -> None:
         raise UsageError(
             "the inventory is a program",
             where=str(path),
-            remedy=f"ansible-inventory -i {path} --list --yaml --output hosts.yaml writes one to be read",
+            remedy=f"write a static inventory: ansible-inventory -i {path} --list --yaml --output hosts.yaml",
         )
     read_text(text, str(path), draft)
 

@@ -1,4 +1,4 @@
-"""Variables of an inventory, ours and Ansible's, as a host's settings."""
+"""Converts the variables of an inventory, vcagent's or Ansible's, into a host's settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN_VARIABLES = (
     *("address", "port", "user", "identity_file", "proxy_jump", "proxy_command", "ssh_config"),
     *("sudo", "python", "host_dir", "parameters"),
 )
-"""What our own inventories may say of a host or a group."""
+"""The variables of a host or a group in vcagent's own inventories."""
 
 _ANSIBLE = {
     "address": ("ansible_host", "ansible_ssh_host"),
@@ -32,12 +32,13 @@ _ANSIBLE = {
     "parameters": ("vcagent_parameters",),
     "host_dir": ("vcagent_host_dir",),
 }
-"""Ansible's names, the one that counts first (docs.ansible.com, "Connecting to hosts: behavioral inventory
-parameters"); those that begin with ``vcagent_`` are ours, for an inventory that both read."""
+"""Ansible's names for each variable, in order of precedence (docs.ansible.com, "Connecting to hosts:
+behavioral inventory parameters"). Those that begin with ``vcagent_`` are vcagent's own, for inventories that
+both programs read."""
 
 _CONNECTION = "ansible_connection"
 _SSH_CONNECTIONS = frozenset({"ssh", "smart", "paramiko", "paramiko_ssh", "libssh"})
-"""Ansible's connections over SSH; their collection's name may stand before them (``ansible.builtin.ssh``)."""
+"""Ansible's SSH connections; a collection name may precede them (``ansible.builtin.ssh``)."""
 
 _ANSIBLE_NAMES = frozenset({_CONNECTION, "ansible_group_priority"}.union(*_ANSIBLE.values()))
 
@@ -49,11 +50,11 @@ _OPTION = re.compile(r"\s*=\s*|\s+")
 
 @dataclass(frozen=True)
 class Vaulted:
-    """A value that Ansible encrypted; only Ansible can read it."""
+    """A value that Ansible Vault encrypted; only Ansible can read it."""
 
 
 def merged(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables with those of an inner group or host put over them; parameters are put over one by one."""
+    """Merge the variables of an inner group or host into outer ones; parameters are merged one by one."""
     result = {**outer, **inner}
     for name in ("parameters", "vcagent_parameters"):
         if isinstance(outer.get(name), Mapping) and isinstance(inner.get(name), Mapping):
@@ -62,17 +63,17 @@ def merged(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> dict[str, Any]
 
 
 def ansible_only(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the variables of a file of Ansible's, those that are used: ``port`` there is an application's."""
+    """Return the variables that are used of an Ansible file: ``port`` there belongs to an application."""
     return {name: value for name, value in variables.items() if name in _ANSIBLE_NAMES}
 
 
 def as_ansible(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables of ours under Ansible's names."""
+    """Return vcagent's variables under Ansible's names."""
     return {_ANSIBLE[name][0]: value for name, value in own.items()}
 
 
 def fleet_host(name: str, variables: Mapping[str, Any], groups: tuple[str, ...]) -> FleetHost:
-    """A host from all variables that hold for it.
+    """Create a host from all variables that apply to it.
 
     Raises:
         UsageError: if a value cannot be used.
@@ -81,9 +82,9 @@ def fleet_host(name: str, variables: Mapping[str, Any], groups: tuple[str, ...])
     connection = _first(variables, (_CONNECTION,), where)
     if connection is not None and str(connection).rpartition(".")[2] not in _SSH_CONNECTIONS:
         raise UsageError(
-            f"{_CONNECTION} is {connection}, but a fleet is reached over SSH",
+            f"{_CONNECTION} is {connection}, but a fleet run needs SSH",
             where=where,
-            remedy=f"leave it out: --limit 'all,!{name}'"
+            remedy=f"exclude the host: --limit 'all,!{name}'"
             + ("; to run on this machine: vcagent --profile" if connection == "local" else ""),
         )
     values = {own: _first(variables, (own, *ansible), where) for own, ansible in _ANSIBLE.items()}
@@ -115,21 +116,23 @@ def fleet_host(name: str, variables: Mapping[str, Any], groups: tuple[str, ...])
 
 
 def check_own(variables: object, where: str) -> dict[str, Any]:
-    """Variables of one of our own inventories, refused where a name is not known.
+    """Check variables of one of vcagent's own inventories; unknown names are rejected.
 
     Raises:
-        UsageError: naming the nearest known names; secrets have no place in an inventory.
+        UsageError: if a name is unknown; the message suggests similar names, and rejects passwords.
     """
     if variables is None:
         return {}
     if not isinstance(variables, Mapping):
-        raise UsageError(f"variables are written as name: value, not {type(variables).__name__}", where=where)
+        raise UsageError(
+            f"variables must be written as name: value, not {type(variables).__name__}", where=where
+        )
     for name in variables:
         if name not in OWN_VARIABLES:
             raise UsageError(
-                f"there is no variable {name!r}",
+                f"unknown variable {name!r}",
                 where=where,
-                remedy="a password has no place there: see --ask-password"
+                remedy="passwords are not allowed in an inventory: use --ask-password"
                 if "pass" in str(name)
                 else did_you_mean(str(name), OWN_VARIABLES),
             )
@@ -137,7 +140,7 @@ def check_own(variables: object, where: str) -> dict[str, Any]:
 
 
 class _SshArguments:
-    """What ``ansible_ssh_common_args`` says of the way to a host; options of other meaning are left out."""
+    """The settings in ``ansible_ssh_common_args`` that affect how a host is reached; others are ignored."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -154,7 +157,7 @@ class _SshArguments:
             words = shlex.split(str(text or ""))
         except ValueError as error:
             raise UsageError(
-                f"the SSH arguments {text!r} are not closed: {error}", where=self._where
+                f"the SSH arguments {text!r} cannot be parsed: {error}", where=self._where
             ) from error
         while words:
             word = words.pop(0)
@@ -188,13 +191,13 @@ def _first(variables: Mapping[str, Any], names: tuple[str, ...], where: str) -> 
         if value is None:
             continue
         is_template = isinstance(value, str) and ("{{" in value or "{%" in value)
-        if "pass" in name and (is_template or isinstance(value, Vaulted)):  # it is asked for instead
+        if "pass" in name and (is_template or isinstance(value, Vaulted)):  # the user is asked instead
             return None
         if isinstance(value, Vaulted):
             raise UsageError(
                 f"{name} is encrypted by Ansible Vault",
                 where=where,
-                remedy="only Ansible can read it: write it in clear, or put it into ~/.ssh/config",
+                remedy="only Ansible can read it: write it unencrypted, or put it into ~/.ssh/config",
             )
         if is_template:
             raise UsageError(
@@ -216,7 +219,7 @@ def _port(value: object, where: str) -> int | None:
         return None
     text = str(value)
     if not text.isdigit() or not 0 < int(text) <= _MOST_PORT:
-        raise UsageError(f"{text!r} is no port", where=where, remedy="a port is a number from 1 to 65535")
+        raise UsageError(f"{text!r} is not a port", where=where, remedy="a port is a number from 1 to 65535")
     return int(text)
 
 
@@ -238,4 +241,4 @@ def _parameters(value: object, where: str) -> dict[str, str]:
             for name, one in value.items()
             if one is not None
         }
-    raise UsageError("parameters are written as name: value", where=where)
+    raise UsageError("parameters must be written as name: value", where=where)

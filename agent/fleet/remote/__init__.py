@@ -1,1 +1,1 @@
-"""What runs on the hosts: a doorstep that needs nothing, and the rest from the bundle."""
+"""The programs that run on the hosts: a doorstep without dependencies, and the programs in the bundle."""

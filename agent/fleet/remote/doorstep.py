@@ -1,7 +1,7 @@
-"""The first program on a host: looks around, takes the bundle in, hands over to it.
+"""The first program on a host: checks the host, receives the bundle and starts it.
 
-It is sent as text and needs Python 3.10 alone: it may import nothing but the standard library. On standard
-input it finds a line of JSON that says what to do.
+It is sent as text and needs only Python 3.10 and the standard library. The first line of standard input is
+a JSON object, the order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import IO, Any
 
 _PIECE = 1 << 20
 _MARKER = "files.json"
-"""In a bundle's folder, written last: its files and their sizes. A folder without it is not whole."""
+"""The list of a bundle's files and sizes in its folder; written last, when the bundle is complete."""
 _LEFT_OVER_S = 86400.0
 _LEAST_FREE_BYTES = 256 << 20
 _SUDO_S = 30
@@ -30,18 +30,18 @@ _BUNDLE_S = 1800
 
 
 def _base(*, root: bool) -> Path:
-    """Our own folder: of the system's cache for root, else of the user's."""
+    """Return the agent's folder: in the system's cache for root, otherwise in the user's cache."""
     if root:
         return Path("/var/cache/vcagent/fleet")
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vcagent" / "fleet"
 
 
-def _sudo(password: str | None) -> str:  # noqa: PLR0911 - as many answers
-    """How sudo can be used: ``root``, ``free``, ``password``, or why it cannot."""
+def _sudo(password: str | None) -> str:  # noqa: PLR0911 - one return per answer
+    """Return how sudo can be used: ``root``, ``free``, ``password``, or the reason why it cannot."""
     if os.geteuid() == 0:
         return "root"
     if not shutil.which("sudo"):
-        return "there is no sudo"
+        return "sudo is not installed"
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         free = subprocess.run(
@@ -69,7 +69,7 @@ def _sudo(password: str | None) -> str:  # noqa: PLR0911 - as many answers
 
 
 def _probe(order: dict[str, Any]) -> dict[str, Any]:
-    """What the controller has to know of the host."""
+    """Return the facts about the host that the controller needs."""
     as_root = bool(order.get("sudo")) or os.geteuid() == 0
     base = Path(order.get("base") or _base(root=as_root)).expanduser()
     return {
@@ -86,7 +86,7 @@ def _probe(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problem(base: Path, *, as_root: bool) -> str:
-    """Why our folder cannot be used; empty if it can."""
+    """Return the reason why the agent's folder cannot be used; empty if it can."""
     folder = next(path for path in (base, *base.parents) if path.is_dir())
     status = os.statvfs(folder)
     if status.f_flag & os.ST_RDONLY:
@@ -95,14 +95,14 @@ def _problem(base: Path, *, as_root: bool) -> str:
         return f"{folder} is mounted noexec: the agent's libraries cannot be loaded from there"
     if not as_root and not os.access(folder, os.W_OK | os.X_OK):
         missing = "" if folder == base else f" ({base} does not exist)"
-        return f"{folder} is not writable for this user{missing}"
+        return f"{folder} is not writable by this user{missing}"
     if (free := status.f_bavail * status.f_frsize) < _LEAST_FREE_BYTES:
         return f"only {free >> 20} MiB are free in {folder}; the agent needs {_LEAST_FREE_BYTES >> 20}"
     return ""
 
 
 def _arrive(order: dict[str, Any], source: IO[bytes]) -> int:
-    """Take the bundle in, if it is not there, and let it carry out what follows on standard input."""
+    """Receive the bundle if it is missing, then run it with the rest of standard input."""
     bundles = Path(order["base"]) / "bundles"
     home = bundles / order["bundle"]
     bundles.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -114,13 +114,13 @@ def _arrive(order: dict[str, Any], source: IO[bytes]) -> int:
     print(json.dumps({"missing": missing}), flush=True)  # noqa: T201 - to the controller
     if missing:
         _take_in(home, order, source)
-    os.utime(home / _MARKER)  # it is in use: see _clean
+    os.utime(home / _MARKER)  # marks it as used: see _clean
     launcher = [sys.executable, "-I", str(home / "vcagent"), "fleet-host", order["then"], order["run"]]
     return subprocess.run(launcher, input=source.read(), check=False).returncode
 
 
 def _is_whole(home: Path) -> bool:
-    """Whether a bundle is there with all its files, each of its size."""
+    """Return True if all files of a bundle exist with their sizes."""
     try:
         sizes = json.loads((home / _MARKER).read_text())
         return bool(sizes) and all((home / name).stat().st_size == size for name, size in sizes.items())
@@ -129,9 +129,10 @@ def _is_whole(home: Path) -> bool:
 
 
 def _take_in(home: Path, order: dict[str, Any], source: IO[bytes]) -> None:
-    """Unpack a bundle beside its place and put it there by renaming.
+    """Unpack a bundle to a temporary folder, then rename it.
 
-    Hosts may share the folder: names are unique among all of them, and whoever comes second finds it done.
+    Hosts may share the folder: temporary names are unique across hosts, and the host that comes later finds
+    the bundle complete.
     """
     part = Path(tempfile.mkdtemp(prefix=f"{home.name}.part-", dir=home.parent))
     archive, digest, left = part / "bundle.tar", hashlib.sha256(), int(order["bytes"])
@@ -142,7 +143,7 @@ def _take_in(home: Path, order: dict[str, Any], source: IO[bytes]) -> None:
                 digest.update(piece)
                 left -= len(piece)
         if left or digest.hexdigest() != order["sha256"]:
-            raise SystemExit("the bundle came incomplete")
+            raise SystemExit("the bundle was not received completely")
         with tarfile.open(archive) as tar:
             tar.extractall(part)  # noqa: S202 - made by the controller, whose code runs here anyway
         archive.unlink()
@@ -159,24 +160,24 @@ def _take_in(home: Path, order: dict[str, Any], source: IO[bytes]) -> None:
 def _put_in_place(part: Path, home: Path) -> None:
     if home.exists() and not _is_whole(home):
         broken = Path(tempfile.mkdtemp(prefix=f"{home.name}.broken-", dir=home.parent))
-        with suppress(OSError):  # another host may have mended it just now
+        with suppress(OSError):  # another host may have replaced it meanwhile
             home.rename(broken / "bundle")
         shutil.rmtree(broken, ignore_errors=True)
     try:
         part.rename(home)
     except OSError:
-        if not _is_whole(home):  # not even another run's
+        if not _is_whole(home):  # no other run has put a complete one there either
             raise
 
 
 def _clean(order: dict[str, Any]) -> dict[str, Any]:
-    """Remove runs by their names, and bundles that no run needs; what was removed, or left and why."""
+    """Remove runs by name, and unused bundles; return what was removed, and what was kept with reasons."""
     base, removed, left, size = Path(order["base"]), [], {}, 0
     for name in order["runs"]:
         run = base / "runs" / name
         if Path(name).name != name or not run.is_dir():
             continue
-        why = "it is at work" if _is_at_work(run) else "" if order["force"] else _standing_changes(run)
+        why = "it is running" if _is_at_work(run) else "" if order["force"] else _standing_changes(run)
         if why:
             left[name] = why
             continue
@@ -209,7 +210,7 @@ def _size(folder: Path) -> int:
 
 
 def _is_at_work(run: Path) -> bool:
-    """Whether a process holds one of a run's locks: it wrote its number there, and has the file open."""
+    """Return True if a process holds one of the run's locks: its id is in the file, which it has open."""
     for lock in (run / "lock", run / "results" / ".vcagent.lock"):
         with suppress(OSError, ValueError, KeyError, TypeError):
             process = int(json.loads(lock.read_text())["pid"])
@@ -221,7 +222,7 @@ def _is_at_work(run: Path) -> bool:
 
 
 def _standing_changes(run: Path) -> str:
-    """Why a run is kept: only its journal knows how to take back what it changed on the host."""
+    """Return the reason to keep a run, if only its journal can undo its changes to the host."""
     import sqlite3
 
     for journal in sorted((run / "results").glob("*/journal.sqlite")):
@@ -230,27 +231,27 @@ def _standing_changes(run: Path) -> str:
             with closing(database):
                 query = "SELECT count(*) FROM undos WHERE undone IS NULL"
                 if database.execute(query).fetchone()[0]:
-                    return "what it changed on the host stands, and its journal knows how to undo that"
+                    return "its changes to the host are not undone, and only its journal can undo them"
         except sqlite3.Error as error:
             return f"its journal cannot be read: {error}"
     return ""
 
 
 def _new_file(path: Path) -> IO[bytes]:
-    """Make a file, and never write through a link that stands in its place."""
+    """Create a file; fail if a file or a link exists there."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW), "wb")
 
 
 def _platform() -> str:
-    """What bundle is needed, as bundles are named."""
+    """Return the platform of this host, as bundles are named."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return f"py{version}-{platform.machine()}-{platform.libc_ver()[0] or 'musl'}"
 
 
 def _job(order: dict[str, Any]) -> None:
-    """In a task of a Slurm job: take the bundle from the shared folder, and become the agent in it.
+    """Replace this task of a Slurm job by the agent, with the bundle from the shared folder.
 
-    A bundle for another platform than the controller's is asked for.
+    If the bundle for this platform is missing, request it from the controller.
     """
     task = Path(order["task"])
     described = task.parent / "bundles" / f"{_platform()}.json"
@@ -263,7 +264,7 @@ def _job(order: dict[str, Any]) -> None:
     until = time.monotonic() + _BUNDLE_S
     while not described.is_file():
         if time.monotonic() > until:
-            raise SystemExit(f"the controller brought no bundle for {_platform()}")
+            raise SystemExit(f"the controller provided no bundle for {_platform()}")
         time.sleep(1)
     work = Path(tempfile.mkdtemp(prefix="vcagent-"))
     home = work / "bundle"
@@ -274,11 +275,11 @@ def _job(order: dict[str, Any]) -> None:
         shutil.rmtree(work, ignore_errors=True)
         raise
     launcher = [sys.executable, "-I", str(home / "vcagent"), "fleet-host", "job", str(task), str(work)]
-    os.execv(sys.executable, launcher)  # noqa: S606 - Slurm signals this very process
+    os.execv(sys.executable, launcher)  # noqa: S606 - Slurm sends signals to this process
 
 
 def main() -> None:
-    """Do what the first line of standard input says."""
+    """Carry out the order in the first line of standard input."""
     source = sys.stdin.buffer
     order = json.loads(source.readline())
     if order["do"] == "probe":

@@ -1,4 +1,4 @@
-"""What the bundle's program does for the controller: ``vcagent fleet-host VERB FOLDER``."""
+"""The bundle's commands for the controller: ``vcagent fleet-host VERB FOLDER``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> int:
-    """Do it; the exit code. An error is said on standard error."""
+    """Run the command and return its exit code; errors are written to standard error."""
     from agent.core.errors import VcagentError
 
     verb, run_dir, *more = arguments[0], Path(arguments[1]), *arguments[2:]
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who listened is gone
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # nobody reads the output any more
     try:
         if verb == "supervise":
             from agent.fleet.remote.supervising import supervise

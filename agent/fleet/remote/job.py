@@ -1,7 +1,7 @@
-"""What a task of a Slurm job array does on its node: runs the agent, tells how it stands, brings it home.
+"""A task of a Slurm job array on its node: runs the agent, reports its status, and copies the results.
 
-Everything goes through a folder that the node and the controller share, whole files that are put in place by
-renaming; the run itself, its journal and its locks stay on the node's own disk until the end.
+The node and the controller exchange complete files through a shared folder, put in place by renaming. The
+run itself, its journal and its locks stay on the node's own disk until the end.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PIPE = "request.pipe"
 
 
 def run_job(order_file: Path, work: Path) -> int:
-    """Carry a task out; the exit code of its run.
+    """Run a task; return the exit code of its run.
 
     Args:
-        order_file: ``task-N.json`` in the shared folder: what to do, and where the results go.
-        work: a folder on the node, which is removed.
+        order_file: ``task-N.json`` in the shared folder: the request, and the folder for the results.
+        work: a temporary folder on the node, which is removed at the end.
     """
     order = json.loads(order_file.read_text(encoding="utf-8"))
     run_dir = work / order["run"]
@@ -60,7 +60,7 @@ def run_job(order_file: Path, work: Path) -> int:
 
 
 def _handed_over(order_file: Path, pipe: Path) -> dict[str, Any]:
-    """The request, where it holds secrets: it comes through a pipe, and from there into memory alone."""
+    """Return a request with secrets; it is read from a pipe and kept only in memory."""
     os.mkfifo(pipe, 0o600)
     write_json(order_file.with_suffix(WANTS_SUFFIX), {"pipe": str(pipe)})
     request: dict[str, Any] = json.loads(pipe.read_bytes())
@@ -72,13 +72,13 @@ def _tell(order_file: Path, standing: Standing) -> None:
 
 
 def _brought_home(run_dir: Path, home: Path, standing: Standing) -> Standing:
-    """Copy the run's files; how it stands, where they do not fit."""
+    """Copy the run's files to the shared folder; return the standing, with an error if that fails."""
     try:
         for name, path in offered_files(run_dir):
             target = home / name
             make_folder(target.parent)
             copy_file(path, target)
     except OSError as error:
-        told = f"the results cannot be brought to {home}: {error.strerror or error}"
+        told = f"the results cannot be copied to {home}: {error.strerror or error}"
         return replace(standing, exit_code=int(ExitCode.HOST_CANNOT_RUN), error=told)
     return standing

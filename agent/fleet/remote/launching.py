@@ -1,4 +1,4 @@
-"""Starts a run that outlives the connection: a transient unit of systemd, or a session of its own."""
+"""Starts a run that outlives the connection: in a transient systemd unit, or in a session of its own."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _PIPE = "request.pipe"
 
 
 def launch(run_dir: Path, request: bytes, *, in_job: bool = False) -> Standing:
-    """Start a run, or go on with it; one that is under way or has ended is left as it is.
+    """Start or resume a run; a run that is active or has ended is left as it is.
 
     Args:
-        run_dir: the folder that the fleet run has on this host.
-        request: what to run, as JSON; it holds secrets and reaches no file.
-        in_job: whether it belongs to a job of Slurm, which it must not leave.
+        run_dir: the folder of the fleet run on this host.
+        request: the request as JSON; it contains secrets and is not written to a file.
+        in_job: whether the run belongs to a Slurm job and must stay inside it.
 
     Raises:
-        HostError: if it does not start.
+        HostError: if the run does not start.
     """
     before = standing_of(run_dir)
     if before.state is RunState.RUNNING:
@@ -66,7 +66,7 @@ def _in_session(run_dir: Path, command: list[str], request: bytes) -> None:
 
 
 def _in_unit(run_dir: Path, command: list[str], request: bytes) -> None:
-    """The request goes through a pipe with a name: a unit's settings are for everybody to read."""
+    """Start the run in a unit; the request goes through a named pipe, because unit settings are public."""
     pipe = run_dir / _PIPE
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe, 0o600)
@@ -82,7 +82,7 @@ def _in_unit(run_dir: Path, command: list[str], request: bytes) -> None:
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_S, check=False,
         )  # fmt: skip
         if started.returncode:
-            raise HostError(f"systemd does not start the run: {started.stderr.strip()}")
+            raise HostError(f"systemd did not start the run: {started.stderr.strip()}")
         opened: list[int] = []
 
         def reader_is_there() -> bool:
@@ -100,7 +100,7 @@ def _in_unit(run_dir: Path, command: list[str], request: bytes) -> None:
 
 
 def _taken_over(lock: Path) -> bool:
-    """Whether a supervisor has written down who it is; it holds the lock then, or has ended."""
+    """Return True if a supervisor has written its id: it holds the lock, or has ended."""
     return lock.is_file() and lock.stat().st_size > 0
 
 

@@ -1,6 +1,6 @@
-"""One fleet run at a time on a machine: two would spoil each other's numbers.
+"""Allows one fleet run at a time on a machine: two would distort each other's results.
 
-It may have been reached under another name, as another user, or by a queue.
+Another run may have reached the machine under another name, as another user, or through a queue.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MACHINE_LOCK = "VCAGENT_MACHINE_LOCK"
-"""A variable that names another file or folder to lock, for runs that may be at work side by side."""
+"""A variable that names another file or folder to lock, for runs that are allowed to run side by side."""
 
 _FOLDER = Path("/run")
-"""Every user may open it, each machine and container has its own, and jobs of Slurm see it, unlike /tmp."""
+"""The lock of all users. Each machine and container has its own; Slurm jobs see it, unlike /tmp."""
 _PATIENCE_S = 10.0
-"""Seconds for a holder that is no fleet run: one that is about to end, or systemd-tmpfiles at work."""
+"""Seconds to wait for a holder that is not a fleet run: a process about to end, or systemd-tmpfiles."""
 
 
 @contextmanager
 def machine_for_itself(run_dir: Path) -> Iterator[None]:
-    """Hold the machine for one run; the lock goes with the process, however it ends.
+    """Lock the machine for one run; the lock ends with the process.
 
     Args:
-        run_dir: the folder that the fleet run has on this host.
+        run_dir: the folder of the fleet run on this host.
 
     Raises:
-        HostError: if another fleet run is at work here; names it.
+        HostError: if another fleet run is active here; the message names it.
     """
     path = Path(os.environ.get(MACHINE_LOCK) or _FOLDER)
     try:
@@ -67,7 +67,7 @@ def _take(lock: int, run_dir: Path) -> None:
 
 
 def _holder(inode: int) -> Path | None:
-    """The run's folder of the supervisor that holds a lock (proc(5): /proc/locks); None if it is not seen."""
+    """Return the run folder of the supervisor that holds a lock (proc(5): /proc/locks), or None."""
     with suppress(OSError):
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             _, kind, _, _, process, where, *_ = [word for word in line.split() if word != "->"]
@@ -80,7 +80,7 @@ def _holder(inode: int) -> Path | None:
 
 
 def _resumed_beside(run_dir: Path) -> Path | None:
-    """Another run's folder whose run goes on without a supervisor: systemd resumed it after a reboot."""
+    """Return the folder of another run that systemd resumed after a reboot, without a supervisor."""
     others = (lock.parents[1] for lock in run_dir.parent.glob(f"*/{RESULTS}/{LOCK}") if held(lock))
     return next((other for other in others if other != run_dir), None)
 
@@ -88,15 +88,15 @@ def _resumed_beside(run_dir: Path) -> Path | None:
 def _occupied(other: Path | None, run_dir: Path) -> HostError:
     if other is None:
         return HostError(
-            "another fleet run is at work on this machine", remedy="wait until it has ended, then try again"
+            "another fleet run is active on this machine", remedy="wait until it has ended, then try again"
         )
     (run, _, host), (own, _, _) = other.name.partition("."), run_dir.name.partition(".")
     if run == own:
         return HostError(
-            f"this machine is at work already for host {host} of the same fleet run",
-            remedy="it is in the inventory under two names: leave one of them out",
+            f"this machine is already running host {host} of the same fleet run",
+            remedy="the inventory lists it under two names: remove one of them",
         )
     return HostError(
-        f"this machine is at work for fleet run {run} (there it is host {host})",
-        remedy=f"bring that one home first: vcagent fleet resume {run}; or wait until it has ended",
+        f"this machine is running fleet run {run}, as host {host}",
+        remedy=f"finish that run first: vcagent fleet resume {run}; or wait until it has ended",
     )

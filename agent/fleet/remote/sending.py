@@ -1,4 +1,4 @@
-"""Sends a run's files home: a list with sizes and hashes first, then what is asked for."""
+"""Sends a run's files to the controller: first a list with sizes and hashes, then the requested files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def send(run_dir: Path) -> None:
-    """Write the list as a line of JSON; read which are wanted, from which byte on; write those bytes."""
+    """Write the list as a line of JSON; read the requested files and their offsets; write their bytes."""
     files = dict(offered_files(run_dir))
     listed = [[name, path.stat().st_size, sha256_of(path)] for name, path in files.items()]
     sys.stdout.write(json.dumps({"files": listed}) + "\n")
@@ -34,7 +34,7 @@ def send(run_dir: Path) -> None:
 
 
 def offered_files(run_dir: Path) -> Iterator[tuple[str, Path]]:
-    """What comes home, by its name there: the files of the run, and what the agent said."""
+    """Yield the name and path of each file to send: the files of the run, and the agent's output."""
     if (run_dir / OUTPUT).is_file():
         yield OUTPUT, run_dir / OUTPUT
     for run in ResultsFolder(run_dir / RESULTS).runs()[-1:]:

@@ -1,4 +1,4 @@
-"""How a run on this host stands: read from its journal and locks, so that it holds whoever runs it."""
+"""The state of a run on this host, read from its journal and locks, whoever runs it."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _RESUMABLE = (ExitCode.REBOOT_PENDING, ExitCode.INTERRUPTED)
 
 
 class RunState(str, Enum):
-    """Where a run stands."""
+    """The state of a run."""
 
     ABSENT = "absent"
     RUNNING = "running"
     ENDED = "ended"
     DEAD = "dead"
-    """It began and did not end, and nobody is at it."""
+    """The run began and did not end, but no process is working on it."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What the controller follows.
+    """The state and progress of a run, for the controller.
 
     Args:
-        state: where the run stands.
-        boot: which boot of the host this is.
-        exit_code: how it ended; None while it has not.
-        error: why, where it ended before there was a run.
-        step: the step that it is at, or was last.
-        done: how many steps are done.
-        message: the last line of its progress.
+        state: the state of the run.
+        boot: the boot id of the host.
+        exit_code: the exit code; None if the run has not ended.
+        error: the error, if the run ended before it was created.
+        step: the current or latest step.
+        done: the number of completed steps.
+        message: the last line of its progress output.
     """
 
     state: RunState
@@ -57,27 +57,27 @@ class Standing:
     message: str = ""
 
     def to_json(self) -> str:
-        """One line."""
+        """Return one line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Standing:
-        """The inverse of ``to_json``."""
+        """Create the standing from the text of ``to_json``."""
         values = json.loads(text)
         return cls(**{**values, "state": RunState(values["state"])})
 
 
 def standing_of(run_dir: Path, boot: str | None = None) -> Standing:
-    """How a run stands.
+    """Return the standing of a run.
 
     Args:
-        run_dir: the folder that a fleet run has on this host.
-        boot: which boot this is, where it was read before.
+        run_dir: the folder of the fleet run on this host.
+        boot: the boot id, if it was read before.
     """
     boot = Facts(LocalHost())[BOOT] if boot is None else boot
     if not run_dir.is_dir():
         return Standing(RunState.ABSENT, boot)
-    # First who is at it, then what is written: a run that ends in between is seen as running once more.
+    # Check the locks before the journal: a run that ends in between is then reported as running once more.
     running = any(held(lock) for lock in (run_dir / SUPERVISOR_LOCK, run_dir / RESULTS / LOCK))
     journal = _journal(run_dir)
     shown = {
@@ -90,8 +90,8 @@ def standing_of(run_dir: Path, boot: str | None = None) -> Standing:
     end: dict[str, Any] = {}
     with suppress(OSError, ValueError):
         end = json.loads((run_dir / END).read_text(encoding="utf-8"))
-    # A resumed run has gone beyond what an earlier boot ended with; one that could not be resumed is not in
-    # the journal.
+    # A resumed run has progressed beyond the end that an earlier boot recorded; a run that could not be
+    # resumed is not in the journal.
     is_last = end.get("boot") == boot
     written = journal.get("exit_code")
     if written is not None and not (is_last and written in _RESUMABLE):
@@ -102,10 +102,10 @@ def standing_of(run_dir: Path, boot: str | None = None) -> Standing:
 
 
 def held(lock: Path) -> int | None:
-    """The process that holds a lock, or None.
+    """Return the process that holds a lock, or None.
 
-    It has written its number into the file, and has the file open. The lock itself is not tried: to hold it
-    even for a moment would turn away an agent that is about to take it.
+    The process has written its id into the file and has the file open. The lock itself is not tried: holding
+    it for even a moment could make an agent fail that is about to take it.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         process = int(json.loads(lock.read_text(encoding="utf-8"))["pid"])

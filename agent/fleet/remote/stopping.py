@@ -1,4 +1,4 @@
-"""Tells a run to stop: it ends its processes and can be resumed."""
+"""Stops a run: its processes end, and it can be resumed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def stop(run_dir: Path) -> None:
-    """Send SIGTERM to whoever is at the run."""
+    """Send SIGTERM to the process that works on the run."""
     for lock in (run_dir / SUPERVISOR_LOCK, run_dir / RESULTS / LOCK):
         if process := held(lock):
             with suppress(ProcessLookupError):

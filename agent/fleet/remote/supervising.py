@@ -1,4 +1,4 @@
-"""The process that carries a run out on a host, detached from everything."""
+"""The process that carries out a run on a host, detached from the connection."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def supervise(run_dir: Path, pipe: Path | None) -> int:
-    """Carry a run out; its exit code.
+    """Carry out a run; return its exit code.
 
     Args:
-        run_dir: the folder that the fleet run has on this host.
-        pipe: where the request comes from; None for standard input.
+        run_dir: the folder of the fleet run on this host.
+        pipe: a pipe with the request; None for standard input.
     """
     os.umask(0o077)
     lock = open_own(run_dir / SUPERVISOR_LOCK)
@@ -50,7 +50,7 @@ def supervise(run_dir: Path, pipe: Path | None) -> int:
         end.update(exit_code=int(outcome.exit_code), error=_masked(str(outcome.error or ""), values))
     except VcagentError as error:
         end.update(exit_code=int(error.exit_code), error=_masked(str(error), values))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the controller is told
+    except Exception as error:  # noqa: BLE001 - the controller reports any error
         end["error"] = _masked(str(unexpected(error, "the agent")), values)
     if end["error"]:
         print(f"error: {end['error']}", file=sys.stderr, flush=True)  # noqa: T201 - to the controller

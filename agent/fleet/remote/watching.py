@@ -1,4 +1,4 @@
-"""Tells how a run stands whenever that changes, for as long as somebody listens."""
+"""Reports the standing of a run after every change, for as long as the connection lasts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from agent.fleet.remote.standing import Standing
 
 HEARTBEAT_S = 30.0
-"""How often it speaks although nothing changed: who hears nothing for longer has lost the host."""
+"""Seconds between two reports without a change; silence for longer means that the host is lost."""
 
 _SHORTEST_S, _LONGEST_S = 0.05, 1.0
 
 
 def standings(run_dir: Path) -> Iterator[Standing]:
-    """How the run stands: at once, at every change, now and then, and when it is over."""
+    """Yield the standing of the run: at once, after every change, at regular intervals, and at the end."""
     pause_s, told, told_at = _SHORTEST_S, None, 0.0
     boot: str | None = None
     while True:

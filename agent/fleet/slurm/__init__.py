@@ -1,1 +1,1 @@
-"""Hosts that are nodes of a Slurm cluster: a job array brings the agent there, and no SSH."""
+"""Hosts that are nodes of a Slurm cluster: a job array starts the agent there, without SSH."""

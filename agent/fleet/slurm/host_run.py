@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 _HOPELESS = (NO_PYTHON, JobArray.NO_FOLDER)
-"""What a script ends with that cannot have written anything."""
+"""The exit codes of a script that could not write any output."""
 _SETTLE_S = 20.0
-"""Seconds after a task's end within which what it wrote is to be seen here: NFS may lag behind."""
+"""Seconds after a task's end until its last files must be visible here: NFS may lag."""
 
 
 class SlurmHostRun(HostRun):
-    """One host that Slurm brings the agent to.
+    """One host that is reached through Slurm.
 
     Args:
-        part: what it is to do.
-        around: what all hosts share.
-        index: the number of its task.
-        array: the tasks.
-        folder: what the nodes and the controller share.
-        nodes: asks for the cluster's nodes.
-        is_secret: whether the request may not be laid out in a file.
+        part: the host's part in the run.
+        around: the settings that all hosts share.
+        index: the number of its task in the array.
+        array: the job array.
+        folder: the folder that the nodes and the controller share.
+        nodes: returns the nodes of the cluster.
+        is_secret: whether the request contains secrets and must not be written to a file.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SlurmHostRun(HostRun):
 
     @property
     def is_to_start(self) -> bool:
-        """Whether it needs a task in the queue."""
+        """True if the host needs a task in the queue."""
         return not self.status.starts and not self.status.phase.is_final
 
     @override
@@ -81,7 +81,7 @@ class SlurmHostRun(HostRun):
         node = self._nodes().get(name)
         if node is None:
             raise HostUnfitError(
-                f"there is no node {name} in the cluster or the partition",
+                f"node {name} is not in the cluster or the partition",
                 remedy="sinfo --Node lists them; address: in the inventory is the node's name",
             )
         if not node.is_usable:
@@ -90,7 +90,7 @@ class SlurmHostRun(HostRun):
         yield from ()
 
     def lay_out(self) -> None:
-        """Lay out what its task is to do, before that is in the queue."""
+        """Write the task's files, before the task is submitted."""
         home = self._around.folder.absolute() / self.status.folder
         order = {
             "run": f"{self._around.run_id}.{self.status.folder}",
@@ -114,7 +114,7 @@ class SlurmHostRun(HostRun):
         yield from ()
 
     def _followed(self) -> Work[Standing]:
-        """Follow the task until it has brought its files home, or Slurm has ended it."""
+        """Follow the task until it has copied its files home, or Slurm has ended it."""
         silent_since: float | None = None
         over_since: float | None = None
         while True:
@@ -129,7 +129,7 @@ class SlurmHostRun(HostRun):
                 if time.monotonic() - silent_since > self._around.options.reconnect_timeout_s:
                     raise UnreachableError(
                         f"Slurm does not answer: {error.message}",
-                        remedy=f"when it does: vcagent fleet resume {self._around.run_id}",
+                        remedy=f"when it answers again: vcagent fleet resume {self._around.run_id}",
                     ) from error
                 self.set(phase=HostPhase.LOST, message=error.message)
                 yield Wait(_LOOK_S)
@@ -148,19 +148,19 @@ class SlurmHostRun(HostRun):
             yield Wait(_LOOK_S)
 
     def _show(self, standing: Standing | None) -> None:
-        """Note that the task is at work."""
+        """Record that the task is running."""
         started = self.status.started or now().isoformat()
         if standing is None:
-            self.set(phase=HostPhase.PREPARING, started=started, message="the job has begun")
+            self.set(phase=HostPhase.PREPARING, started=started, message="the job has started")
         else:
             self.set(phase=HostPhase.RUNNING, started=started, step=standing.step, message=standing.message)
 
     def _answer(self, task: Task) -> None:
-        """Give the task what it waits for."""
+        """Send the task what it waits for."""
         wanted = self._folder.wanted(self.index)
         if "platform" in wanted:
             platform = Platform.from_text(wanted["platform"])
-            self.set(message=f"making the agent ready for {platform}", platform=str(platform))
+            self.set(message=f"preparing the agent for {platform}", platform=str(platform))
             self._folder.put_bundle(platform, self._around.bundles.bundle(platform))
         if "pipe" in wanted:
             request = {**self._request, "resume": False}
@@ -169,7 +169,7 @@ class SlurmHostRun(HostRun):
             self._folder.answered(self.index)
 
     def _explained(self, standing: Standing) -> Work[Standing]:
-        """A run that was interrupted, or died, with what Slurm says of it."""
+        """Return the standing of a run that ended, with Slurm's reason if it was interrupted or died."""
         if standing.state is RunState.ENDED and standing.exit_code != ExitCode.INTERRUPTED:
             return standing
         until = time.monotonic() + _SETTLE_S
@@ -184,29 +184,30 @@ class SlurmHostRun(HostRun):
         return replace(standing, exit_code=exit_code, error=f"{told}, before the run was done")
 
     def _ended(self, task: Task | None) -> HostUnfitError:
-        """Why a task is over without having brought anything home."""
+        """Return the error of a task that ended without results."""
         said = self._folder.said(self.index)
         if self.stopping:
             return HostUnfitError(STOPPED)
         if task is None:
             return HostUnfitError(
-                f"job {self.status.job} is no more in the queue, and brought nothing home",
-                remedy=f"sacct --jobs={self.status.job} may tell why",
+                f"job {self.status.job} is no longer in the queue, and left no results",
+                remedy=f"sacct --jobs={self.status.job} may show the reason",
             )
         if task.end:
             return HostUnfitError(f"{task.end} (job {task})", details=(said,) if said else ())
         code = self._array.exit_code(task)
         if code == NO_PYTHON:
             return HostUnfitError(
-                "no Python 3.10 or newer", remedy="install python3, or name it with python: in the inventory"
+                "no Python 3.10 or newer found",
+                remedy="install python3, or name it with python: in the inventory",
             )
         if code == JobArray.NO_FOLDER:
             return HostUnfitError(
-                f"the node does not see {self._folder.path}",
+                f"the node cannot see {self._folder.path}",
                 remedy="put --results-dir on a file system that the nodes share",
             )
         return HostUnfitError(
-            f"job {task} ended with exit code {code} and brought nothing home",
+            f"job {task} ended with exit code {code} and left no results",
             details=(said,) if said else (),
             remedy=REMEDY,
         )

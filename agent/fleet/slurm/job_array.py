@@ -1,8 +1,8 @@
-"""The job array of a fleet run: a task a host, each pinned to its node when the host's turn has come.
+"""The job array of a fleet run: one task per host, pinned to its node when the host's turn has come.
 
-All tasks of an array share their options, so that an array alone cannot name a node for each: two tasks could
-land on one node, one after the other. It is submitted held, therefore; a task gets its node (ReqNodeList) and
-is released when its host may start. That is also what keeps canaries and batches in order.
+All tasks of an array share their options, so the array cannot name a node per task: two tasks could run on
+the same node, one after the other. Therefore the array is submitted held. A task gets its node (ReqNodeList)
+and is released when its host may start, which also keeps canaries and batches in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.fleet.slurm.programs import SlurmPrograms
 
 _ASK_S = 5.0
-"""How often squeue is asked, once for all hosts."""
+"""Seconds between two calls of squeue, each for all hosts."""
 
 _FORMAT = "%F|%K|%A|%T|%r"
 _PENDING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "CONFIGURING")
@@ -34,23 +34,23 @@ _ENDS = {
     "DEADLINE": "the job ran into its deadline",
     "NODE_FAIL": "the node failed",
     "OUT_OF_MEMORY": "the job ran out of memory",
-    "PREEMPTED": "the job had to give way to another",
+    "PREEMPTED": "the job was preempted by another",
     "TIMEOUT": "the job ran into its time limit",
 }
 _OVER = ("COMPLETED", "FAILED", "REVOKED", *_ENDS)
-"""States of squeue(1), "JOB STATE CODES"; one that is none of these is at work."""
+"""States that end a task (squeue(1), "JOB STATE CODES"); in any other state it is pending or running."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task of an array, as squeue tells it.
+    """One task of an array, as squeue shows it.
 
     Args:
         array: the array's job id.
         index: the task's number in it.
         job: the job id of the task alone.
-        state: as squeue writes it in full.
-        reason: why it waits, or how it ended.
+        state: the state, in squeue's long form.
+        reason: the reason why it waits, or how it ended.
     """
 
     array: str
@@ -60,27 +60,27 @@ class Task:
     reason: str = ""
 
     def __str__(self) -> str:
-        """As Slurm's programs take it."""
+        """Return the task's id as Slurm's programs take it."""
         return f"{self.array}_{self.index}"
 
     @property
     def is_pending(self) -> bool:
-        """Whether it has not begun."""
+        """True if the task has not started."""
         return self.state in _PENDING
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, however."""
+        """True if the task has ended, for any reason."""
         return self.state in _OVER
 
     @property
     def end(self) -> str:
-        """What ended it from outside; empty if it ended by itself or has not."""
+        """The outside cause that ended the task; empty if it ended by itself or has not ended."""
         return _ENDS.get(self.state, "")
 
 
 def read_tasks(text: str) -> dict[int, Task]:
-    """What ``squeue --format=%F|%K|%A|%T|%r`` prints: the latest task of each index."""
+    """Parse the output of ``squeue --format=%F|%K|%A|%T|%r``: the latest task of each index."""
     tasks: dict[int, Task] = {}
     for line in text.splitlines():
         array, index, job, state, reason = (*line.split("|", 4), "", "", "", "")[:5]
@@ -90,7 +90,7 @@ def read_tasks(text: str) -> dict[int, Task]:
 
 
 def batch_script(folder: Path) -> str:
-    """What each task runs: its own script in the folder that the nodes and the controller share."""
+    """Return the script of the array: each task runs its own script in the shared folder."""
     return f"""\
 #!/bin/sh
 cd {shlex.quote(str(folder))} || exit {JobArray.NO_FOLDER}
@@ -103,12 +103,12 @@ class JobArray:
 
     Args:
         slurm: calls Slurm's programs.
-        name: the job's name, by which it is found again after the controller's death.
+        name: the job's name, by which a later controller finds it.
         folder: the folder that the nodes and the controller share.
     """
 
     NO_FOLDER = 66
-    """What a task ends with that does not see the shared folder (EX_NOINPUT of sysexits.h)."""
+    """The exit code of a task that cannot see the shared folder (EX_NOINPUT of sysexits.h)."""
 
     def __init__(self, slurm: SlurmPrograms, name: str, folder: Path) -> None:
         self._slurm = slurm
@@ -119,15 +119,15 @@ class JobArray:
         self._asked_at: float | None = None
 
     def submit(self, indexes: Iterable[int], options: Sequence[str], limit_s: float | None) -> str:
-        """Put tasks into the queue, held; the array's job id.
+        """Submit tasks, held; return the array's job id.
 
         Args:
-            indexes: their numbers.
-            options: more of sbatch's; where they say otherwise than ours, they count.
-            limit_s: seconds that a task may take; None for the partition's limit.
+            indexes: the task numbers.
+            options: additional options for sbatch; they override the agent's own.
+            limit_s: the time limit of a task in seconds; None for the partition's limit.
 
         Raises:
-            HostError: if Slurm does not take them.
+            HostError: if Slurm rejects the job.
         """
         limit = [f"--time={math.ceil(limit_s / 60)}"] if limit_s else []
         answer = self._slurm.call(
@@ -148,30 +148,30 @@ class JobArray:
             stdin=batch_script(self._folder).encode(),
         )
         self._asked_at = None
-        return answer.strip().partition(";")[0]  # what follows is the cluster's name
+        return answer.strip().partition(";")[0]  # the rest is the cluster's name
 
     def release(self, index: int, node: str) -> Task:
-        """Let a task go to its node.
+        """Release a task to its node.
 
         Raises:
-            HostUnfitError: if Slurm does not take it there.
+            HostUnfitError: if Slurm rejects it.
         """
         task = self.task(index)
         if task is None:
-            raise HostUnfitError("its task is not in the queue", remedy="vcagent fleet retry starts it anew")
-        if not task.is_pending:  # an earlier controller has released it
+            raise HostUnfitError("its task is not in the queue", remedy="start it again: vcagent fleet retry")
+        if not task.is_pending:  # an earlier controller released it
             return task
         try:
             self._slurm.call("scontrol", "update", f"JobId={task}", f"ReqNodeList={node}")
             self._slurm.call("scontrol", "release", str(task))
         except HostError as error:
             raise HostUnfitError(
-                f"Slurm does not take job {task} to node {node}: {error.message}", remedy=error.remedy
+                f"Slurm cannot assign job {task} to node {node}: {error.message}", remedy=error.remedy
             ) from error
         return task
 
     def task(self, index: int) -> Task | None:
-        """A task as it was a few seconds ago; None if Slurm has forgotten it, minutes after its end.
+        """Return a task as it was a few seconds ago; None if Slurm has removed it, minutes after its end.
 
         Raises:
             HostError: if Slurm does not answer.
@@ -184,7 +184,7 @@ class JobArray:
             return self._tasks.get(index)
 
     def exit_code(self, task: Task) -> int | None:
-        """The exit code of a task's script; None where Slurm does not tell."""
+        """Return the exit code of a task's script; None if Slurm does not show it."""
         try:
             shown = self._slurm.call("scontrol", "--oneliner", "show", "job", str(task))
         except HostError:
@@ -194,10 +194,10 @@ class JobArray:
         return int(code) if code.isdigit() else None
 
     def hand_over(self, task: Task, pipe: str, data: bytes) -> None:
-        """Write to a pipe on the task's node; what is written touches no file on the way.
+        """Write data to a pipe on the task's node; the data touches no file on the way.
 
         Raises:
-            HostError: if that does not work.
+            HostError: if the data cannot be written.
         """
         self._slurm.call(
             *("srun", f"--jobid={task.job}", "--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--mpi=none"),
@@ -206,7 +206,7 @@ class JobArray:
         )
 
     def cancel(self, task: Task | None = None) -> None:
-        """Take out of the queue what is still there.
+        """Cancel tasks that are still in the queue.
 
         Args:
             task: one task; None for all.

@@ -1,4 +1,4 @@
-"""The nodes of a cluster: which there are, and which can be worked on."""
+"""The nodes of a Slurm cluster and their state."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Node:
     """One node.
 
     Args:
-        name: its name in Slurm (NodeName).
-        state: as ``sinfo`` says: ``idle``, ``mixed``, ``down*``.
-        reason: why it is in that state; empty if nobody said.
+        name: the node's name in Slurm (NodeName).
+        state: the state that ``sinfo`` shows: ``idle``, ``mixed``, ``down*``.
+        reason: the reason for that state; empty if none was given.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Node:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a job can get there now or when others are done; ``*`` says that it does not answer."""
+        """True if a job can run there now or after other jobs; ``*`` marks a node that does not respond."""
         return not self.state.startswith(_UNUSABLE) and not self.state.endswith("*")
 
 
 def read_nodes(text: str) -> dict[str, Node]:
-    """What ``sinfo --Node --format=%N|%T|%E`` prints; a node in several partitions comes several times."""
+    """Parse the output of ``sinfo --Node --format=%N|%T|%E``; it lists a node once per partition."""
     nodes = {}
     for line in text.splitlines():
         name, state, reason = (*line.split("|", 2), "", "")[:3]
@@ -42,7 +42,7 @@ def read_nodes(text: str) -> dict[str, Node]:
 
 
 def nodes_of(slurm: SlurmPrograms, partition: str = "") -> dict[str, Node]:
-    """The nodes of a partition, or of the cluster.
+    """Return the nodes of a partition or of the whole cluster.
 
     Raises:
         HostError: if Slurm does not answer.
@@ -52,10 +52,10 @@ def nodes_of(slurm: SlurmPrograms, partition: str = "") -> dict[str, Node]:
 
 
 def hosts_of(partition: str, nodelist: str) -> list[FleetHost]:
-    """The hosts that the options name.
+    """Return the hosts that the options name.
 
     Args:
-        partition: a partition, of which all nodes are taken where ``nodelist`` is empty.
+        partition: a partition; all of its nodes are used if ``nodelist`` is empty.
         nodelist: nodes, as Slurm writes them: ``gpu-[01-16,20]``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Slurm's programs: the one door to them."""
+"""Runs Slurm's programs; no other module calls them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LIMIT_S = 60.0
-REMEDY = "sinfo and squeue tell how the cluster is; scontrol ping whether its controller answers"
+REMEDY = "sinfo and squeue show the state of the cluster, scontrol ping whether its controller answers"
 
 
 class SlurmPrograms:
-    """Calls Slurm's programs.
+    """Runs Slurm's programs.
 
-    They get what says where things are, and no secret: sbatch would keep its environment in Slurm's files.
+    Their environment has paths and Slurm's settings but no secret: sbatch stores it in Slurm's files.
 
     Args:
-        mask: takes secrets out of a text.
+        mask: removes secrets from a text.
     """
 
     def __init__(self, mask: Callable[[str], str]) -> None:
@@ -34,15 +34,15 @@ class SlurmPrograms:
         self._environment = {**kept_environment(os.environ, mask), **slurm}
 
     def call(self, *command: str, stdin: bytes = b"") -> str:
-        """Run one of them; what it prints.
+        """Run a program; return its output.
 
         Args:
-            command: the program and its arguments; nothing secret.
-            stdin: its input, which may be secret.
+            command: the program and its arguments; they must not contain secrets.
+            stdin: the input; it may contain secrets.
 
         Raises:
-            HostError: if it fails, with what it said.
-            UsageError: if there is no such program.
+            HostError: if the program fails; the message contains its error output.
+            UsageError: if the program is not installed.
         """
         try:
             done = subprocess.run(
@@ -55,8 +55,8 @@ class SlurmPrograms:
             )
         except FileNotFoundError as error:
             raise UsageError(
-                f"--via slurm: there is no {command[0]} here",
-                remedy="start it on a login node, where jobs are submitted",
+                f"--via slurm: {command[0]} is not installed here",
+                remedy="run vcagent on a login node, where jobs are submitted",
             ) from error
         except (OSError, subprocess.TimeoutExpired) as error:
             raise HostError(f"{command[0]} does not work: {error}", remedy=REMEDY) from error

@@ -1,4 +1,4 @@
-"""The folder that the controller shares with the nodes: orders out, standings back."""
+"""The folder that the controller shares with the nodes: orders go out, standings come back."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class SharedFolder:
-    """The folder of one fleet run.
+    """The shared folder of one fleet run.
 
     Args:
-        path: it lies on a file system that the nodes share, below the fleet run's own.
+        path: the folder, inside the fleet run's folder, on a file system that the nodes share.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,22 +34,22 @@ class SharedFolder:
         self._lock = threading.Lock()
 
     def put_bundle(self, platform: Platform, bundle: Bundle) -> None:
-        """Lay the agent out for nodes of a platform."""
+        """Write the bundle for a platform."""
         folder = self.path / "bundles"
         make_folder(folder)
         described = folder / f"{platform}.json"
-        with self._lock:  # a node may unpack what another node asked for
+        with self._lock:  # a node may be unpacking a bundle that another node requested
             if not described.is_file():
                 copy_file(bundle.path, described.with_suffix(".tar.gz"))
                 write_json(described, {"bytes": bundle.path.stat().st_size, "sha256": bundle.sha256})
 
     def put_order(self, index: int, python: str, order: Mapping[str, Any]) -> None:
-        """Lay out what a task is to do.
+        """Write the order of a task.
 
         Args:
-            index: the task's number.
+            index: the number of the task.
             python: the node's Python; empty for the first that is new enough.
-            order: as ``run_job`` takes it; nothing secret.
+            order: the order that ``run_job`` reads; it must not contain secrets.
         """
         file = self._file(index, ".json")
         write_json(file, order)
@@ -58,36 +58,36 @@ class SharedFolder:
         replace_text(self._file(index, ".sh"), script)
 
     def standing(self, index: int) -> Standing | None:
-        """What a task has told last; None if nothing."""
+        """Return the latest standing of a task; None if there is none yet."""
         with suppress(OSError):
             return Standing.from_json(self._file(index, STANDING_SUFFIX).read_bytes())
         return None
 
     def look_again(self) -> None:
-        """Forget which files are missing: NFS asks its server anew where a folder is opened."""
+        """Refresh the folder's listing: NFS asks its server again when a folder is opened."""
         with suppress(OSError):
             list(self.path.iterdir())
 
     def wanted(self, index: int) -> dict[str, str]:
-        """What a task waits for: ``platform``, a bundle for that; ``pipe``, its request."""
+        """Return what a task waits for: ``platform`` for a bundle, ``pipe`` for its request."""
         with suppress(OSError):
             wanted: dict[str, str] = json.loads(self._file(index, WANTS_SUFFIX).read_bytes())
             return wanted
         return {}
 
     def answered(self, index: int) -> None:
-        """Note that the task has what it waited for."""
+        """Record that the task has received what it waited for."""
         self._file(index, WANTS_SUFFIX).unlink(missing_ok=True)
 
     def said(self, index: int) -> str:
-        """The last line that a task's script wrote; empty if none."""
+        """Return the last line that a task's script wrote; empty if there is none."""
         with suppress(OSError):
             text = self._file(index, ".log").read_text(encoding="utf-8", errors="replace")
             return (text.strip().splitlines() or [""])[-1].strip()
         return ""
 
     def clear(self) -> None:
-        """Remove what only tasks at work need."""
+        """Remove the files that only running tasks need."""
         shutil.rmtree(self.path / "bundles", ignore_errors=True)
         for pattern in ("*.doorstep", "*.sh", "*.json", "*.part"):
             for file in self.path.glob(pattern):

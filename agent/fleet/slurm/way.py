@@ -1,4 +1,4 @@
-"""A fleet through Slurm: what its hosts share."""
+"""The Slurm transport: everything that its hosts share."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class ThroughSlurm(Way):
-    """Hosts that Slurm brings the agent to.
+    """Reaches hosts through Slurm.
 
     Args:
-        around: what all hosts share.
+        around: the settings that all hosts share.
     """
 
     def __init__(self, around: Surroundings) -> None:
@@ -54,18 +54,18 @@ class ThroughSlurm(Way):
         return run
 
     def prepare(self, tell: Callable[[str], None]) -> None:
-        """Submit the tasks of the hosts that are to be started, held.
+        """Submit the tasks of the hosts to be started, held.
 
         Args:
-            tell: told what takes its time.
+            tell: called with a message before a step that takes long.
 
         Raises:
-            HostError: if Slurm does not take them.
+            HostError: if Slurm rejects the job.
         """
         waiting = [run for run in self._runs if run.is_to_start and self._array.task(run.index) is None]
         if not waiting:
             return
-        tell("making the agent ready")
+        tell("preparing the agent")
         self._folder.path.mkdir(mode=0o700, exist_ok=True)
         for platform, bundle in self._around.bundles.ready():
             self._folder.put_bundle(platform, bundle)
@@ -78,12 +78,12 @@ class ThroughSlurm(Way):
             job = self._array.submit(indexes, [*partition, *options.sbatch], options.host_timeout_s)
         except HostError as error:
             raise HostError(
-                f"Slurm does not take the job; nothing was started: {error.message}", remedy=error.remedy
+                f"Slurm rejected the job; nothing was started: {error.message}", remedy=error.remedy
             ) from error
         tell(f"submitted as job {job}")
 
     def close(self, *, complete: bool) -> None:
-        """Take out of the queue what was not to start any more; tasks at work go on after an interruption."""
+        """Cancel tasks that have not started; after an interruption, running tasks continue."""
         if complete:
             with suppress(HostError):
                 self._array.cancel()

@@ -1,1 +1,1 @@
-"""The way to a host: SSH configuration, host keys, connections. Only here Fabric and paramiko are known."""
+"""SSH connections: configuration, host keys, login. Only this package uses Fabric and paramiko."""

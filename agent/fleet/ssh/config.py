@@ -1,6 +1,7 @@
-"""``~/.ssh/config`` as paramiko reads it, with what paramiko does not know.
+"""Reads ``~/.ssh/config`` with paramiko, and adds features that paramiko lacks.
 
-That is ``Include``, comments behind values, ``CertificateFile``, and what is said elsewhere and counts first.
+These are ``Include``, comments after values, ``CertificateFile``, and the precedence of settings from
+elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DEEPEST = 16
-"""As OpenSSH has it (readconf.c, READCONF_MAX_DEPTH)."""
+"""OpenSSH's limit for nested includes (readconf.c, READCONF_MAX_DEPTH)."""
 
 _KEYWORD = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*)")
 
@@ -34,14 +35,14 @@ _CRITERIA = {
     "canonical": 0,
     "final": 0,
 }
-"""What paramiko can match, and how many words follow; what it does not know would match everything."""
+"""Criteria that paramiko can match, with their number of arguments; it ignores unknown ones."""
 
 _CERTIFICATE = "certificate:"
-"""Marks a certificate among the identity files, the only option of which paramiko keeps more than one."""
+"""Marks a certificate among the identity files, the only option that paramiko keeps several values of."""
 
 
 class _Config(SSHConfig):
-    """Leaves tokens to us: paramiko fills in too few, and some of them before it knows the host's name."""
+    """Expands tokens only in HostName and Match exec: paramiko would expand others, some of them early."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,10 +51,10 @@ class _Config(SSHConfig):
 
 
 class HostOptions:
-    """What a configuration says of hosts.
+    """The options of hosts in an SSH configuration.
 
     Args:
-        text: all of it, for paramiko.
+        text: the text of the configuration, in paramiko's form.
 
     Raises:
         ConfigParseError: if paramiko cannot read it.
@@ -65,12 +66,12 @@ class HostOptions:
         self._configs(None, None)
 
     def of(self, name: str, user: str | None, port: int | None) -> dict[str, object]:
-        """The options of a host, by their names in lower case; tokens are only filled in in HostName.
+        """Return the options of a host by their lower-case names; tokens are expanded only in HostName.
 
         Args:
-            name: of the host, as it is typed.
-            user: whom to log in as, where it is said elsewhere: that counts first.
-            port: its port, likewise.
+            name: the host name as typed.
+            user: the user if it is given elsewhere; it takes precedence.
+            port: the port if it is given elsewhere; it takes precedence.
         """
         options: dict[str, object] = dict(self._configs(user, port).lookup(name))
         files = options.get("identityfile")
@@ -86,7 +87,7 @@ class HostOptions:
 
 
 def read_ssh_config(path: Path) -> HostOptions:
-    """Read a configuration; one that is not there is empty.
+    """Read a configuration; a missing file counts as empty.
 
     Raises:
         UsageError: if it cannot be read.
@@ -102,9 +103,9 @@ def read_ssh_config(path: Path) -> HostOptions:
 
 
 def _lines(path: Path, depth: int) -> Iterator[str]:
-    """The lines of a file, those of included files in their place.
+    """Yield the lines of a file, with the lines of included files in their place.
 
-    Behind an included file the block that it stands in is opened anew (ssh_config(5), Include).
+    After an included file, the current block is opened again (ssh_config(5), Include).
     """
     if depth > _DEEPEST:
         raise UsageError("the SSH configuration includes itself", where=str(path))
@@ -137,7 +138,7 @@ def _text(path: Path) -> str:
 
 
 def _without_comment(line: str) -> str:
-    """A line without what is behind a ``#`` that begins a word and is not quoted."""
+    """Return a line without its comment: a ``#`` at the start of a word, outside quotes."""
     quote = ""
     for at, character in enumerate(line):
         if quote:
@@ -150,10 +151,10 @@ def _without_comment(line: str) -> str:
 
 
 def _criteria(text: str, where: str) -> str:
-    """What a block is to match, as paramiko takes it: ``host a``, where OpenSSH takes ``Host=a`` as well.
+    """Return the criteria of a block in paramiko's form: ``host a``; OpenSSH also accepts ``Host=a``.
 
     Raises:
-        UsageError: if it is something that paramiko cannot tell.
+        UsageError: if paramiko does not support a criterion.
     """
     try:
         words = shlex.split(text)
@@ -176,7 +177,7 @@ def _criteria(text: str, where: str) -> str:
 
 
 def _included(pattern: str, folder: Path) -> Iterator[Path]:
-    """The files that a pattern means; a relative one lies beside the configuration."""
+    """Yield the files that match a pattern; relative ones are in the folder of the configuration."""
     whole = folder / Path(pattern).expanduser()
     anchor = Path(whole.anchor)
     yield from sorted(anchor.glob(str(whole.relative_to(anchor))))

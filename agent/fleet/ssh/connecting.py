@@ -1,4 +1,4 @@
-"""Connections to hosts, through others where need be, to servers whose keys are known."""
+"""Opens connections to hosts, through jump hosts if necessary, and checks the host keys."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ if TYPE_CHECKING:
     from agent.fleet.ssh.credentials import Credentials
     from agent.fleet.ssh.route import Hop
 
-logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it logs, it raises as well
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it also raises what it logs
 _IDLE_S = 10.0
-"""How often paramiko's thread looks up while nothing comes; its own tenth of a second costs 64 idle hosts
-several percent of a core."""
+"""Seconds between two looks of paramiko's idle thread; with its default of 0.1 s, 64 idle hosts cost several
+percent of a core."""
 
 
 _AGAIN_S = (0.5, 1.0, 2.0, 4.0)
-"""Seconds until the next attempt to connect, at most."""
+"""The longest pause before the next attempt to connect, in seconds."""
 
 
-_LESS_AT_ONCE = "if its sshd turns away logins because there are too many (MaxStartups): a smaller --pool"
+_LESS_AT_ONCE = "if its sshd rejects logins because there are too many (MaxStartups), use a smaller --pool"
 
 
 class Connector:
-    """Opens connections; those to jump hosts are shared.
+    """Opens connections to hosts; connections to jump hosts are shared.
 
     Args:
         timeout_s: seconds for one connection: network, keys and login.
-        accept_new: whether keys of servers of which none is known are written down and trusted.
+        accept_new: whether a key is trusted and saved if no key of its server is known.
     """
 
     def __init__(self, timeout_s: float, *, accept_new: bool = False) -> None:
@@ -67,26 +67,26 @@ class Connector:
         self.accepted: list[str] = []
         self._timeout_s = timeout_s
         self._accept_new = accept_new
-        self._config = Config(ssh_config=SSHConfig())  # made once: it takes longer than to connect
+        self._config = Config(ssh_config=SSHConfig())  # created once: that takes longer than to connect
         self._keys = KeyRing()
         self._watchdog = Watchdog()
         self._lock = threading.Lock()
         self._gateways: dict[tuple[Hop, ...], _Gateway] = {}
 
     def connect(self, route: tuple[Hop, ...], credentials: Credentials) -> Task[Session]:
-        """Connect to the last server of a route; one that turns us away at once is tried again.
+        """Connect to the last server of a route; retry if sshd drops the connection at once.
 
-        sshd does that where too many log in at once (MaxStartups), as on a bastion with many hosts behind it.
+        sshd does that if too many logins are open (MaxStartups), as on a bastion with many hosts behind it.
 
         Raises:
-            UnreachableError: with the reason; an UnknownHostKeyError if a server's key is not known.
+            UnreachableError: if the connection fails; an UnknownHostKeyError if a server's key is not known.
         """
         until = time.monotonic() + self._timeout_s
         for longest_s in _AGAIN_S:
             try:
                 return (yield from self._connected(route, credentials, until))
             except ConnectionLostError:
-                pause_s = longest_s * random.uniform(0.5, 1)  # noqa: S311 - so that not all come at once again
+                pause_s = longest_s * random.uniform(0.5, 1)  # noqa: S311 - so that not all retry at once
                 if time.monotonic() + pause_s > until:
                     raise
             yield Wait(pause_s)
@@ -157,11 +157,11 @@ class Connector:
         return connection
 
     def judge(self, hop: Hop, key: PKey) -> None:
-        """Refuse a key that is not known.
+        """Raise an error if a host key is not known and cannot be accepted.
 
         Raises:
-            UnreachableError: if it is another than the known one, or revoked.
-            UnknownHostKeyError: if none is known.
+            UnreachableError: if it differs from the known key, or is revoked.
+            UnknownHostKeyError: if no key of the server is known.
         """
         standing, problem = self.known_hosts.standing(hop, key)
         if standing is KeyStanding.KNOWN:
@@ -170,7 +170,7 @@ class Connector:
             if not self._accept_new:
                 if hop.known_hosts_command:
                     problem = problem or (
-                        "KnownHostsCommand is not run: write what it prints to a file, and name that with "
+                        "KnownHostsCommand is not run: write its output to a file, and name that file with "
                         "--known-hosts"
                     )
                 raise UnknownHostKeyError(hop.host_key_name, key, problem)
@@ -180,41 +180,41 @@ class Connector:
                     self.accepted.append(f"{hop.host_key_name} {key.get_name()} {key.fingerprint}")
             return
         raise UnreachableError(
-            f"the host key of {hop.host_key_name} is not the one that is known: it shows {key.get_name()} "
+            f"the host key of {hop.host_key_name} is not accepted: it presents {key.get_name()} "
             f"{key.fingerprint}, and {problem}",
-            remedy="somebody may be listening in. If the host was installed anew, delete that line: "
+            remedy="the connection may be intercepted. If the host was reinstalled, delete that line: "
             f"ssh-keygen -R '{hop.host_key_name}', then --accept-new-host-keys",
         )
 
 
 class HostConnection(Connection):  # type: ignore[misc]
-    """Leaves the configuration that all connections share as it is.
+    """A connection that does not change the configuration that all connections share.
 
-    Fabric writes attributes that its class does not have into the configuration, and merges that anew: other
-    threads find it empty meanwhile.
+    Fabric stores attributes that its class lacks in the configuration and merges it again; meanwhile other
+    threads find it empty.
     """
 
     inline_ssh_env = False
 
     def open_gateway(self) -> Any:
-        """See Fabric; a command's end is noticed."""
+        """Open the gateway like Fabric, but notice the end of a proxy command."""
         return HostProxy(self.gateway) if isinstance(self.gateway, str) else super().open_gateway()
 
 
 class _Policy(MissingHostKeyPolicy):
-    """Fabric would take any key."""
+    """Checks host keys; Fabric would accept any key."""
 
     def __init__(self, connector: Connector, hop: Hop) -> None:
         self._connector = connector
         self._hop = hop
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:  # noqa: ARG002
-        """See paramiko: every key comes here, because the client is given none to compare with."""
+        """Check a key; every key comes here because the client has none to compare with."""
         self._connector.judge(self._hop, key)
 
 
 class _Gateway:
-    """A connection to a jump host, made by whoever needs it first."""
+    """A shared connection to a jump host, opened by the first host that needs it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -223,7 +223,7 @@ class _Gateway:
         self._failed_at = 0.0
 
     def opened(self, connector: Connector, route: tuple[Hop, ...], credentials: Credentials) -> Connection:
-        """The connection; where it just failed, everybody behind it is told so at once."""
+        """Return the connection; if it just failed, raise the same error for every host behind it."""
         with self._lock:
             if self._session and self._session.is_open:
                 return self._session.connection
@@ -241,14 +241,14 @@ class _Gateway:
             return self._session.connection
 
     def close(self) -> None:
-        """Close it, if it is open."""
+        """Close the connection if it is open."""
         if self._session:
             self._session.close()
 
 
 @contextmanager
 def _told(hop: Hop, timeout_s: float, until: float) -> Iterator[None]:
-    """Tell errors of Fabric and paramiko as ours."""
+    """Convert errors of Fabric and paramiko to vcagent's errors."""
     try:
         yield
     except UnreachableError:
@@ -264,7 +264,7 @@ def _told(hop: Hop, timeout_s: float, until: float) -> Iterator[None]:
         raise _too_slow(hop, timeout_s) from error
     except (SSHException, OSError, EOFError) as error:
         said = str(error) or type(error).__name__
-        if time.monotonic() >= until:  # paramiko says that there is no session yet
+        if time.monotonic() >= until:  # then paramiko's own error is misleading
             raise _too_slow(hop, timeout_s) from error
         raise ConnectionLostError(
             f"the connection to {hop} failed: {said}", remedy=_LESS_AT_ONCE if "banner" in said else None
@@ -274,7 +274,7 @@ def _told(hop: Hop, timeout_s: float, until: float) -> Iterator[None]:
 def _too_slow(hop: Hop, timeout_s: float) -> ConnectionLostError:
     return ConnectionLostError(
         f"the login at {hop} took longer than {timeout_s:g} s, although its sshd answers",
-        remedy="give it more time: --connect-timeout 60. Logins are slow where sshd looks names up (UseDNS), "
+        remedy="allow more time: --connect-timeout 60. Logins are slow if sshd looks up names (UseDNS), "
         "or a PAM module waits for a server",
     )
 
@@ -282,7 +282,7 @@ def _too_slow(hop: Hop, timeout_s: float) -> ConnectionLostError:
 def _not_let_in(hop: Hop, said: str) -> UnreachableError:
     missing = [file for file in hop.identity_files if not any(map(os.path.exists, (file, f"{file}.pub")))]
     return UnreachableError(
-        f"{hop} does not let us in: {said.rstrip('.')}"
-        + (f"; there is no IdentityFile {', '.join(missing)}" if missing else ""),
+        f"{hop} rejected the login: {said.rstrip('.')}"
+        + (f"; IdentityFile does not exist: {', '.join(missing)}" if missing else ""),
         remedy=f"try `ssh -p {hop.port} {hop.user}@{hop.address}`; to log in by password: --ask-password",
     )

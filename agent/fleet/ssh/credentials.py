@@ -1,4 +1,4 @@
-"""Passwords: asked for once or taken from the environment, kept in memory alone."""
+"""Passwords: asked for once or read from the environment, and kept only in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VARIABLES = {
     "passphrase": "VCAGENT_SSH_PASSPHRASE",
     "sudo_password": "VCAGENT_SUDO_PASSWORD",
 }
-"""The variables that a password may be given in where nobody can be asked."""
+"""The environment variables for passwords, for use without a terminal."""
 
 _PROMPTS = {
     "password": "SSH password: ",
@@ -31,12 +31,12 @@ _PROMPTS = {
 
 @dataclass(frozen=True)
 class Credentials:
-    """What is needed beside keys.
+    """The passwords that are needed in addition to keys.
 
     Args:
-        password: for logging in.
-        passphrase: of an encrypted private key.
-        sudo_password: for sudo.
+        password: the login password.
+        passphrase: the passphrase of an encrypted private key.
+        sudo_password: the sudo password.
     """
 
     password: str | None = field(default=None, repr=False)
@@ -44,7 +44,7 @@ class Credentials:
     sudo_password: str | None = field(default=None, repr=False)
 
     def of(self, host: FleetHost) -> Credentials:
-        """Those for one host: its inventory counts first, and any of sudo before one of logging in."""
+        """Return a host's credentials: its inventory comes first, and sudo passwords before login ones."""
         return replace(
             self,
             password=host.password or self.password,
@@ -52,19 +52,19 @@ class Credentials:
         )
 
     def values(self) -> list[str]:
-        """All that must never be shown."""
+        """Return all values that must never be shown."""
         return [value for value in vars(self).values() if value]
 
 
 def asked(names: list[str], environment: Mapping[str, str] = os.environ) -> Credentials:
-    """The credentials of the environment, and those that are to be asked for.
+    """Return the credentials from the environment, and ask for missing ones.
 
     Args:
         names: the fields to ask for, if the environment does not have them.
         environment: variables.
 
     Raises:
-        UsageError: if one is to be asked for and there is no terminal.
+        UsageError: if a password must be asked for and there is no terminal.
     """
     values = {name: environment.get(variable) for name, variable in VARIABLES.items()}
     for name in names:
@@ -73,7 +73,7 @@ def asked(names: list[str], environment: Mapping[str, str] = os.environ) -> Cred
         if not sys.stdin.isatty():
             raise UsageError(
                 f"there is no terminal to ask for the {_PROMPTS[name].rstrip(': ')}",
-                remedy=f"give it in the environment: {VARIABLES[name]}",
+                remedy=f"set the environment variable {VARIABLES[name]}",
             )
         values[name] = getpass.getpass(_PROMPTS[name])
     return Credentials(**values)

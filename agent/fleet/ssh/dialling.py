@@ -1,4 +1,4 @@
-"""A TCP connection to an SSH server that speaks, in bounded time."""
+"""Opens a TCP connection to an SSH server within a time limit, and waits for its greeting."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from agent.fleet.scheduling import Task
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""The kernel notices a peer that is gone within 45 s, at no cost for the controller."""
+"""Keepalive settings: the kernel notices a lost peer within 45 s, at no cost for the controller."""
 
 
 def dialled(address: str, port: int, timeout_s: float) -> Task[socket.socket]:
-    """Connect, and wait until the server has begun to speak.
+    """Connect, and wait until the server has sent its first bytes.
 
-    paramiko leaves Nagle's algorithm on, which costs 40 ms a connection: this socket has it off.
+    paramiko leaves Nagle's algorithm on, which costs 40 ms per connection; here it is off.
 
     Args:
-        address: a name or an address; all that a name has are tried.
+        address: a host name or an IP address; all addresses of a name are tried.
         port: the port.
-        timeout_s: seconds for all of it.
+        timeout_s: seconds for the connection and the greeting together.
 
     Raises:
-        UnreachableError: with the reason.
+        UnreachableError: if the connection fails.
     """
     until = time.monotonic() + timeout_s
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UnreachableError(
-            f"the name {address} is not known: {getattr(error, 'strerror', None) or error}",
+            f"the host name {address} cannot be resolved: {getattr(error, 'strerror', None) or error}",
             remedy="correct the address in the inventory, or HostName in ~/.ssh/config",
         ) from error
     reason = ""
@@ -49,8 +49,8 @@ def dialled(address: str, port: int, timeout_s: float) -> Task[socket.socket]:
                 continue
             if not (yield Wait(until - time.monotonic(), sock.fileno())):
                 raise UnreachableError(
-                    f"{address}:{port} accepts connections but says nothing for {timeout_s:g} s",
-                    remedy="its sshd hangs or something else listens there: see its console",
+                    f"{address}:{port} accepts connections but sends nothing for {timeout_s:g} s",
+                    remedy="its sshd hangs, or another program listens there: check the host's console",
                 )
         except BaseException:
             sock.close()
@@ -62,12 +62,12 @@ def dialled(address: str, port: int, timeout_s: float) -> Task[socket.socket]:
         return sock
     raise UnreachableError(
         f"no connection to {address}:{port}: {reason}",
-        remedy="see whether the host is up, its sshd runs, and no firewall is between",
+        remedy="check that the host is up, its sshd runs, and no firewall blocks the connection",
     )
 
 
 def _connected(sock: socket.socket, where: object, timeout_s: float) -> Task[str]:
-    """Connect a socket; why it could not be, or nothing."""
+    """Connect a socket; return the error, or an empty text."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

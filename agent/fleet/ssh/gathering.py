@@ -1,4 +1,4 @@
-"""Brings a run's files home: what is there already is not fetched again, and every file is checked."""
+"""Copies a run's files to the controller: existing files are not fetched again, every file is verified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 16
 _LIST_S = 600.0
-"""Seconds that a host may take to read all its files for their hashes."""
+"""Seconds that a host may take to hash all its files."""
 
 
 @dataclass(frozen=True)
@@ -33,32 +33,32 @@ class _Wanted:
 
     @property
     def part(self) -> Path:
-        """What came of it so far."""
+        """The path of the partial file."""
         return self.path.with_name(f"{self.path.name}.part")
 
     @property
     def offset(self) -> int:
-        """How many bytes that is."""
+        """The number of bytes that are already there."""
         return self.part.stat().st_size if self.part.is_file() else 0
 
 
 def gathered(command: Command, folder: Path, left_s: Callable[[], float] = lambda: _LIST_S) -> Task[int]:
-    """Fetch the files that the host offers; how many bytes came.
+    """Fetch the files that the host offers; return the number of bytes received.
 
-    A file that is cut short stays as ``.part``, and the next attempt goes on there.
+    An incomplete file is kept as ``.part``; the next attempt continues it.
 
     Args:
         command: the host's end (``fleet-host send``), its input still open.
-        folder: where they go.
-        left_s: tells how many seconds are left for it, and raises DeadlineError where none are.
+        folder: the folder for the files.
+        left_s: returns the seconds left, and raises DeadlineError if none are.
 
     Raises:
-        ConnectionLostError: if the connection breaks, or a file is not as it was sent.
+        ConnectionLostError: if the connection breaks, or a received file differs from the sent one.
         NotFollowedError: if a file cannot be written here.
     """
     line = yield from command.line(min(_LIST_S, left_s()))
     if line is None:
-        raise ConnectionLostError(f"the host tells no files within {min(_LIST_S, left_s()):.0f} s")
+        raise ConnectionLostError(f"the host did not list its files within {min(_LIST_S, left_s()):.0f} s")
     if not line:
         raise ConnectionLostError(f"the host offers no files: {command.ended().stderr or 'no answer'}")
     with _disk(folder):
@@ -67,7 +67,7 @@ def gathered(command: Command, folder: Path, left_s: Callable[[], float] = lambd
 
 @contextmanager
 def _disk(folder: Path) -> Iterator[None]:
-    """Tell what cannot be written here as such: the files are still on the host.
+    """Convert write errors on the controller: the files are still on the host.
 
     Raises:
         NotFollowedError: if a file cannot be written.
@@ -94,12 +94,12 @@ def _fetched(command: Command, folder: Path, line: bytes, left_s: Callable[[], f
         total += _fetch(file, file.size - offset, command, left_s)
         if sha256_of(file.part) == file.sha256:
             file.part.replace(file.path)
-        else:  # what was there before belonged to another state of it
+        else:  # the partial file was from another version of the file
             file.part.unlink()
             changed.append(file.name)
     command.ended()
     if changed:
-        raise ConnectionLostError(f"files changed while they came: {', '.join(changed[:5])}")
+        raise ConnectionLostError(f"files changed during the transfer: {', '.join(changed[:5])}")
     return total
 
 
@@ -118,7 +118,7 @@ def _fetch(file: _Wanted, left: int, command: Command, left_s: Callable[[], floa
             left_s()
             piece = command.read(min(left - total, _PIECE))
             if not piece:
-                raise ConnectionLostError(f"the connection broke while {file.name} came")
+                raise ConnectionLostError(f"the connection broke during the transfer of {file.name}")
             output.write(piece)
             total += len(piece)
     return total

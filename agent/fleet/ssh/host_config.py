@@ -1,4 +1,4 @@
-"""Which SSH configuration holds for a host: the fleet's, or the one that its inventory names."""
+"""Selects the SSH configuration of a host: the fleet's, or the one that the inventory names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HostConfigs:
     """The SSH configurations of a fleet, each read once.
 
     Args:
-        path: that of hosts whose inventory names none; it need not exist.
+        path: the configuration for hosts whose inventory names none; the file may be missing.
 
     Raises:
         UsageError: if it cannot be read.
@@ -31,10 +31,10 @@ class HostConfigs:
         self._read: dict[str | None, HostOptions | OpenSshOptions] = {None: _options(path)}
 
     def prepare(self, hosts: Iterable[FleetHost]) -> None:
-        """Read what is said of many hosts, at once where OpenSSH is asked.
+        """Read the options of many hosts; with OpenSSH, in parallel.
 
         Raises:
-            UsageError: if a configuration is not there.
+            UsageError: if a configuration does not exist.
         """
         asked: defaultdict[str | None, list[FleetHost]] = defaultdict(list)
         for host in hosts:
@@ -45,24 +45,24 @@ class HostConfigs:
                 options.prepare((host.address, host.user, host.port) for host in group)
 
     def of(self, host: FleetHost) -> HostOptions | OpenSshOptions:
-        """The one that holds for a host; ``none`` is an empty one (ssh(1), ``-F``).
+        """Return the configuration for a host; ``none`` means an empty one (ssh(1), ``-F``).
 
         Raises:
-            UsageError: if it cannot be read, or is not there.
+            UsageError: if the configuration cannot be read or does not exist.
         """
         name = host.ssh_config
         if name not in self._read:
             path = Path(name or "").expanduser()
             if name != "none" and not path.exists():
                 raise UsageError(
-                    f"there is no SSH configuration {name}",
+                    f"the SSH configuration {name} does not exist",
                     where=f"host {host.name}",
-                    remedy="the inventory names it, in ssh_config or behind -F in Ansible's SSH arguments",
+                    remedy="correct the inventory: ssh_config, or -F in Ansible's SSH arguments",
                 )
             self._read[name] = _options(Path(os.devnull) if name == "none" else path)
         return self._read[name]
 
 
 def _options(path: Path) -> HostOptions | OpenSshOptions:
-    """OpenSSH's own reading, else paramiko's."""
+    """Return OpenSSH's reader of a configuration, or paramiko's if OpenSSH is not installed."""
     return openssh_options(path) or read_ssh_config(path)

@@ -1,4 +1,4 @@
-"""One host over SSH, from the first connection to its results at home."""
+"""Runs one host over SSH, from the first connection to the copied results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _SILENCE_S = 2.5 * HEARTBEAT_S
 _REBOOT_S = 1800.0
 _LAST_S = 120.0
-"""Seconds for a run that is stopped to end, and for what it has done to come home."""
+"""Seconds for a stopped run to end, and for its results to be copied."""
 _MOST_STARTS = 6
 _BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 
@@ -52,11 +52,11 @@ class SshHostRun(HostRun):
     """One host that is reached over SSH.
 
     Args:
-        part: what it is to do.
-        around: what all hosts share.
+        part: the host's part in the run.
+        around: the settings that all hosts share.
         connector: opens connections.
-        route: the way to it.
-        credentials: passwords for it.
+        route: the route to the host.
+        credentials: the passwords for the host.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class SshHostRun(HostRun):
     @override
     def stop(self) -> Task[None]:
         self.stopping = True
-        # Where there is no connection now, the next one begins with it.
+        # Without a connection, the next one begins with the stop.
         if self.status.bundle and self._session is not None and self._session.is_open:
             with suppress(UnreachableError):
                 yield from self._stopped()
@@ -154,10 +154,10 @@ class SshHostRun(HostRun):
         yield from self._kept_up(self._gathered)
 
     def _cut_short(self, error: DeadlineError) -> Task[None]:
-        """Stop a run that took too long, and bring home what it has done by then, in bounded time.
+        """Stop a run that took too long, and copy its results so far, within a time limit.
 
         Raises:
-            UnreachableError: if the host cannot be told: its run may go on.
+            UnreachableError: if the host cannot be reached: its run may still be active.
         """
         if not self.status.bundle:
             return
@@ -166,7 +166,7 @@ class SshHostRun(HostRun):
             yield from self._stopped()
         except UnreachableError as lost:
             raise UnreachableError(
-                f"{error.message}, and it cannot be told to stop: {lost.message}", remedy=self._resume
+                f"{error.message}, and the stop request failed: {lost.message}", remedy=self._resume
             ) from lost
         with suppress(VcagentError):
             yield from self._kept_up(self._watched)
@@ -174,11 +174,11 @@ class SshHostRun(HostRun):
 
     @property
     def _stop_again(self) -> str:
-        return f"its run may go on there; when it can be reached: vcagent fleet stop {self._around.run_id}"
+        return f"its run may still be active; when reachable: vcagent fleet stop {self._around.run_id}"
 
     @property
     def _resume(self) -> str:
-        return f"its run may go on there; when it can be followed: vcagent fleet resume {self._around.run_id}"
+        return f"its run may still be active; when reachable: vcagent fleet resume {self._around.run_id}"
 
     def _connected(self) -> Task[Session]:
         if self._session is None or not self._session.is_open:
@@ -187,8 +187,8 @@ class SshHostRun(HostRun):
         return self._session
 
     def _started(self, *, resume: bool) -> Task[Standing]:
-        """Bring the bundle there if it is missing, and start the run."""
-        self.set(phase=HostPhase.PREPARING, message=f"making the agent ready for {self.status.platform}")
+        """Send the bundle to the host if it is missing, and start the run."""
+        self.set(phase=HostPhase.PREPARING, message=f"preparing the agent for {self.status.platform}")
         bundle = self._around.bundles.bundle(Platform.from_text(self.status.platform))
         self.set(bundle=bundle.name)
         standing = yield from arrived(
@@ -209,7 +209,7 @@ class SshHostRun(HostRun):
         return standing
 
     def _followed(self) -> Task[Standing]:
-        """Follow the run over lost connections and reboots until it is over."""
+        """Follow the run across lost connections and reboots until it has ended."""
         rebooted_at: float | None = None
         while True:
             boot = self.status.boot
@@ -240,9 +240,9 @@ class SshHostRun(HostRun):
             return standing
 
     def _await_reboot(self, waited_s: float) -> Task[None]:
-        """The agent reboots the host itself where it can go on by itself then; where not, it is done here."""
+        """Wait for the reboot; start it here if the agent could not resume after it and did not start it."""
         yield Wait(2.0)
-        if waited_s < 15.0:  # noqa: PLR2004 - long enough for systemd to take the connection away
+        if waited_s < 15.0:  # noqa: PLR2004 - long enough for systemd to close the connection
             return
         with suppress(UnreachableError):
             session = yield from self._connected()
@@ -255,7 +255,7 @@ class SshHostRun(HostRun):
             yield Wait(15.0)
 
     def _kept_up(self, work: Callable[[], Task[Any]]) -> Task[Any]:
-        """Do something over as many connections as it takes; a host that stays silent is given up."""
+        """Do some work over as many connections as it needs; give up if the host stays unreachable."""
         silent_since = time.monotonic()
         attempt = 0
         while True:
@@ -272,11 +272,11 @@ class SshHostRun(HostRun):
                 self._check_limit()
                 if self.stopping:
                     raise UnreachableError(
-                        f"it cannot be told to stop: {error.message}", remedy=self._stop_again
+                        f"the stop request failed: {error.message}", remedy=self._stop_again
                     ) from error
                 if silent_s > self._around.options.reconnect_timeout_s:
                     raise UnreachableError(
-                        f"not heard of for {silent_s:.0f} s: {error.message}",
+                        f"no answer for {silent_s:.0f} s: {error.message}",
                         remedy=self._resume if self.status.bundle else error.remedy,
                     ) from error
                 self.set(phase=HostPhase.LOST, message=error.message)
@@ -284,7 +284,7 @@ class SshHostRun(HostRun):
                 attempt += 1
 
     def _watched(self) -> Task[Standing]:
-        """Follow the run for as long as the connection holds and it runs."""
+        """Follow the run until it ends or the connection breaks."""
         if self.stopping:
             yield from self._stopped()
         watch = yield from self._bundle("watch")
@@ -293,10 +293,11 @@ class SshHostRun(HostRun):
             line = yield from watch.line(max(0.1, min(_SILENCE_S, self._left_s())))
             self._check_limit()
             if line is None:
-                raise ConnectionLostError(f"the host says nothing for {_SILENCE_S:.0f} s")
+                raise ConnectionLostError(f"the host sent nothing for {_SILENCE_S:.0f} s")
             if not line:
                 raise NotFollowedError(
-                    f"the run cannot be followed there: {watch.ended().stderr[-2000:]}", remedy=self._resume
+                    f"the run cannot be followed on the host: {watch.ended().stderr[-2000:]}",
+                    remedy=self._resume,
                 )
             standing = Standing.from_json(line)
             self._heard_at = time.monotonic()
@@ -315,7 +316,7 @@ class SshHostRun(HostRun):
         return count
 
     def _stopped(self) -> Task[None]:
-        """Tell the run there to stop; it can be resumed."""
+        """Ask the run on the host to stop; it can be resumed."""
         stop = yield from self._bundle("stop")
         stop.end_input()
         stop.ended()
@@ -332,7 +333,7 @@ class SshHostRun(HostRun):
         return started
 
     def _left_s(self) -> float:
-        """The seconds that the host has left."""
+        """Return the seconds left for the host."""
         self._check_limit()
         return math.inf if self._until is None else self._until - time.monotonic()
 
@@ -340,5 +341,5 @@ class SshHostRun(HostRun):
         if self._until is not None and time.monotonic() > self._until:
             self._until = None
             raise DeadlineError(
-                f"not done within {self._limit_s:g} s", remedy="give it more time with --host-timeout"
+                f"not done within {self._limit_s:g} s", remedy="allow more time with --host-timeout"
             )

@@ -1,4 +1,4 @@
-"""Private keys, each read and decrypted once for all hosts."""
+"""Reads and decrypts each private key once for all hosts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 
 class KeyRing:
-    """The keys that were tried, good or not; one whose file has changed since is read again."""
+    """The keys that were tried, valid or not; a key is read again if its file has changed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tried: dict[tuple[object, ...], PKey | SSHException] = {}
 
     def key(self, file: str, passphrase: str | None) -> PKey:
-        """A private key.
+        """Return a private key.
 
         Args:
-            file: where it is.
-            passphrase: what it is decrypted with.
+            file: the path of the key file.
+            passphrase: the passphrase to decrypt it with.
 
         Raises:
-            PasswordRequiredException: if it is encrypted and there is no passphrase.
-            SSHException: if it is none, or cannot be decrypted.
-            OSError: if it cannot be read.
+            PasswordRequiredException: if the key is encrypted and there is no passphrase.
+            SSHException: if the file is not a key, or cannot be decrypted.
+            OSError: if the file cannot be read.
         """
         asked = (file, passphrase, Path(file).stat().st_mtime_ns)
         with self._lock:
@@ -45,7 +45,7 @@ class KeyRing:
 
 
 def _read(file: str, passphrase: str | None) -> PKey:
-    failed = SSHException("it is no key")
+    failed = SSHException("it is not a key")
     for kind in (Ed25519Key, ECDSAKey, RSAKey):
         try:
             return kind.from_private_key_file(file, passphrase)

@@ -1,4 +1,4 @@
-"""Which host keys are known: plain, hashed, of an authority, or revoked (sshd(8), SSH_KNOWN_HOSTS)."""
+"""The known host keys: plain, hashed, of an authority, or revoked (sshd(8), SSH_KNOWN_HOSTS)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PORT = re.compile(r"\[(.*)\]:\d+")
 
 
 class KeyStanding(Enum):
-    """What the files say of a key that a server shows."""
+    """The standing of a host key in the known_hosts files."""
 
     KNOWN = "known"
     UNKNOWN = "unknown"
@@ -48,10 +48,10 @@ class _Entry:
     key_type: str
     key: bytes
     of_host: bool = False
-    """Of the host, asked about a server on another of its ports."""
+    """True if the entry is for the host itself, while the server listens on another port."""
 
     def fits(self, name: str) -> bool:
-        """Whether the entry is about a server."""
+        """Return True if the entry is about a server."""
         found = False
         for pattern in self.names:
             if pattern.startswith("|1|"):
@@ -66,14 +66,14 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _File:
-    """What a file says: of servers by their plain names, and what is to be compared with every name."""
+    """The entries of a file: by plain server name, and those that are compared with every name."""
 
     named: defaultdict[str, list[_Entry]] = field(default_factory=lambda: defaultdict(list))
     others: list[_Entry] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> _File:
-        """Read a file; one that is not there says nothing."""
+        """Read a file; a missing one has no entries."""
         file = cls()
         for entry in _read(path):
             if any(_PATTERN.search(name) for name in entry.names):
@@ -84,12 +84,12 @@ class _File:
         return file
 
     def entries(self, name: str) -> list[_Entry]:
-        """Those about a server."""
+        """Return the entries about a server."""
         return [*self.named.get(name.lower(), ()), *(entry for entry in self.others if entry.fits(name))]
 
 
 class KnownHosts:
-    """The keys of the files, each read once; safe to use from several threads."""
+    """The known keys of all files; each file is read once. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -107,11 +107,11 @@ class KnownHosts:
             return self._found[asked]
 
     def _about(self, hop: Hop) -> Iterator[_Entry]:
-        """What the files say of a server.
+        """Yield the entries about a server.
 
-        On another port than 22 that is what they say of that port. Only where they have no key of it may the
-        host's own answer there (as for ssh) - and prove who it is, but no change: another server may listen.
-        What is revoked for the host is revoked on all its ports.
+        For a port other than 22, the entries for that port apply. Only if there are none, the host's own keys
+        can identify the server, as with ssh; a different key then does not count as changed, because another
+        server may listen there. A key that is revoked for the host is revoked on all its ports.
         """
         files = [self._files[file] for file in hop.known_hosts]
         own = [entry for file in files for entry in file.entries(hop.host_key_name)]
@@ -124,19 +124,19 @@ class KnownHosts:
                         yield replace(entry, of_host=True)
 
     def key_types(self, hop: Hop) -> list[str]:
-        """The types of keys that are known of a server: those it should be asked for."""
+        """Return the types of the server's known keys: the types to request from it."""
         return [entry.key_type for entry in self._entries(hop) if not entry.marker]
 
     def has_authority(self, hop: Hop) -> bool:
-        """Whether a certificate authority vouches for the server."""
+        """Return True if a certificate authority is known for the server."""
         return any(entry.marker == _AUTHORITY for entry in self._entries(hop))
 
     def standing(self, hop: Hop, key: PKey) -> tuple[KeyStanding, str]:
-        """What is known of a key that a server shows, and why it is not good where it is not.
+        """Return the standing of a key that a server presents, and the problem if it is not accepted.
 
         Args:
             hop: the server.
-            key: its key, with its certificate if it showed one.
+            key: its key, with its certificate if it presented one.
         """
         entries = self._entries(hop)
         shown = key.asbytes()
@@ -154,19 +154,19 @@ class KnownHosts:
             if not problem:
                 return KeyStanding.KNOWN, ""
         for entry in plain:
-            # Whatever its type: somebody between could show a key of a type that is not known yet.
+            # Regardless of its type: an attacker could present a key of a type that is not known yet.
             if not entry.of_host:
-                return KeyStanding.CHANGED, problem or f"another one is known ({entry.where})"
+                return KeyStanding.CHANGED, problem or f"a different key is known ({entry.where})"
         return KeyStanding.UNKNOWN, problem
 
     def add(self, hop: Hop, key: PKey) -> None:
-        """Know a server's key from now on, and write it to the first of its files.
+        """Add a server's key, and write it to the first of its files.
 
         Raises:
             OSError: if the file cannot be written.
         """
         path = Path(hop.known_hosts[0]).absolute()
-        if not distrust(path.parent):  # the account's own link to its file is followed, as ssh does
+        if not distrust(path.parent):  # a link of the account's own is followed, as by ssh
             path = path.resolve()
         line = f"{hop.host_key_name} {key.get_name()} {key.get_base64()}\n"
         with self._lock:
@@ -198,6 +198,6 @@ def _read(path: Path) -> Iterator[_Entry]:
 
 
 def _wildcard(pattern: str, name: str) -> bool:
-    """Whether a name fits a pattern of ``*`` and ``?`` (ssh_config(5), PATTERNS)."""
+    """Return True if a name matches a pattern of ``*`` and ``?`` (ssh_config(5), PATTERNS)."""
     expression = re.escape(pattern.lower()).replace(r"\*", ".*").replace(r"\?", ".")
     return re.fullmatch(expression, name.lower()) is not None

@@ -1,4 +1,4 @@
-"""Logging in: with which keys, in which order, and by password at last."""
+"""Logs in to a server: selects and orders the keys, and uses the password last."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 _DEFAULT_FILES = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
 """ssh_config(5), IdentityFile."""
 _FEW = 2
-"""So many keys every server lets one try; one that ends the connection afterwards has seen too many."""
+"""Every server accepts this many keys; if it then closes the connection, it has seen too many."""
 _SECOND_FACTORS = {"password", "keyboard-interactive"}
 
 
 class Login:
-    """Logs in to a server, in place of paramiko's own ways.
+    """Logs in to a server, instead of paramiko's own methods.
 
-    Those ask no agent beside IdentitiesOnly, know no CertificateFile, and end at a file that is not there.
+    With IdentitiesOnly those use no agent; they ignore CertificateFile, and fail if a file is missing.
 
     Args:
         hop: the server.
         credentials: passwords.
-        keys: the private keys that were read already.
-        home: whose keys are tried where none are named; the user's home folder.
+        keys: the private keys that were already read.
+        home: the home folder with the default keys; by default the user's.
     """
 
     def __init__(self, hop: Hop, credentials: Credentials, keys: KeyRing, home: Path | None = None) -> None:
@@ -54,17 +54,17 @@ class Login:
         folder = (home or Path.home()) / ".ssh"
         self._default_files = tuple(str(folder / name) for name in _DEFAULT_FILES)
         self._unusable: AuthenticationException | None = None
-        self._failed: SSHException = AuthenticationException("there is neither a key nor a password")
+        self._failed: SSHException = AuthenticationException("no key and no password available")
 
     def authenticate(self, transport: Transport) -> None:
         """Log in.
 
         Args:
-            transport: the connection; the server has shown who it is.
+            transport: the connection, after the server's key was verified.
 
         Raises:
-            PasswordRequiredException: if a key is encrypted, and no other let us in.
-            AuthenticationException: if nothing let us in.
+            PasswordRequiredException: if a key is encrypted, and no other key was accepted.
+            AuthenticationException: if no key and no password was accepted.
             SSHException: if the connection broke.
         """
         user, password = self._hop.user, self._credentials.password
@@ -82,7 +82,7 @@ class Login:
             self.close()
 
     def _with_keys(self, transport: Transport) -> set[str] | None:
-        """What is wanted beside a key, if one was taken; None if that was enough."""
+        """Try the keys; return the other methods that are still required, or None if a key was enough."""
         for count, key in enumerate(self.candidates(), start=1):
             try:
                 wanted = set(transport.auth_publickey(self._hop.user, key))
@@ -104,16 +104,16 @@ class Login:
         return set()
 
     def close(self) -> None:
-        """Let the agent go, if it was asked."""
+        """Close the connection to the agent, if one was opened."""
         if agent := self.__dict__.get("_agent"):
             agent.close()
 
     def candidates(self) -> Iterator[PKey]:
-        """The keys to try: those of the named files, then the agent's and the default ones.
+        """Yield the keys to try: first those of the named files, then the agent's and the default ones.
 
-        Of a file that is encrypted or has only the public key, the agent is asked for the private one. A key
-        with its certificate comes before the key alone. IdentitiesOnly keeps away what is not named; where
-        nothing is, the default files are meant (ssh_config(5)).
+        If a file is encrypted or has only the public key, the agent is asked for the private key. A key with
+        its certificate comes before the key alone. With IdentitiesOnly only the named files are tried; if
+        none is named, the default files (ssh_config(5)).
         """
         tried: set[bytes] = set()
         named = self._hop.identity_files or (self._default_files if self._hop.identities_only else ())
@@ -133,7 +133,7 @@ class Login:
         except PasswordRequiredException as error:
             unusable = error
         except FileNotFoundError:
-            pass  # passed over, as ssh does; but its public key may be there
+            pass  # skipped, as by ssh; its public key may exist
         except (SSHException, OSError) as error:
             unusable = AuthenticationException(f"{file} cannot be used: {error}")
         else:
@@ -146,7 +146,7 @@ class Login:
         self._unusable = self._unusable or (None if found else unusable)
 
     def _with_certificates(self, key: PKey, file: str, tried: set[bytes]) -> Iterator[PKey]:
-        """A key, before it each of its certificates; what was tried is left out."""
+        """Yield a key's certificates, then the key; skip what was already tried."""
         public = key.asbytes()
         offers = {key.blob if isinstance(key, AgentKey) else public: key}
         for certificate in (*([f"{file}-cert.pub"] if file else ()), *self._hop.certificate_files):
@@ -166,7 +166,7 @@ class Login:
             return None
         try:
             return _AgentAt(place) if place else Agent()
-        except (SSHException, OSError):  # one that is not well is none
+        except (SSHException, OSError):  # a broken agent counts as none
             return None
 
     @property
@@ -175,11 +175,11 @@ class Login:
 
 
 class _AgentAt(Agent):
-    """The agent of a socket, where paramiko knows that of SSH_AUTH_SOCK alone.
+    """An agent at a given socket; paramiko knows only the one of SSH_AUTH_SOCK.
 
     Raises:
-        OSError: if nobody answers there.
-        SSHException: if it is no agent.
+        OSError: if nobody answers at the socket.
+        SSHException: if an answer is not that of an agent.
     """
 
     def __init__(self, place: str) -> None:
@@ -194,5 +194,5 @@ class _AgentAt(Agent):
 
 
 def _copy(key: PKey) -> PKey:
-    """The key itself is shared with other hosts; one of the agent cannot be copied otherwise."""
+    """Copy a key, which is shared with other hosts; a key of the agent needs its own way to be copied."""
     return AgentKey(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)

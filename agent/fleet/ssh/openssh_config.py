@@ -1,4 +1,4 @@
-"""What OpenSSH says of a host: ``ssh -G`` reads its files, the system's too, with all that it knows."""
+"""Reads the options of a host with ``ssh -G``, which supports all files and features of OpenSSH."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _ASK_S = 30.0
-"""Seconds for one host: a name that is made canonical is looked up, and a Match may run a program."""
+"""Seconds for one host: canonical names are looked up, and a Match may run a program."""
 _AT_ONCE = 8
 _LOOP = "jumphost loop"
 _LISTS = ("identityfile", "certificatefile")
@@ -42,10 +42,10 @@ class OpenSshOptions:
         self._default_files = lru_cache(maxsize=1)(self._files_without_configuration)
 
     def prepare(self, asked: Iterable[_Asked]) -> None:
-        """Ask for many hosts at once; an error is raised when the host's turn comes.
+        """Ask for many hosts in parallel; an error is raised later, when the host is used.
 
         Args:
-            asked: name, user and port of each, as ``of`` takes them.
+            asked: the name, user and port of each host, as ``of`` takes them.
         """
         missing = [one for one in dict.fromkeys(asked) if one not in self._found]
         if len(missing) > 1:
@@ -57,9 +57,9 @@ class OpenSshOptions:
         """Return the options of a host, by their names in lower case.
 
         Args:
-            name: of the host, as it is typed.
-            user: whom to log in as, where it is said elsewhere: that counts first.
-            port: its port, likewise.
+            name: the host name as typed.
+            user: the user if it is given elsewhere; it takes precedence.
+            port: the port if it is given elsewhere; it takes precedence.
 
         Raises:
             UsageError: if OpenSSH cannot read its files.
@@ -77,20 +77,21 @@ class OpenSshOptions:
         try:
             done = self._asked(name, user, port)
             if done.returncode and _LOOP in done.stderr:
-                # ssh refuses jump hosts for all hosts, themselves among them; here the way ends at the loop.
+                # ssh applies a jump host to all hosts, itself included, and then fails; here the route ends
+                # there.
                 jump = read_ssh_config(self._path).of(name, user, port).get("proxyjump")
                 done = self._asked(name, user, port, "-o", "ProxyJump=none")
         except subprocess.TimeoutExpired:
             return UsageError(
-                f"ssh -G {name} gave no answer within {_ASK_S:g} s",
+                f"ssh -G {name} did not answer within {_ASK_S:g} s",
                 where=str(self._path),
-                remedy="see its Match exec and CanonicalizeHostname, or name another with --ssh-config",
+                remedy="check Match exec and CanonicalizeHostname, or name another file with --ssh-config",
             )
         if done.returncode:
             return UsageError(
                 f"the SSH configuration cannot be read: ssh -G {name} says: {done.stderr.strip()}",
                 where=str(self._path),
-                remedy="correct it, or name another with --ssh-config",
+                remedy="correct it, or name another file with --ssh-config",
             )
         found = read_options(done.stdout)
         if found["identityfile"] == self._default_files():  # none is configured
@@ -116,7 +117,7 @@ class OpenSshOptions:
 
 
 def read_options(text: str) -> dict[str, object]:
-    """Return the options that ``ssh -G`` prints: one a line, its name in lower case first."""
+    """Return the options that ``ssh -G`` prints: one per line, first the name in lower case."""
     lists: dict[str, list[str]] = {name: [] for name in _LISTS}
     options: dict[str, object] = {}
     for line in text.splitlines():
@@ -129,10 +130,10 @@ def read_options(text: str) -> dict[str, object]:
 
 
 def openssh_options(path: Path) -> OpenSshOptions | None:
-    """Return the reader of a configuration; None where there is no OpenSSH.
+    """Return the reader of a configuration; None if OpenSSH is not installed.
 
     Args:
-        path: the file; the system's file counts beside the user's own, as for ssh.
+        path: the file; for the user's own file, the system's file applies as well, as with ssh.
     """
     program = shutil.which("ssh")
     if program is None:

@@ -1,4 +1,4 @@
-"""The public parts of keys and certificates, in files as OpenSSH writes them."""
+"""Reads the public parts of keys and certificates in OpenSSH's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAGIC = b"openssh-key-v1\0"
 
 
 def public_part(file: str) -> bytes | None:
-    """The public key that belongs to an identity file: beside it, itself, or what an encrypted one shows.
+    """Return the public key of an identity file: from the .pub file beside it, or from the file itself.
 
     Args:
         file: a private or a public key.
@@ -28,7 +28,7 @@ def public_part(file: str) -> bytes | None:
 
 
 def _public_key(data: bytes) -> bytes | None:
-    """The one in a file, if it has one (OpenSSH, PROTOCOL.key)."""
+    """Return the public key in a file, if it has one (OpenSSH, PROTOCOL.key)."""
     if not data.startswith(b"-----"):
         words = data.split(maxsplit=2)
         return base64.b64decode(words[1], validate=True) if len(words) > 1 else None
@@ -41,7 +41,7 @@ def _public_key(data: bytes) -> bytes | None:
 
 
 def certified_key(file: str) -> bytes | None:
-    """The public key that a certificate is of; None where there is no certificate."""
+    """Return the public key that a certificate belongs to; None if the file is not a certificate."""
     try:
         certificate = load_ssh_public_identity(Path(file).read_bytes())
     except (OSError, ValueError, UnsupportedAlgorithm):

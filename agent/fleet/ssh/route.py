@@ -1,4 +1,4 @@
-"""The way to a host: through which hosts, as whom, with which keys."""
+"""The route to a host: the jump hosts, the users and the keys."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Hop:
     """One SSH server on the way to a host, or the host itself.
 
     Args:
-        address: what to connect to.
+        address: the address to connect to.
         port: its port.
-        user: whom to log in as.
-        identity_files: private keys to try, or the public ones of keys that the agent has.
-        certificate_files: certificates of such keys.
-        identities_only: whether to try no others, those of the agent among them.
-        identity_agent: the socket of the agent; ``none`` for no agent, empty for that of SSH_AUTH_SOCK.
-        proxy_command: a command that leads there; empty for none.
-        host_key_name: what its host key is known by.
-        known_hosts: the files of host keys; a new key goes into the first.
-        known_hosts_command: a program that prints more of them (KnownHostsCommand), which is not run.
+        user: the user to log in as.
+        identity_files: private keys to try, or the public keys of keys in the agent.
+        certificate_files: the certificates of such keys.
+        identities_only: whether to try no other keys, not even those of the agent.
+        identity_agent: the socket of the agent; ``none`` for no agent, empty for the one of SSH_AUTH_SOCK.
+        proxy_command: a command that connects to the server; empty for none.
+        host_key_name: the name of the server in known_hosts files.
+        known_hosts: the known_hosts files; new keys are added to the first.
+        known_hosts_command: the program of KnownHostsCommand, which is not run.
     """
 
     address: str
@@ -55,26 +55,26 @@ class Hop:
     known_hosts_command: str = ""
 
     def __str__(self) -> str:
-        """As it is typed."""
+        """Return the server as a user types it."""
         return f"{self.user}@{self.address}" + (f":{self.port}" if self.port != 22 else "")  # noqa: PLR2004
 
 
 def route_to(
     host: FleetHost, config: HostOptions | OpenSshOptions, known_hosts: Path | None = None
 ) -> tuple[Hop, ...]:
-    """The servers on the way to a host, itself the last.
+    """Return the servers on the route to a host; the host is the last.
 
-    What the inventory says counts before the SSH configuration. Jump hosts are visited in the order in which
-    they are written (ssh_config(5), ProxyJump); a host is never reached through itself, even if a ``Host *``
-    says so: only through those written before it.
+    The inventory takes precedence over the SSH configuration. Jump hosts are used in the order in which they
+    are written (ssh_config(5), ProxyJump). A host is never reached through itself, even if a ``Host *`` says
+    so: then only the jump hosts written before it are used.
 
     Args:
         host: the host.
         config: the user's SSH configuration.
-        known_hosts: a file of host keys instead of the user's.
+        known_hosts: a file of host keys that replaces the user's.
 
     Raises:
-        UsageError: if a jump host is none.
+        UsageError: if the text of a jump host is not valid.
     """
     return tuple(_route(host, config, known_hosts, frozenset()))
 
@@ -85,7 +85,7 @@ def _route(
     known_hosts: Path | None,
     behind: frozenset[tuple[str, int]],
 ) -> list[Hop]:
-    """The way to a host; none if it is one of those that are to be reached through it."""
+    """Return the route to a host; empty if the host itself is among the hosts behind it."""
     options = config.of(host.address, host.user, host.port)
     hop = _hop(host, options, known_hosts)
     if (hop.address, hop.port) in behind:
@@ -98,7 +98,7 @@ def _route(
     for text in Tokens(hop.address, host.address, hop.port, hop.user).filled(jump).split(","):
         name, variables = host_address(text.strip(), f"host {host.name}: jump host")
         port = int(variables["port"]) if "port" in variables else None
-        # Only the first is reached as its own configuration says: the others are reached through it.
+        # Only the first jump host uses its own configuration: the others are reached through it.
         through = FleetHost(name, name, port, variables.get("user"), proxy_jump="none" if route else None)
         found = _route(through, config, known_hosts, behind)
         if not found:
@@ -117,7 +117,9 @@ def _hop(host: FleetHost, options: Mapping[str, object], known_hosts: Path | Non
     try:
         port = host.port or int(text("port") or 22)
     except ValueError as error:
-        raise UsageError(f"Port {text('port')} of the SSH configuration is none", where=host.name) from error
+        raise UsageError(
+            f"Port {text('port')} of the SSH configuration is not valid", where=host.name
+        ) from error
     command = "" if host.proxy_jump else host.proxy_command or text("proxycommand")
     tokens = Tokens(address, host.address, port, user)
 

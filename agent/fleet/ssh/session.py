@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _PIECE = 1 << 15
 _MOST_SAID = 2000
 _BEGIN = "vcagent-begins-here"
-"""Written before each command's own output: a login shell's startup files may have written something too."""
+"""Printed before each command's own output, because a login shell's startup files may print something too."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command ended, and what it said on standard error."""
+    """The exit code of a command, and its standard error."""
 
     exit_code: int
     stderr: str
@@ -42,7 +42,7 @@ class Session:
     Args:
         connection: Fabric's.
         hop: the host.
-        watchdog: ends it where it stands still.
+        watchdog: closes the connection if it hangs.
     """
 
     def __init__(self, connection: Connection, hop: Hop, watchdog: Watchdog) -> None:
@@ -52,29 +52,29 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether it still stands, as far as is known."""
+        """True if the connection is still open, to the client's knowledge."""
         return bool(self.connection.is_connected)
 
     def start(self, command: str, timeout_s: float) -> Command:
         """Start a command.
 
         Args:
-            command: for the shell of the user.
-            timeout_s: seconds that each exchange with it may take.
+            command: the command line for the user's shell.
+            timeout_s: seconds for each exchange with the command.
 
         Raises:
-            ConnectionLostError: if the connection does not hold.
+            ConnectionLostError: if the connection breaks.
         """
         with _lost(self.hop):
             channel = self.connection.transport.open_session(timeout=timeout_s)
             channel.settimeout(timeout_s)
-            # paramiko waits without end for a server that stands still: the end of the connection wakes it.
+            # paramiko waits forever if the server hangs; closing the connection wakes it.
             with self._watchdog.watching(timeout_s, self._shut):
                 channel.exec_command(f"echo {_BEGIN}; {command}")
             return Command(channel, self.hop)
 
     def close(self) -> None:
-        """Close it; its thread is woken, not waited for."""
+        """Close the connection; its thread is woken but not waited for."""
         self._shut()
         with suppress(Exception):
             self.connection.close()
@@ -87,13 +87,13 @@ class Session:
 
 
 class Command:
-    """A command that runs on a host: bytes in, bytes out.
+    """A command that runs on a host, with its standard input and output as bytes.
 
-    Every method raises ConnectionLostError if the connection breaks or nothing happens for too long.
+    Every method raises ConnectionLostError if the connection breaks or a time limit passes.
 
     Attributes:
         has_begun: whether the login shell ran the command; False until a line was read.
-        said: what was written before; where the command did not begin, that tells why.
+        said: the output before the command's own; if the command did not start, it shows the reason.
     """
 
     def __init__(self, channel: Channel, hop: Hop) -> None:
@@ -104,28 +104,29 @@ class Command:
         self.said = ""
 
     def write(self, data: bytes) -> None:
-        """Send to its standard input."""
+        """Write to the command's standard input."""
         done = 0
         with _lost(self._hop):
-            while done < len(data):  # paramiko's own loop copies all that is left each time
+            while done < len(data):  # paramiko's own loop copies the whole rest each time
                 sent = self._channel.send(data[done : done + _PIECE])
                 if not sent:
                     raise EOFError
                 done += sent
 
     def end_input(self) -> None:
-        """Close its standard input."""
+        """Close the command's standard input."""
         with _lost(self._hop):
             self._channel.shutdown_write()
 
     def line(self, seconds: float) -> Task[bytes | None]:
-        """Wait for a line of its standard output.
+        """Wait for a line of the command's standard output.
 
         Args:
-            seconds: how long at most.
+            seconds: the longest time to wait.
 
         Returns:
-            The line, with its end; what was left when it ended, or nothing; None if it took too long.
+            The line with its end; after the end of the output, the rest or nothing; None after the time
+            limit.
         """
         while not self.has_begun or b"\n" not in self._rest:
             if not self._channel.recv_ready() and not self._channel.eof_received:
@@ -144,14 +145,14 @@ class Command:
         return line + end
 
     def _skip(self, piece: bytes) -> None:
-        """Drop what was written before the command began; at the end, all."""
+        """Drop the output before the command began; if the output ends first, all of it."""
         before, mark, rest = self._rest.partition(f"{_BEGIN}\n".encode())
         if mark or not piece:
             self.said, self._rest = before[-_MOST_SAID:].decode(errors="replace").strip(), rest
             self.has_begun = bool(mark)
 
     def read(self, count: int) -> bytes:
-        """Up to so many bytes of its standard output; none where that has ended."""
+        """Return at most this many bytes of the command's standard output; none if it has ended."""
         while not self.has_begun:
             with _lost(self._hop):
                 piece = self._channel.recv(_PIECE)
@@ -166,7 +167,7 @@ class Command:
             return self._channel.recv(count)
 
     def ended(self) -> Answer:
-        """Wait until it has ended; what it wrote and was not read is dropped."""
+        """Wait until the command has ended; unread output is dropped."""
         with _lost(self._hop):
             errors = bytearray()
             while piece := self._channel.recv_stderr(_PIECE):
@@ -177,12 +178,12 @@ class Command:
                 raise TimeoutError
             code = self._channel.recv_exit_status()
             self._channel.close()
-        if code < 0:  # no status came: the connection went away, or a signal ended it
+        if code < 0:  # no exit status: the connection was lost, or a signal ended the command
             raise ConnectionLostError(f"the connection to {self._hop} broke, or the command was killed")
         return Answer(code, errors.decode(errors="replace").strip())
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the command's channel."""
         with suppress(Exception):
             self._channel.close()
 
@@ -192,7 +193,7 @@ def _lost(hop: Hop) -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise ConnectionLostError(f"{hop} gives no answer any more") from error
+        raise ConnectionLostError(f"{hop} no longer answers") from error
     except (SSHException, OSError, EOFError, AttributeError) as error:
         raise ConnectionLostError(
             f"the connection to {hop} broke: {str(error) or type(error).__name__}"

@@ -1,4 +1,4 @@
-"""The tokens in values of an SSH configuration (ssh_config(5), TOKENS)."""
+"""Expands the tokens in values of an SSH configuration (ssh_config(5), TOKENS)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TOKEN = re.compile(r"%(.)")
 
 @dataclass(frozen=True)
 class Tokens:
-    """What they stand for on the way to one host; ``%C`` and others that are not known here stay as they are.
+    """The values of the tokens for one host; ``%C`` and other unsupported tokens stay as they are.
 
     Args:
-        address: what is connected to.
-        name: the host as it is typed.
+        address: the address that is connected to.
+        name: the host name as typed.
         port: its port.
         user: whom to log in as.
     """
@@ -33,7 +33,7 @@ class Tokens:
     user: str
 
     def filled(self, text: str) -> str:
-        """A text with their values."""
+        """Return a text with its tokens expanded."""
         values: dict[str, Callable[[], str]] = {
             "%": lambda: "%",
             "h": lambda: self.address,

@@ -1,4 +1,4 @@
-"""paramiko's transport: it asks a server for the keys that are known of it, and costs little."""
+"""A transport for paramiko that requests the known key types of a server and uses little CPU."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 _CERTIFIED = "-cert-v01@openssh.com"
 _GCM = "-gcm@openssh.com"
 _AHEAD_BYTES = 1 << 12
-"""Most packets are shorter. Each connection has a buffer, also of hosts that say nothing."""
+"""A buffer size that most packets fit into. Each connection has a buffer, even of idle hosts."""
 
 
 class HostTransport(Transport):
-    """Asks for the keys that are known first, as ssh does, and for AES-GCM, as ssh does since 10.0.
+    """A transport that prefers known host keys, as ssh does, and AES-GCM, as ssh does since 10.0.
 
-    With another cipher paramiko compares the code that authenticates each packet byte by byte in Python.
+    With other ciphers, paramiko compares the authentication code of each packet byte by byte in Python.
 
     Args:
-        sock: to the server.
-        known: the types of the keys that are known of it.
-        certified: whether an authority is known that may vouch for it.
-        options: of paramiko's own.
+        sock: the socket to the server.
+        known: the types of the server's known keys.
+        certified: whether a certificate authority is known for the server.
+        options: paramiko's own options.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class HostTransport(Transport):
 
 
 class _ClockedPacketizer(Packetizer):
-    """Looks at the clock to see whether the handshake takes too long; paramiko's has a thread for that."""
+    """Checks the clock for handshakes that take too long; paramiko starts a thread for that."""
 
     _until: float | None = None
 
@@ -77,10 +77,10 @@ class _ClockedPacketizer(Packetizer):
 
 
 class HostProxy(ProxyCommand):
-    """A command that leads to a server; paramiko's asks one that has ended for more, without a pause."""
+    """A command that connects to a server; paramiko's class reads from an ended one without a pause."""
 
     def recv(self, size: int) -> bytes:
-        """Up to so many bytes; none where the command has ended."""
+        """Return at most this many bytes; none if the command has ended."""
         output = self.process.stdout.fileno()  # type: ignore[union-attr]
         waiting = select.poll()
         waiting.register(output, select.POLLIN)
@@ -94,10 +94,10 @@ class HostProxy(ProxyCommand):
 
 
 class HostSocket:
-    """A socket that costs few system calls: paramiko reads each packet in two pieces or more.
+    """A socket that needs few system calls: paramiko reads each packet in two or more pieces.
 
     Args:
-        sock: the socket; all else is its own.
+        sock: the socket; other attributes are passed on to it.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -106,7 +106,7 @@ class HostSocket:
         self._at = self._end = 0
 
     def recv(self, count: int) -> bytes:
-        """Up to so many bytes; see socket."""
+        """Return at most this many bytes; see socket."""
         if self._at == self._end:
             try:
                 if count > _AHEAD_BYTES:
@@ -119,12 +119,12 @@ class HostSocket:
         return data
 
     def settimeout(self, seconds: float) -> None:
-        """Bound each call; see socket. The kernel keeps the time: Python would ask it before each call."""
+        """Limit the time of each call; see socket. The kernel does it: Python would poll before each call."""
         self._sock.setblocking(True)
         limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             self._sock.setsockopt(socket.SOL_SOCKET, option, limit)
 
     def __getattr__(self, name: str) -> Any:
-        """All else."""
+        """Return the attribute of the socket."""
         return getattr(self._sock, name)

@@ -1,4 +1,4 @@
-"""Acts where something takes too long."""
+"""Calls a function when an operation takes too long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOOK_S = 1.0
 
 
 class Watchdog:
-    """Watches many things in one thread, which there is only while something is watched."""
+    """Watches many operations in one thread, which exists only while something is watched."""
 
     def __init__(self) -> None:
         self._look = threading.Condition()
@@ -23,11 +23,11 @@ class Watchdog:
 
     @contextmanager
     def watching(self, seconds: float, overdue: Callable[[], None]) -> Iterator[None]:
-        """Call something, in another thread, unless the block ends in time; up to a second late.
+        """Call a function, in another thread, unless the block ends in time; up to a second late.
 
         Args:
-            seconds: how long the block may take.
-            overdue: what to call; it must not take long.
+            seconds: the time limit of the block.
+            overdue: the function to call; it must return quickly.
         """
         watched = object()
         with self._look:

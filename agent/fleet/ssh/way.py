@@ -1,4 +1,4 @@
-"""A fleet over SSH: what its hosts share."""
+"""The SSH transport: everything that its hosts share."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class OverSsh(Way):
-    """Hosts that are reached over SSH.
+    """Reaches hosts over SSH.
 
     Args:
-        around: what all hosts share.
+        around: the settings that all hosts share.
         credentials: passwords.
 
     Raises:
@@ -53,7 +53,7 @@ class OverSsh(Way):
         )
 
     def notes(self) -> list[str]:
-        """The host keys that were accepted."""
+        """Return messages about the host keys that were accepted."""
         return [f"host key accepted: {key}" for key in self._connector.accepted]
 
     def close(self, *, complete: bool) -> None:  # noqa: ARG002

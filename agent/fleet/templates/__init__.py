@@ -1,1 +1,1 @@
-"""The pages of a fleet run."""
+"""Templates of the pages of a fleet run."""

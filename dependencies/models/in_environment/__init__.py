@@ -1,1 +1,1 @@
-"""Code that runs in a benchmark's own environment; imports nothing of the agent."""
+"""Code that runs in a benchmark's own environment; it imports nothing from the agent."""

@@ -360,4 +360,4 @@ def test_fleet_hosts_shows_no_secret_and_says_what_a_limit_does_not_fit(
     assert "small" in out
     assert "***" in out
     assert "lanted" not in out + err
-    assert "warning: --limit 'gone' fits no host" in err
+    assert "warning: --limit 'gone' matches no host" in err

@@ -38,11 +38,11 @@ def test_one_of_this_version_is_taken_for_its_platform(tmp_path: Path) -> None:
     [
         (
             {"platform": "py3.11-x86_64-glibc", "version": "0.0.1"},
-            f"has vcagent 0.0.1, and this is {OWN}\n  → make it anew: vcagent bundle --platform py3.11",
+            f"contains vcagent 0.0.1, but this is vcagent {OWN}\n  → build it again: vcagent bundle --platform ",
         ),
-        ({"platform": "py3.11-x86_64-glibc"}, "is no bundle of vcagent"),
-        ({"version": OWN}, "is no bundle of vcagent"),
-        ([], "is no bundle of vcagent"),
+        ({"platform": "py3.11-x86_64-glibc"}, "is not a bundle of vcagent"),
+        ({"version": OWN}, "is not a bundle of vcagent"),
+        ([], "is not a bundle of vcagent"),
     ],
 )
 def test_others_are_refused(tmp_path: Path, described: Any, said: str) -> None:

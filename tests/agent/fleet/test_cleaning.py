@@ -90,8 +90,8 @@ def test_runs_that_may_go_on_are_left_and_said(results: Path) -> None:
         places, left = survey(results, [])
     assert [list(place.runs) for place in places] == [[f"{NEW}.b"]]
     assert left == [
-        f"{OLD}: a controller is at work on it; first: vcagent fleet stop",
-        f"{NEW}: its run on a may go on; first: vcagent fleet stop {NEW}",
+        f"{OLD}: a controller is working on it; stop it first: vcagent fleet stop",
+        f"{NEW}: a may still run; stop it first: vcagent fleet stop {NEW}",
     ]
 
 
@@ -120,7 +120,7 @@ class Host:
         order = json.loads(self.sent.splitlines()[-1])
         self.orders.append(order)
         runs = sorted(order["runs"])
-        answer = {"removed": runs[:1], "left": {runs[1]: "it is at work"}, "bundles": [], "bytes": 5}
+        answer = {"removed": runs[:1], "left": {runs[1]: "it is running"}, "bundles": [], "bytes": 5}
         return json.dumps(answer).encode() + b"\n"
 
 
@@ -166,7 +166,7 @@ def test_the_command_shows_what_it_would_do_and_asks(results: Path, monkeypatch:
     monkeypatch.setattr("agent.fleet.ssh.connecting.Connector.connect", connect)
     done = call("clean", f"--results-dir={results}", "--yes")
     assert done.exit_code == 0
-    assert f"a: removed 1 run, 0 bundles, 0.0 MiB\na: left {NEW}.a: it is at work" in done.output
+    assert f"a: removed 1 run, 0 bundles, 0.0 MiB\na: left {NEW}.a: it is running" in done.output
 
 
 @pytest.mark.parametrize("age", ["7", "d", "1.5d", "-1d", "7y"])

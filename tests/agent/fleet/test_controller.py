@@ -191,7 +191,7 @@ def test_an_unknown_key_drops_its_own_host_by_name(tmp_path: Path, fleet: Fleet)
     fleet.refused["b"] = unknown_key("b")
     hosts = hosts_of(start(tmp_path, display=Display()))
     assert (hosts["a"]["phase"], hosts["b"]["phase"], hosts["c"]["phase"]) == ("done", "unreached", "done")
-    assert "left out 1 host whose host keys are not known: b" in notes
+    assert "skipped 1 host whose host keys are not known: b" in notes
 
 
 @pytest.mark.usefixtures("no_key")
@@ -212,7 +212,7 @@ def test_a_sudo_password_is_asked_for_once(tmp_path: Path, fleet: Fleet) -> None
         return "pw"
 
     fleet.refused.update(
-        {name: HostUnfitError("the agent cannot be root: sudo wants a password") for name in "ab"}
+        {name: HostUnfitError("the agent cannot run as root: sudo wants a password") for name in "ab"}
     )
     assert start(tmp_path, ask=ask).exit_code is ExitCode.OK
     assert asked == ["asked"]

@@ -22,7 +22,7 @@ def many(count: int = 500) -> dict[str, HostStatus]:
         started = f"2026-01-01T{23 - number * 23 // count:02d}:{59 - number % 60:02d}:00+00:00"
         status = HostStatus(name, name, HostPhase.RUNNING, step="server_load", started=started)
         if number % 50 == 7:
-            reason = f"no connection to {name}:22: Connection refused\n  → see whether the host is up"
+            reason = f"no connection to {name}:22: Connection refused\n  → check that the host is up"
             status = replace(status, phase=HostPhase.UNREACHED, step="", reason=reason, started=None)
         elif number == 100:
             status = replace(status, phase=HostPhase.FAILED, reason="the [disk] is full\n  → free some")
@@ -81,9 +81,9 @@ def test_the_last_step_and_the_reason_stand_together() -> None:
     ("one", "other", "same"),
     [
         ("no connection to 10.0.0.1:22: refused", "no connection to 10.0.0.2:22: refused", True),
-        ("not heard of for 903 s: broke", "not heard of for 1,204 s: broke", False),
-        ("not heard of for 903 s: broke", "not heard of for 1204 s: broke", True),
-        ("root@a.x does not let us in", "me@b.x:2222 does not let us in", True),
+        ("no answer for 903 s: broke", "no answer for 1,204 s: broke", False),
+        ("no answer for 903 s: broke", "no answer for 1204 s: broke", True),
+        ("root@a.x rejected the login", "me@b.x:2222 rejected the login", True),
         ("only 12 MiB are free in /home", "only 99 MiB are free in /home", True),
         ("exit code 1", "exit code 2", False),
         ("the key of [fe80::1]:2222 SHA256:abc", "the key of [fe80::2]:2222 SHA256:def", True),
@@ -105,6 +105,6 @@ def test_whole_reasons_come_with_their_remedies() -> None:
     print_reasons([*many().values(), warned], screen)
     assert isinstance(screen.file, StringIO)
     text = screen.file.getvalue()
-    assert text.count("→ see whether the host is up") == 1
+    assert text.count("→ check that the host is up") == 1
     assert "gpu-100.cluster.example: server_load: the [disk] is full\n  → free some" in text
     assert "ok: its clock is 99 s ahead" in text

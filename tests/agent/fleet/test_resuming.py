@@ -147,5 +147,5 @@ def test_status_tells_whether_a_controller_is_at_work(
 
 def test_sudo_never_gets_a_password_that_nobody_gave() -> None:
     assert privileged("id", "password", "pw") == ("sudo -k -S -p '' -- id", b"pw\n")
-    with pytest.raises(HostError, match="sudo wants a password there"):
+    with pytest.raises(HostError, match="sudo wants a password on the host"):
         privileged("id", "password", None)

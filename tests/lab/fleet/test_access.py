@@ -44,10 +44,10 @@ def test_passwords_passphrases_and_wrong_keys(controller: Controller, hosts: lis
         "passphrase": "done",
         "wrong-key": "unreached",
     }
-    assert "does not let us in" in given["wrong-key"]["reason"]
+    assert "rejected the login" in given["wrong-key"]["reason"]
     without = controller.fleet(*arguments, exit_code=10)["hosts"]
     assert {host["phase"] for host in without.values()} == {"unreached"}
-    assert "does not let us in" in without["password"]["reason"]
+    assert "rejected the login" in without["password"]["reason"]
     assert "is encrypted" in without["passphrase"]["reason"]
     kept = [path for path in controller.folder.rglob("*") if path.is_file()]
     for secret in (SUDO_PASSWORD, PASSPHRASE):

@@ -65,7 +65,7 @@ def test_unknown_keys_are_listed_and_refused_unless_accepted_once(
     )  # fmt: skip
     reasons = [host["reason"] for host in changed["hosts"].values() if host["phase"] == "unreached"]
     assert len(reasons) == 1
-    assert "is not the one that is known" in reasons[0]
+    assert "is not accepted" in reasons[0]
 
 
 def test_every_kind_of_host_in_one_fleet(controller: Controller, hosts: list[SshHost]) -> None:
@@ -122,13 +122,13 @@ def test_every_kind_of_host_in_one_fleet(controller: Controller, hosts: list[Ssh
         bare.run("chmod +x /usr/bin/python3.11")
     found = {**fleet["hosts"], **there["hosts"]}
     wrong = {
-        "no-sudo": "the agent cannot be root",
-        "nobody": "does not let us in",
+        "no-sudo": "the agent cannot run as root",
+        "nobody": "rejected the login",
         "down": "Connection refused",
         "silent": f"no connection to {UNUSED}:22",
-        "frozen": "accepts connections but says nothing",
+        "frozen": "accepts connections but sends nothing",
         "no-python": "the agent needs Python 3.10 or newer",
-        "no-name": "the name no-such-host.invalid is not known",
+        "no-name": "the host name no-such-host.invalid cannot be resolved",
     }
     for name, reason in wrong.items():
         assert reason in found[name]["reason"], name
@@ -231,12 +231,9 @@ def test_a_lost_host_goes_on_alone_and_comes_home(controller: Controller, hosts:
     found = {one["phase"]: one for one in json.loads(out)["hosts"]}
     name, run_id = found["unreached"]["name"], json.loads(out)["run_id"]
     assert f"vcagent fleet resume {run_id}" in found["unreached"]["reason"]
-    assert f"at work already for host {name} of the same fleet run" in found["failed"]["reason"]
+    assert f"already running host {name} of the same fleet run" in found["failed"]["reason"]
     retried = controller.fleet("retry", exit_code=10, VCAGENT_SUDO_PASSWORD=SUDO_PASSWORD)["hosts"]
-    assert all(
-        f"at work for fleet run {run_id} (there it is host {name})" in one["reason"]
-        for one in retried.values()
-    )
+    assert all(f"running fleet run {run_id}, as host {name}" in one["reason"] for one in retried.values())
 
     assert "sudo wants its password on 1 host" in controller.refused("resume", run_id, exit_code=2)
     host.run("touch /root/gate")
@@ -351,7 +348,7 @@ def test_a_certificate_authority_vouches_for_a_host(controller: Controller, host
         "ssh-keygen -q -t ed25519 -N '' -f /tmp/other; cat /tmp/other.pub; rm /tmp/other*"
     ).strip()
     controller.known_hosts.write_text(f"@cert-authority {subnet}.* {other}\n")
-    assert "by an authority that is not known for it" in controller.refused(*arguments, exit_code=4)
+    assert "from an authority that is not trusted for it" in controller.refused(*arguments, exit_code=4)
 
 
 def test_a_host_that_reboots_in_the_middle_goes_on(

@@ -70,7 +70,7 @@ def test_each_node_once_one_down_one_failing(slurm_controller: Controller, slurm
     }
     assert hosts["n2"]["reason"] == "node n2 is down: bad fan"
     assert hosts["fails"]["exit_code"] == 6
-    assert hosts["nowhere"]["reason"].startswith("there is no node n9")
+    assert hosts["nowhere"]["reason"].startswith("node n9 is not in the cluster or the partition")
     folder = Path(fleet["folder"])
     for name, node in (("n1", "n1"), ("n4", "n4"), ("fails", "n3")):
         assert f"on {node}\n" in (folder / "hosts" / name / "logs" / "1-actions-0-execute.log").read_text()
@@ -246,18 +246,18 @@ def test_a_node_that_does_not_see_the_results_folder_is_named(
     results = slurm.unshared / slurm_controller.folder.name
     fleet = slurm_controller.fleet(*run(inventory, profile, f"--results-dir={results}"), exit_code=10)
     assert fleet["hosts"]["n3"]["phase"] == "done"
-    assert "the node does not see " in fleet["hosts"]["n4"]["reason"]
+    assert "the node cannot see " in fleet["hosts"]["n4"]["reason"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "environment", "exit_code", "said"),
     [
-        (("--partition=nope", "-i", "n1,"), {}, 10, "there is no node n1 in the cluster or the partition"),
+        (("--partition=nope", "-i", "n1,"), {}, 10, "node n1 is not in the cluster or the partition"),
         (("--partition=nope",), {}, 2, "Slurm knows no partition 'nope'"),
-        (("--nodelist=n1", "--sbatch=--account"), {}, 4, "Slurm does not take the job"),
+        (("--nodelist=n1", "--sbatch=--account"), {}, 4, "Slurm rejected the job"),
         (("--nodelist=n1", "--yes"), {}, 2, "a job cannot reboot its node"),
-        (("--nodelist=n1", "--sudo"), {}, 2, "never root through sudo"),
-        (("--partition=gpu",), {"PATH": "/nowhere"}, 2, "there is no sinfo here"),
+        (("--nodelist=n1", "--sudo"), {}, 2, "cannot use sudo"),
+        (("--partition=gpu",), {"PATH": "/nowhere"}, 2, "sinfo is not installed here"),
         ((), {}, 2, "no hosts are named"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Fetch models and prepare data sets, with the Python of a benchmark's environment."""
+"""Fetches models and prepares data sets with the Python of a benchmark's environment."""

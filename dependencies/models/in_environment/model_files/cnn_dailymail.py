@@ -1,9 +1,9 @@
-"""CNN-DailyMail as MLPerf Inference prepares it for Llama 3.1 8B, as a data set of the harness.
+"""Converts CNN-DailyMail, as in MLPerf Inference for Llama 3.1 8B, to a data set of the harness.
 
-Runs in the benchmark's environment: with numpy for the edge
-set, tokenizers for token ids, pyarrow for parquet, huggingface_hub for the hub. Facts: mlcommons/inference,
-language/llama3.1-8b/download_cnndm.py: the prompt, the validation split in its order (13,368 articles), and
-of it for the edge benchmark 5,000 by ``datasets``' shuffle with seed 42, which is numpy's ``default_rng``.
+Runs in the benchmark's environment. It needs numpy for the edge set, tokenizers for token ids, pyarrow for
+parquet, and huggingface_hub for the hub. Source: mlcommons/inference, language/llama3.1-8b/download_cnndm.py:
+the prompt, the validation split in its order (13,368 articles), and for the edge benchmark 5,000 of them by
+``datasets``' shuffle with seed 42, which is numpy's ``default_rng``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str
 
 
 def _files(source: Path) -> list[Path]:
-    """The file, or those of a folder that hold the validation split."""
+    """Return the given file, or the files of a folder that contain the validation split."""
     if source.is_file():
         return [source]
     for name in _NAMES:
@@ -155,7 +155,7 @@ def _prompt(row: Mapping[str, Any]) -> str:
 
 
 def _edge(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The edge benchmark's samples, in its order."""
+    """Return the samples of the edge benchmark in order."""
     import numpy as np
 
     order = np.random.default_rng(_EDGE_SEED).permutation(len(rows))
@@ -165,7 +165,7 @@ def _edge(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _tokens(
     rows: Sequence[Mapping[str, Any]], folder: str, tell: Callable[..., None]
 ) -> list[list[int]] | None:
-    """Each prompt's tokens: by the model's tokenizer, or those of MLPerf's file; None where neither is."""
+    """Return each prompt's tokens, from the model's tokenizer or MLPerf's file; None if neither exists."""
     if not folder:
         return [row["tok_input"] for row in rows] if all(row.get("tok_input") for row in rows) else None
     path = Path(folder) / "tokenizer.json"

@@ -1,14 +1,14 @@
-"""The error of programs that fetch models and prepare data sets."""
+"""The error of the programs that fetch models and prepare data sets."""
 
 from __future__ import annotations
 
 
 class ModelFilesError(Exception):
-    """A model or a data set cannot be had.
+    """A model or a data set could not be provided.
 
     Args:
         kind: a stable name that callers may branch on: ``hub``, ``space`` or ``dataset``.
-        message: what failed, naming the thing.
+        message: what failed.
         remedy: what to do next.
     """
 

@@ -1,8 +1,7 @@
-"""Access to a hub of models and data sets: the token, and what its refusals mean.
+"""Access to a hub of models and data sets: finds the token, and explains errors.
 
-Facts: Hugging Face's documentation of environment variables (HF_TOKEN, HF_HOME, HF_TOKEN_PATH,
-XDG_CACHE_HOME), and how
-huggingface_hub tells a refusal (``X-Error-Code`` and the status of a reply).
+Source: Hugging Face's documentation of environment variables (HF_TOKEN, HF_HOME, HF_TOKEN_PATH,
+    XDG_CACHE_HOME), and the form of huggingface_hub's errors (``X-Error-Code`` and the status of a reply).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _VARIABLES = (
     "HUGGINGFACE_TOKEN",
     "HUGGINGFACE_ACCESS_TOKEN",
 )
-"""huggingface_hub's own two, then the names that guides use."""
+"""The variables of a token: first huggingface_hub's own, then names that guides use."""
 _UNAUTHORISED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY = 401, 403, 404, 429
 _OUT_OF_REACH = (
     "see whether this host reaches the hub (HTTPS_PROXY, HF_ENDPOINT) and try again: what is here is kept; "
@@ -38,11 +37,11 @@ _ASK_FOR_ONE = (
 
 @dataclass(frozen=True)
 class Token:
-    """What opens gated and private repositories.
+    """The token for gated and private repositories.
 
     Args:
-        value: the token; empty where there is none.
-        source: where it was found, for people.
+        value: the token; empty if there is none.
+        source: the place where it was found, for display.
     """
 
     value: str = field(default="", repr=False)
@@ -50,10 +49,10 @@ class Token:
 
 
 def find_token(environment: Mapping[str, str], dotenv: Path) -> Token:
-    """The token of the environment, of a ``.env``, or of an earlier login, in this order.
+    """Find the token in the environment, a ``.env`` file, or an earlier login, in this order.
 
     Args:
-        environment: variables.
+        environment: the environment variables.
         dotenv: a file of lines such as ``HF_TOKEN="hf_…"``; it may be missing.
     """
     for name in _VARIABLES:
@@ -71,13 +70,13 @@ def find_token(environment: Mapping[str, str], dotenv: Path) -> Token:
 
 
 def hub_home(environment: Mapping[str, str]) -> Path:
-    """Where huggingface_hub keeps its cache and its login."""
+    """Return the folder where huggingface_hub keeps its cache and login."""
     caches = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")) / ".cache")
     return Path(environment.get("HF_HOME") or Path(caches) / "huggingface").expanduser()
 
 
 def _without_comment(value: str) -> str:
-    """A value of a ``.env``: up to its closing quote, or to a ``#`` behind a blank."""
+    """Return a ``.env`` value without its comment: up to the closing quote, or to a ``#`` after a blank."""
     value = value.strip()
     quote = value[:1]
     if quote in ('"', "'") and (end := value.find(quote, 1)) > 0:
@@ -97,13 +96,13 @@ def _stripped(value: str) -> str:
 
 
 def explain(error: Exception, repository: str, token: Token, revision: str = "") -> ModelFilesError:
-    """What a failure of huggingface_hub means, and what to do.
+    """Return the error for a failure of huggingface_hub, with a remedy.
 
     Args:
         error: the failure.
-        repository: what was asked for, such as meta-llama/Llama-3.1-8B-Instruct.
-        token: what it was asked with.
-        revision: the revision that was asked for.
+        repository: the requested repository, such as meta-llama/Llama-3.1-8B-Instruct.
+        token: the token of the request.
+        revision: the requested revision.
     """
     status, code = _refusal(error)
     page = f"https://huggingface.co/{repository}"
@@ -154,7 +153,7 @@ def _refused(repository: str, page: str, token: Token, status: int) -> ModelFile
 
 
 def _refusal(error: BaseException | None) -> tuple[int, str]:
-    """The status and the code of the reply that is the cause; 0 where there was none."""
+    """Return the status and error code of the reply that caused an error; 0 if there was no reply."""
     while error is not None:
         response: Any = getattr(error, "response", None)
         if response is not None:

@@ -1,6 +1,6 @@
-"""Fetches a model or a data set from a hub into its cache, by ``huggingface_hub.snapshot_download``.
+"""Fetches a model or a data set from a hub into its cache, with ``huggingface_hub.snapshot_download``.
 
-Runs in an environment that has huggingface_hub. Complete files stay, and a download that broke off is
+Runs in an environment that has huggingface_hub. Complete files are kept, and an interrupted download is
 continued.
 """
 
@@ -31,10 +31,11 @@ _WITHOUT_WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")
 
 
 def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str, Any]:
-    """Fetch ``repository`` at ``revision`` into ``cache_dir``; the token is found with ``dotenv``.
+    """Fetch ``repository`` at ``revision`` into ``cache_dir``; the token may come from ``dotenv``.
 
-    ``kind`` is model, the default, or dataset. A model without ``weights`` is its configuration and tokenizer
-    alone. Files of the patterns ``exclude`` are left out; ``include`` has those of a data set.
+    ``kind`` is model, the default, or dataset. Without ``weights``, only a model's configuration and
+    tokenizer are fetched. ``exclude`` has patterns of files to skip, ``include`` the patterns of a data set's
+    files.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -68,7 +69,7 @@ def program(config: Mapping[str, Any], tell: Callable[..., None]) -> Mapping[str
 
 
 def _sizes_in(folder: Path, asked: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes of the files that are in a snapshot, by their names."""
+    """Return the sizes of the files in a snapshot, by name."""
     from huggingface_hub.utils import filter_repo_objects
 
     there = {
@@ -117,7 +118,9 @@ def _fetched(
     )
     if kind == _MODEL and "config.json" not in names:
         raise ModelFilesError(
-            "hub", f"{repository} has no config.json: it is no model in Hugging Face's layout", "name another"
+            "hub",
+            f"{repository} has no config.json: it is no model in Hugging Face's layout",
+            "name another",
         )
     cache = Path(asked["cache_dir"] or HF_HUB_CACHE)
     blobs = cache / f"{kind}s--{repository.replace('/', '--')}" / "blobs"
@@ -146,13 +149,13 @@ def _fetched(
 
 
 def _excluded(patterns: Sequence[str], names: Mapping[str, int]) -> list[str]:
-    """What is left out: also PyTorch's own weights where the same are there as safetensors."""
+    """Return the patterns to skip: also PyTorch's own weights if the repository has safetensors."""
     both = any(name.endswith(".safetensors") for name in names)
     return [*patterns, "*.bin", "*.bin.index.json"] if both else list(patterns)
 
 
 def _remove_stale(blobs: Path) -> None:
-    """Remove what killed downloads left: huggingface_hub never takes it up again."""
+    """Remove leftovers of killed downloads, which huggingface_hub never continues."""
     for path in blobs.glob("*.incomplete") if blobs.is_dir() else ():
         if time.time() - path.stat().st_mtime > _STALE_S:
             path.unlink(missing_ok=True)
@@ -171,7 +174,7 @@ def _check_space(cache: Path, missing: int, repository: str) -> None:
 
 @contextmanager
 def _progress(blobs: Path, present: int, total: int, tell: Callable[..., None]) -> Iterator[None]:
-    """Tell how much is there, from the sizes of the files: of any way in which they are fetched."""
+    """Report the progress from the sizes of the files, however they are fetched."""
     ended = threading.Event()
     before = _bytes_in(blobs)
 

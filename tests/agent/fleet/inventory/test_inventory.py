@@ -65,7 +65,7 @@ def test_hosts_on_the_command_line() -> None:
 
 
 def test_a_missing_file_is_told_from_a_host() -> None:
-    with pytest.raises(UsageError, match=r"there is no inventory gpu-01[\s\S]*gpu-01,"):
+    with pytest.raises(UsageError, match=r"the inventory gpu-01 does not exist[\s\S]*gpu-01,"):
         read_inventory(["gpu-01"])
 
 

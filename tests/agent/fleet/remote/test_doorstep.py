@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_used_is_named(
 def test_a_home_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     problem = doorstep._problem(tmp_path / "home", as_root=False)
-    assert problem == f"{tmp_path} is not writable for this user ({tmp_path / 'home'} does not exist)"
+    assert problem == f"{tmp_path} is not writable by this user ({tmp_path / 'home'} does not exist)"
     assert not doorstep._problem(tmp_path / "home", as_root=True)
 
 
@@ -185,7 +185,7 @@ def test_a_run_at_work_is_left_and_its_agent_too(base: Path) -> None:
     lock.write_text(json.dumps({"pid": os.getpid()}))
     with lock.open():
         done = clean(base, "r1.a", "r2.a", force=True)
-    assert done["left"] == {"r1.a": "it is at work"}
+    assert done["left"] == {"r1.a": "it is running"}
     assert (base / "runs/r1.a").is_dir()
     assert (base / "bundles/used").is_dir()
 
@@ -194,7 +194,7 @@ def test_a_run_whose_changes_to_the_host_stand_is_left_unless_forced(base: Path)
     with sqlite3.connect(base / "runs/r1.a/results/r1.a/journal.sqlite") as database:
         database.execute("CREATE TABLE undos (undone TEXT)")
         database.execute("INSERT INTO undos VALUES (NULL)")
-    assert "what it changed on the host stands" in clean(base, "r1.a")["left"]["r1.a"]
+    assert "its changes to the host are not undone" in clean(base, "r1.a")["left"]["r1.a"]
     assert clean(base, "r1.a", force=True)["removed"] == ["r1.a"]
 
 

@@ -167,7 +167,7 @@ def test_one_run_at_a_time_on_a_machine(on_host: OnHost) -> None:
     on_host.start()
     turned_away = await_end(on_host)
     assert turned_away.exit_code == 4
-    assert f"this machine is at work for fleet run {RUN} (there it is host a)" in turned_away.error
+    assert f"this machine is running fleet run {RUN}, as host a" in turned_away.error
     assert f"vcagent fleet resume {RUN}; or wait" in turned_away.error
     on_host.run_dir = first
     on_host.call("stop")
@@ -246,7 +246,7 @@ def test_the_doorstep_takes_a_bundle_in_once_and_hands_over(tmp_path: Path) -> N
 
     cut = arrive(data[:-1], bundle="b0")
     assert cut.returncode == 1
-    assert b"the bundle came incomplete" in cut.stderr
+    assert b"the bundle was not received completely" in cut.stderr
     assert list((tmp_path / "bundles").iterdir()) == []
     first = arrive(data + b"request")
     assert first.stdout.splitlines() == [b'{"missing": true}', b"['fleet-host', 'start', '/r'] request"]

@@ -90,5 +90,5 @@ def test_options_survive_the_journal() -> None:
 
 def test_without_slurm_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UsageError, match="there is no sbatch here"):
+    with pytest.raises(UsageError, match="sbatch is not installed here"):
         transport("slurm").check(FleetOptions(via="slurm"), [FleetHost("a", "a")], RunRequest(("P",)))

@@ -97,16 +97,22 @@ CASES = {
     "nologin without a word": (Channel(b"", code=1), "runs no commands: it ended at once"),
     "old": (
         Channel(begun(before=NOISE), b"vcagent-pythons:, 3.6.8 (python3)\n", 127),
-        "needs Python 3.10 or newer; there is only 3.6.8",
+        "needs Python 3.10 or newer; the host has only 3.6.8",
     ),
-    "none": (Channel(begun(), b"vcagent-pythons:\n", 127), "there is no python3 in the PATH"),
-    "broken": (Channel(begun(), b"Fatal Python error: init_fs_encoding\n", 1), "does not work there: Fatal"),
+    "none": (Channel(begun(), b"vcagent-pythons:\n", 127), "no python3 in the PATH"),
+    "broken": (
+        Channel(begun(), b"Fatal Python error: init_fs_encoding\n", 1),
+        "does not work on the host: Fatal",
+    ),
     "noexec": (Channel(begun(told(problem="/home is mounted noexec"))), "noexec[\\s\\S]*--host-dir"),
     "requiretty": (
         Channel(begun(told(sudo="sudo: sorry, you must have a tty to run sudo"))),
         "wants a terminal[\\s\\S]*!requiretty",
     ),
-    "no sudo": (Channel(begun(told(sudo="there is no sudo"))), "cannot be root: there is no sudo"),
+    "no sudo": (
+        Channel(begun(told(sudo="sudo is not installed"))),
+        "cannot run as root: sudo is not installed",
+    ),
 }
 
 

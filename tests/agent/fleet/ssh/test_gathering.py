@@ -71,7 +71,7 @@ def test_all_come_and_stay(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_cut_goes_on_where_it_was(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionLostError, match=r"while mlperf/case/detail\.txt came"):
+    with pytest.raises(ConnectionLostError, match=r"during the transfer of mlperf/case/detail\.txt"):
         gather(Host(FILES, cut_after=400_002), tmp_path)
     assert not (tmp_path / "mlperf/case/detail.txt").exists()
     again = Host(FILES)
@@ -98,7 +98,7 @@ def test_a_limit_counts_while_files_come(tmp_path: Path) -> None:
 
 def test_a_part_of_another_state_is_thrown_away(tmp_path: Path) -> None:
     (tmp_path / "run.json.part").write_bytes(b"x")
-    with pytest.raises(ConnectionLostError, match=r"files changed while they came: run\.json"):
+    with pytest.raises(ConnectionLostError, match=r"files changed during the transfer: run\.json"):
         gather(Host(FILES), tmp_path)
     gather(Host(FILES), tmp_path)
     assert (tmp_path / "run.json").read_bytes() == b"{}"

@@ -30,5 +30,5 @@ def test_a_host_is_reached_as_its_own_configuration_says(tmp_path: Path) -> None
 
 def test_a_configuration_that_is_not_there_is_named_with_its_host(tmp_path: Path) -> None:
     configs = HostConfigs(tmp_path / "missing")
-    with pytest.raises(UsageError, match=r"host a: there is no SSH configuration /no/lab\.conf"):
+    with pytest.raises(UsageError, match=r"host a: the SSH configuration /no/lab\.conf does not exist"):
         configs.of(FleetHost("a", "a", ssh_config="/no/lab.conf"))

@@ -130,7 +130,7 @@ def test_a_server_is_asked_for_keys_of_its_own_port(tmp_path: Path) -> None:
 def test_a_changed_key_is_told_with_the_line_of_the_known_one(tmp_path: Path) -> None:
     file = tmp_path / "known_hosts"
     file.write_text(f"# c\ngpu.example.com {text(2)}\n")
-    assert KnownHosts().standing(hop(file), key(1))[1] == f"another one is known ({file}:2)"
+    assert KnownHosts().standing(hop(file), key(1))[1] == f"a different key is known ({file}:2)"
 
 
 def test_an_accepted_key_is_written_down_once_and_known(tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def blob(path: Path) -> bytes:
         ("everywhere", "ca", ""),
         ("elsewhere", "ca", "its certificate is for web.example.com"),
         ("expired", "ca", "has expired"),
-        ("user", "ca", "is not a host's"),
-        ("good", "other", "by an authority that is not known for it"),
+        ("user", "ca", "is not a host certificate"),
+        ("good", "other", "from an authority that is not trusted for it"),
     ],
 )
 def test_a_certificate_vouches(signed: Path, certificate: str, authority: str, problem: str) -> None:
@@ -198,7 +198,7 @@ def test_a_forged_certificate_does_not(signed: Path) -> None:
     at = certificate.index(b"web.example.com")
     certificate[at : at + 3] = b"gpu"
     found = certificate_problem(bytes(certificate), "gpu.example.com", [blob(signed / "ca.pub")])
-    assert "is not genuine" in found
+    assert "is not authentic" in found
 
 
 @needs_keygen

@@ -118,7 +118,7 @@ def test_the_next_connection_begins_with_it(tmp_path: Path, monkeypatch: pytest.
 
     host.on_watch = on_watch
     run.stopping = False
-    with pytest.raises(UnreachableError, match="it cannot be told to stop: cut") as caught:
+    with pytest.raises(UnreachableError, match="the stop request failed: cut") as caught:
         run_task(run.carry_out())
     assert "vcagent fleet stop r" in str(caught.value)
     host.cuts, host.on_watch = 0, lambda: None
