@@ -179,7 +179,7 @@ class AmdSmiMonitor(NvidiaSmiMonitor):
     Args:
         parameters: its parameters.
         host: the door through which amd-smi is run.
-        kernel_log: where errors are told.
+        kernel_log: the source of errors.
         load: loads the library amdsmi; returns None if there is none.
     """
 
