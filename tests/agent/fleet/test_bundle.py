@@ -38,8 +38,7 @@ def test_one_of_this_version_is_taken_for_its_platform(tmp_path: Path) -> None:
     [
         (
             {"platform": "py3.11-x86_64-glibc", "version": "0.0.1"},
-            f"contains vcagent 0.0.1, but this is vcagent {OWN}\n"
-            "  → build it again: vcagent bundle --platform ",
+            f"contains vcagent 0.0.1, but this is vcagent {OWN}\n  → build it again: vcagent bundle",
         ),
         ({"platform": "py3.11-x86_64-glibc"}, "is not a bundle of vcagent"),
         ({"version": OWN}, "is not a bundle of vcagent"),
