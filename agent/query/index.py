@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +30,9 @@ _BATCH_RUNS = 1000
 _SLOW_BYTES = 64 << 20
 """From here on, reading runs takes seconds."""
 _MEMORY = "1GB"
+_MOST_THREADS = 8
+"""Each reads JSON into 32 MB; a hundred of them would not leave any."""
+_SPILL = "spill-"
 
 
 class _Run(NamedTuple):
@@ -96,6 +100,8 @@ class Index:
         for other in self._folder.glob("runs-*.duckdb*"):
             if not other.name.startswith(file.name):
                 other.unlink()
+        for left_behind in self._folder.glob(f"{_SPILL}*"):  # of processes that were killed
+            shutil.rmtree(left_behind, ignore_errors=True)
         with _connected(file, _limits(self._folder)) as database:
             known = _known(database)
             gone = [
@@ -147,7 +153,8 @@ def _limits(folder: Path) -> dict[str, Any]:
     """Return settings for memory that does not grow with the runs: the rest is on the disk."""
     return {
         "memory_limit": _MEMORY,
-        "temp_directory": str(folder / "spill"),
+        "threads": min(_MOST_THREADS, len(os.sched_getaffinity(0))),
+        "temp_directory": str(folder / f"{_SPILL}{os.getpid()}"),
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }

@@ -26,7 +26,7 @@ class Table(NamedTuple):
 
     Args:
         meaning: what a row is.
-        rows: the SQL that gives what the columns are read from: ``place``, and the rest.
+        rows: the SQL after FROM that gives what the columns are read from: ``place``, and the rest.
         columns: its columns.
     """
 
@@ -64,7 +64,13 @@ _TIMES = (
 
 
 def _parts(name: str) -> str:
-    return f"SELECT place, run_id, unnest(json_extract(part, '$.{name}[*]')) AS part FROM documents"  # noqa: S608 - of constants
+    return f"(SELECT place, run_id, unnest(json_extract(part, '$.{name}[*]')) AS part FROM documents)"  # noqa: S608 - of constants
+
+
+_LINES = (
+    "read_json($files, format = 'newline_delimited', ignore_errors = true, columns = {$columns}, "
+    "filename = 'file') AS line JOIN batch ON batch.file = line.file"
+)
 
 
 def _read(name: str, meaning: str, kind: str = "VARCHAR") -> Column:
@@ -78,7 +84,7 @@ def _utc(name: str, meaning: str) -> Column:
 TABLES: dict[str, Table] = {
     "runs": Table(
         "a run",
-        "SELECT * FROM documents",
+        "documents",
         (
             _RUN_ID,
             _text("experiment_id", "groups runs"),
@@ -115,9 +121,7 @@ TABLES: dict[str, Table] = {
     ),
     "metrics": Table(
         "a record: one number",
-        "SELECT batch.place, line FROM read_json($files, format = 'newline_delimited', ignore_errors = true, "
-        "columns = {$columns}, filename = 'file') AS line JOIN batch ON batch.file = line.file "
-        "WHERE line.metric IS NOT NULL AND line.value IS NOT NULL",
+        f"{_LINES} WHERE line.metric IS NOT NULL AND line.value IS NOT NULL",
         (
             _read("run_id", "the run"),
             _read("record_id", "unique within the run, increasing", "BIGINT"),
@@ -143,9 +147,7 @@ TABLES: dict[str, Table] = {
     ),
     "contexts": Table(
         "what several records have in common",
-        "SELECT batch.place, line FROM read_json($files, format = 'newline_delimited', ignore_errors = true, "
-        "columns = {$columns}, filename = 'file') AS line JOIN batch ON batch.file = line.file "
-        "WHERE line.context_id IS NOT NULL",
+        f"{_LINES} WHERE line.context_id IS NOT NULL",
         (
             _read("run_id", "the run"),
             _read("context_id", "what metrics.context_id names"),
@@ -196,7 +198,7 @@ def insert_sql(name: str) -> str:
     lines = ", ".join(f"'{column}': '{kind}'" for column, kind in _line(table).items())
     rows = table.rows.replace("{$columns}", f"{{{lines}}}")
     values = ", ".join(column.source for column in table.columns)
-    return f"INSERT INTO {name} SELECT place, {values} FROM ({rows})"  # noqa: S608 - of constants
+    return f"INSERT INTO {name} SELECT place, {values} FROM {rows}"  # noqa: S608 - of constants
 
 
 def view_sql(name: str, condition: str) -> str:

@@ -132,6 +132,37 @@ def test_a_damaged_index_is_made_again(
     assert list((tmp_path / "index").glob("*.duckdb")) == [file]
 
 
+def test_work_that_takes_seconds_is_announced(
+    write_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.query.index._SLOW_BYTES", 1)
+    told: list[str] = []
+    index, runs = Index(tmp_path / "index", told.append), [write_run("a"), write_run("b")]
+    for _ in range(2):
+        with ask("SELECT 1", runs, index):
+            pass
+    assert told == ["reading 2 new or changed runs, 0 MB …"]
+
+
+def test_runs_are_read_in_batches(
+    answer: Ask, write_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.query.index._BATCH_RUNS", 2)
+    runs = [write_run(str(number), "VALID", number) for number in range(5)]
+    assert answer("SELECT run_id::INTEGER, value FROM metrics ORDER BY ALL", *runs) == [
+        (number, number) for number in range(5)
+    ]
+
+
+def test_what_a_killed_process_spilled_is_removed(
+    answer: Ask, write_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    left_behind = tmp_path / "index" / "spill-7"
+    left_behind.mkdir(parents=True)
+    answer("SELECT 1", write_run("a"))
+    assert not left_behind.exists()
+
+
 def test_an_index_that_others_can_write_to_is_refused(
     answer: Ask, write_run: Callable[..., Path], tmp_path: Path
 ) -> None:
