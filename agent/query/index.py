@@ -29,6 +29,7 @@ _BATCH_BYTES = 256 << 20
 _BATCH_RUNS = 1000
 _SLOW_BYTES = 64 << 20
 """From here on, reading runs takes seconds."""
+_LEAST_DUCKDB = 2
 _MEMORY = "1GB"
 _MOST_THREADS = 8
 """Each reads JSON into 32 MB; a hundred of them would not leave any."""
@@ -119,20 +120,26 @@ class Index:
 
 
 def import_duckdb() -> None:
-    """Check that DuckDB is installed.
+    """Check that DuckDB 2 is installed.
 
     Raises:
         UsageError: if not; names the pip command.
     """
     import sys
 
+    remedy = f"{sys.executable} -m pip install 'vcagent[query]'"
+    if sys.version_info < (3, 11):
+        remedy = "run vcagent with Python 3.11 or newer: DuckDB 2 needs it"
     try:
-        import duckdb  # noqa: F401 - is only looked for
+        import duckdb
     except ImportError as error:
         raise UsageError(
-            f"questions in SQL need the Python package of 'duckdb': {error}",
-            remedy=f"{sys.executable} -m pip install 'vcagent[query]'",
+            f"questions in SQL need the Python package of 'duckdb': {error}", remedy=remedy
         ) from error
+    if int(duckdb.__version__.partition(".")[0]) < _LEAST_DUCKDB:
+        raise UsageError(
+            f"questions in SQL need DuckDB {_LEAST_DUCKDB}, not {duckdb.__version__}", remedy=remedy
+        )
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from agent.core.errors import ExitCode
 from agent.query.tables import TABLES
 from tests.agent.query.written_runs import LATER, ORDER, line, write_run
 
-pytest.importorskip("duckdb")
+pytest.importorskip("duckdb", minversion="2")
 
 PAGE = Path(__file__).parents[3] / "docs" / "query.md"
 FINISHED = Path(__file__).parents[1] / "report" / "finished_run"

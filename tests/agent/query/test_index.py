@@ -20,7 +20,7 @@ from tests.agent.query.written_runs import write_run as written
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytest.importorskip("duckdb")
+pytest.importorskip("duckdb", minversion="2")
 
 Ask = Any
 
@@ -243,9 +243,23 @@ def test_without_duckdb_the_pip_command_is_named(
     import sys
 
     monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.setattr(sys, "version_info", (3, 11))
     with (
         pytest.raises(UsageError, match=r"pip install 'vcagent\[query\]'"),
         ask("SELECT 1", [write_run("a")], Index(tmp_path / "index")),
     ):
         pass
     assert not Path(tmp_path / "index").exists()
+
+
+def test_an_old_duckdb_is_refused(
+    write_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import duckdb
+
+    monkeypatch.setattr(duckdb, "__version__", "1.3.2")
+    with (
+        pytest.raises(UsageError, match=r"need DuckDB 2, not 1\.3\.2"),
+        ask("SELECT 1", [write_run("a")], Index(tmp_path / "index")),
+    ):
+        pass
