@@ -22,6 +22,7 @@ from agent.cli.fleet import app as fleet
 from agent.cli.parse import parse
 from agent.cli.plan import plan
 from agent.cli.profiles import profiles
+from agent.cli.query import query
 from agent.cli.report import report
 from agent.cli.resume import resume
 from agent.cli.run import run
@@ -85,6 +86,7 @@ for command in (
     clean,
     parse,
     compare,
+    query,
     diagnose,
     baseline,
     convert,

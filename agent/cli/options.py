@@ -68,6 +68,14 @@ PackageDir = Annotated[
     Path | None,
     typer.Option("--package-dir", help="Where environments and downloads are kept.", show_default=False),
 ]
+IndexDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--index-dir",
+        help="Where the index of records is kept; it can be deleted.",
+        show_default="a folder of the cache",
+    ),
+]
 AllowReboot = Annotated[
     bool,
     typer.Option(

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from agent.cli.options import AsJson, ResultsDir
+import typer
+
+from agent.cli.options import AsJson, IndexDir, ResultsDir
 
 
-def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> None:
+def runs(
+    results_dir: ResultsDir = Path("results"),
+    where: Annotated[
+        str,
+        typer.Option(
+            "--where",
+            help="Only runs for which this condition in SQL holds, such as \"verdict = 'INVALID'\"; "
+            "vcagent query --tables shows the columns of runs.",
+            show_default=False,
+        ),
+    ] = "",
+    index_dir: IndexDir = None,
+    as_json: AsJson = False,
+) -> None:
     """List the runs in the results folder, then its fleet runs, the newest last."""
     from agent.core.errors import UsageError
     from agent.fleet.record import fleet_folder
@@ -17,7 +32,10 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
     from agent.store.serving import still_serving
 
     rows: list[dict[str, Any]] = []
-    for folder in ResultsFolder(results_dir).runs():
+    folders = ResultsFolder(results_dir).runs()
+    if where:
+        folders = _chosen(folders, where, index_dir)
+    for folder in folders:
         try:
             run = RunDocument.read(folder)
         except UsageError:
@@ -35,7 +53,7 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
                 "folder": str(folder),
             }
         )
-    for folder in fleet_folder(results_dir).runs():
+    for folder in () if where else fleet_folder(results_dir).runs():
         try:
             fleet = FleetDocument.read(folder)
         except UsageError:
@@ -71,8 +89,19 @@ def runs(results_dir: ResultsDir = Path("results"), as_json: AsJson = False) -> 
                       if row["exit_code"] is not None else "", "" if row["hosts"] is None
                       else f"fleet of {row['hosts'] or '?'}")  # fmt: skip
     console = safe_console()
-    console.print(table if rows else f"there are no runs in {results_dir}")
+    none = f"no run in {results_dir} fits" if where else f"there are no runs in {results_dir}"
+    console.print(table if rows else none)
     for row in rows:
         if serving := row["serving"]:
             what = serving["model"] or serving["name"]
             console.print(f"{row['run_id']} serves {what} at {serving['url']}; stop it: {serving['stop']}")
+
+
+def _chosen(folders: list[Path], condition: str, index_dir: Path | None) -> list[Path]:
+    """Return the folders of the runs for which a condition on the columns of ``runs`` holds."""
+    from agent.cli.query import open_index
+    from agent.query.asking import ask
+
+    with ask(f"SELECT folder FROM runs WHERE ({condition}\n)", folders, open_index(index_dir)) as answer:  # noqa: S608 - the tables are only read
+        chosen = {folder for (folder,) in answer.rows}
+    return [folder for folder in folders if str(folder) in chosen]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.comparison.measured_run import MeasuredRun, read_measured_run
 from agent.core.errors import UsageError
-from agent.store.documents import FLEET_FILE, FleetDocument
-from agent.store.results import RUN_FILE, ResultsFolder
+from agent.store.results import RUN_FILE
+from agent.store.run_folders import run_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from pathlib import Path
 
-HOSTS = "hosts"
 _SEPARATOR = ","
 
 
@@ -46,7 +44,7 @@ def read_side(name: str, results_dir: Path) -> Side:
     """
     folders: list[Path] = []
     for part in filter(None, name.split(_SEPARATOR)):
-        folders += _folders(part.strip(), results_dir)
+        folders += run_folders(part.strip(), results_dir)
     runs, left_out = [], []
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
         if not (folder / RUN_FILE).is_file():
@@ -64,31 +62,3 @@ def read_side(name: str, results_dir: Path) -> Side:
             details=tuple(left_out),
         )
     return Side(name, tuple(runs), tuple(left_out))
-
-
-def _folders(name: str, results_dir: Path) -> list[Path]:
-    path = Path(name)
-    if path.is_dir():
-        return _below(path)
-    if any(sign in name for sign in "*?["):
-        start = Path(path.anchor)
-        matches = sorted(match for match in start.glob(str(path.relative_to(start))) if match.is_dir())
-        if not matches:
-            raise UsageError(f"no folder matches {name!r}", remedy="quote the pattern and check its path")
-        return [one for match in matches if not match.is_symlink() for one in _below(match)]
-    return [ResultsFolder(results_dir).find(name)]
-
-
-def _below(folder: Path) -> list[Path]:
-    """Return the folder itself if it holds a run, else the runs in it."""
-    if (folder / RUN_FILE).is_file():
-        return [folder]
-    if (folder / FLEET_FILE).is_file():
-        return [folder / HOSTS / host.folder for host in FleetDocument.read(folder).hosts if host.folder]
-    children: Iterable[Path] = sorted(path for path in folder.iterdir() if not path.is_symlink())
-    found = [child for child in children if (child / RUN_FILE).is_file()]
-    if not found:
-        raise UsageError(
-            f"there are no runs in {folder}", remedy="name the folder of a run, of a fleet run, or of runs"
-        )
-    return found

@@ -23,10 +23,15 @@ def package_dir(environment: Mapping[str, str], *, root: bool) -> Path:
     """
     if chosen := environment.get("VCAGENT_PACKAGE_DIR"):
         return Path(chosen).expanduser().absolute()
+    return cache_dir(environment, root=root) / "packages"
+
+
+def cache_dir(environment: Mapping[str, str], *, root: bool) -> Path:
+    """Return the folder of what can be made again: the system's for root, or the user's."""
     if root:
-        return Path("/var/cache/vcagent/packages")
+        return Path("/var/cache/vcagent")
     cache = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "~")).expanduser() / ".cache"
-    return Path(cache) / "vcagent" / "packages"
+    return Path(cache) / "vcagent"
 
 
 PACKAGE_DIR: Fact[Path] = Fact(

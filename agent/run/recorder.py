@@ -24,8 +24,8 @@ from agent.core.safe_files import append_text, replace_text
 from agent.report.case_summary import write_case_summary
 from agent.run.efficiency import tokens_per_joule
 from agent.sinks import Sink, feed
-from agent.store.documents import CONTEXTS_FILE
 from agent.store.journal import Journal, StepStatus, now
+from agent.store.results import CONTEXTS_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -15,14 +15,13 @@ from typing_extensions import Self
 
 from agent.core.errors import UsageError
 from agent.core.safe_files import make_folder
-from agent.store.results import RUN_FILE, SUMMARY_FILE, write_json
+from agent.store.results import CONTEXTS_FILE, RUN_FILE, SUMMARY_FILE, write_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ROLLUP_FILE = "rollup/run_rollup.json"
 FLEET_FILE = "fleet.json"
-CONTEXTS_FILE = "contexts.jsonl"
 
 Validity = Literal["VALID", "INVALID", "FAILED", "NOT_APPLICABLE"]
 Scalar = str | int | float | bool | None

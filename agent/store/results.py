@@ -25,6 +25,7 @@ JOURNAL = "journal.sqlite"
 RUN_FILE = "run.json"
 SUMMARY_FILE = "summary.json"
 METRICS_FILE = "metrics.jsonl"
+CONTEXTS_FILE = "contexts.jsonl"
 LATEST = "latest"
 LOCK = ".vcagent.lock"
 RUN_ID = re.compile(r"\d{8}T\d{6}Z-[a-z0-9-]+-[0-9a-f]{4}")

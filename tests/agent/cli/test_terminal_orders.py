@@ -83,6 +83,7 @@ COMMANDS = {
     "parse": lambda folder: ["parse", f"{folder}/log{ORDER}"],
     "diagnose": lambda folder: ["diagnose", f"{folder}/run{ORDER}"],
     "compare": lambda folder: ["compare", f"{folder}/a{ORDER}", f"{folder}/b{ORDER}"],
+    "query": lambda folder: ["query", f"SELECT {ORDER}", f"{folder}/run{ORDER}"],
     "report": lambda folder: ["report", f"{folder}/run{ORDER}"],
     "runs": lambda folder: ["runs", "--results-dir", f"{folder}/run{ORDER}"],
     "clean": lambda folder: ["--clean=all", "--yes", "--results-dir", f"{folder}/run{ORDER}"],

@@ -149,6 +149,16 @@ def test_prometheus_scrapes_the_endpoint(journal: Journal, tmp_path: Path) -> No
     assert delivering.finish(complete=False) == []
 
 
+def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    from tests.test_grafana import expressions
+
+    with prometheus(tmp_path, f"127.0.0.1:{free_port()}") as server:
+        for expression in expressions():
+            query = expression.replace("$run", ".*").replace("$client", ".*")
+            assert json.loads(server.get(f"/api/v1/query?query={quote(query)}"))["status"] == "success", query
+
+
 def test_prometheus_scrapes_the_pushgateway(journal: Journal, tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     from agent.sinks.prometheus import open_pushgateway
