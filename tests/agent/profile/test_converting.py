@@ -186,7 +186,7 @@ def test_the_list_of_profiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     (tmp_path / "BROKEN.yaml").write_text("Descripton: d\n")
     (tmp_path / "GOOD.yaml").write_text("Description: >\n  Does\n  something.\nActions: [{Type: X}]\n")
     monkeypatch.setattr("agent.profile.finding.resources.files", lambda _: tmp_path)
-    rows = json.loads(invoke(profiles_command, "--json"))
+    rows = json.loads(invoke(profiles_command, "--json"))["profiles"]
     assert [row["name"] for row in rows] == ["BROKEN", "GOOD"]
     assert "did you mean Description" in rows[0]["error"]
     text = invoke(profiles_command)
