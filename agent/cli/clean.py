@@ -23,7 +23,7 @@ def clean(
     run: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN]...",
+            metavar="RUN",
             help="Runs: ids, beginnings of them, folders.",
             show_default="all",
             autocompletion=complete_runs,

@@ -16,7 +16,7 @@ def facts(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...",
+            metavar="NAME",
             help="Facts to show in full; without: all, one line each.",
             show_default=False,
             autocompletion=complete_facts,

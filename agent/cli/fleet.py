@@ -249,7 +249,7 @@ def stop(
 def clean(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="Fleet runs: ids, beginnings, folders.", show_default="all"),
+        typer.Argument(metavar="RUN", help="Fleet runs: ids, beginnings, folders.", show_default="all"),
     ] = None,
     older_than: Annotated[
         str, typer.Option("--older-than", help="Leave what is newer: 12h, 7d, 4w.", show_default=False)

@@ -25,7 +25,7 @@ Profiles = Annotated[
 ProfileArguments = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[PROFILE]...",
+        metavar="PROFILE",
         help="Profiles, as --profile takes them.",
         show_default=False,
         autocompletion=complete_profiles,

@@ -18,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="See how far the sinks of runs have
 Runs = Annotated[
     list[str],
     typer.Argument(
-        metavar="[RUN]...",
+        metavar="RUN",
         help="Run ids, beginnings of them, or folders; without: all.",
         show_default=False,
         autocompletion=complete_runs,

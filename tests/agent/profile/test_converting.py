@@ -153,7 +153,9 @@ def test_the_command_writes_a_file_but_not_over_one(tmp_path: Path) -> None:
         invoke(convert_command, source, str(target))
     assert target.read_text() == "mine"
     outcome = json.loads(invoke(convert_command, source, str(target), "--force", "--json"))
-    assert outcome == {"source": source, "from": "yaml", "to": "json", "target": str(target)}
+    assert outcome["schema_version"] == 1
+    assert (outcome["source"], outcome["from"], outcome["to"]) == (source, "yaml", "json")
+    assert (outcome["target"], outcome["text"]) == (str(target), None)
     assert target.read_text() != "mine"
 
 
