@@ -118,11 +118,12 @@ def main() -> None:
     import typer.main
 
     from agent.cli.main import COMMANDS, app
+    from agent.cli.output import say
 
     for point in sorted(entry_points(group=COMMANDS), key=lambda point: point.name):
         if point.dist and point.dist.name == "vcagent":
             app.add_typer(point.load(), name=point.name)
-    print(man_page(typer.main.get_command(app)), end="")
+    say(man_page(typer.main.get_command(app)), end="")
 
 
 if __name__ == "__main__":
